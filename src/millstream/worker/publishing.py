@@ -1,7 +1,7 @@
-"""Publishing: how an app adds entries to streams, from coroutines and from programs without an event loop.
+"""Publishing: an app adds entries to streams, from coroutines and from programs without an event loop.
 
-Each event loop has a connection of its own, made on first use (:mod:`millstream.worker.handlers.sender`), and so has
-the thread behind ``publish_sync`` (:mod:`millstream.worker.background`).
+Each event loop has its own connection, made on first use (:mod:`millstream.worker.handlers.sender`). So has the thread
+behind ``publish_sync`` (:mod:`millstream.worker.background`).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from millstream.worker.handlers.sender import How, Later, Sender, Trim, Unique, 
 from millstream.worker.jobs.job import Job, JobDoor, no_job
 from millstream.worker.later.schedules import Schedules
 
-#: Seconds for which the answer to a request is kept after its time.
+#: Seconds for which the result of a request is kept after its timeout.
 _REQUEST_KEPT = 60.0
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 _LATER = (
@@ -45,7 +45,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 class Publisher:
     """Adds entries to one stream; as a decorator, adds what the handler returns (unless that is None).
 
-    It may stand above or below ``@app.subscriber``.
+    It may be above or below ``@app.subscriber``.
     """
 
     def __init__(self, app: Any, stream: str, maxlen: int | None, headers: dict[str, str] | None) -> None:
@@ -62,7 +62,7 @@ class Publisher:
         return ident
 
     def included(self, app: Any, prefix: str) -> "Publisher":
-        """The same for an app, or an outer router, that includes this publisher's router."""
+        """Return a copy for an app, or an outer router, that includes this publisher's router."""
         made: Publisher = app.publisher("?", maxlen=self.maxlen, headers=self.headers)
         made.stream = prefix + self.stream
         return made
@@ -71,7 +71,7 @@ class Publisher:
         """Publish what ``handler`` returns.
 
         Raises:
-            ConfigError: it cannot be a handler.
+            ConfigError: ``handler`` cannot be a handler.
         """
         check_handler(handler)
         add_publisher(handler, self._app, self)
@@ -83,8 +83,8 @@ class Publishing:
     """The part of an app that has connections and publishes.
 
     Args:
-        url: the server; None for what the environment says.
-        middlewares: around every publish, the first outermost.
+        url: URL of the server; None takes it from the environment.
+        middlewares: middlewares around every publish, the first outermost.
 
     Raises:
         ConfigError: a middleware is neither an instance of ``Middleware`` nor a function.
@@ -97,7 +97,7 @@ class Publishing:
         self.middlewares: Sequence[Middleware] = checked(middlewares)
         self._client: Redis | None = None
         self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
-        self._kept: asyncio.AbstractEventLoop | None = None  # Its connections are the subscribers' too, while they run
+        self._kept: asyncio.AbstractEventLoop | None = None  # The event loop of running subscribers
         self._background = Background()
 
     @property
@@ -105,7 +105,7 @@ class Publishing:
         """The server's URL.
 
         Raises:
-            ConfigError: it cannot be a server's.
+            ConfigError: it cannot be the URL of a server.
         """
         return check_shared(find_url(self._url))
 
@@ -126,18 +126,18 @@ class Publishing:
 
     @property
     def later(self) -> Schedules:
-        """The entries that wait for their time: list, move and cancel them."""
+        """The scheduled entries: list, move and cancel them."""
         return Schedules(self._shared)
 
     def publisher(
         self, stream: str = "", *, maxlen: int | None = None, headers: dict[str, str] | None = None
     ) -> Publisher:
-        """A publisher for one stream.
+        """Return a publisher for one stream.
 
         Args:
             stream: key of the stream.
-            maxlen: the stream is trimmed to about this many entries; None keeps all.
-            headers: of its entries; None writes plain fields, see :meth:`publish`.
+            maxlen: approximate maximum length of the stream; None keeps all entries.
+            headers: headers of its entries; None writes plain fields, see :meth:`publish`.
 
         Raises:
             ConfigError: the stream has no name.
@@ -174,38 +174,39 @@ class Publishing:
                 the worker's reference for the form of each type.
             maxlen: trim the stream to about this many entries.
             minid: trim about the entries older than this id.
-            idempotent: an id of the caller's. A second publish with it adds nothing and returns the first one's entry
-                id, while the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
+            idempotent: an id that the caller chooses. A second publish with it adds nothing and returns the first
+                entry's id, while the server remembers it (``XCFGSET IDMP-DURATION``, 100 s by default). So a publish
                 that ended in :class:`~millstream.Disconnected` can be repeated.
             headers: None writes fields alone; a mapping, even an empty one, writes FastStream's envelope. A
-                ``content-type`` among them stands for bytes, and for the text of a JSON document; it is replaced where
-                the content would be read as another one.
-            retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server
-                cannot take it for now. It is added once all the same, see :mod:`millstream.worker.handlers.sender`.
-                None sends it once.
-            at: when the entry is added: an aware datetime, an ISO text with a zone, or milliseconds since 1970. It
-                waits on the server until then, and any worker of any app of that server adds it. The call returns the
-                schedule's id.
-            delay: seconds, or a text such as ``"10m"``, after which it is added, by the server's clock.
-            id: of the schedule, 1 to 200 bytes; None for a random one. While it waits, a second publish with it changes
-                nothing.
-            replace: with ``id``, a second publish gives the schedule the new content and time.
-            expires: seconds, or a text, that it may be late; later than this, it is dropped.
-            unique: a name: while an entry that was published with it is there and a group has yet to handle it, the
-                publish adds nothing and returns that entry's id. The name is remembered for a day.
-            within: seconds, or a text, for which ``unique`` counts, whether its entry was handled or not.
-            key: of a partitioned stream (:meth:`partition`): entries of one key are in one partition. None takes the
-                field by which the stream is partitioned.
-            result: seconds, or a text such as ``"1h"``, for which the handler's return value is kept for
-                :meth:`Job.result <millstream.worker.jobs.job.Job.result>`. None keeps nothing.
+                ``content-type`` in it applies to bytes, and to the text of a JSON document; it is replaced if the
+                content would be read as another type.
+            retry: time for which it is sent again while no reply comes, or while the server cannot accept it, in
+                seconds or as a text such as ``"2m"``. It is added only once, see
+                :mod:`millstream.worker.handlers.sender`. None sends it once.
+            at: time at which the entry is added: an aware datetime, an ISO text with a zone, or milliseconds since
+                1970. It waits on the server until then, and any worker of any app of that server adds it. The call
+                returns the schedule's id.
+            delay: time after which it is added, in seconds or as a text such as ``"10m"``, by the server's clock.
+            id: id of the schedule, 1 to 200 bytes; None for a random one. While it waits, a second publish with the
+                same id changes nothing.
+            replace: True lets a second publish with the same ``id`` give the schedule the new content and time.
+            expires: time by which it may be late, in seconds or as a text; if later, it is dropped.
+            unique: a name. While a group has yet to handle an existing entry of this name, the publish adds nothing and
+                returns that entry's id. The name is remembered for a day.
+            within: time for which ``unique`` counts, whether its entry was handled or not, in seconds or as a text.
+            key: partition key, for a partitioned stream (:meth:`partition`): entries of one key are in one partition.
+                None takes the field by which the stream is partitioned.
+            result: time for which the handler's return value is kept for
+                :meth:`Job.result <millstream.worker.jobs.job.Job.result>`, in seconds or as a text such as ``"1h"``.
+                None keeps nothing.
 
         Raises:
-            ConfigError: options that do not fit together, or a time that is not one.
+            ConfigError: options conflict, or a time is invalid.
             PayloadError: a handler could not read an equal content back; the text names the field, nothing was added.
             UsageError: ``idempotent`` on a server without XADD IDMP; ``retry`` on one that has neither that nor
                 scripts, and so cannot recognise a repetition; nothing was added.
             ResponseError: the server refused.
-            Disconnected: no answer came; unless its ``sent`` is False, the entry may or may not have been added.
+            Disconnected: no reply came; unless its ``sent`` is False, the entry may or may not have been added.
         """
         later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
         how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key=key, result=result)
@@ -221,26 +222,26 @@ class Publishing:
         headers: dict[str, str] | None = None,
         group: str | None = None,
     ) -> Any:
-        """Publish an entry, wait for its handler, and return what that returned.
+        """Publish an entry, wait for its handler, and return the handler's result.
 
         Args:
             stream: key of the stream.
             content: as for :meth:`publish`.
-            timeout: seconds, or a text such as ``"2s"``; the entry is handled also after it.
+            timeout: seconds, or a text such as ``"2s"``; the entry is handled even if the time is over.
             headers: as for :meth:`publish`.
-            group: the group whose handler answers; None for the first answer.
+            group: the group whose result is returned; None for the first result.
 
         Raises:
-            TimeoutError: there was no answer in that time.
+            TimeoutError: there was no result in that time.
             JobDeadError: the entry is in the dead-letter stream.
-            JobCancelledError: it was cancelled.
+            JobCancelledError: the job was cancelled.
         """
         seconds = times.configured("request(timeout=", timeout, "s")
         ident = await self.publish(stream, content, headers=headers, result=seconds + _REQUEST_KEPT)
         return await self.job(ident.stream, ident, group=group).result(seconds)
 
     def job(self, stream: str, id: str, *, group: str | None = None) -> Job:  # noqa: A002 - the word for it everywhere
-        """The job of an entry that was published earlier, by any process.
+        """Return the job of an entry that was published earlier, by any process.
 
         Args:
             stream: key of the stream.
@@ -283,29 +284,29 @@ class Publishing:
     ) -> Job:
         """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
 
-        The first call starts a thread with a connection for all of them; :meth:`close_sync`, or the end of the
-        process, ends it. Middlewares' publish hooks run in that thread.
+        The first call starts a thread with one connection for all calls; :meth:`close_sync`, or the end of the process,
+        ends it. Middlewares' publish hooks run in that thread.
 
         Args:
-            stream: as for :meth:`publish`, like the others.
-            content: of the entry.
-            maxlen: entries the stream is trimmed to.
-            minid: id the stream is trimmed at.
+            stream: as for :meth:`publish`, like the other arguments.
+            content: content of the entry.
+            maxlen: approximate length to which the stream is trimmed.
+            minid: id before which the stream is trimmed.
             idempotent: id of the publish.
-            headers: of the entry.
-            retry: seconds, or a text.
-            at: when the entry is added.
-            delay: after which it is added.
-            id: of the schedule.
-            replace: of a schedule of that id.
-            expires: that the schedule may be late.
+            headers: headers of the entry.
+            retry: time for which it is sent again, in seconds or as a text.
+            at: time at which the entry is added.
+            delay: delay after which it is added.
+            id: id of the schedule.
+            replace: True replaces a schedule of that id.
+            expires: time by which the schedule may be late.
             unique: name of the entry.
-            within: for which that name counts.
-            key: that chooses the partition.
-            result: for which its result is kept; the job has :meth:`Job.result_sync <millstream.Job.result_sync>`.
+            within: time for which that name counts.
+            key: key that chooses the partition.
+            result: time for which its result is kept; see :meth:`Job.result_sync <millstream.Job.result_sync>`.
 
         Raises:
-            UsageError: also when an event loop runs in this thread, which would stand still meanwhile.
+            UsageError: also if an event loop runs in this thread, which the call would block.
         """
         later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
         how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key=key, result=result)
@@ -314,7 +315,7 @@ class Publishing:
         return self._published(stream, ident, how)
 
     def _in_background(self, of: str, name: str, work: Callable[[Sender], Awaitable[_T]]) -> _T:
-        """Do something with the connection for programs without an event loop."""
+        """Run a coroutine with the sender for programs without an event loop."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -325,7 +326,7 @@ class Publishing:
         )
 
     def _published(self, stream: str, ident: str, how: How) -> Job:
-        """The job of what was published."""
+        """Return the job of a published entry."""
         if how.keep_ms is not None:
             why_none = None
         elif how.later is not None:
@@ -349,9 +350,9 @@ class Publishing:
         return await around(publication)
 
     def close_sync(self) -> None:
-        """Disconnect what :meth:`publish_sync` uses; the next call connects again.
+        """Close the connection of :meth:`publish_sync`; the next call connects again.
 
-        Calls that wait for their answer in other threads raise ``Disconnected``.
+        Calls that wait for a reply in other threads raise ``Disconnected``.
         """
         self._background.close()
 
@@ -375,28 +376,28 @@ class Publishing:
         """Add many entries in one round trip and return their ids, in order, as :meth:`publish` does.
 
         Args:
-            stream: as for :meth:`publish`, like the others.
-            contents: of the entries.
+            stream: as for :meth:`publish`, like the other arguments.
+            contents: contents of the entries.
             maxlen: as for :meth:`publish`.
             minid: as for :meth:`publish`.
-            idempotent: gives the id of each content.
-            headers: of every entry.
+            idempotent: function that returns the id for a content.
+            headers: headers of every entry.
             at: as for :meth:`publish`; the call returns the ids of schedules.
             delay: as for :meth:`publish`.
-            id: gives the schedule's id of each content; None for random ones.
+            id: function that returns the schedule's id for a content; None for random ones.
             replace: as for :meth:`publish`.
             expires: as for :meth:`publish`.
-            key: gives the key of each content, as for :meth:`publish`.
-            result: as for :meth:`publish`, of every entry.
+            key: function that returns the key for a content, as for :meth:`publish`.
+            result: as for :meth:`publish`, for every entry.
 
         With a middleware that has a publish hook, each entry goes through it; hooks that wait may change the order.
 
         Raises:
-            ConfigError: options that do not fit together, or a time that is not one.
-            PayloadError: one of the contents has no form as an entry; nothing was added without such a middleware.
-            UsageError: a text or a mapping in place of a list, or ``idempotent`` gave no text.
-            ResponseError: the server refused one; the others were added.
-            Disconnected: no answer came; some, all or none were added.
+            ConfigError: options conflict, or a time is invalid.
+            PayloadError: a content cannot be written as an entry; nothing was added without such a middleware.
+            UsageError: a text or a mapping was given instead of a list, or ``idempotent`` did not return text.
+            ResponseError: the server refused an entry; the others were added.
+            Disconnected: no reply came; some, all or none were added.
         """
         if isinstance(contents, str | bytes | Mapping):
             raise UsageError(
@@ -433,52 +434,53 @@ class Publishing:
         return [self._published(stream, ident, how) for ident, how in zip(found, hows, strict=True)]
 
     async def partition(self, stream: str, number: int, *, by: str | None = None) -> None:
-        """Make one logical stream of ``number`` streams, so that many processes share its keys, each in order.
+        """Divide one logical stream into ``number`` streams, so that many processes share its keys, each key in order.
 
         Publishes choose the partition by the entry's key, and subscribers of ``stream`` share the partitions. A second
-        call with the same arguments does nothing. Call it before the app runs: a subscriber that runs already reads on
-        as before.
+        call with the same arguments does nothing. Call it before the app runs: a subscriber that already runs continues
+        to read the plain stream.
 
         Args:
-            stream: its name, without braces; the key must not be in use.
-            number: of partitions, 1 to 1024: 4 times your largest number of workers, and of the nodes of a cluster.
-            by: the field that has an entry's key; None lets each publish give one.
+            stream: name of the stream, without braces; the key must not be in use.
+            number: number of partitions, 1 to 1024; choose 4 times your largest number of workers, and at least 4 times
+                the number of cluster nodes.
+            by: name of the field with an entry's key; None lets each publish give a key.
 
         Raises:
             UsageError: the arguments are invalid, the key is in use, or the stream has other partitions.
             LayoutError: another program wrote its descriptor.
             ResponseError: the server refused a command, or scripts.
-            Disconnected: no answer came; call it again.
+            Disconnected: no reply came; call it again.
         """
         await declare(self._shared(), stream, number, by)
 
     async def repartition(self, stream: str, number: int, *, by: str | None = None) -> None:
-        """Change the number of partitions of a stream, or make partitions of a plain one, while it is in use.
+        """Change the number of partitions of a stream, or partition a plain stream, while it is in use.
 
-        The old streams are sealed: their entries stay, and new ones go to new streams. A group is given a new partition
+        The old streams are sealed: their entries stay, and new entries go to new streams. A group gets a new partition
         once it has handled all earlier entries of the partition's keys. So entries of a key keep their order, and
-        publishing does not pause. A call that was ended on its way goes on when it is made again.
+        publishing does not pause. If a call was interrupted, the next call continues its work.
 
         Args:
-            stream: its name.
-            number: of partitions, 1 to 1024.
-            by: the field that has an entry's key, of a plain stream; a partitioned one keeps its own.
+            stream: name of the stream.
+            number: number of partitions, 1 to 1024.
+            by: name of the field with an entry's key, for a plain stream; a partitioned stream keeps its own.
 
         Raises:
             UsageError: the arguments are invalid, another change is under way, or Spark keeps rows for the stream.
             ResponseError: the server is full, or refused a command, or scripts.
-            Disconnected: no answer came; call it again.
+            Disconnected: no reply came; call it again.
         """
         await (await planned(self._shared(), stream, number, by)).run(self._shared())
 
     async def close(self) -> None:
-        """Disconnect a publisher. While the app's subscribers run they keep its connections until their stop."""
+        """Disconnect a publisher. A running app keeps its connections until its stop."""
         loop = asyncio.get_running_loop()
         if loop is self._kept:
             return
         if sender := self._senders.pop(loop, None):
             await sender.close()
-        if self._kept is not None:  # A thread has a loop of its own
+        if self._kept is not None:  # Another thread has its own loop
             return
         client, self._client = self._client, None
         if client is not None:
@@ -487,7 +489,7 @@ class Publishing:
             await asyncio.to_thread(self.close_sync)
 
     async def __aenter__(self) -> Self:
-        """For publishing: nothing to open, the connection is made on first use."""
+        """Return the app for publishing; the connection is made on first use."""
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -495,23 +497,23 @@ class Publishing:
         await self.close()
 
     def _sending(self) -> Sender:
-        """The publishing connection of the event loop that runs: frameworks may run each request on one of its own."""
+        """Return the sender of the running event loop: frameworks may run each request on its own loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._senders:
             for ended in [one for one in list(self._senders) if one.is_closed()]:
-                self._senders.pop(ended, None)  # it hung up with its loop
+                self._senders.pop(ended, None)  # Its connections closed with the loop
             self._senders[loop] = Sender(self._connecting(), self._on_schedule)
         return self._senders[loop]
 
     def _connecting(self) -> str:
-        """The server's URL, told to the middlewares."""
+        """Return the server's URL, after passing it to the middlewares."""
         url = self.url
         for one in self.middlewares:
             one.connects(url)
         return url
 
     def _on_schedule(self, stream: str) -> None:
-        """A stream has schedules."""
+        """Note that a stream has schedules; :class:`AppRuntime` overrides it."""
 
     def _shared(self) -> Line:
         return self._sending().line
@@ -543,7 +545,7 @@ def _later(
     expires: float | str | None,
     unique: str | None,
 ) -> Later | None:
-    """The options of a schedule; None for a publish that is not for later."""
+    """Return the options of a schedule; None for a publish that is not for later."""
     if at is None and delay is None:
         given = [name for name, value in (("id", id), ("replace", replace or None), ("expires", expires)) if value]
         if given:

@@ -1,7 +1,7 @@
-"""Registering: what an app is to run, declared by decorators when its module is imported.
+"""Registering: decorators declare an app's subscribers, pipelines and hooks when its module is imported.
 
-Nothing happens here but checks, so that a mistake in a declaration is an error at the import and not at the first
-entry. Nothing is connected, and nothing of Spark is loaded.
+This code only checks, so that a mistake in a declaration is an error at the import and not at the first entry. It makes
+no connections, and loads nothing of Spark.
 """
 
 import dataclasses
@@ -37,22 +37,23 @@ Hook: TypeAlias = Callable[[], Awaitable[None] | None]
 
 
 class Registering:
-    """The part of an app that knows its subscribers, pipelines and hooks.
+    """The part of an app that registers its subscribers, pipelines and hooks.
 
     Args:
-        context: what annotations of handlers stand for beside the entry: a type, and what makes its value.
-        server: says at a pipeline's start what the app's URL is by then; None for a router, which has no server.
+        context: types in handlers' annotations that do not come from the entry, each with a function that makes the
+            value.
+        server: function that returns the app's URL when a pipeline starts; None for a router, which has no server.
     """
 
     def __init__(self, context: dict[type, Callable[[], Any]], server: Callable[[], str] | None) -> None:
         self._context = context
         self._server = server
         self._provider: Provider | None = None
-        self._prefix = ""  # Begins the key of each stream
+        self._prefix = ""  # Prefix of the key of each stream
         self._around: tuple[Middleware, ...] = ()  # Around the runs of each handler
-        self._closed = False  # A router that is included
+        self._closed = False  # True once a router is included
         self._routers: list[Registering] = []
-        self._private: Line | None = None  # while the app runs
+        self._private: Line | None = None  # Set while the app runs
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
         self._recurring: dict[str, Recurring] = {}
@@ -71,7 +72,7 @@ class Registering:
 
     @property
     def dependencies(self) -> "Provider":
-        """Fast-depends' provider of this app; its ``override`` and ``scope`` exchange dependencies in tests.
+        """The fast-depends provider of this app; its ``override`` and ``scope`` replace dependencies in tests.
 
         Raises:
             ConfigError: fast-depends is not installed.
@@ -102,28 +103,30 @@ class Registering:
         """Run a function, async or not, for each entry of a stream.
 
         Args:
-            sub: the stream, or only its name; it has to be given.
-            more: refused; another stream is another ``@app.subscriber``.
-            retry: the policy after a failure; five deliveries with growing delays when None.
+            sub: the stream, or only its name; required.
+            more: refused; another stream needs another ``@app.subscriber``.
+            retry: the policy after a failure; None allows five deliveries with growing delays.
             concurrency: limit of simultaneous runs in each process.
-            ack: ``"auto"`` gathers acks, ``"each"`` sends every one at once, ``"manual"`` leaves them to the handler.
-            read: ``"both"``: new entries, and stale ones for at most half of each read (seven eighths while the last
-                read brought nothing new). With XREADGROUP CLAIM on the server, reads filled with new ones look for
-                stale ones every 20 ms. ``"new"`` and ``"claimed"`` are for deployments with a dedicated claimer.
-            dead: the dead-letter stream; ``<stream>:dead`` when None.
-            middlewares: around the runs of this handler, inside the app's.
-            batch: the handler takes lists, of at most 100 entries unless ``max_records`` says otherwise.
+            ack: ``"auto"`` sends acks in batches, ``"each"`` sends every ack at once, ``"manual"`` leaves acks to the
+                handler.
+            read: ``"both"`` reads new entries, and stale ones for at most half of each read (seven eighths while the
+                last read brought nothing new). With XREADGROUP CLAIM on the server, reads filled with new entries look
+                for stale ones every 20 ms. ``"new"`` and ``"claimed"`` are for deployments with a dedicated claimer.
+            dead: key of the dead-letter stream; None takes ``<stream>:dead``.
+            middlewares: middlewares around the runs of this handler, inside the app's.
+            batch: True passes lists of entries to the handler, at most 100 unless ``max_records`` is given.
             max_records: the same as ``StreamSub(max_records=)``, and takes precedence.
             key: a field's name, or a function of the message: entries of one key run one after the other.
-            hold: on a partitioned stream: an entry begins only when all earlier ones of its key are done or dead. At
-                most ``max_records`` entries wait so, 1,000 unless given; then the partition is read no further.
-            on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
+            hold: True, for a partitioned stream, lets an entry begin only when all earlier entries of its key are done
+                or dead. At most ``max_records`` entries wait for that, 1,000 by default; then the partition is not read
+                further.
+            on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it.
             limit: a limit of all workers together, or a list of them:
                 :class:`~millstream.worker.model.limit.Limit`.
-            hard_limit: seconds, or ``"10m"``, after which ``millstream run`` ends the process over a run of a plain
-                function. It counts as a crash of its entry alone. Other programs report it in the log. An async
-                function takes ``Timeout``.
-            unknown: refused, with the place where such an option belongs.
+            hard_limit: time after which ``millstream run`` ends the process because a plain function still runs, in
+                seconds or as ``"10m"``. It counts as a crash of that entry alone. Other programs report it in the log.
+                For an async function use ``Timeout``.
+            unknown: refused; the error names the place of such an option.
 
         Returns:
             A decorator that registers the function and returns it unchanged.
@@ -155,7 +158,7 @@ class Registering:
             limited = None
             if hard_limit is not None:
                 limited = times.configured(f"{name_of(handler)}: subscriber(hard_limit=", hard_limit, "s")
-            # a logger that a handler asks for is that of its module
+            # A handler's Logger argument is the logger of its module
             own_logger = logging.getLogger(getattr(handler, "__module__", None) or "millstream.handlers")
             check_handler(handler)
             if dependencies_of(handler) and self._provider is None:
@@ -187,15 +190,15 @@ class Registering:
         return register
 
     def include(self, router: "Registering", prefix: str = "") -> None:
-        """Take over the subscribers, publishers, schedules and hooks of a router.
+        """Include the subscribers, publishers, schedules and hooks of a router.
 
         Args:
-            router: a :class:`millstream.Router`. It is complete: what it is given later is refused.
-            prefix: begins the keys of its streams and the names of its schedules, before the router's own prefix. The
-                names of groups stay.
+            router: a :class:`millstream.Router`. It is closed by this: later declarations are refused.
+            prefix: prefix of the keys of its streams and the names of its schedules, before the router's own prefix.
+                The names of groups do not change.
 
         Raises:
-            ConfigError: it is not a router, or it is included already.
+            ConfigError: ``router`` is not a router, or it is included already.
             UsageError: the app runs already.
         """
         if not isinstance(router, Registering) or router._server is not None:  # noqa: SLF001 - of this class
@@ -223,7 +226,7 @@ class Registering:
             self._hooks[moment] += more
 
     def _given_up(self) -> tuple[list[Recurring], dict[str, list[Hook]], list[tuple[str, object]]]:
-        """Schedules, hooks and idle publishers for an app that includes this router; it takes no others."""
+        """Return schedules, hooks and idle publishers for an app that includes this router, and close the router."""
         self._closed = True
         return list(self._recurring.values()), self._hooks, self._idle
 
@@ -251,12 +254,12 @@ class Registering:
         self._recurring[made.name] = made
 
     def _decorated(self, handler: Callable[..., Any], publisher: object) -> None:
-        """Remember that a publisher decorates a function, which needs a subscriber by the start."""
+        """Note that a publisher decorates a function, which needs a subscriber by the start."""
         self._decorations.append((name_of(handler), publisher))
 
     @property
     def _idle(self) -> list[tuple[str, object]]:
-        """Functions with a publisher and without a subscriber: nothing would run them."""
+        """Functions with a publisher but without a subscriber, so that nothing runs them."""
         used = {id(publisher) for one in self._subscriptions for publisher in one.publishers}
         return [one for one in self._decorations if id(one[1]) not in used]
 
@@ -276,7 +279,7 @@ class Registering:
             )
 
     def _check_shared(self, made: Subscription) -> None:
-        """Refuse one name for two limits."""
+        """Refuse the same name for two different limits."""
         known = {one.name or each.name: (one, each.name) for each in self._subscriptions for one in each.limits}
         for one in made.limits:
             other, handler = known.get(one.name or made.name, (one, ""))
@@ -288,7 +291,7 @@ class Registering:
                 )
 
     def _warn(self, made: Subscription) -> None:
-        """Log what works, but is seldom meant."""
+        """Log declarations that work but are probably a mistake."""
         for other in self._subscriptions:
             if made.shares(other):
                 log.warning(
@@ -299,7 +302,7 @@ class Registering:
                     made.sub.stream,
                     made.group,
                 )
-        # Other options of time are in seconds, so a small figure is mostly a mistake of the unit
+        # Other time options are in seconds, so a small number is probably a wrong unit
         if made.min_idle < _SECOND:
             log.warning(
                 "%s: StreamSub(min_idle_time=) is in milliseconds: %d ms on stream %s is below one second, and code "
@@ -319,7 +322,7 @@ class Registering:
         output_mode: OutputMode = "append",
         name: str | None = None,
     ) -> Callable[[Callable[..., Any]], Pipeline]:
-        """Run a function over streaming DataFrames on Spark; ``millstream run`` does, in a process of its own.
+        """Register a function over streaming DataFrames; ``millstream run`` runs it on Spark, in a separate process.
 
         Args:
             sources: a stream's key, or a :class:`~millstream.worker.pipelines.Source`, for each DataFrame.
@@ -327,11 +330,11 @@ class Registering:
             checkpoint: folder in which Spark keeps the progress of the query.
             trigger: an interval, ``"availableNow"``, or None.
             output_mode: ``append``, ``complete`` or ``update``.
-            name: of the query; the function's unless given.
+            name: name of the query; the function's name by default.
 
         Returns:
-            A decorator that registers the function and returns a :class:`~millstream.worker.pipelines.Pipeline`, whose
-            ``start(spark)`` runs it from a program of one's own.
+            A decorator that registers the function and returns a :class:`~millstream.worker.pipelines.Pipeline`. Its
+            ``start(spark)`` runs it from your own program.
 
         Raises:
             ConfigError: the declaration is invalid, or another pipeline has the name or the checkpoint.
@@ -390,13 +393,13 @@ class Registering:
         return hook
 
     def check_slots(self, partitioned: Collection[str] = ()) -> None:
-        """On a cluster, a stream and what is kept beside it are in one slot, or there could be no transaction.
+        """Check that each stream, its dead-letter stream and its record are in one cluster slot, for transactions.
 
         Args:
             partitioned: streams whose partitions have keys of their own; their dead-letter stream must be the default.
 
         Raises:
-            ConfigError: which is not, and what to call it.
+            ConfigError: a key is in another slot; the text has a valid name.
         """
         for one in self._subscriptions:
             stream = one.sub.stream
@@ -412,7 +415,7 @@ class Registering:
 
 
 def _refuse_without_stream(handler: Any) -> Never:
-    """The decorator that ``@app.subscriber()`` gives: only now the handler's name is known."""
+    """Refuse the decorator ``@app.subscriber()`` without a stream, now that the handler's name is known."""
     raise ConfigError(_without_stream(handler))
 
 
@@ -426,7 +429,7 @@ def _without_stream(sub: Any) -> str:
 
 
 def _unknown(stream: str, options: Iterable[str]) -> str:
-    """The reason against options that subscriber() does not have."""
+    """Return the error text for options that subscriber() does not have."""
     names = {one.name for one in dataclasses.fields(StreamSub)}
     of_stream = [name for name in options if name in names]
     if of_stream:
@@ -441,7 +444,7 @@ def _unknown(stream: str, options: Iterable[str]) -> str:
 
 
 async def run_all_hooks(hooks: list[Hook]) -> None:
-    """Run all, also when one fails, since each tidies up something of its own; then raise what the first raised."""
+    """Run all hooks, even if one fails, since each cleans up its own resources; then raise the first error."""
     failures = []
     for hook in hooks:
         try:
@@ -455,6 +458,6 @@ async def run_all_hooks(hooks: list[Hook]) -> None:
 
 
 async def run_hooks(hooks: list[Hook]) -> None:
-    """Run the hooks in turn; stop at the first that fails."""
+    """Run the hooks in order; stop at the first one that fails."""
     for hook in hooks:
         await finished(hook())

@@ -11,10 +11,10 @@
             await broker.advance(10)               # ten seconds, at once
             assert broker.client.xlen("bills") == 1
 
-Nothing is simulated: entries, groups, claims, retries and dead letters are the engine's and the loop's. Only time is
-turned by hand, for the server and the worker; what a handler itself waits for (``asyncio.sleep``, a socket) takes real
+Nothing is simulated: entries, groups, claims, retries and dead letters are those of the engine and the loop. Only the
+clock of the server and the worker is manual. If a handler itself waits (``asyncio.sleep``, a socket), that takes real
 time, and its ``time.time()`` is the machine's. The pytest fixture ``millstream_worker`` of :mod:`millstream.testing`
-gives the same on ``millstream_url``.
+does the same on ``millstream_url``.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _TURNS = 8
 _PENDING_LIMIT = 100_000
 _LOOK = 0.001
 _SLOT_STEP = 10_000
-"""Milliseconds between two renewals of the slots of a limit."""
+"""Milliseconds between two renewals of a limit's slots."""
 
 
 class StillBusyError(AssertionError):
@@ -50,7 +50,7 @@ class StillBusyError(AssertionError):
 
 
 class _Watch(Middleware):
-    """Keeps what handlers raise, Nack and Reject apart: those are answers, not faults."""
+    """Collects the exceptions of handlers, except Nack and Reject, which are not errors."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
@@ -71,22 +71,22 @@ class _Watch(Middleware):
 
 
 class Broker:
-    """An app at work under a test's hands.
+    """An app that runs under a test's control.
 
     Args:
-        app: what :func:`run` was given, which makes brokers.
-        url: of the store the app is at work on.
-        clock: of both.
-        client: of the store, for the test.
-        watch: keeps what handlers raise.
+        app: the app passed to :func:`run`, which makes brokers.
+        url: URL of the app's store.
+        clock: clock of app and store.
+        client: client of the store, for the test.
+        watch: collects the exceptions of handlers.
 
     Attributes:
         app: the app.
-        url: of its store.
-        clock: the time of store and worker; :meth:`advance` turns it.
+        url: URL of the app's store.
+        clock: the time of store and worker; :meth:`advance` moves it.
         client: a blocking redis-py client of the store, with text for replies; bytes that are not UTF-8, as in
-            FastStream's envelopes, are as ``surrogateescape`` has them.
-        errors: what handlers raised so far, Nack and Reject apart.
+            FastStream's envelopes, are decoded by ``surrogateescape``.
+        errors: exceptions that handlers have raised so far, except Nack and Reject.
     """
 
     def __init__(self, app: App, url: str, clock: StoreClock, client: "redis.Redis", watch: _Watch) -> None:
@@ -99,27 +99,27 @@ class Broker:
         self.raise_errors = True
 
     async def publish(self, stream: str, content: Any, **options: Any) -> str:
-        """As :meth:`App.publish`.
+        """Add one entry; see :meth:`App.publish`.
 
         Args:
             stream: key of the stream.
-            content: of the entry.
-            options: as there.
+            content: content of the entry.
+            options: as for :meth:`App.publish`.
         """
         return await self.app.publish(stream, content, **options)
 
     async def run_until_idle(self, patience: float = 10.0) -> None:
-        """Wait until there is nothing to do before time goes on.
+        """Wait until the app has nothing to do at the current time.
 
-        That is: everything in the streams has been read, no handler runs, every outcome is stored, and no pending entry
+        Then all entries of the streams have been read, no handler runs, every outcome is stored, and no pending entry
         is due.
 
         Args:
             patience: real seconds until the test fails.
 
         Raises:
-            StillBusyError: something goes on; the text says what.
-            Exception: what a handler raised since the last call, unless ``raise_errors`` is False.
+            StillBusyError: the app still works; the text names the work.
+            Exception: the first exception of a handler since the last call, unless ``raise_errors`` is False.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
@@ -127,7 +127,7 @@ class Broker:
         for one in self.app.loops:
             for part in one.parts:
                 await part.common.cancels.round()
-        while quiet < 2:  # seen two times, with turns between: a reply may be on its way to the reader
+        while quiet < 2:  # Seen twice, with turns between, since a reply may be on its way to the reader
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
             reasons = [reason for one in self.app.loops if (reason := self._undone(one))]
@@ -135,21 +135,21 @@ class Broker:
             if reasons:
                 if loop.time() > deadline:
                     raise StillBusyError(f"not idle after {patience:g} s: {'; '.join(reasons)}")
-                await asyncio.sleep(_LOOK)  # handlers and the gathering of acks take real time
+                await asyncio.sleep(_LOOK)  # Handlers and batches of acks take real time
         self._raise()
 
     async def advance(self, seconds: float | str) -> None:
-        """Let time pass, as fast as it goes, and do whatever becomes due; leases are renewed as in life.
+        """Move the clock, as fast as possible, and do all work that becomes due; leases are renewed as in production.
 
         Args:
-            seconds: how much, also as a text such as ``"10m"``.
+            seconds: time to move the clock by, in seconds or as a text such as ``"10m"``.
 
         Raises:
             StillBusyError: see :meth:`run_until_idle`.
-            Exception: the same.
+            Exception: see :meth:`run_until_idle`.
         """
         left = round(times.configured("advance(", seconds, "s") * 1000)
-        await self.run_until_idle()  # what is on its way now is not of a later time
+        await self.run_until_idle()  # Finish the work of the current time first
         await self.app.publish_due()  # a recurring schedule may not have placed its first firing
         while left > 0:
             part = min(self._step(left), left)
@@ -166,16 +166,16 @@ class Broker:
         await self.run_until_idle()
 
     def _step(self, left: int) -> int:
-        """Milliseconds in which nothing becomes due; all that are left if nothing waits.
+        """Return the milliseconds in which nothing becomes due; ``left`` if nothing waits.
 
-        While a handler holds an entry its lease is renewed, and the steps are those of life.
+        While a handler holds an entry its lease is renewed, in the same steps as in production.
         """
         permits = [wait for one in self.app.loops for limiter in one.limiters if (wait := limiter.wait_ms())]
         quiet = (self._quiet_for(part, left) for one in self.app.loops for part in one.parts)
         return min([self._due_in(left), *permits, *quiet])
 
     def _due_in(self, left: int) -> int:
-        """Milliseconds until the first schedule is due."""
+        """Return the milliseconds until the first schedule is due."""
         now, soonest = self.clock.now().wall, left
         for stream in self.client.smembers(schedule.INDEX):
             rows: Any = self.client.zrange(schedule.due_key(str(stream)), 0, 0, withscores=True)
@@ -191,8 +191,8 @@ class Broker:
                 loop.subscription.sub.stream, loop.subscription.group, "-", "+", _PENDING_LIMIT
             )
         except ResponseError:
-            return max(min_idle // 4, 1)  # the group is gone, and is made anew
-        # one short of when the first may be claimed: a distant retry is put off again before that
+            return max(min_idle // 4, 1)  # The group is gone, and will be created again
+        # One millisecond before the first claim, since a distant retry is held again before that
         return max(min((min_idle - row["time_since_delivered"] for row in rows), default=left + 1) - 1, 1)
 
     def _raise(self) -> None:
@@ -203,13 +203,13 @@ class Broker:
             raise fresh[0]
 
     def _undone(self, runner: Runner) -> str:
-        """The same for a subscriber of a partitioned stream too, which first takes its partitions."""
+        """Return the remaining work of a subscriber or its partitions as text, which first takes its partitions."""
         if isinstance(runner, PartitionedLoop) and not runner.whole:
             return f"{runner.subscription.name}: partitions are being taken"
         return next((reason for part in runner.parts if (reason := self._busy(part))), "")
 
     def _busy(self, loop: SubscriberLoop) -> str:
-        """The subscriber's remaining work, in words; empty when there is none."""
+        """Return the remaining work of one loop as text; empty if there is none."""
         name, subscription = loop.subscription.name, loop.subscription
         stream, group = subscription.sub.stream, subscription.group
         undone = loop.undone()
@@ -229,7 +229,7 @@ class Broker:
             return f"{name}: {error}"
         left = loop.left() | loop.kept_back()
         for row in rows:
-            # Delivered to us, but not yet in the hands of the loop
+            # Delivered, but not yet held by the loop
             if row["consumer"] == loop.member.consumer and row["message_id"] not in left:
                 return f"{name}: {row['message_id']} is on its way"
             if subscription.claims and row["time_since_delivered"] >= subscription.min_idle:
@@ -246,13 +246,13 @@ async def run(
     clock: StoreClock | None = None,
     partitions: Mapping[str, tuple[int, str | None]] | None = None,
 ) -> AsyncIterator[Broker]:
-    """The app at work over an empty store in memory, on a clock turned by hand.
+    """Run the app over an empty store in memory, with a manual clock.
 
     Args:
-        app: the app under test; its URL, clock and middlewares are its own again afterwards.
-        raise_errors: False lets failures take their course, to look at retries and dead letters.
-        url: a store that goes by ``clock``, instead of a new one.
-        clock: see ``url``.
+        app: the app under test; its URL, clock and middlewares are restored afterwards.
+        raise_errors: False does not raise handlers' errors, so that a test can check retries and dead letters.
+        url: URL of a store that uses ``clock``, instead of a new store.
+        clock: clock of the store at ``url``.
         partitions: streams to partition first, each with the number of partitions and the field of the key.
     """
     watch = _Watch()

@@ -1,7 +1,7 @@
-"""The user's function: from an entry to a call of it, and from what it returns or raises to what becomes of the entry.
+"""The user's function: the call for an entry, and the entry's outcome from its result or exception.
 
-Read ``subscription`` (what is registered), ``message`` (what a handler may ask for and raise), ``binding`` with
-``convert`` (from fields to arguments), ``dependencies`` and ``middleware`` (around a call). Then read ``invoke`` (the
-call) and ``outcomes`` (what a failure means). ``publish`` and ``sender`` are the other direction, and ``idempotency``
-has an effect once however often an entry is delivered.
+Read ``subscription`` (the registered function), ``message`` (the object for a handler), and ``binding`` with
+``convert`` (from fields to arguments). Then read ``dependencies`` and ``middleware`` (around a call), ``invoke`` (the
+call) and ``outcomes`` (the decision after a failure). ``publish`` and ``sender`` are the other direction.
+``idempotency`` makes an effect happen once, however often an entry is delivered.
 """

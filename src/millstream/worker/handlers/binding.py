@@ -1,15 +1,15 @@
-"""From an entry's fields to a handler's arguments, and from an object to an entry's fields. Pure.
+"""From an entry's fields to a handler's arguments. Pure.
 
-A handler's arguments, by its annotations:
+The annotation of a parameter decides its argument:
 
-* ``msg: Message``, or a kind of it: the message itself, wherever it stands in the signature;
+* ``msg: Message``, or a subclass: the message itself, at any place in the signature;
 * one ``dict``, dataclass or pydantic model, or a parameter without annotation: the whole entry;
 * ``str``, ``int``, ``float``, ``bool``, ``bytes``, dates and so on: the field of that name. A handler's only parameter
   gets the only field of an entry, whatever its name;
 * several parameters: each the field of its name, structured ones from the JSON in it.
 
-The whole entry is its fields, unless it has the single field ``data`` with a JSON object or array, or FastStream's
-``__data__`` envelope: then it is what is inside.
+The whole entry is its fields. But if it has the single field ``data`` with a JSON object or array, or FastStream's
+``__data__`` envelope, it is the content of that field.
 """
 
 import contextlib
@@ -36,13 +36,13 @@ class _Parameter:
     structured: bool  # It takes the whole entry, or JSON
     text: bool  # Text or bytes, so JSON stays text
     anything: bool  # No annotation
-    keeps_data: bool  # A field ``data`` has a place in it
-    optional: bool  # None is allowed, and stands for a missing field
+    keeps_data: bool  # True if it has a place for a field ``data``
+    optional: bool  # True if None is allowed, for a missing field
     default: Any
 
 
 class Binder:
-    """Makes a handler's keyword arguments out of an entry."""
+    """Makes a handler's keyword arguments from an entry."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Binder:
         self._message_kind: type[Message] = Message
         self._parameters: list[_Parameter] = []
         self.annotations: dict[str, Any] = {}  # Annotations of the parameters that get fields or the message, by name
-        # Which of ``context`` each such parameter asks for, by name; :meth:`bind` leaves them out
+        # Types of ``context`` by parameter name; :meth:`bind` leaves these parameters out
         self.context: dict[str, type] = {}
         name = name_of(handler)
         try:
@@ -118,7 +118,7 @@ class Binder:
         self._whole = single if whole else None
 
     def bind(self, fields: Sequence[bytes], message: Message | None) -> dict[str, Any]:
-        """The keyword arguments for one entry."""
+        """Return the keyword arguments for one entry."""
         if self._whole is not None:  # nearly always
             return {self._whole.name: _of_entry(self._whole, _unwrapped(fields), fields)}
         arguments: dict[str, Any] = {}
@@ -129,7 +129,7 @@ class Binder:
         if not self._parameters:
             return arguments
         single = self._single
-        # A parameter `data: str` wants the text itself and not its JSON, which may be invalid
+        # A parameter `data: str` takes the text itself and not its JSON, which may be invalid
         body = {_DATA: fields[1]} if self._wants_data and _is_data(fields) else _unwrapped(fields)
         if (
             single is not None
@@ -137,7 +137,7 @@ class Binder:
             and _is_data(fields)
             and not (isinstance(body, dict) and single.name in body)
         ):
-            body = {_DATA: fields[1]}  # JSON text is text where text is wanted
+            body = {_DATA: fields[1]}  # JSON stays text if the parameter is text
         if single is not None and single.structured and not (single.anything and _is_field(single.name, body)):
             arguments[single.name] = _of_entry(single, body, fields)
         else:
@@ -179,7 +179,7 @@ def _element(annotation: Any, what: str) -> Any:
 
 
 def _check_alone(annotation: Any, ours: Collection[type], what: str) -> None:
-    """Refuse a union with what is always given, never None and never in an entry."""
+    """Refuse a union with a type of the worker's own, such as Message, which is always given and never None."""
     for member in (*get_args(annotation), *members(annotation)):
         if member is not annotation and isinstance(member, type) and issubclass(member, tuple(ours)):
             raise ConfigError(
@@ -223,7 +223,7 @@ def _convert(parameter: _Parameter, value: Any) -> Any:
 
 
 def _of_entry(parameter: _Parameter, body: Any, fields: Sequence[bytes]) -> Any:
-    """The value for a whole entry: what its JSON holds, or the field ``data`` itself where only that fits."""
+    """Return the value for a whole entry: the content of its JSON, or the field ``data`` itself if only that fits."""
     try:
         return _convert(parameter, body)
     except PayloadError as error:
@@ -234,7 +234,10 @@ def _of_entry(parameter: _Parameter, body: Any, fields: Sequence[bytes]) -> Any:
 
 
 def _keeps_data(annotation: Any) -> bool:
-    """True for a mapping, and for a class with a part ``data``; any other would drop the field, and hide the fault."""
+    """Report whether a type has a place for the field ``data``: a mapping, or a class with that field.
+
+    Any other type would drop the field, and hide the error.
+    """
     kinds = [get_origin(bare(one)) or bare(one) for one in members(bare(annotation))]
     return any(
         any(_DATA in inspect.get_annotations(one) for one in kind.__mro__)

@@ -1,7 +1,7 @@
-"""A call of a user's function, and all that can come back from it: a result that is still to be awaited, any exception.
+"""Calls of a user's function, and everything that they may return or raise.
 
-A handler's outermost callable decides how it is called: a coroutine function in the event loop, all others in a
-thread. An awaitable that comes back is awaited before the entry counts as handled.
+A handler's outermost callable decides how it is called: a coroutine function in the event loop, all others in a thread.
+If the result is an awaitable, it is awaited before the entry counts as handled.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from millstream.errors import ConfigError, MillstreamError, UsageError
 
 _Outcome = tuple[Any, BaseException | None]
 
-#: Awaitables in a row, each the result of the one before, after which a result is refused.
+#: Maximum number of awaitables in a row, each the result of the one before.
 _MOST_AWAITS = 100
 _CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)  # noqa: SLF001 - no other name
 _NOT_BEGUN = (GeneratorType, AsyncGeneratorType, map, filter, *_CONTEXTS)
@@ -33,16 +33,16 @@ _UNFINISHED = (CoroutineType, asyncio.Future, concurrent.futures.Future)
 
 
 def name_of(function: object) -> str:
-    """The name of a callable for people; of a partial or an object, that of what it calls or its class."""
+    """Return the name of a callable for people: for a partial, of the function inside; for an object, of its class."""
     while isinstance(function, functools.partial | functools.partialmethod):
         function = function.func
     return getattr(function, "__name__", None) or type(function).__name__
 
 
 def annotated(function: Any) -> Any:
-    """The function whose flags count: what a partial calls, an object's ``__call__``.
+    """Return the function whose flags decide: the one inside a partial, or an object's ``__call__``.
 
-    ``__wrapped__`` is not looked at: a wrapper may be another kind of function than the one that it wraps.
+    ``__wrapped__`` is ignored: a wrapper may be another kind of function than the one that it wraps.
     """
     while isinstance(function, functools.partial | staticmethod):
         function = function.func if isinstance(function, functools.partial) else function.__func__
@@ -50,9 +50,9 @@ def annotated(function: Any) -> Any:
 
 
 def hints_of(function: Any) -> dict[str, Any]:
-    """The annotations of a callable's parameters, each from the outermost function that has one.
+    """Return the annotations of a callable's parameters, each from the outermost function that has one.
 
-    A wrapper around a partial or an object has none of its own: :func:`functools.wraps` finds none there to take over.
+    A wrapper around a partial or an object has none: :func:`functools.wraps` finds none there to copy.
     """
     names = inspect.signature(function).parameters
     found: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def hints_of(function: Any) -> dict[str, Any]:
     for layer in reversed([*_layers(function)]):
         own = {name: one for name, one in getattr(layer, "__annotations__", {}).items() if name in names}
         fresh = {name: one for name, one in own.items() if name not in texts or texts[name] != one}
-        if fresh:  # a text that a wrapper took over means what it means where it was written
+        if fresh:  # A text that a wrapper copied is evaluated where it was written
             hints = get_type_hints(layer, getattr(layer, "__globals__", None), include_extras=True)
             found |= {name: hints[name] for name in fresh}
             texts |= fresh
@@ -68,7 +68,7 @@ def hints_of(function: Any) -> dict[str, Any]:
 
 
 def _layers(function: Any) -> Iterator[Any]:
-    """The functions whose parameters :func:`inspect.signature` shows, outermost first."""
+    """Yield the functions whose parameters :func:`inspect.signature` shows, outermost first."""
     while function is not None:
         while isinstance(function, functools.partial):
             function = function.func
@@ -77,7 +77,7 @@ def _layers(function: Any) -> Iterator[Any]:
 
 
 def bound_by_name(function: Any) -> frozenset[str]:
-    """Parameters that a partial has given already."""
+    """Return the parameters that a partial has already bound by name."""
     found: set[str] = set()
     while isinstance(function, functools.partial):
         found |= set(function.keywords)
@@ -86,19 +86,22 @@ def bound_by_name(function: Any) -> frozenset[str]:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """True if a call of the outermost function gives a coroutine."""
+    """Report whether a call of the outermost function returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(annotated(function))
 
 
 def is_generator(function: Any) -> bool:
-    """True if a call of the outermost function gives a generator, and runs nothing of it."""
+    """Report whether a call of the outermost function returns a generator, without running its body."""
     called = annotated(function)
     awaited = getattr(getattr(called, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE
     return (inspect.isgeneratorfunction(called) and not awaited) or inspect.isasyncgenfunction(called)
 
 
 def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a call by names alone: :func:`functools.singledispatch` chooses by the first argument's place."""
+    """Return the function for calls with keyword arguments only.
+
+    :func:`functools.singledispatch` needs its first argument by position.
+    """
     if not hasattr(function, "dispatch") or not hasattr(function, "registry"):
         return function
     first = next(iter(inspect.signature(function).parameters))
@@ -106,7 +109,7 @@ def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes(function: Any, count: int) -> bool:
-    """True if a call with that many positional arguments fits; yes where Python cannot tell."""
+    """Report whether a call with that many positional arguments fits; True if Python cannot find out."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:
@@ -117,7 +120,7 @@ def takes(function: Any, count: int) -> bool:
 
 
 def check_handler(function: Any) -> None:
-    """Refuse what cannot be a handler."""
+    """Raise ConfigError for an object that cannot be a handler."""
     name, base = name_of(function), _called(function)
     if isinstance(base, type):
         raise ConfigError(f"{name} is a class: a call would only make an object. Register a function, or {name}(...).")
@@ -153,20 +156,20 @@ def _first_parameter(function: Any) -> str:
 
 
 def _in_a_class(function: Any) -> bool:
-    """True if a function was written in a class's body."""
+    """Report whether a function was defined in a class body."""
     owner = ["<locals>", *str(getattr(function, "__qualname__", "")).split(".")][-2]
     return inspect.isfunction(function) and owner != "<locals>"
 
 
 async def finished(result: Any) -> Any:
-    """The result of a call, awaited as long as it is an awaitable of any kind, and refused where some of it is left."""
+    """Await the result of a call as long as it is an awaitable; refuse it if a part of it has not run."""
     for _ in range(_MOST_AWAITS):
         if isinstance(result, concurrent.futures.Future):
             result = asyncio.wrap_future(result)
         if not inspect.isawaitable(result):
             break
         given, result = result, await result
-        if result is given:  # a client or a pipeline of redis-py awaits to itself, for ever and without a pause
+        if result is given:  # A redis-py client or pipeline awaits to itself, without end
             break
     else:
         raise UsageError(f"the handler returned an awaitable that gave {_MOST_AWAITS} more in turn: return its result")
@@ -176,7 +179,7 @@ async def finished(result: Any) -> Any:
             "or remove `yield`"
         )
     kind = result if isinstance(result, type) else type(result)
-    if issubclass(kind, MillstreamError):  # Nack, Reject or BatchError, made or not
+    if issubclass(kind, MillstreamError):  # Nack, Reject or BatchError, as class or object
         raise UsageError(f"the handler returned {kind.__name__} as its result: raise it")
     parts = result.values() if isinstance(result, dict) else result
     if isinstance(result, _HOLDERS) and (left := [one for one in parts if isinstance(one, _UNFINISHED)]):
@@ -191,7 +194,7 @@ async def finished(result: Any) -> Any:
 
 
 def _carried(error: BaseException) -> BaseException:
-    """The exception that a future of asyncio takes for one of a thread's future; it refuses StopIteration."""
+    """Return an exception that an asyncio future accepts; it refuses StopIteration."""
     if isinstance(error, StopIteration):
         stopped = RuntimeError("a function in a thread raised StopIteration")
         stopped.__cause__ = error
@@ -207,7 +210,7 @@ _CONVERT: Callable[[BaseException], BaseException] = getattr(
 def mend_futures() -> None:
     """Let a wait for a thread that raised StopIteration end in RuntimeError, as in Python 3.12; 3.11 waits for ever.
 
-    All of asyncio's ways from a thread's future lead through this function, also those from a user's own threads.
+    All of asyncio's conversions of a thread's future call this function, also those for a user's own threads.
     """
     if sys.version_info < (3, 12):
         asyncio.futures._convert_future_exc = _carried  # type: ignore[attr-defined] # noqa: SLF001 - no other place
@@ -216,7 +219,7 @@ def mend_futures() -> None:
 async def in_thread(
     threads: concurrent.futures.Executor, function: Callable[..., Any], arguments: dict[str, Any]
 ) -> Any:
-    """Call a plain function in a thread, in a copy of the context, so that what it sets there ends with the call."""
+    """Call a plain function in a thread, in a copy of the context, so that its changes there end with the call."""
     call = functools.partial(copy_context().run, _contained, function, arguments)
     result, error = await asyncio.get_running_loop().run_in_executor(threads, call)
     if issubclass(type(error), StopIteration | StopAsyncIteration):  # as for a coroutine, which cannot raise these
@@ -227,12 +230,12 @@ async def in_thread(
 
 
 def bounded(function: Callable[..., Any], seconds: float, late: Callable[[], None]) -> Callable[..., Any]:
-    """The same function for another thread; ``late`` is called in the event loop once it has run for so long."""
+    """Wrap a function for another thread; ``late`` is called in the event loop once it has run this long."""
     loop = asyncio.get_running_loop()
     timers: list[asyncio.TimerHandle] = []
 
     def run(**arguments: Any) -> Any:
-        # Here and not before: there may be no thread at once
+        # Here and not before, since the call may wait for a thread
         loop.call_soon_threadsafe(lambda: timers.append(loop.call_later(seconds, late)))
         try:
             return function(**arguments)
@@ -244,7 +247,7 @@ def bounded(function: Callable[..., Any], seconds: float, late: Callable[[], Non
 
 
 def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> _Outcome:
-    """The outcome as a value: a Future refuses StopIteration, and waiters would wait for ever."""
+    """Return the outcome as a value: a Future refuses StopIteration, and its waiters would wait for ever."""
     process = os.getpid()
     try:
         outcome: _Outcome = function(**arguments), None
@@ -255,7 +258,7 @@ def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> _Outc
 
 
 def end_if_forked(process: int, error: BaseException | None = None) -> None:
-    """End a process that a handler has forked and that comes back from it: as a second worker it would do harm."""
+    """End a process that a handler forked and that returned from it: as a second worker it would do harm."""
     if os.getpid() == process:
         return
     code = 0 if error is None else 1
@@ -271,9 +274,9 @@ def end_if_forked(process: int, error: BaseException | None = None) -> None:
 
 
 def ends_process(error: BaseException) -> bool:
-    """True if an exception is none of the user's code: Ctrl-C without a handler for it, or a closed event loop.
+    """Report whether an exception does not come from the user's code: Ctrl-C without a handler, or a closed event loop.
 
-    By its type: ``__class__`` of an exception is the user's code too, and may raise.
+    The check uses the type: ``__class__`` of an exception is the user's code too, and may raise.
     """
     if issubclass(type(error), KeyboardInterrupt):
         return signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -292,22 +295,22 @@ _by_method: "weakref.WeakKeyDictionary[object, dict[Any, tuple[Any, ...]]]" = we
 
 
 def publishers_of(handler: Any, app: object) -> tuple[Any, ...]:
-    """The publishers that an app has for what a handler returns."""
+    """Return the publishers that an app has for a handler's result."""
     kept = _by_method.get(app, {}) if _shares_attributes(handler) else getattr(handler, _PUBLISH, {})
     return tuple(kept.get(handler if _shares_attributes(handler) else app, ()))
 
 
 def add_publisher(handler: Any, app: object, publisher: object) -> None:
-    """Have an app publish what a handler returns; a wrapper of :func:`functools.wraps` takes it over."""
+    """Add an app's publisher of a handler's result; a wrapper made by :func:`functools.wraps` inherits it."""
     both = (*publishers_of(handler, app), publisher)
     if _shares_attributes(handler):
         _by_method.setdefault(app, {})[handler] = both
-    else:  # a mapping of its own: a wrapper made earlier shares the one before
+    else:  # A new mapping, since a wrapper made earlier shares the old one
         kept = weakref.WeakKeyDictionary(getattr(handler, _PUBLISH, {}))
         kept[app] = both
         setattr(handler, _PUBLISH, kept)
 
 
 def _shares_attributes(handler: Any) -> bool:
-    """True if attributes are another object's (a method has those of its function), or there is no place for any."""
+    """Report whether an object has no attributes of its own: a method has its function's, others may have none."""
     return inspect.ismethod(handler) or not hasattr(handler, "__dict__")

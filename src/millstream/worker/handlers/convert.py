@@ -1,11 +1,11 @@
-"""From a field's bytes, or a JSON value, to the type an annotation asks for. Pure.
+"""From a field's bytes, or a JSON value, to the type of an annotation. Pure.
 
-Builds one function per type, once. The standard library's types and dataclasses are handled here; pydantic and
-msgspec do their own models and, where it is installed, every type this module does not know.
+Builds one function for each type, once. This module handles the standard library's types and dataclasses. pydantic and
+msgspec decode their own models. pydantic, if installed, also decodes every type that this module does not support.
 
 Pydantic's ``TypeAdapter`` for all of them would be shorter, and was tried: it agreed on two of 21 types. It guesses
 where a stream should not: ``20130101`` as a datetime is a day in August 1970, ``true`` and ``1.0`` are integers, ``y``
-is a boolean. It refuses values that entries hold: JSON in a field, an empty field for None, ``90`` as seconds, ``1``
+is a boolean. It refuses values that entries contain: JSON in a field, an empty field for None, ``90`` as seconds, ``1``
 for ``Literal[1]``. And the worker runs without pydantic.
 """
 
@@ -51,12 +51,12 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 
 def text(value: Any) -> Any:
-    """Bytes as text; anything else as it is."""
+    """Return bytes as text, and any other value as it is."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 def lenient(value: Any) -> Any:
-    """Bytes as text where they are text, else the bytes."""
+    """Return bytes as text if they are UTF-8, and any other value as it is."""
     try:
         return text(value)
     except UnicodeDecodeError:
@@ -64,8 +64,8 @@ def lenient(value: Any) -> Any:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """A JSON object or a mapping of fields as a dict of text."""
-    if type(value) is not dict:  # what came from JSON is one
+    """Return a JSON object or a mapping of fields as a dict of text."""
+    if type(value) is not dict:  # A value from JSON already is a dict
         value = _loaded(value)
         if not isinstance(value, Mapping):
             raise _unfit("an object", value)
@@ -73,27 +73,27 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def _unfit(expected: str, value: Any) -> ValueError:
-    """For a value of another kind; no TypeError, so that all content that does not fit raises one kind of error."""
+    """Return the error for a value of another type; never TypeError, so that all unfit content raises one kind."""
     return ValueError(f"expected {expected}, got {type(value).__name__}")
 
 
 def as_text(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with its bytes as text where they are text; what came from JSON has none and is given back as it is."""
+    """Return the mapping with bytes as text where they are UTF-8; one that came from JSON is returned as it is."""
     if type(fields) is dict and bytes not in map(type, fields.values()):
         return fields
     return {name: lenient(item) for name, item in fields.items()}
 
 
 def from_json(value: bytes) -> Any:
-    """The value of this JSON."""
+    """Return the value of this JSON."""
     try:
         return _fast_json(value)
-    except ValueError:  # stricter than the standard library, which has the last word
+    except ValueError:  # Stricter than the standard library, which decides
         return parse(value)
 
 
 def builder(annotation: Any) -> Convert:
-    """The function that makes this type from bytes or a JSON value; it raises ValueError or TypeError if it cannot."""
+    """Return the function that makes this type from bytes or a JSON value; it raises ValueError or TypeError."""
     return _constrained(kind) if is_marked(kind := data(named(annotation))) else _of_type(kind)
 
 
@@ -131,12 +131,12 @@ def _of_type(annotation: Any) -> Convert:
 
 
 def is_mapping(annotation: Any) -> bool:
-    """True for dict and the like, with or without their types."""
+    """Report whether an annotation is dict or another mapping, with or without type arguments."""
     return bare(annotation) in _MAPPINGS or get_origin(bare(annotation)) in _MAPPINGS
 
 
 def is_structured(annotation: Any) -> bool:
-    """True for types that stand for a whole entry and not for one of its fields."""
+    """Report whether a type stands for a whole entry and not for one of its fields."""
     annotation = bare(annotation)
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
@@ -148,13 +148,13 @@ def is_structured(annotation: Any) -> bool:
     return isinstance(kind, type) and (foreign or dataclasses.is_dataclass(kind) or is_typed_dict(kind))
 
 
-#: Those that read the value as it comes, so that pydantic has to do all of it.
+#: Validators that get the raw value, so that pydantic must do the whole conversion.
 _BEFORE = frozenset({"BeforeValidator", "PlainValidator", "WrapValidator"})
 
 
-#: A user's own code, such as a validator, is not tried.
+#: Modules of declared constraints; a user's own code, such as a validator, is not tried.
 _DECLARED = frozenset({"annotated_types", "pydantic.fields"})
-#: Types of which pydantic takes a constraint that they cannot have, and fails at the first value.
+#: Types for which pydantic accepts an impossible constraint, and fails at the first value.
 _TRIED = frozenset({int, float, bool, str, bytes, list, dict, set, tuple, Decimal})
 
 
@@ -175,7 +175,7 @@ def _constrained(annotation: Any) -> Convert:
     of_msgspec = tuple(mark for mark in marks if type(mark).__module__ == "msgspec")
     others = tuple(mark for mark in marks if type(mark).__module__ != "msgspec")
     checks = [_msgspec_check(kind, mark) for mark in of_msgspec]
-    # such a mark sees the value as it came
+    # Such a validator gets the raw value
     if others and not _BEFORE.isdisjoint(type(mark).__name__ for mark in others):
         make = _by_pydantic(Annotated[(kind, *others)])
     else:
@@ -250,7 +250,7 @@ def _float(value: Any) -> float:
 
 
 def _duration(value: Any) -> timedelta:
-    """Seconds; of text to the microsecond, however many there are."""
+    """Return the value as seconds; text is exact to the microsecond, whatever the number of seconds."""
     value = text(value)
     try:
         if isinstance(value, str):
@@ -319,12 +319,12 @@ def _union(kinds: tuple[Any, ...]) -> Convert:
     # text last: everything is text, so that str | int would never see its int; None only for what says nothing, unless
     # a member of an enum or a literal does
     ordered = sorted(kinds, key=lambda one: (not _names_texts(one), one is not type(None), bare(one) in _TEXTS))
-    worded = any(bare(member) in _TEXTS for member in kinds)  # where text is allowed, an empty text is one
+    worded = any(bare(member) in _TEXTS for member in kinds)  # If text is allowed, empty text is text
     builders = [_only_none if member is type(None) and worded else builder(member) for member in ordered]
     own = frozenset(kinds) if _JSON_TYPES.issuperset(kinds) else frozenset()
 
     def convert(value: Any) -> Any:
-        if type(value) in own:  # JSON has told it from the others
+        if type(value) in own:  # JSON already has types
             return value
         problem: Exception | None = None
         for build in builders:
@@ -343,7 +343,7 @@ def _names_texts(member: Any) -> bool:
 
 
 def _one_of(by_text: Mapping[str, Any]) -> Convert:
-    """For literals and enums: fields are text, so the text of a value stands for it, be it a number."""
+    """Return the function for literals and enums: fields are text, so a value's text stands for it."""
 
     def convert(value: Any) -> Any:
         word = str(text(value))
@@ -355,7 +355,7 @@ def _one_of(by_text: Mapping[str, Any]) -> Convert:
 
 
 def _words(item: Any) -> Iterable[str]:
-    """The texts of a literal: as it was given, and as it is published."""
+    """Yield the texts of a literal: as it was written, and as it is published."""
     value = item.value if isinstance(item, Enum) else item
     yield str(item)
     yield str(text(value))
@@ -366,7 +366,7 @@ def _words(item: Any) -> Iterable[str]:
 
 
 def _flags(kind: Any, by_text: Mapping[str, Any]) -> Convert:
-    """One flag or several together, by their number."""
+    """Return the function for one flag or several together, by their number."""
 
     def convert(value: Any) -> Any:
         value = text(value)
@@ -376,7 +376,7 @@ def _flags(kind: Any, by_text: Mapping[str, Any]) -> Convert:
 
 
 def _mapping(kind: Any, args: tuple[Any, ...]) -> Convert:
-    """A mapping of this kind; a counter has whole numbers, and a default dict's default is its values' type."""
+    """Return the function for a mapping; a Counter has whole numbers, and a defaultdict's default is its value type."""
     if kind is Counter:
         args = (*(args or (Any,)), int)
     convert = _texts if args == (str, str) else mapping if args in ((), (str, Any)) else _mapping_of(*args)
@@ -390,14 +390,14 @@ def _mapping(kind: Any, args: tuple[Any, ...]) -> Convert:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    """A mapping of texts; nearly always all of them are."""
+    """Return a mapping of texts; usually all values are texts already."""
     found = mapping(value)
     plain = all(type(item) is str for item in found.values())
     return found if plain else {name: _named(name, _SIMPLE[str], item) for name, item in found.items()}
 
 
 def _mapping_of(name_kind: Any, item_kind: Any) -> Convert:
-    """A mapping whose names and values have types; JSON and fields have text for names."""
+    """Return the function for a mapping with types for names and values; in JSON and in fields, names are text."""
     make_name, make_item = builder(name_kind), builder(item_kind)
 
     def convert(value: Any) -> Any:
@@ -410,7 +410,7 @@ def _mapping_of(name_kind: Any, item_kind: Any) -> Convert:
 
 
 def _named(name: Any, build: Convert, value: Any) -> Any:
-    """A part's value, converted; a refusal names the part."""
+    """Convert a field's value; an error names the field."""
     try:
         return build(value)
     except (ValueError, TypeError) as error:
@@ -435,7 +435,7 @@ def _items(annotation: Any) -> Convert:
 
 
 def _sequence(kinds: Iterable[Any], make: Callable[[Any], Any]) -> Convert:
-    """A list with a type for each place."""
+    """Return the function for a list with a type for each position."""
     builders = [builder(kind) for kind in kinds]
 
     def convert(value: Any) -> Any:
@@ -476,7 +476,7 @@ def _typed_dict(annotation: Any) -> Convert:
 
 
 def _object(kind: Any, parts: Mapping[str, tuple[str, Any, bool]], later: Mapping[str, Convert]) -> Convert:
-    """An instance of a class, made from an object."""
+    """Return the function that makes an instance of a class from an object."""
     made_by = [
         (name, argument, builder(hint), required, admits_none(hint))
         for name, (argument, hint, required) in parts.items()
@@ -500,7 +500,7 @@ def _object(kind: Any, parts: Mapping[str, tuple[str, Any, bool]], later: Mappin
         found = kind(**made)
         for name, build in later.items():
             if name in value:
-                # a frozen dataclass has this way only
+                # A frozen dataclass allows no other way
                 object.__setattr__(found, name, _named(name, build, value[name]))
         return found
 
@@ -512,7 +512,7 @@ def _required(part: "dataclasses.Field[Any]") -> bool:
 
 
 def admits_none(annotation: Any) -> bool:
-    """True when None is among what the annotation allows."""
+    """Report whether the annotation allows None."""
     annotation = bare(annotation)
     if get_origin(annotation) is Literal:
         return None in get_args(annotation)
@@ -520,7 +520,10 @@ def admits_none(annotation: Any) -> bool:
 
 
 def _model(kind: Any) -> Convert:
-    """A pydantic model, which takes other things than objects where its validators do; by names as by aliases."""
+    """Return the function for a pydantic model, by field names and by aliases.
+
+    Its validators may accept other values than objects.
+    """
     parts = {
         name: (part.annotation, part.is_required(), _aliases(name, part)) for name, part in kind.model_fields.items()
     }
@@ -548,7 +551,7 @@ def _aliases(name: str, part: Any) -> frozenset[str]:
 
 
 def _struct(annotation: Any) -> Convert:
-    """A msgspec struct."""
+    """Return the function for a msgspec struct."""
     import msgspec  # noqa: PLC0415 - for those who use its structs, so it is there
 
     kind = generic(annotation) or annotation
@@ -569,7 +572,10 @@ def _struct(annotation: Any) -> Convert:
 
 
 def _lenient_object(parts: Mapping[str, tuple[Any, bool, frozenset[str]]], make: Convert, other: Convert) -> Convert:
-    """An object converted by a library; it reads text leniently, and nested parts from the JSON in their fields."""
+    """Return the function for an object that a library converts.
+
+    It reads text leniently, and nested fields from the JSON in their fields.
+    """
     texts = {name for annotation, _, names in parts.values() if wants_text(annotation) for name in names}
     raw = {
         name
@@ -584,7 +590,7 @@ def _lenient_object(parts: Mapping[str, tuple[Any, bool, frozenset[str]]], make:
         value = _loaded(value)
         if not isinstance(value, Mapping):
             return other(value)
-        if bytes not in map(type, value.values()):  # of JSON, which has types of its own
+        if bytes not in map(type, value.values()):  # Values from JSON already have types
             try:
                 return make(value)
             except ValueError:
@@ -601,7 +607,7 @@ def _lenient_object(parts: Mapping[str, tuple[Any, bool, frozenset[str]]], make:
 
 
 def _part(item: Any, is_text: bool, is_optional: bool) -> Any:
-    """One field's value for a struct or a model: text where text is asked for, else what the text says."""
+    """Return one field's value for a struct or a model: text if the type is text, else the value in the text."""
     part = lenient(item)
     if isinstance(part, str) and not is_text:
         if part == "null" or (not part and is_optional):
@@ -612,7 +618,7 @@ def _part(item: Any, is_text: bool, is_optional: bool) -> Any:
 
 
 def wants_text(annotation: Any) -> bool:
-    """True when text or bytes are among what the annotation allows."""
+    """Report whether the annotation allows text or bytes."""
     return _wants(annotation, _TEXTS)
 
 

@@ -1,4 +1,4 @@
-"""Dependencies of handlers, by fast-depends: resolved for each delivery, closed before its outcome is noted.
+"""Dependencies of handlers, by fast-depends: resolved for each delivery, closed before its outcome is stored.
 
 ::
 
@@ -10,7 +10,7 @@
     @app.subscriber("orders")
     async def bill(order: Order, db: Annotated[Session, Depends(session)]) -> None: ...
 
-Generators are closed when the handler has ended and before the entry is acked, so a commit that fails fails the
+Generators are closed after the handler has ended and before the entry is acked, so a failing commit fails the
 delivery. An exception of the handler is thrown into them. Parameters of a dependency are filled as a handler's are.
 """
 
@@ -32,11 +32,11 @@ _PACKAGE = "fast_depends"
 
 
 def dependencies_of(handler: Callable[..., Any]) -> frozenset[str]:
-    """Names of the parameters that are dependencies; without loading fast-depends."""
+    """Return the names of the parameters that are dependencies, without loading fast-depends."""
     try:
         hints = hints_of(handler)
     except (NameError, SyntaxError, TypeError):
-        return frozenset()  # the binder says what is wrong
+        return frozenset()  # The binder reports the error
     found = set()
     for parameter in inspect.signature(handler).parameters.values():
         annotation = hints.get(parameter.name)
@@ -47,7 +47,7 @@ def dependencies_of(handler: Callable[..., Any]) -> frozenset[str]:
 
 
 def new_provider() -> "Provider":
-    """An empty provider of dependencies."""
+    """Return an empty provider of dependencies."""
     try:
         from fast_depends.dependencies import Provider  # noqa: PLC0415 - only users of dependencies pay for it
     except ImportError:
@@ -56,16 +56,16 @@ def new_provider() -> "Provider":
 
 
 def Depends(dependency: Callable[..., Any], *, use_cache: bool = True) -> Any:  # noqa: N802 - its name everywhere
-    """A parameter that gets this function's value; as its default, or in ``Annotated``.
+    """Mark a parameter that gets this function's value, as its default or in ``Annotated``.
 
     Args:
-        dependency: async or not, with ``yield`` or without.
-        use_cache: make it once a delivery for all its users.
+        dependency: function, async or not, with ``yield`` or without.
+        use_cache: True calls it once in a delivery for all parameters that use it.
 
     Raises:
         ConfigError: fast-depends is not installed.
     """
-    new_provider()  # says what to install
+    new_provider()  # Raises if the package is missing
     from fast_depends import Depends as depend  # noqa: N813, PLC0415 - only users of dependencies pay for it
 
     return depend(dependency, use_cache=use_cache)
@@ -88,7 +88,7 @@ class Injector:
             )
         self._provider = provider
         self._binders = self._collect(self._model, context)
-        self.context: dict[str, type] = {}  # Which parameters of dependencies ask for those, by name
+        self.context: dict[str, type] = {}  # Types of ``context`` by parameter name of dependencies
         seen: dict[str, Any] = {}
         for binder in self._binders:
             self.context.update(binder.context)
@@ -97,14 +97,14 @@ class Injector:
                     raise ConfigError(
                         f"{name}: two dependencies have a parameter {parameter!r} of different types. Rename one."
                     )
-        self.wants_entry = bool(seen)  # True when a dependency asks for the message or for what is in the entry
+        self.wants_entry = bool(seen)  # True if a dependency has a parameter for the message or for fields
         # True when a dependency asks for the message
         self.wants_message = any(binder.wants_message for binder in self._binders)
 
     async def resolve(
         self, stack: AsyncExitStack, fields: Sequence[bytes], message: Message | None, context: dict[str, Any]
     ) -> dict[str, Any]:
-        """The dependencies' values for one delivery, each made once."""
+        """Return the dependencies' values for one delivery, each made once."""
         given = dict(context)
         for binder in self._binders:
             given.update(binder.bind(fields, message))

@@ -1,8 +1,8 @@
-"""The one encoder: from what is published to an entry's fields or an envelope's body, and back to that content. Pure.
+"""The only encoder: from published content to an entry's fields or an envelope's body, and back. Pure.
 
-Invariant: a handler that is annotated with the published type gets an equal value, or :class:`PayloadError` names the
-field. Values of the standard library's types are safe by their form. Models are read back before they are sent, since
-only their own code knows what it takes; the first form that comes back equal is sent.
+Invariant: a handler annotated with the published type gets an equal value, or :class:`PayloadError` names the field.
+Values of the standard library's types are safe by their form. Models are read back before they are sent, since only
+their own code defines what it accepts. The first form that is read back as an equal value is sent.
 """
 
 import dataclasses
@@ -37,14 +37,14 @@ _LARGE = 2**63
 
 
 class _UnfitError(Exception):
-    """A value has no form; ``path`` leads to it."""
+    """A value cannot be encoded; ``path`` leads to it."""
 
     def __init__(self, reason: str, *path: Any) -> None:
         super().__init__(reason)
         self.path = list(path)
 
     def under(self, name: Any) -> "_UnfitError":
-        """The same, one level further out."""
+        """Return this error with a name added in front of its path."""
         self.path.insert(0, name)
         return self
 
@@ -54,7 +54,7 @@ class _UnfitError(Exception):
 
 
 def _said(name: Any) -> str:
-    """A name for an error's text; names come from outside, and may be of any type and length."""
+    """Return a name for an error's text; names come from outside, with any type and length."""
     try:
         text = name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)
     except Exception:  # noqa: BLE001 - a number with too many digits, a text of the user's own
@@ -64,7 +64,7 @@ def _said(name: Any) -> str:
 
 
 def unwrap(fields: Sequence[bytes]) -> Any:
-    """The entry's content: a dict of field names and raw values, or what its JSON or envelope holds."""
+    """Return the entry's content: a dict of field names and raw values, or the content of its JSON or envelope."""
     if len(fields) == 2:
         name, value = fields
         if name == envelope.FIELD:
@@ -75,14 +75,14 @@ def unwrap(fields: Sequence[bytes]) -> Any:
             except TooDeepError:
                 raise
             except ValueError:
-                pass  # text that happens to begin with a brace: a field like any other
+                pass  # Text that begins with a brace is an ordinary field
     return {
         name.decode("utf-8", "surrogateescape"): value for name, value in zip(fields[::2], fields[1::2], strict=True)
     }
 
 
 def key_of(fields: Sequence[bytes], name: str) -> bytes | None:
-    """The value of one field, by which entries are ordered and partitioned; None where there is none."""
+    """Return the value of the field by which entries are ordered and partitioned; None without it."""
     if len(fields) != 2:  # Fields of their own, of which the last of a name counts
         wanted = name.encode("utf-8", "surrogateescape")
         for at in range(len(fields) - 2, -1, -2):
@@ -94,7 +94,7 @@ def key_of(fields: Sequence[bytes], name: str) -> bytes | None:
 
 
 def as_key(value: object) -> bytes | None:
-    """A value as a key; numbers of JSON and of fields are the same one."""
+    """Return a value as a key; a number in JSON and in a field give the same key."""
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else repr(value).encode()
@@ -106,14 +106,14 @@ def _open(value: bytes) -> Any:
 
 
 def open_body(kind: str, body: bytes) -> Any:
-    """The content that a body of this content type holds; bytes where the type is another."""
+    """Return the content of a body of this content type; bytes for other types."""
     if JSON in kind or (not kind and body[:1] in (b"{", b"[")):  # "application/json; charset=utf-8", too
         return from_json(body)
     return body.decode() if kind.startswith("text/") else body
 
 
 def _refusing(form: Callable[[Any], Form]) -> Callable[[Any], Form]:
-    """The same, with PayloadError for all that a content's own code may raise."""
+    """Wrap a function so that it raises PayloadError for any error of a content's own code."""
 
     @functools.wraps(form)
     def safe(content: Any) -> Form:
@@ -138,15 +138,15 @@ def _first(content: Any) -> str:
 
 @_refusing
 def encode(content: Any) -> list[bytes]:
-    """The fields and values to XADD for a mapping, a dataclass, a pydantic model, a msgspec struct or a single value.
+    """Return the fields for XADD of a mapping, a dataclass, a pydantic model, a msgspec struct or a single value.
 
-    Text, bytes and numbers stand as they are, dates in ISO form, anything nested as JSON in its field. A None has no
-    representation among fields, so the field is left out; decoding gives None back where the annotation allows it. A
-    model that would not come back equal from such fields is one JSON document in ``data``.
+    Text, bytes and numbers stay as they are, dates become ISO text, and nested values become JSON in their field. A
+    None cannot be written as a field, so the field is left out; decoding returns None where the annotation allows it. A
+    model that would not be read back as equal from such fields becomes one JSON document in ``data``.
     """
     if isinstance(content, Mapping):
         flat = _flat(content)
-        if len(flat) == 2 and flat[0] == envelope.FIELD:  # it would be taken for an envelope itself
+        if len(flat) == 2 and flat[0] == envelope.FIELD:  # It would be read as an envelope
             return [envelope.FIELD, envelope.build({"content-type": JSON}, _json(_tree(content, typed=True)))]
         return flat
     if is_model(content):
@@ -154,14 +154,14 @@ def encode(content: Any) -> list[bytes]:
         try:
             if parts is not None:
                 return _flat(parts)
-        except _UnfitError:  # half of a surrogate pair, which JSON has a form for
+        except _UnfitError:  # Half of a surrogate pair, which JSON can contain
             pass
         return _proven(content, _entries(content), unwrap)
     return _flat({JSON_FIELD.decode(): content})
 
 
 def result_text(value: Any, at_ms: int) -> str:
-    """The record of what a handler returned; a value that it cannot hold fails the run."""
+    """Return the record of a handler's result; raise UsageError for a value that it cannot contain."""
     try:
         text = record.record("done", at_ms, value=_tree(value, typed=True))
     except (_UnfitError, ValueError, TypeError, RecursionError) as error:
@@ -178,7 +178,7 @@ def result_text(value: Any, at_ms: int) -> str:
 
 @_refusing
 def to_body(content: Any) -> tuple[str, bytes]:
-    """The content type and the body of an envelope for the same contents as :func:`encode` takes."""
+    """Return the content type and the body of an envelope, for the same contents as :func:`encode`."""
     if isinstance(content, bytes | bytearray | memoryview):
         return "application/octet-stream", _raw(content)
     try:
@@ -190,7 +190,7 @@ def to_body(content: Any) -> tuple[str, bytes]:
 
 
 def is_model(value: Any) -> bool:
-    """True for objects that stand for a whole entry: dataclasses, pydantic's models, structs, attrs."""
+    """Report whether an object stands for a whole entry: a dataclass, pydantic model, msgspec struct or attrs class."""
     kind = type(value)
     return (
         hasattr(kind, "model_dump")
@@ -228,7 +228,7 @@ def _flat(content: Mapping[Any, Any], *, typed: bool = False) -> list[bytes]:
 
 
 def _name(name: Any) -> bytes:
-    """A field's name, which may be any bytes."""
+    """Return a field's name, which may be any bytes."""
     if isinstance(name, bytes):
         return name
     text = str(name) if isinstance(name, bool) else _key(name)
@@ -245,7 +245,7 @@ def _utf8(text: str) -> bytes:
         raise _UnfitError(_SURROGATE) from None
 
 
-#: The forms of the commonest values, by their very type.
+#: The forms of the commonest values, by their exact type.
 _FORMS: dict[type, Callable[[Any], bytes]] = {
     str: _utf8,
     bytes: lambda value: value,
@@ -256,7 +256,7 @@ _FORMS: dict[type, Callable[[Any], bytes]] = {
 
 
 def _value(value: Any, typed: bool) -> bytes:
-    """The bytes of one field."""
+    """Return the bytes of one field."""
     scalar = _scalar(value)
     if scalar is _NO_FORM:
         return _json(_tree(value, typed))
@@ -270,7 +270,7 @@ def _value(value: Any, typed: bool) -> bytes:
 def _number(value: float) -> str:
     try:
         return repr(value)
-    except ValueError:  # Python reads no longer ones either
+    except ValueError:  # Python cannot read longer numbers back
         raise _UnfitError("the number has more digits than Python reads back") from None
 
 
@@ -282,12 +282,12 @@ def _json(tree: Any) -> bytes:
 
 
 def _scalar(value: Any) -> Any:
-    """Text, bytes, a truth value or a number that stands for the value; ``_NO_FORM`` for lists, mappings and models."""
+    """Return text, bytes, a truth value or a number for the value; ``_NO_FORM`` for lists, mappings and models."""
     if isinstance(value, Enum):
         return _member(value)
     if isinstance(value, str):
-        return str.__str__(value)  # of a subclass, whose own `__str__` may show something else
-    if isinstance(value, bool):  # before int, of which it is a kind
+        return str.__str__(value)  # The own `__str__` of a subclass may return another text
+    if isinstance(value, bool):  # Before int, since bool is a subclass
         return value
     if isinstance(value, int):
         return int.__int__(value)
@@ -343,7 +343,10 @@ def _seconds(value: timedelta) -> Any:
 
 
 def _foreign(value: Any) -> Any:
-    """A value of somebody else's type: as NumPy's scalars, a time, or by its text, if that is read back equal."""
+    """Return a value of a foreign type as a scalar, if that is read back equal.
+
+    It may be like NumPy's scalars, a time, or its text.
+    """
     kind = type(value)
     for form in ("isoformat", "__str__") if hasattr(kind, "__len__") else ("item", "isoformat", "__str__"):
         try:
@@ -363,7 +366,7 @@ def _foreign(value: Any) -> Any:
 
 
 def _tree(value: Any, typed: bool) -> Any:
-    """The value as JSON has it."""
+    """Return the value as JSON types."""
     kind = type(value)
     if kind in _AS_IS:
         return value
@@ -392,7 +395,7 @@ def _tree(value: Any, typed: bool) -> Any:
 
 
 def _leaf(scalar: Any, typed: bool) -> Any:
-    """The JSON form of text, bytes or a number."""
+    """Return the JSON form of text, bytes or a number."""
     if isinstance(scalar, bytes):
         try:
             if typed:
@@ -442,12 +445,12 @@ def _key(name: Any) -> str:
 
 
 _PLAIN = frozenset({str, int, float, bool})
-#: The settings of a model that have no say in its values.
+#: Settings of a model that do not affect its values.
 _HARMLESS = frozenset({"title", "frozen", "populate_by_name", "from_attributes", "arbitrary_types_allowed"})
 
 
 def _plain(value: Any) -> dict[str, Any] | None:
-    """The parts of a model that needs no proof, since neither class nor values can surprise; None for others."""
+    """Return the fields of a model that is certain to be read back equal, by its class and values; None for others."""
     kind: Any = type(value)
     hints = _plain_hints(kind)
     if hints is None:
@@ -461,7 +464,7 @@ def _plain(value: Any) -> dict[str, Any] | None:
 
 @functools.lru_cache(1024)
 def _plain_hints(kind: Any) -> dict[str, Any] | None:
-    """The types of a class's parts, if its own library made all of it and they are text, numbers and truth values."""
+    """Return the types of a class's fields, if its library generated it and they are text, numbers and booleans."""
     found: dict[str, Any] | None = None
     if hasattr(kind, "__pydantic_decorators__") and hasattr(kind, "model_dump"):
         found = _plain_model(kind)
@@ -505,7 +508,7 @@ def _plain_dataclass(kind: Any) -> dict[str, Any] | None:
 
 
 def _entries(content: Any) -> "Iterator[Callable[[], list[bytes]]]":
-    """The forms of a model as an entry, the preferred one first."""
+    """Yield the forms of a model as an entry, the preferred form first."""
     kind = type(content)
     trees = list(_trees(content))
     if hasattr(kind, "model_dump"):
@@ -526,7 +529,7 @@ def _flat_or_single(tree: Callable[[], Any]) -> list[bytes]:
 
 
 def _trees(value: Any) -> "Iterator[Callable[[], Any]]":
-    """The forms of a model in JSON, the preferred one first."""
+    """Yield the forms of a model in JSON, the preferred form first."""
     kind = type(value)
     if hasattr(kind, "model_dump"):
         yield lambda: _tree(value.model_dump(mode="json", warnings=False), typed=True)
@@ -541,7 +544,7 @@ def _trees(value: Any) -> "Iterator[Callable[[], Any]]":
 
 
 def _parts(value: Any) -> dict[str, Any]:
-    """A model's parts by the names that its reader takes."""
+    """Return a model's fields by the names that its decoder accepts."""
     kind: Any = type(value)
     if hasattr(kind, "__struct_fields__"):
         config = kind.__struct_config__
@@ -557,7 +560,7 @@ def _parts(value: Any) -> dict[str, Any]:
 
 
 def _proven(value: Any, forms: "Iterator[Callable[[], Form]]", read: Callable[[Form], Any]) -> Form:
-    """The first of these forms that is read back as an equal value."""
+    """Return the first of these forms that is read back as an equal value."""
     kind: Any = type(value)
     decode = decoder(getattr(value, "__orig_class__", kind))  # of `Page[date](...)`, which knows its types
     if decode is None:
@@ -579,13 +582,13 @@ def _proven(value: Any, forms: "Iterator[Callable[[], Form]]", read: Callable[[F
     if isinstance(problem, _UnfitError):
         raise problem
     for name, part in _parts(value).items():
-        _under(name, part, typed=True)  # the part that has no form is the one to name
+        _under(name, part, typed=True)  # Raises an error that names the field without a form
     raise _UnfitError(f"{kind.__name__} cannot be read back: {problem}", kind.__name__) from problem
 
 
 @functools.lru_cache(1024)
 def decoder(kind: Any) -> Convert | None:
-    """The decoder for a handler annotated with this type; None if there cannot be one."""
+    """Return the decoder for a handler annotated with this type; None if there cannot be one."""
     try:
         return builder(kind)
     except Exception:  # noqa: BLE001 - pydantic's, an annotation's
@@ -593,7 +596,7 @@ def decoder(kind: Any) -> Convert | None:
 
 
 def _read(kind: Any, text: str) -> Any:
-    """The value that a handler of this type reads from the text; ``_NO_FORM`` if it refuses."""
+    """Return the value that a handler of this type reads from the text; ``_NO_FORM`` if it refuses."""
     decode = decoder(kind)
     try:
         return _NO_FORM if decode is None else decode(text)
@@ -602,10 +605,10 @@ def _read(kind: Any, text: str) -> Any:
 
 
 def _same(found: Any, value: Any) -> bool:
-    """True for equal values; NaN equals NaN here, and a model without a comparison is compared part by part."""
+    """Report whether values are equal; NaN equals NaN here, and models without a comparison are compared by field."""
     if type(found) is float and type(value) is float and math.isnan(found):
         return math.isnan(value)
-    if type(found) is not type(value):  # there is nothing to compare part by part
+    if type(found) is not type(value):  # No fields to compare
         return bool(found == value)
     if bool(found == value):
         return True
@@ -619,9 +622,9 @@ def _same(found: Any, value: Any) -> bool:
 
 
 def _unlike(found: Any, value: Any) -> list[str]:
-    """The name of the first part in which two models differ; private state does not count."""
+    """Return the name of the first field in which two models differ; private state does not count."""
     if type(found) is not type(value):
         return [type(value).__name__]
     parts, others = _parts(value), _parts(found)
-    names = {**parts, **others}  # one that only one of them has is a difference, also where it is None
+    names = {**parts, **others}  # A field that only one has is a difference, even if it is None
     return next(([n] for n in names if not _same(others.get(n, _NO_FORM), parts.get(n, _NO_FORM))), [])

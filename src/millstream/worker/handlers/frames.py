@@ -1,4 +1,4 @@
-"""The start of the user's code in a stack. The frames above it are ours and do not help the reader."""
+"""The start of the user's code in a stack. The frames above it are Millstream's and do not help the reader."""
 
 import asyncio
 import concurrent.futures
@@ -19,21 +19,24 @@ MACHINERY = tuple(
 )
 
 
-#: Files of Python's import: between our code and the user's module that it imports.
+#: Files of Python's import system, between Millstream's code and an imported module of the user.
 _IMPORT = (importlib.__file__, "<frozen importlib")
 
 
 def users_part(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame that is neither machinery nor an import by it; None where all of it is."""
+    """Return the traceback from the first frame of the user's code; None if there is none.
+
+    Frames of the machinery, and of an import by it, come before.
+    """
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith((*MACHINERY, *_IMPORT)):
         trace = trace.tb_next
     return trace
 
 
 def running_part(frame: FrameType) -> list[traceback.FrameSummary]:
-    """The stack of a running thread from the code that our innermost machinery called; all of it where there is none.
+    """Return the stack of a running thread below the innermost machinery; all of it if there is no machinery.
 
-    (Above the machinery there may be a program of the user's as well, which runs the app.)
+    (Above the machinery there may also be a program of the user's, which runs the app.)
     """
     frames = list(traceback.extract_stack(frame))
     last = max((at for at, one in enumerate(frames) if one.filename.startswith(MACHINERY)), default=-1)

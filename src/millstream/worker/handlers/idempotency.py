@@ -1,4 +1,4 @@
-"""Effects that happen once, though an entry may be delivered again: commands to the entry's own server, with a marker.
+"""Effects that happen once although an entry may be delivered again: commands to the entry's server, with a marker.
 
 ::
 
@@ -6,12 +6,12 @@
     async def bill(order: dict, msg: Message) -> None:
         await once(msg, ("HINCRBY", "revenue", order["day"], order["amount"]), ("XADD", "bills", "*", "order", msg.id))
 
-A script looks for the marker, sets it and runs the commands in one step. A crash of the worker or of the server
-therefore leaves all of it or nothing. The marker is a key in the stream's slot that ends by itself::
+A script checks the marker, sets it and runs the commands in one step. So a crash of the worker or of the server leaves
+all of it or nothing. The marker is a key in the stream's slot that expires::
 
     millstream:{orders}:once:billing:1763721600000-0    string: "done", or how many commands ran before one was refused
 
-It goes by the id the entry had first. An entry that was dead and is put back has its effect once, and groups that
+Its name has the entry's first id. So an entry that was dead and is put back has its effect once, and groups that
 handled it before do not repeat theirs.
 """
 
@@ -25,42 +25,42 @@ from millstream.errors import UsageError
 from millstream.paths import packaged
 from millstream.worker.handlers.message import EntryLostError, Message
 
-#: Seconds a marker is kept: a week, as long as the record of failures. An entry delivered again after that has its
+#: Seconds for which a marker is kept: a week, like the record of failures. An entry delivered later has its
 #: effect again.
 KEEP_SECONDS = 7 * 24 * 3600
 
 #: KEYS: the marker; for a partition, the key of its owner. ARGV: the owner's text, or nothing; seconds that the marker
-#: lives, then each command as the number of its words and the words. Returns 1 when commands ran, 0 when all had run
-#: before, -1 where another owns the partition, or the error of the one that was refused. The marker comes first: where
+#: lives, then each command as the number of its words and the words. Returns 1 if commands ran, 0 if all had run
+#: before, -1 if another worker owns the partition, or the error of a refused command. The marker comes first: if
 #: it cannot be written, nothing has run.
 SCRIPT = packaged("millstream.worker.handlers", "once.lua")
 
 
 def marker(msg: Message) -> str:
-    """Key of the marker for one entry and one group."""
+    """Return the key of the marker for one entry and one group."""
     return beside(msg.stream, "once", f"{msg.group}:{msg.origin}")
 
 
 async def once(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:
     """Run commands on the entry's server, once for the entry and the group, in any number of deliveries.
 
-    A command that the server refuses ends the run there; what ran before it is on record, and the next call goes on
-    with the refused one. On a cluster the commands' keys must be in the stream's slot.
+    A command that the server refuses ends the run there. The earlier commands are on record, and the next call
+    continues with the refused command. On a cluster the commands' keys must be in the stream's slot.
 
     Args:
         msg: the delivery.
-        commands: each a sequence of words, as on the wire; the same ones for every delivery of the entry.
-        ttl: whole seconds, or ``"7d"``, for which this is remembered; longer than an entry may wait for its next
-            delivery.
+        commands: commands, each a sequence of words as on the wire; the same ones for every delivery of the entry.
+        ttl: time for which the run is remembered, in whole seconds or as ``"7d"``. It must be longer than an entry may
+            wait for its next delivery.
 
     Returns:
-        True when they ran now, False when an earlier delivery had run them.
+        True if the commands ran now, False if an earlier delivery had run them.
 
     Raises:
         UsageError: no commands, or no time to remember them.
         ResponseError: the server refused a command, or scripts altogether.
-        Disconnected: no answer came. The commands ran or not; fail the delivery, and the next one finds out.
-        EntryLostError: the entry's partition has another owner by now; nothing ran.
+        Disconnected: no reply came. The commands ran or not; fail the delivery, and the next one finds out.
+        EntryLostError: the entry's partition has another owner now; nothing ran.
     """
     words = _words(commands, ttl)
     member = msg._outcomes.member  # noqa: SLF001 - the message's own line to its server
@@ -73,12 +73,12 @@ async def once(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS
 
 
 def once_sync(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:
-    """:func:`once` for synchronous handlers: it returns when the server has answered.
+    """:func:`once` for synchronous handlers: it returns once the server has replied.
 
     Args:
         msg: the delivery.
         commands: as for :func:`once`.
-        ttl: likewise.
+        ttl: as for :func:`once`.
     """
     loop = msg._outcomes.loop  # noqa: SLF001 - where the line lives
     return asyncio.run_coroutine_threadsafe(once(msg, *commands, ttl=ttl), loop).result()

@@ -1,6 +1,6 @@
-"""From an entry to a call of its handler: what is needed for it is put together once, when the subscriber starts.
+"""From an entry to a call of its handler, with everything that a call needs prepared when the subscriber starts.
 
-A handler without middlewares and dependencies takes the shortest way; the others pay for what they use.
+A handler without middlewares and dependencies has the shortest path; others pay only for what they use.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Call: TypeAlias = Callable[[Held], Awaitable[Any]]
 
 
 class HandlerCalls:
-    """Makes the calls of one subscriber."""
+    """Makes the calls of one subscriber's handler."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class HandlerCalls:
         self._binder = subscription.binder
         self._context = _values(self._binder.context, subscription.context)
         self._injector: Injector | None = None
-        self._injected: dict[str, Any] = {}  # Objects of the app that dependencies ask for
+        self._injected: dict[str, Any] = {}  # Objects of the app that are arguments of dependencies
         if subscription.depends:
             assert subscription.provider is not None
             self._injector = Injector(subscription.handler, subscription.provider, tuple(subscription.context))
@@ -53,14 +53,14 @@ class HandlerCalls:
         self._own_batch: RunBatch = chain(subscription.middlewares, "run_batch", self._innermost_batch)
         self._around: Run = chain(middlewares, "run", self._published)
         self._around_batch: RunBatch = chain(middlewares, "run_batch", self._published_batch)
-        self.late: Callable[[Work], None] = lambda _: None  # Told of runs beyond the subscription's hard limit
+        self.late: Callable[[Work], None] = lambda _: None  # Called for a run beyond the subscription's hard limit
         self._receivers = receivers(middlewares)
-        # `chain` returns its last argument where there is nothing to put around it
+        # `chain` returns its last argument if there is nothing to wrap it in
         self._wrapped = self._own != self._innermost or self._around != self._published
 
     @property
     def one(self) -> Call:
-        """Call the handler for one entry, with the least overhead."""
+        """The function that calls the handler for one entry, with the least overhead."""
         if self._wrapped or self._injector is not None or self._context:
             return self._call_around
         if self._threads is None and not self._subscription.publishers:
@@ -68,7 +68,7 @@ class HandlerCalls:
         return self._call_plain
 
     def _call_bare(self, held: Held) -> Awaitable[Any]:
-        """The handler's own coroutine; who runs it awaits what it returns, too."""
+        """Return the handler's own coroutine; the caller also awaits what that returns."""
         binder = self._binder
         message = Message(held, self._outcomes) if binder.wants_message else None
         result: Awaitable[Any] = self._handler(**binder.bind(held.fields, message))
@@ -92,7 +92,7 @@ class HandlerCalls:
 
     @property
     def received(self) -> Callable[[Sequence[Held], int], None] | None:
-        """Tells the app's middlewares what a read brought, and when it began; None where none wants to know."""
+        """The function that passes a read's entries and start time to the app's middlewares; None without a hook."""
         return self._tell_received if self._receivers else None
 
     def _tell_received(self, entries: Sequence[Held], began_ns: int) -> None:
@@ -100,25 +100,25 @@ class HandlerCalls:
         for call in self._receivers:
             try:
                 call(messages, began_ns)
-            except BaseException as error:  # the entries are in hand, and are run whatever somebody wants to write down
+            except BaseException as error:  # The entries are held, and run whatever a hook does
                 if ends_process(error) or isinstance(error, asyncio.CancelledError):
                     raise
                 log.exception("%s: a middleware's `received` failed", self._subscription.name)
 
     def message(self, held: Held) -> Message:
-        """The message of an entry."""
+        """Return the message of an entry."""
         return Message(held, self._outcomes)
 
     def bind(self, message: Message) -> dict[str, Any]:
-        """The arguments made from one entry of a batch."""
+        """Return the arguments made from one entry of a batch."""
         return self._binder.bind(message.raw, message)
 
     async def batch(self, entries: "BatchMessages") -> Any:
-        """One call for many entries; what the handler returns is a list, each item of which is published."""
+        """Call the handler for a batch; each item of the list that it returns is published."""
         return await finished(await self._around_batch(entries))
 
     async def _published(self, message: Message) -> Any:
-        """The run inside the app's middlewares, and the publish of what it gives."""
+        """Run the handler inside the app's middlewares, and publish its result."""
         result = await finished(await self._own(message))
         if result is not None:
             await self._publish(result)
@@ -127,7 +127,7 @@ class HandlerCalls:
     async def _published_batch(self, messages: Sequence[Message]) -> Any:
         result = await finished(await self._own_batch(messages))
         if not self._subscription.publishers or result is None:
-            return result  # whatever it is, nobody wants it
+            return result  # No publisher uses the result
         if not isinstance(result, Iterable) or isinstance(result, str | bytes | Mapping):
             raise UsageError(
                 f"{self._subscription.name}: with @app.publisher a batch handler returns the list of items to "
@@ -141,7 +141,7 @@ class HandlerCalls:
         return await self._run(message.raw, message)
 
     async def _innermost_batch(self, messages: Sequence[Message]) -> Any:
-        # a middleware may have passed on a list of its own
+        # A middleware may have passed on its own list
         each = messages.arguments if isinstance(messages, BatchMessages) else [self.bind(one) for one in messages]
         # All have the same names, since one binder made them
         arguments = {name: [one[name] for one in each] for name in each[0]}
@@ -158,7 +158,7 @@ class HandlerCalls:
         async with AsyncExitStack() as stack:
             arguments.update(await self._injector.resolve(stack, fields, message, self._injected))
             return await self._invoke(arguments)
-        # a generator can end the block by catching what was thrown into it; to ack the entry then would hide a failure
+        # A generator can end the block by catching the handler's exception; an ack would then hide a failure
         raise UsageError("a dependency caught the handler's exception and did not raise it again")
 
     async def _invoke(self, arguments: dict[str, Any]) -> Any:
@@ -175,7 +175,7 @@ class HandlerCalls:
 
 
 class BatchMessages(list[Message]):
-    """The messages of a batch, with the arguments that were made from each of them."""
+    """The messages of a batch, with the arguments made from each of them."""
 
     def __init__(self, messages: Iterable[Message], arguments: list[dict[str, Any]]) -> None:
         super().__init__(messages)

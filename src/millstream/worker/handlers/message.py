@@ -1,4 +1,4 @@
-"""The message a handler may ask for."""
+"""The message: one delivery of an entry, as a handler can receive it."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from millstream.worker.model.answers import Nack, PayloadError, Reject
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
 
-# Outcomes of a delivery: acknowledged, given back for another, in the dead-letter stream, or another's by then.
+# Outcomes of a delivery: acknowledged, given back, in the dead-letter stream, or lost to another consumer.
 Settled = Literal["ack", "nack", "dead", "lost"]
 
 _SETTLED: dict[State, Settled] = {
@@ -33,7 +33,7 @@ log = logger("millstream.worker")
 
 
 class EntryLostError(MillstreamError):
-    """Another consumer has taken over the entry, or the entry was removed. So this consumer cannot give it an outcome.
+    """Another consumer owns the entry now, or the entry was removed. So this consumer cannot give it an outcome.
 
     What to do: leave the entry alone. Raise `min_idle_time` if handlers block the event loop for that long.
     """
@@ -45,9 +45,10 @@ Kind = TypeVar("Kind", bound="Message")
 class Message:
     """One delivery of one entry.
 
-    ``ack``, ``nack`` and ``reject`` take effect when called; awaiting them waits until the server has it, or has
-    refused it because the entry is another's by now (:class:`EntryLostError`). In a handler that runs in a thread they
-    return when the server has it. A second call is an :class:`~millstream.worker.model.lifecycle.AlreadySettledError`.
+    ``ack``, ``nack`` and ``reject`` take effect when called. Awaiting them waits until the server has stored the
+    outcome, or has refused it because another consumer owns the entry (:class:`EntryLostError`). In a handler that runs
+    in a thread they return once the server has stored the outcome. A second call raises
+    :class:`~millstream.worker.model.lifecycle.AlreadySettledError`.
     """
 
     __slots__ = ("_held", "_outcomes", "fields")
@@ -82,12 +83,12 @@ class Message:
 
     @property
     def consumer(self) -> str:
-        """Name of this process in the group."""
+        """Name of this consumer in the group."""
         return self._outcomes.member.consumer
 
     @property
     def partition(self) -> int | None:
-        """Number of the partition, from 0, that this process owns and has the entry from; None for a plain stream."""
+        """Number of the entry's partition, from 0, which this process owns; None for a plain stream."""
         lease = self._outcomes.member.lease
         return None if lease is None else lease.number
 
@@ -95,7 +96,7 @@ class Message:
     def fence(self) -> int | None:
         """A number that grows with each owner of the partition; None for a plain stream.
 
-        Another database can refuse an owner of before by it: ``UPDATE ... WHERE fence <= :fence``. It does not grow
+        Another database can use it to refuse an earlier owner: ``UPDATE ... WHERE fence <= :fence``. It does not grow
         across a failover that lost writes.
         """
         lease = self._outcomes.member.lease
@@ -103,17 +104,17 @@ class Message:
 
     @property
     def delivery_count(self) -> int:
-        """Number of deliveries of the entry, this one included; above 1, an earlier run may have had its effect."""
+        """Number of deliveries of the entry, including this one; above 1, an earlier run may have had effects."""
         return self._held.deliveries
 
     @property
     def timestamp(self) -> datetime:
-        """When the entry was added, by its id, in UTC."""
+        """Time at which the entry was added, by its id, in UTC."""
         return datetime.fromtimestamp(int(self._held.id.partition(b"-")[0]) / 1000, UTC)
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers, if the entry came in FastStream's envelope.
+        """Headers, if the entry is in FastStream's envelope; otherwise empty.
 
         Raises:
             PayloadError: the envelope is damaged.
@@ -128,42 +129,43 @@ class Message:
 
     @property
     def origin(self) -> str:
-        """The id the entry had first: its own, or that of the first death of one that was dead and was put back."""
+        """The entry's first id: its own, or, if a dead letter was put back, the id of the entry that died first."""
         history = getattr(self._held, "history", ())
         first = history[0].get("id") if history else None
         return first if isinstance(first, str) else self.id
 
     @property
     def idempotency_key(self) -> str:
-        """The same text for every delivery of the entry to this group, also after it was dead and was put back.
+        """A text that is the same for every delivery of the entry to this group, also after a dead letter was put back.
 
-        For a table of what is done, or another service's idempotency header; :func:`millstream.once` goes by it too.
+        Use it in a table of finished work, or as another service's idempotency header; :func:`millstream.once` uses it
+        too.
         """
         return f"{self.stream}/{self.group}/{self.origin}"
 
     def seen_as(self, kind: "type[Kind]") -> "Kind":
-        """The same delivery as a message of another library's shape; an outcome given to one counts for both."""
+        """Return this delivery as a message class of another library; an outcome given to one counts for both."""
         return kind(self._held, self._outcomes)
 
     @property
     def cancelled(self) -> bool:
-        """True once the job was cancelled while it runs; a plain function then raises ``JobCancelledError``."""
+        """True once the job was cancelled during its run; a plain function then raises ``JobCancelledError``."""
         return self._held in self._outcomes.member.cancelled
 
     def progress(self, at: float, *, of: float | None = None, text: str = "") -> Awaitable[None]:
         """Report the progress of the run, for :meth:`Job.state <millstream.worker.jobs.job.Job.state>`; to be awaited.
 
-        An entry that was published without ``result=`` keeps none. In a handler that runs in a thread it returns when
-        the server has it.
+        An entry published without ``result=`` stores none. In a handler that runs in a thread, the call returns once
+        the server has stored it.
 
         Args:
-            at: the part that is done.
-            of: the whole.
+            at: amount done so far.
+            of: total amount.
             text: a note, at most 1,000 characters.
 
         Raises:
-            UsageError: these are not numbers and a text.
-            EntryLostError: the entry is not ours any more.
+            UsageError: the arguments are not numbers and a text.
+            EntryLostError: this consumer no longer owns the entry.
         """
         words = _progress(at, of, text)
         self._check_ours()
@@ -179,9 +181,9 @@ class Message:
         return self._held.state not in (State.BUFFERED, State.RUNNING, State.LEFT)
 
     def when_settled(self, call: Callable[[Settled], None]) -> None:
-        """Call this once, in the event loop, when the server has confirmed what became of the entry, or it is lost.
+        """Call a function once, in the event loop, when the server has stored the entry's outcome or the entry is lost.
 
-        Never where nothing is acknowledged (``no_ack``). Its exceptions are logged and change nothing.
+        It is never called if entries are not acknowledged (``no_ack``). Its exceptions are logged and change nothing.
         """
         held = self._held
 
@@ -193,17 +195,17 @@ class Message:
                     raise
                 log.exception("%s %s: a function given to when_settled failed", self.stream, self.id)
 
-        if held.state in _SETTLED:  # too late to be called back: it is decided already
+        if held.state in _SETTLED:  # The outcome is stored already, so call at once
             settled()
         else:
             held.then(settled)
 
     def ack(self) -> Awaitable[None]:
-        """The entry is done.
+        """Acknowledge the entry.
 
         Raises:
-            AlreadySettledError: it has an outcome already.
-            EntryLostError: it is not ours any more.
+            AlreadySettledError: the entry has an outcome already.
+            EntryLostError: this consumer no longer owns the entry.
         """
         return self._settle(lambda: self._outcomes.acks.ack(self._held, urgent=True))
 
@@ -211,20 +213,20 @@ class Message:
         """Release the entry to any worker, now or after ``delay`` (see :class:`Nack`); at the limit it is dead instead.
 
         Raises:
-            AlreadySettledError: it has an outcome already.
-            EntryLostError: it is not ours any more.
+            AlreadySettledError: the entry has an outcome already.
+            EntryLostError: this consumer no longer owns the entry.
             UsageError: the delay is not a length of time.
         """
         said = Nack(delay=delay)
-        said.__context__ = sys.exception()  # what the handler has caught, if it says so in an except
+        said.__context__ = sys.exception()  # The exception that the handler is handling, if any
         return self._settle(lambda: self._outcomes.failed(self._held, said))
 
     def reject(self, reason: str = "") -> Awaitable[None]:
-        """Put the entry into the dead-letter stream.
+        """Move the entry to the dead-letter stream.
 
         Raises:
-            AlreadySettledError: it has an outcome already.
-            EntryLostError: it is not ours any more.
+            AlreadySettledError: the entry has an outcome already.
+            EntryLostError: this consumer no longer owns the entry.
         """
         said = Reject(reason)
         said.__context__ = sys.exception()
@@ -240,12 +242,12 @@ class Message:
             decide()
             await self._outcomes.acks.stored(self._held)
 
-        asyncio.run_coroutine_threadsafe(settle(), self._outcomes.loop).result()  # acks belong to the loop
+        asyncio.run_coroutine_threadsafe(settle(), self._outcomes.loop).result()  # Only the event loop may use the acks
         self._check_ours()
         return _Done()
 
     def _in_the_loop(self) -> bool:
-        """True in the event loop that has the acks; a plain function runs in a thread."""
+        """Report whether this runs in the event loop that has the acks; a plain function runs in a thread."""
         try:
             return asyncio.get_running_loop() is self._outcomes.loop
         except RuntimeError:
@@ -257,7 +259,7 @@ class Message:
 
 
 def _progress(at: object, of: object, text: object) -> str:
-    """The record of a progress."""
+    """Return the record of a progress as text."""
     numbers = [one for one in (at, of) if one is not None]
     fine = all(isinstance(one, int) or (isinstance(one, float) and math.isfinite(one)) for one in numbers)
     if at is None or not fine or not isinstance(text, str):
@@ -269,7 +271,7 @@ def _progress(at: object, of: object, text: object) -> str:
 
 
 class _Storing:
-    """An awaitable that ends when the outcome is stored, or raises if it was refused."""
+    """An awaitable that ends once the outcome is stored, or raises if it was refused."""
 
     def __init__(self, stored: "asyncio.Future[None]", check: Callable[[], None]) -> None:
         self._stored = stored

@@ -1,9 +1,8 @@
-"""Around a run and around a publish: what an application adds to every handler, decided when it is registered.
+"""Middlewares: code that an application adds around every run and every publish, set at registration.
 
-A middleware has named hooks; those it overrides are called, the first of the list outermost, and the others cost
-nothing, since the chain is put together once. The app's middlewares are outside those of a subscriber. An exception
-from a hook counts as the handler's: it makes the entry retried or dead. An exception that a hook swallows counts as a
-success.
+A middleware has named hooks. Those that it overrides are called, the first middleware outermost. The others cost
+nothing, since the chain is built once. The app's middlewares are outside those of a subscriber. An exception from a
+hook counts as the handler's, so the entry is retried or dead. An exception that a hook swallows counts as a success.
 """
 
 import asyncio
@@ -23,11 +22,11 @@ RunBatch: TypeAlias = Callable[[Sequence[Message]], Awaitable[Any]]
 
 @dataclasses.dataclass(slots=True)
 class Publication:
-    """One entry on its way to a stream; hooks may change it."""
+    """One entry to be published; hooks may change it."""
 
     stream: str  # Key of the stream
     content: Any  # See :func:`millstream.worker.handlers.binding.encode`
-    # None for an entry of plain fields; else the entry is written in FastStream's envelope with these
+    # None for an entry of plain fields; otherwise the headers of FastStream's envelope
     headers: dict[str, str] | None = None
 
 
@@ -35,43 +34,43 @@ Publish: TypeAlias = Callable[[Publication], Awaitable[str]]
 
 
 class Middleware:
-    """Base of middlewares: override the needed hooks.
+    """Base class of middlewares: override the hooks that you need.
 
     A function ``async def around(call_next, msg)`` is a middleware with :meth:`run` only.
     """
 
     def connects(self, url: str) -> None:
-        """The app talks to this server from now on; called before the other hooks."""
+        """Note the server that the app uses from now on; called before the other hooks."""
 
     async def run(self, call_next: Run, msg: Message) -> Any:
-        """Around one run of a handler, its arguments and dependencies included.
+        """Wrap one run of a handler, including its arguments and dependencies.
 
         Args:
-            call_next: the rest of the chain; returns what the handler returned.
+            call_next: the inner part of the chain; returns what the handler returned.
             msg: the delivery.
         """
         return await call_next(msg)
 
     async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
-        """Around one run of a batch handler."""
+        """Wrap one run of a batch handler."""
         return await call_next(msgs)
 
     def received(self, msgs: Sequence[Message], began_ns: int) -> None:
-        """A read brought entries, new or claimed; the app's middlewares only.
+        """Note the entries of a read, new or claimed; called for the app's middlewares only.
 
-        It is called before any of them runs. Some may never run here: they are handed back at a stop or a pause.
+        It is called before any of them runs. Some may never run here: they are released at a stop or a pause.
 
         Args:
-            msgs: at least one.
-            began_ns: wall nanoseconds at which the read was sent.
+            msgs: messages, at least one.
+            began_ns: wall-clock nanoseconds at which the read was sent.
         """
 
     async def publish(self, call_next: Publish, publication: Publication) -> str:
-        """Around one publish; the app's middlewares only.
+        """Wrap one publish; called for the app's middlewares only.
 
         Args:
-            call_next: the rest of the chain; returns the entry's id.
-            publication: what is to be added.
+            call_next: the inner part of the chain; returns the entry's id.
+            publication: the entry to add.
         """
         return await call_next(publication)
 
@@ -85,7 +84,7 @@ class _Function(Middleware):
 
 
 def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]") -> tuple[Middleware, ...]:
-    """Functions made into middlewares."""
+    """Return the middlewares, with functions wrapped; raise ConfigError for any other object."""
     made: list[Middleware] = []
     if not isinstance(middlewares, Iterable):
         raise ConfigError(f"middlewares={middlewares!r} is invalid: it must be a list. Write middlewares=[...].")
@@ -97,7 +96,7 @@ def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]")
 
 
 def _with_usable_hooks(middleware: Middleware) -> Middleware:
-    """The same; refused if one of its hooks cannot be called as it will be."""
+    """Return the middleware; refuse it if one of its hooks cannot be called as the worker does."""
     kind = type(middleware)
     for hook in ("run", "run_batch", "publish"):
         if getattr(kind, hook) is not getattr(Middleware, hook):
@@ -111,7 +110,7 @@ def _with_usable_hooks(middleware: Middleware) -> Middleware:
 
 
 def _usable(hook: Any, name: str) -> Any:
-    """A hook around a run or a publish; refused if a call of it would run nothing."""
+    """Return a hook around a run or a publish; refuse it if a call would run nothing."""
     if is_generator(hook):
         raise ConfigError(f"middleware {name} is a generator function: a call would not run it. Remove the `yield`.")
     if not takes(hook, 2):
@@ -120,12 +119,12 @@ def _usable(hook: Any, name: str) -> Any:
 
 
 def receivers(middlewares: Sequence[Middleware]) -> list[Callable[[Sequence[Message], int], None]]:
-    """The ``received`` hooks of those that override it."""
+    """Return the ``received`` hooks of the middlewares that override it."""
     return [one.received for one in middlewares if type(one).received is not Middleware.received]
 
 
 def chain(middlewares: Sequence[Middleware], hook: str, innermost: Callable[[Any], Awaitable[Any]]) -> Any:
-    """``innermost`` with the hooks of that name around it that are overridden; itself when there are none."""
+    """Return ``innermost`` wrapped in the overridden hooks of that name; ``innermost`` itself without any."""
     call: Any = innermost
     for one in reversed(middlewares):
         if getattr(type(one), hook) is not getattr(Middleware, hook):
@@ -134,10 +133,10 @@ def chain(middlewares: Sequence[Middleware], hook: str, innermost: Callable[[Any
 
 
 def _linked(hook: Callable[[Any, Any], Any], inner: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
-    """A hook around a call; an error if it ended before the call did, since the entry would be acked unhandled."""
+    """Wrap a call in a hook; raise if the hook ended before the call, since the entry would be acked unhandled."""
 
     async def link(subject: Any) -> Any:
-        made: list[Coroutine[Any, Any, Any]] = []  # what was asked for, to see whether it also ran
+        made: list[Coroutine[Any, Any, Any]] = []  # Calls that were requested, to check that they also ran
 
         def call_next(given: Any) -> Coroutine[Any, Any, Any]:
             made.append(inner(given))
@@ -159,7 +158,7 @@ def _linked(hook: Callable[[Any, Any], Any], inner: Callable[[Any], Coroutine[An
 
 
 def _close(made: Iterable[Coroutine[Any, Any, Any]]) -> None:
-    """Forget calls that were never begun, without a warning of Python's."""
+    """Close calls that never began, without Python's warning."""
     for one in made:
         if inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
             one.close()
@@ -181,10 +180,10 @@ class HandlerTimeoutError(MillstreamError):
 class Timeout(Middleware):
     """Cancel a run that takes longer; the delivery fails as if the handler had raised.
 
-    A handler that runs in a thread cannot be cancelled: the delivery fails in time, the thread goes on to its end.
+    A handler in a thread cannot be cancelled: the delivery fails in time, but the thread goes on to its end.
 
     Args:
-        seconds: for one run, for a batch too; or a text such as ``"2m"``.
+        seconds: longest time for one run, also of a batch, in seconds or as a text such as ``"2m"``.
     """
 
     def __init__(self, seconds: float | str) -> None:
@@ -193,15 +192,15 @@ class Timeout(Middleware):
             raise ConfigError(f"Timeout({seconds!r}) is invalid. Give more than 0 seconds.")
 
     async def run(self, call_next: Run, msg: Message) -> Any:
-        """One run, bounded.
+        """Run the handler with the time limit.
 
         Raises:
-            HandlerTimeoutError: it took longer.
+            HandlerTimeoutError: the run took longer.
         """
         return await self._bounded(call_next(msg))
 
     async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
-        """The same for a batch."""
+        """Run the handler of a batch with the time limit."""
         return await self._bounded(call_next(msgs))
 
     async def _bounded(self, work: Awaitable[Any]) -> Any:

@@ -1,6 +1,6 @@
-"""The meaning of a handler's run for its entry: the policy decides, and its decision becomes a settlement.
+"""From the end of a handler's run to the outcome of its entry: the policy decides, and makes a settlement.
 
-Errors are logged in moderation: a broken handler fails a thousand times a second, and the first traceback says it all.
+The log has a limited number of errors: a broken handler fails a thousand times a second, and one traceback is enough.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ _LOG_EVERY_MS = 10_000
 
 
 class DeliveryLimitError(Exception):
-    """An entry was delivered more often than allowed and never came back: it probably kills its process."""
+    """An entry was delivered more often than allowed without any outcome: it probably kills its process."""
 
 
 class Outcomes:
-    """Decides about the entries of one subscriber."""
+    """Decides about the outcomes of one subscriber's entries."""
 
     def __init__(self, member: Membership, acks: PendingAcks, retry: Retry, loop: asyncio.AbstractEventLoop) -> None:
         self.member = member
@@ -36,13 +36,13 @@ class Outcomes:
         self.retry = retry
         self.loop = loop
         self._logged: dict[str, int] = {}
-        #: of the last failure: wall milliseconds, entry, text
+        #: the last failure: wall-clock milliseconds, entry, text
         self.last_failure: tuple[int, bytes, str] | None = None
-        #: is called with each failure: the entry, wall milliseconds, text
+        #: called with each failure: the entry, wall-clock milliseconds, text
         self.on_failure: Callable[[Held, int, str], None] = lambda *_: None
 
     def failed(self, held: Held, error: BaseException) -> None:
-        """A run ended in an error, or there was no run because there must not be one."""
+        """Settle an entry whose run ended in an error, or that must not run."""
         member = self.member
         failure = _kind(error)
         delay = _delay(error)
@@ -67,7 +67,7 @@ class Outcomes:
             self._log(held, error)
 
     def cancelled(self, held: Held) -> None:
-        """The entry was cancelled before its run, or its run ended by that: it is acknowledged, and never dead."""
+        """Acknowledge an entry that was cancelled before or during its run; it is never dead."""
         member = self.member
         if held.state is State.BUFFERED:
             held.step(Event.START)
@@ -88,7 +88,7 @@ class Outcomes:
             return Settlement(held, Event.RELEASE, failed=True)
         return Settlement(held, Event.RETRY, failed=True, delay_ms=round(decision.delay * 1000))
 
-    # the letter is made now and not when it is written: the error's frames must not be kept alive until then
+    # The letter is made now and not when it is written, so that the error's frames are freed
     def _letter(self, held: Held, failure: Failure, error: BaseException) -> DeadLetter:
         member = self.member
         cause = _cause(error) if isinstance(error, Nack | Reject) else error
@@ -113,7 +113,7 @@ class Outcomes:
         )
 
     def _log(self, held: Held, error: BaseException) -> None:
-        """One line with traceback for each kind of error, then silence about it for ten seconds; counters count on."""
+        """Log the first error of each kind with its traceback, then none for ten seconds; counters still count."""
         now = self.member.clock.now().mono
         kind = type(error).__qualname__
         if now - self._logged.get(kind, -_LOG_EVERY_MS) < _LOG_EVERY_MS:
@@ -131,7 +131,7 @@ class Outcomes:
 
 
 def _delay(error: BaseException) -> float | None:
-    """Seconds that a Nack asks for; None where a subclass's attribute is missing or no such number."""
+    """Return the delay of a Nack in seconds; None if a subclass's attribute is missing or invalid."""
     try:
         asked = error.delay if isinstance(error, Nack) else None
         return None if asked is None else seconds_of(asked)
@@ -140,23 +140,23 @@ def _delay(error: BaseException) -> float | None:
 
 
 def _cause(error: BaseException) -> BaseException | None:
-    """The exception that a handler caught before it raised this one, if any."""
-    if error.__cause__ is not None:  # by identity: an error of the user's may raise where it is asked for its truth
+    """Return the exception that a handler caught before it raised this one; None without one."""
+    if error.__cause__ is not None:  # By identity: a user's error may raise in a truth test
         return error.__cause__
     return None if error.__suppress_context__ else error.__context__
 
 
 def _users_trace(cause: BaseException | None) -> str:
-    """The trace of the user's model or decoder at an invalid entry; empty if only our own code saw it.
+    """Return the traceback of the user's model or decoder for an invalid entry; empty if only Millstream's code ran.
 
-    Its error is ours, and its text says what is wrong with the entry: the way there would only hide it.
+    Millstream's own error text already says what is wrong with the entry.
     """
     part = None if cause is None else users_part(cause.__traceback__)
     return "" if part is None else describe(cause, part)[1]
 
 
 def _why(error: BaseException) -> str:
-    """A failure in one line; of one that the handler said itself, the cause is what somebody wants to know."""
+    """Return a failure as one line; for a Nack or Reject it includes the cause."""
     if not isinstance(error, Nack | Reject):
         return summarize(error)
     cause, said = _cause(error), type(error).__name__
@@ -166,7 +166,7 @@ def _why(error: BaseException) -> str:
 
 
 def _kind(error: BaseException) -> Failure:
-    """The kind of failure, by which the policy decides; anything that a handler raises by accident is an ERROR."""
+    """Return the kind of failure, by which the policy decides; any unexpected exception is an ERROR."""
     return next((failure for kind, failure in _KINDS if isinstance(error, kind)), Failure.ERROR)
 
 

@@ -1,4 +1,4 @@
-"""A publish as it is on the wire: XADD with trimming, an idempotent id, plain fields or FastStream's envelope."""
+"""The command of a publish: XADD with trimming, an idempotent id, and plain fields or FastStream's envelope."""
 
 import zlib
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from millstream.errors import ConfigError, UsageError
 from millstream.worker.handlers.fields import JSON, TEXT, encode, key_of, open_body, to_body
 from millstream.worker.model.answers import PayloadError
 
-#: Begins the producer's name in XADD IDMP: ids of one application are compared with each other and with no others.
+#: Prefix of producer names in XADD IDMP: the server compares ids of the same producer only.
 PRODUCER = "millstream"
-#: Producers that ids given by callers are spread over: a server remembers only the latest hundred ids of each, and an
-#: id is to be forgotten by its age alone (which holds below some 3,000 publishes a second).
+#: Number of producers for ids that callers give: a server remembers only the latest hundred ids of each, and an
+#: id must expire by its age only (true below about 3,000 publishes a second).
 _PRODUCERS = 4096
 
 
 def trimming(maxlen: int | None, minid: str | None) -> tuple[str | int, ...]:
-    """The words that trim the stream, approximately, with an XADD."""
+    """Return the words of XADD that trim the stream approximately."""
     if maxlen is not None and minid is not None:
         raise ConfigError("publish(maxlen=, minid=) is invalid: a stream is trimmed by length or by id. Write one.")
     if maxlen is not None:
@@ -29,7 +29,7 @@ def trimming(maxlen: int | None, minid: str | None) -> tuple[str | int, ...]:
 
 
 def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:
-    """Field names and values in turn."""
+    """Return field names and values in turn."""
     if headers is None:
         return encode(content)
     if not isinstance(headers, Mapping):
@@ -39,7 +39,7 @@ def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:
     kind, body = to_body(content)
     given = headers.get("content-type")
     if isinstance(given, str) and not _fits(given, kind, body):
-        given = None  # of another entry, whose headers are passed on
+        given = None  # The caller passes on the headers of another entry
     try:
         return [envelope.FIELD, envelope.build({**headers, "content-type": given or kind}, body)]
     except ValueError as error:
@@ -47,7 +47,7 @@ def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:
 
 
 def _fits(given: str, kind: str, body: bytes) -> bool:
-    """True for a content type of the caller's that is read as what was published: of bytes, or text with a document."""
+    """Report whether the caller's content type is read back as what was published: bytes, or text with a document."""
     if kind == JSON or (kind == TEXT and JSON in given and body[:1] not in (b"{", b"[")):
         return given == kind
     try:
@@ -58,14 +58,14 @@ def _fits(given: str, kind: str, body: bytes) -> bool:
 
 
 def producer_of(idempotent: str) -> str:
-    """The producer whose ids an id is compared with, the same in every process."""
+    """Return the producer name under which the server compares an id, the same in every process."""
     return f"{PRODUCER}:{zlib.crc32(idempotent.encode(errors='surrogatepass')) % _PRODUCERS}"
 
 
 def xadd(
     stream: str, fields: list[bytes], trim: tuple[str | int, ...], idempotent: str | None, producer: str | None = None
 ) -> Command:
-    """The command."""
+    """Return the XADD command."""
     words: tuple[str | int, ...] = ()
     if idempotent is not None:
         words = ("IDMP", producer or producer_of(idempotent), idempotent)
@@ -73,7 +73,7 @@ def xadd(
 
 
 def key_in(layout: PartitionLayout, fields: list[bytes], key: str | bytes | float | None) -> bytes:
-    """The key of an entry, which chooses its partition.
+    """Return the key of an entry, which chooses its partition.
 
     Raises:
         UsageError: the entry has no key.
@@ -95,7 +95,10 @@ def check_idempotent(given: Any) -> None:
 
 
 def need_idmp(found: Capabilities) -> None:
-    """Insist on XADD IDMP; a server that does not tell now, since it refuses writes, says why itself."""
+    """Raise UsageError if the server does not support XADD IDMP.
+
+    A server that refuses to report it now also refuses the write, with its own reason.
+    """
     if not found.idmp and "idmp" not in found.unknown:
         raise UsageError(
             "publish(idempotent=...) needs XADD IDMP, which this server does not support (Millstream and Redis 8.6 "

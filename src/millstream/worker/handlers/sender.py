@@ -1,7 +1,7 @@
-"""Adding entries for one event loop: over a connection of its own, and again where no answer came, if that is wished.
+"""Adding entries for one event loop, over its own connection; with ``retry``, again if no reply came.
 
-An XADD whose reply is lost may have been carried out, so that to send it again may add a second entry. With ``retry``,
-each publish has a mark by which the server recognizes it:
+An XADD whose reply is lost may have been carried out, so sending it again may add a second entry. With ``retry``, each
+publish has a mark by which the server recognizes it:
 
 * with XADD IDMP (Millstream, Redis 8.6) an id under a producer's name that no other publish uses meanwhile. The server
   remembers only the latest ids of a producer, and here the latest one is enough;
@@ -9,7 +9,7 @@ each publish has a mark by which the server recognizes it:
 
       millstream:{orders}:published:<random>      string: the entry's id, for a minute longer than is tried
 
-A server that has neither is refused before anything is sent.
+A server that supports neither is refused before anything is sent.
 """
 
 import asyncio
@@ -37,22 +37,22 @@ from millstream.printable import without_password
 from millstream.worker.handlers.publish import PRODUCER, key_in, xadd
 from millstream.worker.jobs.replies import ReplyHints
 
-#: Adds an entry unless its mark, or the marker of its unique name, names one that counts.
+#: Adds an entry unless its mark, or the marker of its unique name, names an entry that counts.
 #: KEYS: the stream, the mark, the marker. ARGV: milliseconds of the mark and of the marker, 0 for none; 1 if the marker
 #: counts also when its entry is handled; the group that has to handle it, empty for all; the words behind XADD.
 SCRIPT = ServerScript.beside("millstream.worker.handlers", "unique.lua")
 
-#: Seconds for which the name of a unique entry is remembered, and the mark of a row of an outbox.
+#: Seconds for which the name of a unique entry, and the mark of an outbox row, are remembered.
 _DAY = 86_400.0
-#: Seconds between two notes that a stream has schedules.
+#: Seconds between two notes on the server that a stream has schedules.
 _NOTE = 3_600.0
-#: Milliseconds a mark outlives the last try, which may itself take half a minute.
+#: Milliseconds for which a mark outlives the last try, which may take half a minute.
 _LONGER_MS = 60_000
-#: Seconds for one try, at most and at least.
+#: Maximum and minimum seconds for one try.
 _TRY, _LEAST = 5.0, 0.2
 #: Seconds between two tries.
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
-#: Seconds a server remembers an id unless it is configured otherwise, and how many of them are left for the way to it.
+#: Default seconds for which a server remembers an id, and the margin for the way to the server.
 _IDMP_SECONDS = 100.0
 _MARGIN = 5.0
 
@@ -62,16 +62,16 @@ Trim = tuple[str | int, ...]
 class Later(NamedTuple):
     """A publish at a later time."""
 
-    id: str | None  # The schedule's; None for a random one
+    id: str | None  # Id of the schedule; None for a random one
     when: schedule.When
-    replace: bool = False  # A schedule of that id that waits gets this content and this time
+    replace: bool = False  # True gives a waiting schedule of that id this content and time
 
 
 class Unique(NamedTuple):
-    """A publish that adds nothing while an entry of its name is there."""
+    """A publish that adds nothing while an entry of the same name exists."""
 
     name: str
-    within: float | None = None  # Seconds for which the name counts, whatever becomes of the entry
+    within: float | None = None  # Seconds for which the name counts, whatever the outcome of its entry
     group: str | None = None  # The group that has to handle it; None for all
 
 
@@ -79,7 +79,7 @@ class How(NamedTuple):
     """Options for adding an entry; see :meth:`millstream.App.publish`."""
 
     trim: Trim = ()  # The words that trim the stream
-    idempotent: str | None = None  # An id of the caller's
+    idempotent: str | None = None  # An id that the caller chose
     # Seconds, or a text such as ``"2m"``, for which it is sent again; None sends it once
     retry: float | str | None = None
     later: Later | None = None
@@ -90,25 +90,25 @@ class How(NamedTuple):
 
     @property
     def needs_partitions(self) -> bool:
-        """True if only a partitioned stream can take it. A row of an outbox keeps a key for any kind of stream."""
+        """True if only a partitioned stream can take the entry; a row of an outbox keeps a key for any stream."""
         return self.key is not None and self.mark is None
 
 
 class PlacedId(str):
-    """The id of an entry, or of a schedule, and the stream or partition that has it."""
+    """The id of an entry, or of a schedule, with the stream or partition that has it."""
 
     __slots__ = ("stream",)
     stream: str
 
     def __new__(cls, ident: str, stream: str) -> Self:
-        """Make one of both."""
+        """Make the id with its stream."""
         self = super().__new__(cls, ident)
         self.stream = stream
         return self
 
 
 class Sender:
-    """Adds entries."""
+    """Adds entries over the connections of one event loop."""
 
     def __init__(self, url: str, scheduled: Callable[[str], None] = lambda _: None) -> None:
         self.url = url
@@ -116,15 +116,15 @@ class Sender:
         self._trying: Line | None = None
         self._capabilities: Capabilities | None = None
         self._name = secrets.token_hex(8)
-        self._free: list[str] = []  # producers' names that no publish uses now
+        self._free: list[str] = []  # Producer names that no publish uses now
         self._made = 0
         self._scheduled = scheduled  # Called when a stream gets a schedule for the first time
         self.replies = ReplyHints(url, self.line)
-        self._noted: dict[str, float] = {}  # Streams whose schedules movers know of, and since when
+        self._noted: dict[str, float] = {}  # Stream -> time at which its schedules were noted on the server
         self._layouts: dict[str, PartitionLayout] = {}  # Layouts of streams that are known to be partitioned
 
     async def server(self, deadline: float | None = None) -> Capabilities:
-        """The server's capabilities, asked once unless it does not report all of them now."""
+        """Return the server's capabilities, read once; read again while some are unknown."""
         if self._capabilities is not None:
             return self._capabilities
         found = await (find(self.line) if deadline is None else find(self._tries(), limit=_share(deadline)))
@@ -133,7 +133,7 @@ class Sender:
         return found
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
-        """Add one entry and return its id, or the schedule's if it is for later."""
+        """Add one entry and return its id, or the schedule's id if it is for later."""
         with advised(self.url):
             return await self._place(stream, fields, how)
 
@@ -142,7 +142,7 @@ class Sender:
         known = self._layouts.get(stream)
         seconds = 0.0 if how.retry is None else times.configured("publish(retry=", how.retry, "s")
         deadline = asyncio.get_running_loop().time() + seconds if seconds else None
-        # A schedule would wait at a sealed stream, so its publish asks first; any other learns it by the refusal
+        # A schedule would wait at a sealed stream, so its publish reads the layout first; others see it by the refusal
         if known is None and (how.needs_partitions or how.later is not None):
             known = await self._layout_for(stream, how, deadline)
             how = _left(how, deadline)
@@ -162,7 +162,7 @@ class Sender:
             known = found
 
     async def _layout_for(self, stream: str, how: How, deadline: float | None) -> PartitionLayout | None:
-        """Ask for a stream's layout, for as long as the publish is to be tried."""
+        """Read a stream's layout, trying until the publish's deadline."""
         pauses = iter(_PAUSES)
         while True:
             try:
@@ -173,7 +173,7 @@ class Sender:
                     raise
 
     async def hand_over(self, one: schedule.Schedule) -> bool:
-        """Add the entry of a schedule that waits next to a sealed stream, once; False if no layout leads on from it.
+        """Add the entry of a schedule that waits next to a sealed stream, once; False if no layout replaces it.
 
         Raises:
             UsageError: the entry has no key.
@@ -190,7 +190,7 @@ class Sender:
     async def layout(
         self, stream: str, *, needed: bool = False, deadline: float | None = None
     ) -> PartitionLayout | None:
-        """Ask for a stream's layout; None if it is not partitioned."""
+        """Read a stream's layout; None if it is not partitioned."""
         if deadline is None:
             found = await find_layout(self.line, stream)
         else:
@@ -219,7 +219,7 @@ class Sender:
         if deadline is None or idempotent is not None:
             return str(await self._answer(deadline, stream, xadd(stream, fields, trim, idempotent), idmp=True), "ascii")
         known = await self._known(deadline)
-        if known.idmp or "idmp" in known.unknown:  # that is told no more in time: the server says itself why it refuses
+        if known.idmp or "idmp" in known.unknown:  # If IDMP is still unknown, the server's own error tells the reason
             name = self._free.pop() if self._free else self._new_name()
             command = xadd(stream, fields, trim, secrets.token_hex(8), name)
             try:
@@ -229,7 +229,7 @@ class Sender:
         return await self._add_by_script(deadline, retry, stream, fields, how)
 
     def _tries(self) -> Line:
-        """The line of publishes that repeat: on the other one, they would wait out its longer limit first."""
+        """Return the connection for publishes with ``retry``: the other one would wait for its longer limit first."""
         if self._trying is None:
             self._trying = open_line(self.url, redial=True)
         return self._trying
@@ -239,7 +239,7 @@ class Sender:
         return f"{PRODUCER}:{self._name}:{self._made}"
 
     async def _known(self, deadline: float) -> Capabilities:
-        """The server's capabilities, asked until it reports on IDMP or the time is up."""
+        """Return the server's capabilities, reading them until IDMP is known or the time is up."""
         pauses = iter(_PAUSES)
         while True:
             try:
@@ -268,7 +268,7 @@ class Sender:
         assert later is not None
         loop = asyncio.get_running_loop()
         if loop.time() > self._noted.get(stream, -math.inf) + _NOTE:
-            # Before the schedule: a mover that does not know the stream would not look there
+            # Before the schedule, since a mover only looks at noted streams
             await self._answer(deadline, stream, ("SADD", schedule.INDEX, stream), idmp=False)
             await self._answer(deadline, stream, ("HSET", schedule.CONTROL, schedule.FLAG, 1), idmp=False)
             self._noted[stream] = loop.time()
@@ -278,7 +278,7 @@ class Sender:
         keys = schedule.keys(stream, mark)
         reply = await self._by_script(schedule.SCRIPT, deadline, stream, keys, words, len(fields))
         if reply[2]:
-            # The first that waits: the server may have lost the note with all before it
+            # The first schedule of the stream: the server may have lost the note with earlier data
             await self._answer(deadline, stream, ("SADD", schedule.INDEX, stream), idmp=False)
         return ident
 
@@ -286,7 +286,7 @@ class Sender:
     def _scheduling(
         given: str | None, mark_ms: int, fields: list[bytes], how: How
     ) -> tuple[str, tuple[bytes | str | int, ...]]:
-        """The id of a schedule, and the words of the step that adds it."""
+        """Return the id of a schedule, and the words of the step that adds it."""
         later = how.later
         assert later is not None
         ident = given if given is not None else secrets.token_hex(8)
@@ -303,12 +303,12 @@ class Sender:
             try:
                 return await self._place_batch(stream, contents, hows, begun)
             except Disconnected as error:
-                if begun and not error.sent:  # It is so of the last command; earlier ones were carried out
+                if begun and not error.sent:  # True for the last command only; earlier ones were carried out
                     raise Disconnected(str(error)) from error
                 raise
 
     def _wanting(self, fields: list[bytes], how: How) -> list[bytes]:
-        """The fields of an entry, with the wish for its result."""
+        """Return the fields of an entry, with the request for its result added."""
         if how.keep_ms is None:
             return fields
         return [*fields, *record.trailer(record.WantedResult(how.keep_ms, self.replies.name))]
@@ -316,7 +316,7 @@ class Sender:
     async def _place_batch(
         self, stream: str, contents: Sequence[list[bytes]], hows: Sequence[How], begun: list[str]
     ) -> list[str]:
-        """The same; streams of which some entries may be added go to ``begun``."""
+        """Add many entries; append the streams that may have got some to ``begun``."""
         known = self._layouts.get(stream)
         if known is None and any(how.key is not None or how.later is not None for how in hows):
             known = await self.layout(stream, needed=any(how.key is not None for how in hows))
@@ -336,7 +336,7 @@ class Sender:
         left = list(range(len(rows)))
         while left:
             offers = {at: _places(stream, known, *rows[at]) for at in left}
-            # Those that a sealed stream refused go on together, so entries of one key keep their order
+            # Entries refused by a sealed stream go on together, so that entries of one key keep their order
             for turn in range(len(offers[left[0]])):
                 commands = [
                     xadd(offers[at][turn], rows[at][0], rows[at][1].trim, rows[at][1].idempotent) for at in left
@@ -372,7 +372,7 @@ class Sender:
         steps = [self._scheduling(id_, 0, fields, how) for fields, id_ in zip(contents[1:], ids[1:], strict=True)]
         replies = await self.line.calls([schedule.SCRIPT.command(keys, words) for _, words in steps]) if steps else []
         for reply, (_, words) in zip(replies, steps, strict=True):
-            if isinstance(reply, NoScriptError):  # A failover came between
+            if isinstance(reply, NoScriptError):  # After a failover the script is missing
                 await self.line.call(*schedule.SCRIPT.command(keys, words, whole=True))
             elif isinstance(reply, Exception):
                 raise reply
@@ -387,7 +387,7 @@ class Sender:
         words: Sequence[Word],
         size: int | None = None,
     ) -> Reply:
-        """Run a script that adds once, however often it is sent."""
+        """Run a script that adds an entry once, however often it is sent."""
         _check_size(len(words) if size is None else size)
         try:
             try:
@@ -407,7 +407,7 @@ class Sender:
         return await self._until(deadline, stream, command, idmp=idmp)
 
     async def _until(self, deadline: float, stream: str, command: Command, *, idmp: bool) -> Reply:
-        """Send until there is an answer; what the server cannot take now it may take later."""
+        """Send a command until a reply comes; a server that cannot accept it now may accept it later."""
         loop = asyncio.get_running_loop()
         pauses, first, sent, began = iter(_PAUSES), 0.0, False, loop.time()
         while True:
@@ -430,7 +430,7 @@ class Sender:
         )
 
     async def _remembers(self, stream: str, deadline: float) -> float:
-        """Seconds for which the server knows an id of this stream."""
+        """Return the seconds for which the server remembers an id of this stream."""
         try:
             flat = await self._tries().call("XINFO", "STREAM", stream, timeout=_share(deadline))
         except ResponseError as refused:
@@ -447,7 +447,7 @@ class Sender:
 
 
 def unanswered(stream: str, url: str, error: Disconnected) -> Disconnected:
-    """The error of a publish without an answer, with its outcome and the next step."""
+    """Return the error of a publish without a reply, with its outcome and the next step."""
     reason = str(error).rstrip(".")
     if reason.startswith("cannot connect to "):  # It names the server and the remedy: see client.url.advised
         return Disconnected(f"publish({stream!r}): {reason}. Nothing was added.", sent=False)
@@ -468,7 +468,7 @@ def _check_size(words: int) -> None:
 
 
 def _mark(stream: str, deadline: float | None, retry: float, how: How) -> tuple[str, int]:
-    """The mark's key, and the milliseconds that it lives; 0 where the publish is sent once."""
+    """Return the mark's key and its lifetime in milliseconds; 0 if the publish is sent once."""
     if how.mark is not None:
         return beside(stream, "published", how.mark), round(_DAY * 1000)
     if deadline is None:
@@ -477,7 +477,7 @@ def _mark(stream: str, deadline: float | None, retry: float, how: How) -> tuple[
 
 
 def _places(stream: str, layout: PartitionLayout | None, fields: list[bytes], how: How) -> tuple[str, ...]:
-    """The streams that an entry is offered to, in turn."""
+    """Return the streams to which an entry is offered, in order."""
     if layout is None:
         return (stream,)
     key = key_in(layout, fields, how.key)
@@ -487,17 +487,17 @@ def _places(stream: str, layout: PartitionLayout | None, fields: list[bytes], ho
 
 
 def _left(how: How, deadline: float | None) -> How:
-    """The same, for the rest of the time."""
+    """Return the options with the time left for ``retry``."""
     return how if deadline is None else how._replace(retry=max(deadline - asyncio.get_running_loop().time(), _LEAST))
 
 
 def _share(deadline: float) -> float:
-    """Seconds for one try: a third of the time left, so that a frozen server leaves time for its successor."""
+    """Return the seconds for one try: a third of the time left, so that a frozen server's successor gets time."""
     return min(_TRY, max(_LEAST, (deadline - asyncio.get_running_loop().time()) / 3))
 
 
 async def _pause(deadline: float, seconds: float) -> bool:
-    """Wait for the next try; False when there is no time for one."""
+    """Wait for the next try; return False if no time is left for one."""
     if asyncio.get_running_loop().time() + seconds > deadline:
         return False
     await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""A subscriber's description: its stream, its way of reading, and its function."""
+"""The description of a subscriber: its stream, its options, and its function."""
 
 import inspect
 import os
@@ -25,13 +25,13 @@ AckMode = Literal["auto", "manual", "each"]
 OnAck = Literal["keep", "delete"]
 ReadMode = Literal["both", "new", "claimed"]
 
-#: Milliseconds without a sign of life after which an entry may be claimed, where a subscriber does not say.
+#: Default idle milliseconds after which an entry may be claimed.
 DEFAULT_MIN_IDLE = 30_000
 
-#: Largest whole number of an option: what a server's commands take.
+#: Largest whole number of an option, as the server's commands allow.
 _MOST = 2**53
 
-#: Most entries of a batch, where the StreamSub does not say.
+#: Default maximum number of entries in a batch.
 DEFAULT_BATCH = 100
 
 _START = re.compile(r"^(\$|\d+(-\d+)?)$")
@@ -45,27 +45,26 @@ def _is_utf8(text: str) -> bool:
 @known_options
 @dataclass(frozen=True, slots=True)
 class StreamSub:
-    """A stream as a member of a consumer group reads it.
+    """A stream that a subscriber reads as a member of a consumer group.
 
     Attributes:
         stream: key of the stream.
-        group: name of the group; the handler's name when None. It is created with the stream when missing, and again
-            after FLUSHALL or XGROUP DESTROY. Name it before you go live: a renamed handler makes a new group and runs
+        group: name of the group; None takes the handler's name. A missing group is created with the stream, and again
+            after FLUSHALL or XGROUP DESTROY. Name it before you go live: a renamed handler creates a new group and runs
             the whole stream again. The log warns of that if the stream has entries, and says what to write.
         consumer: name of this process in the group. None makes a name for each process (host, process id, random part),
             removed at a clean stop. A given name stays; with several workers each adds its number to it.
-        min_idle_time: milliseconds (or a text, ``"30s"``) without a sign of life after which another consumer may claim
-            an entry; 30,000 when None. Entries that run or wait here are renewed at a third of it. So it is the time a
-            crash goes unnoticed, not a limit for handlers. Only code that blocks the event loop for this long loses its
-            entries.
-        start: the begin of a new group: ``"0"`` with everything the stream holds,
-            ``"$"`` with what comes after. The default is ``"0"``: what was published before the first start is not
-            lost.
-        max_records: entries read ahead of the running ones, and the most of a batch. None adapts between
+        min_idle_time: idle milliseconds (or a text, ``"30s"``) after which another consumer may claim an entry; None
+            takes 30,000. Entries that run or wait here are renewed at a third of it. So it is the time a crash goes
+            unnoticed, not a limit for handlers. Only code that blocks the event loop for this long loses its entries.
+        start: start of a new group: ``"0"`` reads all entries of the stream, ``"$"`` only later ones. With the default
+            ``"0"``, entries published before the first start are not lost.
+        max_records: number of entries read ahead of the running ones, and largest size of a batch. None adapts between
             ``concurrency`` and a hundred or more, by how quickly they are started; batches have at most a hundred.
-        polling_interval: longest wait of one read, in milliseconds or a text; the loop wakes up at least that often.
-        maxlen: limit of the dead-letter stream, trimmed approximately; None keeps every dead letter.
-        no_ack: entries are never pending (XREADGROUP NOACK): each is run at most once, a crash loses it.
+        polling_interval: longest time for which a read blocks, in milliseconds or as a text.
+        maxlen: approximate maximum length of the dead-letter stream; None keeps every dead letter.
+        no_ack: True reads with XREADGROUP NOACK, so entries are never pending: each runs at most once, and a crash
+            loses it.
     """
 
     stream: str = ""
@@ -126,9 +125,9 @@ class Subscription:
     sub: StreamSub  # Its stream and group
     handler: Callable[..., Any]  # The function
     retry: Retry = field(default_factory=Retry)  # Policy after a failure
-    concurrency: int = 10  # Most runs at the same time, in this process
-    # ``"auto"`` acks when the handler returns, gathered; ``"each"`` the same, but the next entry waits until the ack is
-    # stored; ``"manual"`` leaves it to the handler
+    concurrency: int = 10  # Maximum number of simultaneous runs in this process
+    # ``"auto"`` acks in batches when the handler returns; ``"each"`` also lets the next entry wait until the ack is
+    # stored; ``"manual"`` leaves acks to the handler
     ack: AckMode = "auto"
     # ``"both"`` reads new entries and claims stale ones; ``"new"`` and ``"claimed"`` do one of the two
     read: ReadMode = "both"
@@ -138,10 +137,10 @@ class Subscription:
     batch: bool = False  # The handler takes lists of entries, see :mod:`millstream.worker.subscriber.batching`
     # A field's name, or a function of the message: entries of one key run one after the other
     key: str | Callable[[Message], Hashable] | None = None
-    hold: bool = False  # An entry begins only when all earlier ones of its key are done or dead
+    hold: bool = False  # An entry begins only when all earlier entries of its key are done or dead
     on_ack: OnAck = "keep"  # ``"delete"`` removes an acked entry from the stream once no group needs it
     limits: Sequence[Limit] = ()  # Hold for all workers together
-    hard_limit: float | None = None  # Seconds after which a plain handler's process ends over its run
+    hard_limit: float | None = None  # Seconds after which the process ends because a plain handler still runs
     # Objects that the app provides for annotations, for example the app itself
     context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
     provider: Any = None  # Provider of dependencies (fast-depends); made on first use
@@ -224,7 +223,7 @@ class Subscription:
             )
 
     def _check_limits(self) -> None:
-        """Refuse limits that cannot be kept with the other options."""
+        """Refuse limits that conflict with the other options."""
         names = []
         for one in self.limits:
             if not isinstance(one, Limit):
@@ -283,18 +282,18 @@ class Subscription:
             )
 
     def shares(self, other: "Subscription") -> bool:
-        """True if the two take entries from each other without meaning to."""
+        """Report whether two subscribers take entries from each other by mistake."""
         meant = "claimed" in (self.read, other.read) or None not in (self.sub.consumer, other.sub.consumer)
         return (self.sub.stream, self.group) == (other.sub.stream, other.group) and not meant
 
     @property
     def publishers(self) -> Sequence[Any]:
-        """The app's publishers of results; ``@app.publisher`` may be applied before or after."""
+        """The app's publishers for this handler; ``@app.publisher`` may be applied before or after."""
         return publishers_of(self.handler, self.app)
 
     @property
     def batch_size(self) -> int:
-        """Most entries of one batch."""
+        """Maximum number of entries in one batch."""
         return self.sub.max_records or DEFAULT_BATCH
 
     def _check_dependencies(self) -> None:
@@ -313,21 +312,21 @@ class Subscription:
 
     @property
     def min_idle(self) -> int:
-        """Milliseconds after which entries may be claimed."""
+        """Idle milliseconds after which entries may be claimed."""
         return int(self.sub.min_idle_time or DEFAULT_MIN_IDLE)
 
     @property
     def polling_interval(self) -> int:
-        """Milliseconds of the longest wait of one read."""
+        """Longest time for which one read blocks, in milliseconds."""
         return int(self.sub.polling_interval)
 
     @property
     def claims(self) -> bool:
-        """True when this subscriber takes over stale entries."""
+        """True if this subscriber claims stale entries."""
         return self.read != "new" and not self.sub.no_ack
 
     def consumer(self) -> tuple[str, bool]:
-        """Our name in the group, and whether it was made for this process only."""
+        """Return this consumer's name in the group, and whether the name was made for this process only."""
         if self.sub.consumer is None:
             return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}", True
         number = os.environ.get(_CONSUMER_WORKERS)

@@ -1,7 +1,7 @@
-"""Work in a task and a context of its own, so that what a handler does to these never reaches the lane that runs it.
+"""Runs in a separate task and context, so that a handler's changes to these never reach the lane that runs it.
 
-A handler may cancel its own task and set context variables. The lane awaits the task in which handlers run: the end of
-that task alone is the handler's doing, and a variable that it set ends with the task.
+A handler may cancel its own task and set context variables. The lane awaits the task in which handlers run. So only
+that task ends by the handler's cancel, and a variable that the handler set ends with the task.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ _Task = asyncio.Task[Any]
 
 @Coroutine.register
 class _Work:
-    """A coroutine whose innermost await gets GeneratorExit of a task or a thread, too, as another error.
+    """A coroutine that replaces a GeneratorExit raised by a task or a thread by another error.
 
-    Python would close all coroutines in it, and raise the error in the outermost one, that of a lane.
+    Otherwise Python would close all coroutines in it, and raise the error in the outermost one, that of a lane.
     """
 
     __slots__ = ("_work", "close", "send")
@@ -45,16 +45,16 @@ class _Work:
 
 
 class Apart:
-    """The tasks of one subscriber in which handlers run. Their contexts are copies of the one it was made in."""
+    """The tasks of one subscriber in which handlers run. Their contexts are copies of the context of its creation."""
 
     def __init__(self) -> None:
         self._base = copy_context()
         self._base.run(AT_WORK.set, None)  # as every run leaves it
         self._outer: dict[_Task, _Task] = {}  # Task of a handler -> the task that awaits it
-        self._contexts: dict[_Task, Context] = {}  # Theirs
+        self._contexts: dict[_Task, Context] = {}  # Context of each handler's task
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result | None:
-        """Await work in a task of its own; None where that was cancelled alone, and not this one."""
+        """Await a coroutine in a separate task; return None if only that task was cancelled."""
         outer = asyncio.current_task()
         assert outer is not None
         context = self._base.copy()
@@ -72,13 +72,13 @@ class Apart:
             del self._outer[inner], self._contexts[inner]
 
     def interrupt(self, work: Work) -> None:
-        """Cancel the task that runs this; its handler gets ``CancelledError`` at its next await."""
+        """Cancel the task that runs this entry or batch; its handler gets ``CancelledError`` at its next await."""
         for task, context in self._contexts.items():
             if context.get(AT_WORK) is work:
                 task.cancel()
 
     def ends(self, error: BaseException) -> bool:
-        """True if a run ended by a stop, by Ctrl-C or with its event loop; False for what the handler raised."""
+        """Report whether a run ended by a stop, by Ctrl-C or with its event loop, and not by the handler's error."""
         if issubclass(type(error), asyncio.CancelledError):
             task = asyncio.current_task()
             return task is not None and self._is_ending(task)
@@ -91,19 +91,19 @@ class Apart:
         return task.cancelling() > 0
 
     def is_changed(self) -> bool:
-        """True if a handler has set a context variable: only a new task is without it."""
+        """Report whether a handler has set a context variable, which only a new task lacks."""
         try:
             return copy_context() != self._base
         except BaseException:  # noqa: BLE001 - values of the user's are compared
             return True
 
     async def calm(self) -> None:
-        """After a run: take back what the handler did to its own task by ``cancel()``, delivered or not."""
+        """Take back a handler's ``cancel()`` of its own task after a run, delivered or not."""
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             return
         if not self._is_ending(task):
-            # Let a cancellation that is not delivered yet come here, where it does no harm
+            # Let a pending cancellation arrive here, where it does no harm
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
             while task.uncancel():

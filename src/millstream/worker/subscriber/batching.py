@@ -1,14 +1,14 @@
-"""Batch handlers: they take many entries at once, and each entry has an outcome of its own.
+"""Batch handlers: they take many entries at once, and each entry has its own outcome.
 
-* The handler returns: all are acked.
-* It raises :class:`BatchError`: the entries it names have failed, each with the error given for it, the rest is acked.
-* It raises a group of these: the entries they name have failed likewise, and the rest with the group. A task group
-  cancels its other tasks at the first error, so nothing shows that the rest is done.
-* It raises anything else: all have failed with it.
+* The handler returns: all entries are acked.
+* It raises :class:`BatchError`: the entries that it names have failed, each with its own error. The others are acked.
+* It raises a group of BatchErrors: the entries that they name have failed in the same way, and the others with the
+  group. A task group cancels its other tasks at the first error, so nothing shows that the other entries are done.
+* It raises anything else: all entries have failed with it.
 
 A failed entry has its own delivery count, delay and dead letter. An entry that was delivered before runs alone, as a
-batch of one. The entry that made a batch fail or crash is unknown, and its neighbours must not pay for it. An entry
-that does not fit the annotations is dead and never in a batch.
+batch of one: the entry that made a batch fail or crash is unknown, and must not harm other entries. An entry that does
+not fit the annotations is dead and never in a batch.
 """
 
 import logging
@@ -42,10 +42,10 @@ class BatchError(MillstreamError):
 
     Args:
         failed: the error of each failed entry by its place in the list, counted from 0; a :class:`Nack` or
-            :class:`Reject` means what it means when raised.
+            :class:`Reject` has the same meaning as if raised.
 
     Raises:
-        UsageError: something else than exceptions is given for them.
+        UsageError: a value is not an exception.
     """
 
     def __init__(self, failed: Mapping[int, BaseException]) -> None:
@@ -68,7 +68,7 @@ class BatchRuns(SubscriberPart):
     def __init__(
         self, common: Common, calls: HandlerCalls, after: AfterRun, gate: IsolationGate, buffer: Buffer
     ) -> None:
-        # Runs the handler; may be put into something that measures it
+        # Runs the handler; may be wrapped to measure it
         self.call: Callable[[BatchMessages], Awaitable[Any]] = calls.batch
         self._calls = calls
         super().__init__(common)
@@ -104,7 +104,7 @@ class BatchRuns(SubscriberPart):
                     await self._acks.stored(held)
 
     def _prepare(self, batch: list[Held]) -> tuple[list[Held], BatchMessages]:
-        """Start every entry and bind it; the entries that fit the handler's annotations, with their messages."""
+        """Start and bind every entry; return the entries that fit the handler's annotations, with their messages."""
         fitting = []
         messages = []
         arguments = []
@@ -113,8 +113,8 @@ class BatchRuns(SubscriberPart):
             message = self._calls.message(held)
             try:
                 arguments.append(self._calls.bind(message))
-            except BaseException as error:  # mostly a PayloadError, or whatever a type of the user's raises
-                # An error that ends the run or the process is not of this entry, and must not be charged to it
+            except BaseException as error:  # Usually a PayloadError, or any error of a user's type
+                # An error that ends the run or the process must not be charged to this entry
                 if self._apart.ends(error):
                     raise
                 self._outcomes.failed(held, tame(error))
@@ -149,7 +149,7 @@ class BatchRuns(SubscriberPart):
     def _done(self, entries: list[Held], values: Any = None) -> None:
         failpoints.reach("after_handler")
         self._member.stats.handled += len(entries)
-        # A result for each entry, where the handler returned as many
+        # A result for each entry, if the handler returned as many
         each = values if isinstance(values, list | tuple) and len(values) == len(entries) else None
         for place, held in enumerate(entries):
             self._after.answered(held, None if each is None else each[place])
@@ -173,7 +173,7 @@ class BatchRuns(SubscriberPart):
 
 
 def _grouped(error: BaseException) -> list[BatchError]:
-    """The errors of a group that holds only BatchErrors; none of any other."""
+    """Return the errors of a group that contains only BatchErrors; empty for any other error."""
     try:
         said = list(leaves(error))
     except BaseException:  # noqa: BLE001 - the group's class is the user's
@@ -183,7 +183,7 @@ def _grouped(error: BaseException) -> list[BatchError]:
 
 
 def _by_place(errors: Sequence[BatchError], size: int) -> dict[int, BaseException] | None:
-    """The errors by place; None where they are not those of this batch: a subclass may hold anything."""
+    """Return the errors by place; None if they do not fit this batch, since a subclass may contain anything."""
     try:
         failed: dict[int, BaseException] = {}
         for place, why in ((operator.index(place), why) for error in errors for place, why in error.failed.items()):

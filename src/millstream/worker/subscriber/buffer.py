@@ -1,7 +1,7 @@
 """Entries that were read and have not begun: the bounded queue between the reader and the lanes that run handlers.
 
-The reader puts entries in and waits while there is no room; lanes take them out and wait while there are none. Since
-nothing in here has begun, all of it can be handed back to the server at any moment, uncharged.
+The reader adds entries, and waits while there is no room. Lanes take entries, and wait while there are none. No entry
+in here has begun, so all of them can be released at any moment, uncharged.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from millstream.worker.subscriber.places import LanePlaces
 class Buffer(SubscriberPart):
     """The read-ahead of one subscriber.
 
-    Its size adapts between two bounds: quick handlers get large reads, slow ones hold back little that another worker
-    could run.
+    Its size adapts between two bounds: fast handlers get large reads; slow handlers keep few entries from other
+    workers.
     """
 
     def __init__(self, common: Common, places: LanePlaces, *, lowest: int, highest: int) -> None:
@@ -30,36 +30,36 @@ class Buffer(SubscriberPart):
         places.freed = self._look_again
         self._lowest = lowest  # Bounds of its size, in entries
         self._highest = highest
-        self._target = lowest  # Its present size
+        self._target = lowest  # Its current size
         self._loops = 1  # Loops that share the lanes' time
         self._fed_at = 0  # monotonic ms
         self._idle: deque[asyncio.Future[None]] = deque()  # Lanes that wait for an entry, the longest first
         self.entries: deque[Held] = deque()  # In the order in which they were read
-        # Holds further entries, which wait for an earlier one of their key; None where order is of no matter
+        # Holds entries that wait for an earlier one of their key; None without an order
         self.by_key: KeyOrdering | None = None
-        # Set when a place was freed, or when whoever waits for one is to look at something else
+        # Set when a place was freed, or when the waiting reader must check something else
         self.room = asyncio.Event()
-        self.closed = asyncio.Event()  # Set when nothing more is to begin
+        self.closed = asyncio.Event()  # Set when no more entries may begin
         # False while the reader waits for a place, as with limits; True once it may read for one; else None
         self.called: bool | None = None
 
     @property
     def ahead(self) -> int:
-        """Entries in hand that have not begun."""
+        """Number of held entries that have not begun."""
         return len(self.entries) + (self.by_key.waiting if self.by_key is not None else 0)
 
     # -- the reader's side ------------------------------------------------------------------------------------------
 
     @property
     def free(self) -> int:
-        """Places for a read; none before half of the buffer is free, since a read for each place would cost more."""
+        """Number of entries to read; 0 until half of the buffer is free, since a read for each would cost more."""
         ahead = self.ahead
-        if self._subscription.hold:  # Entries that wait for a failed one must not fill more than is their bound
+        if self._subscription.hold:  # Entries that wait for a failed one must stay within their bound
             return max(self._target - ahead, 0)
         return self._target - ahead if ahead * 2 <= self._target else 0
 
     def put(self, found: Sequence[Held]) -> None:
-        """Take in what was read, and wake a lane, which wakes others."""
+        """Add the entries of a read, and wake a lane, which wakes others."""
         now = self._member.clock.now().mono
         # Only a buffer that ran empty shows how quickly its entries were begun
         if not self.entries and self._fed_at:
@@ -70,17 +70,17 @@ class Buffer(SubscriberPart):
         self._wake(1)
 
     def put_first(self, held: Held) -> None:
-        """Take in an entry whose turn it is by now."""
+        """Add an entry whose turn has come, in front."""
         self.entries.appendleft(held)
         self._wake(1)
 
     # -- the lanes' side --------------------------------------------------------------------------------------------
 
     async def arrival(self) -> None:
-        """Wait until something is put in, there is a place for it, or the buffer is closed.
+        """Wait until an entry is added, there is a place for one, or the buffer is closed.
 
-        A woken lane has two more woken if entries are left once it waits, and so do they: after a few turns of the loop
-        all lanes are awake. If handlers never wait, and one lane empties the buffer, the others sleep on.
+        A woken lane has two more lanes woken if entries are left, and so do those: after a few turns of the event loop
+        all lanes are awake. If handlers never wait, and one lane empties the buffer, the other lanes stay asleep.
         """
         if not self.entries:
             self.places.decline()
@@ -91,7 +91,7 @@ class Buffer(SubscriberPart):
         self._loop.call_soon(self._wake_more)
 
     def take(self) -> Held:
-        """The first entry; there must be one."""
+        """Remove and return the first entry; there must be one."""
         held = self.entries.popleft()
         # As in `free`: the reader would be woken for nothing before half of it is free
         if len(self.entries) * 2 <= self._target:
@@ -99,9 +99,9 @@ class Buffer(SubscriberPart):
         return held
 
     def take_fresh(self, limit: int) -> list[Held]:
-        """The first entries, as far as they were never delivered before and surely are ours.
+        """Remove and return the first entries, up to one that was delivered before or has a stale lease.
 
-        Others must not get into a batch: what was delivered before runs alone, and what is stale is renewed first.
+        Such an entry must not get into a batch: it runs alone, or its lease is renewed first.
         """
         taken: list[Held] = []
         entries = self.entries
@@ -115,46 +115,46 @@ class Buffer(SubscriberPart):
     # -- handing back -----------------------------------------------------------------------------------------------
 
     def give_back(self, held: Held) -> None:
-        """Let anybody have an entry that has not begun, uncharged."""
+        """Release an entry that has not begun, uncharged."""
         if held.state is not State.BUFFERED:
             return
         if self._member.no_ack:
-            self._member.lose(held)  # read without a trace on the server: that is what no_ack means
+            self._member.lose(held)  # The server has no record of it, by the meaning of no_ack
         else:
             if self.by_key is not None:
-                # The reader may bring later ones of its key before it: those wait until it comes again
+                # The reader may read later entries of its key before it: those wait until it comes again
                 self.by_key.expect(held)
             self._acks.release(held, charge=False)
             self._member.stats.released += 1
 
     def hand_back(self) -> None:
-        """Release all entries in the buffer."""
+        """Release all entries that have not begun."""
         while self.entries:
             self.give_back(self.entries.popleft())
-        # These wait for an earlier entry of their key, which may be running
+        # Entries that wait for an earlier entry of their key, which may be running
         if self.by_key is not None:
             for held in self.by_key.take_all():
                 self.give_back(held)
 
     def bound(self, lowest: int, highest: int, loops: int) -> None:
-        """Read ahead within these bounds from now on, next to so many loops; what is in here stays."""
+        """Set the bounds of the read-ahead, for one of ``loops`` loops; entries in the buffer stay."""
         self._lowest, self._highest, self._loops = lowest, highest, loops
         self._target = max(lowest, min(self._target, highest)) if self._fed_at else lowest
         self.room.set()
 
     def close(self) -> None:
-        """Let nothing more begin. Lanes that wait are woken by :meth:`release_lanes`, once the last read has ended."""
+        """Let no more entries begin. :meth:`release_lanes` wakes waiting lanes, once the last read has ended."""
         self.closed.set()
         self.room.set()
 
     def release_lanes(self) -> None:
-        """Wake every lane that waits for an entry, so that it sees that the buffer is closed."""
+        """Wake every waiting lane, so that it sees that the buffer is closed."""
         self._wake(len(self._idle))
 
     def _look_again(self) -> bool:
-        """There is a place: wake a lane, which wakes others, for what has waited for one; False if no lane needs it.
+        """Wake a lane for a free place; return False if no lane needs it.
 
-        A reader that has waited for a place, with nothing in hand, reads for it.
+        If the reader has waited for a place, with an empty buffer, it reads for it.
         """
         if self.called is False and not self.entries:
             self.called = True
@@ -168,7 +168,7 @@ class Buffer(SubscriberPart):
         self._wake(min(len(self.entries), free, 2))
 
     def _wake(self, count: int) -> int:
-        """Wake lanes; the number that were not there."""
+        """Wake lanes; return the number of lanes that were missing."""
         while count > 0 and self._idle:
             turn = self._idle.popleft()
             # Done: the lane was cancelled while it waited, and would swallow the wake-up

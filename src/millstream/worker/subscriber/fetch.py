@@ -1,10 +1,10 @@
-"""Getting entries: new ones and stale ones in one pass, on servers with XREADGROUP CLAIM and on those without.
+"""Reading entries: new and stale ones in one pass, on servers with XREADGROUP CLAIM and on those without.
 
-With CLAIM, one blocking command does both and wakes up when an entry becomes stale; the plain read sent right after it
-fills the places that claims may not take. Without, XAUTOCLAIM walks the pending list in steps, its cursor kept from
-step to step, at jittered intervals tied to ``min_idle``. Entries that this process itself gave back for later are
+With CLAIM, one blocking command does both and wakes up when an entry becomes stale. The plain read sent right after it
+fills the places that claims may not take. Without CLAIM, XAUTOCLAIM walks the pending list in steps, at jittered
+intervals tied to ``min_idle``, and continues each step at the last cursor. Retries that this process delayed are
 claimed by id when they are due. On both, XAUTOCLAIM also finds entries that are pending but gone from the stream, and
-the server then drops them; CLAIM passes such entries over.
+the server then drops them; CLAIM skips such entries.
 """
 
 import asyncio
@@ -31,39 +31,39 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 log = logging.getLogger("millstream.worker")
 
 _SWEEP_LIMIT_MS = 2_000
-#: The same for an owner: nobody else leaves entries in its stream, and it knows when its own are due.
+#: Limit for an owner: no other worker leaves entries in its stream, and it knows the due times of its own.
 _OWNED_SWEEP_MS = 10_000
-#: Milliseconds between two looks at failed entries that others wait for, and most entries of one look.
+#: Milliseconds between two looks at failed entries for which others wait, and maximum entries of one look.
 _BLOCKED_MS = 1_000
 _BLOCKERS = 100
-#: Delayed entries whose times an owner learns at its beginning; a sweep finds the rest.
+#: Number of delayed entries whose due times an owner reads at its start; a sweep finds the others.
 _DELAYED = 1_000
-#: Milliseconds for which reads that are filled with new entries do not ask for stale ones after there were none: a read
+#: Milliseconds for which reads filled with new entries do not claim, after a claim found none: a read
 #: with CLAIM costs a server several times as much.
 _CLAIM_PAUSE_MS = 20
-#: Milliseconds between two looks of the spare process for what it was given.
+#: Milliseconds between two looks of the spare process for its entries.
 _GIVEN_MS = 200
 _FIRST_CURSOR = b"0-0"
 _IN_PROGRESS = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.DYING})
 
 
 class GroupMissing(Exception):  # noqa: N818 - a state of the server
-    """The group, or the stream with it, does not exist (any more)."""
+    """The group, or the stream with it, does not exist."""
 
 
 class Fetcher(SubscriberPart):
-    """Reads for one subscriber."""
+    """Reads the entries of one subscriber."""
 
     def __init__(self, common: Common, line: Line, owned: ReadFence | None = None) -> None:
         super().__init__(common)
         self.line = line
-        self._owned = owned  # None where other consumers read the stream as well
-        # Entries that an owner before left, or that we handed back, come first, all of them
+        self._owned = owned  # None if other consumers also read the stream
+        # Entries of an earlier owner, and entries released here, come first, all of them
         self.taking_over = owned is not None
-        self.returns = 0  # Entries of an owned stream that were handed back
+        self.returns = 0  # Number of released entries of an owned stream
         self._last: bytes | None = None  # Entries after this one are new
-        self.holding: HoldingOrder | None = None  # Keeps entries back until a failed one of their key is over
-        self._looked_at = 0  # Monotonic ms of the last look at failed entries that others wait for
+        self.holding: HoldingOrder | None = None  # Keeps entries back while a failed entry of their key is pending
+        self._looked_at = 0  # Monotonic ms of the last look at failed entries for which others wait
         self._awaits = False  # Its last read brought nothing, and no entry came since
         self._cursor = _FIRST_CURSOR  # Position in the walk through the pending list
         self._sweep_at = 0  # Monotonic ms of its next step
@@ -71,17 +71,17 @@ class Fetcher(SubscriberPart):
         self._nothing_new = False  # The last read brought only claimed entries, so claims may take more places
         self._idle = False  # The last read brought nothing
         self._stale_again_at = 0  # monotonic ms
-        self._given_since = 0  # monotonic ms since which the spare process has had something; 0 when it has nothing
-        self._came: list[Held] = []  # with the read under way
-        self._again: list[Held] = []  # those of them that were delivered before
-        self._rows: dict[bytes, bytes | None] = {}  # of the record, as far as they came with the counts
-        self._known: set[bytes] = set()  # entries of this read that were asked about
-        #: monotonic ms until which the present read may wait; 0 when there is none that waits
+        self._given_since = 0  # Monotonic ms since which the spare process has had entries; 0 if it has none
+        self._came: list[Held] = []  # Entries of the current read
+        self._again: list[Held] = []  # Those entries that were delivered before
+        self._rows: dict[bytes, bytes | None] = {}  # Rows of the record that came with the counts
+        self._known: set[bytes] = set()  # Entries of this read whose rows were requested
+        #: monotonic ms until which the current read may block; 0 if none blocks
         self.blocked_until = 0
-        self._asked_at = 0  # what a reply brings was not ours before; when it came we cannot know, if we were frozen
+        self._asked_at = 0  # Time of the request, from which leases count: a frozen process sees a reply late
 
     async def read(self, room: int) -> list[Held]:
-        """Wait for entries, at most ``room``, for at most the polling interval."""
+        """Read at most ``room`` entries, waiting at most the polling interval."""
         self._came, self._again, self._rows = [], [], {}
         self._known.clear()
         self._delays.left.clear()
@@ -90,13 +90,13 @@ class Fetcher(SubscriberPart):
             if self._again:
                 found = await self._look_up(found)
         except BaseException:
-            # Also at a cancellation: the reply was read in part, and nobody would run those entries
+            # Also at a cancellation: no lane would run the entries read so far
             self._let_go()
             raise
         return found
 
     async def _look_up(self, found: list[Held]) -> list[Held]:
-        """Read what is on record of entries that were delivered before; those of all found that may run now."""
+        """Read the records of entries that were delivered before; return the found entries that may run now."""
         # CLAIM gives entries without their records; XCLAIM and XAUTOCLAIM were asked with the counts already
         unknown = [held.id for held in self._again if held.id not in self._known]
         if unknown:
@@ -116,38 +116,38 @@ class Fetcher(SubscriberPart):
         return [held for held in found if held.state is State.BUFFERED]
 
     def _questions(self, ids: list[bytes]) -> tuple[Command, ...]:
-        """The questions to the server about claimed entries."""
+        """Return the commands that read the records and due times of claimed entries."""
         return (self._failures.question(ids), *self._delays.question(ids))
 
     def _answered(self, ids: list[bytes], record: Reply, time: Reply, scores: Reply) -> None:
         self._known.update(ids)
-        if not isinstance(record, ResponseError):  # else look_up asks again, and says what it means
+        if not isinstance(record, ResponseError):  # Otherwise look_up sends the command again and handles the error
             self._rows.update(zip(ids, record, strict=True))
         self._delays.answered(ids, time, scores)
 
     async def hold(self) -> None:
-        """Keep what is not due out of reach of claims; for tests that turn the clock by hand."""
+        """Keep delayed entries out of reach of claims, for tests with a manual clock."""
         if command := self._delays.hold():
-            line = self._member.line  # the other may wait in a read
+            line = self._member.line  # The other connection may block in a read
             (reply,) = await line.calls(command)
             await self._drop(await self._delays.held(reply, line))
 
     async def _calls(self, *commands: Command, within: float | None = None) -> list[Reply]:
-        """The replies to commands that may claim; the same request hides entries that are not due from them."""
+        """Send commands that may claim in one request, after the command that hides delayed entries from them."""
         hold = self._delays.hold()
-        # One request, so that little can be delayed by others between the two
+        # One request, so that other workers can delay little between the two
         if self._owned is None:
             replies = await self.line.calls((*hold, *commands), timeout=within)
         else:
             replies = await self._owned.calls(hold, commands, within)
         if hold:
             answer = replies.pop(0)
-            with contextlib.suppress(Disconnected):  # what came with it is ours all the same
+            with contextlib.suppress(Disconnected):  # The entries of the reply are owned nevertheless
                 await self._drop(await self._delays.held(answer, self.line))
         return replies
 
     async def _drop(self, gone: list[bytes]) -> None:
-        """Entries are gone from the stream, and from the pending list: forget them, and report it."""
+        """Drop the records of pending entries that are gone from the stream, and log it."""
         if gone:
             self._member.stats.lost += len(gone)
             await self.line.calls(self._failures.forget(gone))
@@ -158,7 +158,7 @@ class Fetcher(SubscriberPart):
             )
 
     def _let_go(self) -> None:
-        """A read broke off: what it had brought is not renewed, so that it will be claimed when its time is up."""
+        """Lose the entries of a read that broke off: they are not renewed, so they are claimed once idle."""
         for held in self._came:
             if held.state is State.BUFFERED:
                 held.step(Event.LOSE)
@@ -184,7 +184,7 @@ class Fetcher(SubscriberPart):
         claimable = share(room, self._turn, alone=self._nothing_new) if self._subscription.read == "both" else room
         found: list[Held] = []
         now = self._asked_at = member.clock.now().mono
-        # A retry of ours that is due ends the pause of claims
+        # A due retry of this process ends the pause of claims
         if now < self._stale_again_at and not (self._acks.retries_due and self._acks.retries_due[0][0] <= now):
             claimable = 0
         if self._subscription.claims:
@@ -204,15 +204,15 @@ class Fetcher(SubscriberPart):
         return found
 
     def returned(self) -> None:
-        """An entry of an owned stream was handed back: it comes again before anything new, so that its key is in order.
+        """Note that an entry of an owned stream was released: it is read before new entries, to keep its key in order.
 
-        Nobody else reads the stream, so it costs no other worker anything to wait for it.
+        No other worker reads the stream, so no other worker waits for this.
         """
         self.returns += 1
         self.taking_over, self._cursor = True, _FIRST_CURSOR
 
     async def _stored_returns(self) -> None:
-        """Wait until the server has the entries that were handed back: a sweep before finds them in our hands."""
+        """Wait until the server has stored the releases, since a sweep before that finds the entries still held."""
         failures = 0
         while any(held.state is State.RELEASING for held in self._member.held.values()):
             failures = 0 if await self._acks.flush() else failures + 1
@@ -220,15 +220,15 @@ class Fetcher(SubscriberPart):
                 await asyncio.sleep(self._member.pause(failures))
 
     def sweep_soon(self) -> None:
-        """Look through the whole pending list at the next read."""
+        """Walk through the whole pending list at the next read."""
         self._cursor, self._sweep_at = _FIRST_CURSOR, 0
 
     def wait_ms(self) -> int:
-        """Milliseconds until there is something to do other than read."""
+        """Return the milliseconds until the next work other than a read."""
         if spare.is_here():
             return _GIVEN_MS
         now = self._member.clock.now().mono
-        # what comes with a read counts as ours from the time it was sent, so a read must not wait until that is stale
+        # Leases count from the request of a read, so a read must not block until they are stale
         soonest = now + min(self._subscription.polling_interval, max(self._member.min_idle // 2, 1))
         if self._subscription.claims:
             soonest = min(soonest, self._sweep_at)
@@ -248,17 +248,17 @@ class Fetcher(SubscriberPart):
     # -- new entries ------------------------------------------------------------------------------------------------
 
     async def _read_new(self, room: int, claimable: int, *, block: bool) -> list[Held]:
-        # when it is not the turn of claims, do not wait for new entries either: the next read is allowed both
+        # If claims do not have the turn, do not block for new entries: the next read may do both
         wait = self.wait_ms() if block and (claimable or not self._native) else 0
         member = self._member
         if self._owned is not None:
-            # A transaction does not wait, so the wait is a look that delivers nothing
+            # A transaction cannot block, so a read without delivery does
             if wait and self._awaits and not await self._wait(wait):
                 return []
             wait = 0
         commands: list[Command] = []
         # Two reads in one request: the second fills the places that the claims must leave to new entries. After a read
-        # that brought nothing there is hardly a second part, and an idle worker is to cost a server little.
+        # without entries the second part is rarely needed, and an idle worker should cost the server little.
         if self._native and claimable:
             commands.append(self._command(min(claimable, room), wait, claim=True))
             if room > claimable and not self._idle:
@@ -267,7 +267,7 @@ class Fetcher(SubscriberPart):
             commands.append(self._command(room, wait, claim=False))
         claimed = member.stats.claimed
         self._asked_at = member.clock.now().mono
-        # `Intake` ends the wait early if a retry of ours is due before
+        # `Intake` ends the wait early if a retry of this process is due before
         self.blocked_until = self._asked_at + wait if wait else 0
         try:
             # 10 s more than the wait: a server under load answers late, a dead connection never does
@@ -282,14 +282,14 @@ class Fetcher(SubscriberPart):
         self._awaits = self._owned is not None and not found
         self._nothing_new = all(held.deliveries > 1 for held in found)
         # There was room left or something stale: look for stale entries at the next read as well
-        if len(found) < room or member.stats.claimed > claimed:  # what was handed back uncharged is claimed, too
+        if len(found) < room or member.stats.claimed > claimed:  # Entries released uncharged are claimed, too
             self._stale_again_at = 0
         elif claimable and self._native:
             self._stale_again_at = self._asked_at + min(_CLAIM_PAUSE_MS, member.min_idle // 10)
         return found
 
     async def _wait(self, wait: int) -> bool:
-        """Wait for an entry that was never delivered; False if there is none."""
+        """Wait for an entry that was never delivered; return False if there is none."""
         member = self._member
         if self._last is None:
             await self._look()
@@ -301,12 +301,12 @@ class Fetcher(SubscriberPart):
             self.blocked_until = 0
         if reply is None:
             return False
-        self._last = None  # Looked up, should the read bring nothing: then another has read the entry
+        self._last = None  # Read again if the read finds nothing, because another consumer has read the entry
         _checked(reply)
         return True
 
     async def _look(self) -> int:
-        """Learn after which entry new ones come; the number of pending entries."""
+        """Read the group's last delivered id; return the number of pending entries."""
         rows = _checked((await self.line.calls((("XINFO", "GROUPS", self._member.stream),)))[0])
         for row in rows:
             facts = dict(zip(row[::2], row[1::2], strict=True))
@@ -370,10 +370,10 @@ class Fetcher(SubscriberPart):
     # -- stale entries ----------------------------------------------------------------------------------------------
 
     async def _claim_due(self, now: int, room: int) -> list[Held]:
-        """Claim, by id, retries that this process sent away and that are due."""
+        """Claim, by id, retries that this process delayed and that are due."""
         due = self._acks.retries_due
         if self._native:
-            while due and due[0][0] <= now:  # the server gives them to us; later ones end a pause when they are due
+            while due and due[0][0] <= now:  # The server delivers them; later ones end a pause when they are due
                 heapq.heappop(due)
             return []
         ids: list[bytes] = []
@@ -390,21 +390,21 @@ class Fetcher(SubscriberPart):
 
     @property
     def look_in(self) -> float | None:
-        """Seconds until entries that others wait for are looked at; None where none wait so."""
+        """Seconds until the next look at failed entries for which others wait; None without any."""
         if self.holding is None or not self.holding.waiting:
             return None
         return max(self._looked_at + _BLOCKED_MS - self._member.clock.now().mono, 0) / 1000
 
     @property
     def must_look(self) -> bool:
-        """True if entries that others wait for are to be looked at now."""
+        """True if it is time to look at failed entries for which others wait."""
         if self.holding is None or not self.holding.waiting:
             return False
         now, due = self._member.clock.now().mono, self._acks.retries_due
         return now - self._looked_at >= _BLOCKED_MS or bool(due and due[0][0] <= now)
 
     async def _claim_blockers(self) -> list[Held]:
-        """Claim our retries that are due and entries that others of their key wait for; forget those that are gone."""
+        """Claim due retries and entries for which others of their key wait; forget those that are gone."""
         assert self.holding is not None
         member, due = self._member, self._acks.retries_due
         now = self._looked_at = self._asked_at = member.clock.now().mono
@@ -415,18 +415,18 @@ class Fetcher(SubscriberPart):
         if not ids:
             return []
         rows = await self.line.calls([("XPENDING", member.stream, member.group, one, one, 1) for one in ids])
-        # Acknowledged or deleted by another hand
+        # Acknowledged or deleted by another client
         self.holding.forget({one for one, row in zip(ids, rows, strict=True) if row == []})
         claim = await self._ask("XCLAIM", member.stream, member.group, member.consumer, member.min_idle, *ids)
         return await self._claimed(_checked(claim), ordered=False)
 
     async def _claim_given(self, room: int) -> list[Held]:
-        """Take what the workers gave to this process, the spare."""
+        """Claim the entries that workers passed to this process, the spare."""
         member, now = self._member, self._member.clock.now().mono
         self._given_since = self._given_since or now
         self._failures.each_alone = now - self._given_since < spare.EACH_ALONE_MS
         if self._failures.each_alone:
-            room = 1  # they run one by one, and the rest need not wait for that longer than the time for it
+            room = 1  # They run one by one, for a limited time
         name, most = member.consumer, room + len(member.held)
         rows = _checked(await self._ask("XPENDING", member.stream, member.group, "-", "+", most, name))
         ids = [row[0] for row in rows if row[0] not in member.held][:room]
@@ -438,7 +438,7 @@ class Fetcher(SubscriberPart):
         return await self._claimed(entries, ordered=False)
 
     async def _sweep(self, now: int, room: int) -> list[Held]:
-        """One step through the pending list."""
+        """Run one step through the pending list."""
         member = self._member
         reply = _checked(
             await self._ask(
@@ -454,7 +454,10 @@ class Fetcher(SubscriberPart):
         return found
 
     async def _drop_gone(self, start: bytes, rows: list[Any]) -> list[bytes]:
-        """Redis 6.2 claims what is gone from the stream, and says nil of it: find out the ids and acknowledge them."""
+        """On Redis 6.2, which claims entries that are gone from the stream and replies nil for them, acknowledge these.
+
+        Return their ids.
+        """
         if None not in rows:
             return []
         member = self._member
@@ -469,7 +472,7 @@ class Fetcher(SubscriberPart):
         return gone
 
     def _pause(self, *, more: bool) -> int:
-        """Milliseconds until the next step: 0 while there is work, few until all entries were seen."""
+        """Return the milliseconds until the next step: 0 while there is work, few until all entries were seen."""
         if more:
             return 0
         interval = min(self._member.min_idle // 2, _SWEEP_LIMIT_MS if self._owned is None else _OWNED_SWEEP_MS)
@@ -479,7 +482,7 @@ class Fetcher(SubscriberPart):
         return max(round(interval * (0.9 + 0.1 * self._member.chance.random())), 5)
 
     async def _claimed(self, entries: list[Any], *, ordered: bool) -> list[Held]:
-        """Take claimed entries; XCLAIM and XAUTOCLAIM do not say how often they were delivered, so ask."""
+        """Hold claimed entries, after reading their delivery counts, which XCLAIM and XAUTOCLAIM do not return."""
         rows = [entry for entry in entries if entry is not None and entry[1] is not None]
         if not rows:
             return []
@@ -494,7 +497,7 @@ class Fetcher(SubscriberPart):
         look = ("XPENDING", member.stream, member.group, first, last, most, member.consumer)
         counts, *answers = await self.line.calls((look, *self._questions(ids)))
         deliveries = {row[0]: row[3] for row in _checked(counts)}
-        # others of our name may stand between: what an earlier process of a fixed name had, what a broken read brought
+        # Other entries of this consumer may be between: those of an earlier process, or of a broken read
         crowded_out = [entry for entry in ids if entry not in deliveries]
         if crowded_out:
             replies = await self.line.calls(
@@ -504,7 +507,7 @@ class Fetcher(SubscriberPart):
         found = []
         for entry, fields in rows:
             if entry in deliveries:
-                # Without a count it was acked or claimed between the two requests, and is not ours
+                # Without a count it was acked or claimed between the two requests, and is lost
                 held = self._hold(entry, fields, deliveries[entry], claimed=True)
                 if held is not None:
                     found.append(held)
@@ -515,16 +518,16 @@ class Fetcher(SubscriberPart):
         return (await self._calls(command))[0]
 
     def _hold(self, entry: bytes, fields: list[bytes], deliveries: int, *, claimed: bool) -> Held | None:
-        """Take one delivered entry into our hands; None if we have it and its run goes on."""
+        """Hold one delivered entry; None if this process already holds it and its run goes on."""
         member = self._member
         if claimed:
             member.stats.claimed += 1
         else:
             member.stats.read += 1
-        # Delivered to us again while we have it: the old object must go on to own the run
+        # Delivered again while it is held: the old object must stay the owner of the run
         known = member.held.get(entry)
         if known is not None and known.state in _IN_PROGRESS:
-            # our own lease ran out and we were the first to notice: the run in progress goes on with the new count
+            # The lease expired and this process claimed the entry itself: the run goes on with the new count
             known.deliveries = deliveries
             known.leased = self._asked_at
             return None

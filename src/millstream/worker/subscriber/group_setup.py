@@ -1,7 +1,7 @@
-"""The consumer group a subscriber reads in: made at its start where there is none, and made anew when it has gone.
+"""The consumer group of a subscriber: created at the start if missing, and created again if it has gone.
 
-Somebody may delete a stream or a group at any time, and a server may come back without its data. The subscriber then
-goes on as at its first start, from where its StreamSub says; only what makes that impossible ends it.
+A stream or a group may be deleted at any time, and a server may come back without its data. The subscriber then
+continues as at its first start, from the ``start`` of its StreamSub. Only an error that makes that impossible ends it.
 """
 
 import logging
@@ -18,12 +18,12 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
-#: Other groups of the stream that the warning of a new group names.
+#: Maximum number of other groups in the warning of a new group.
 _NAMES_SHOWN = 10
 
 
 class GroupSetup(SubscriberPart):
-    """Finds out what the server can do, and sees to it that the group is there."""
+    """Finds out the server's capabilities, and makes sure that the group exists."""
 
     def __init__(self, common: Common, fence: Fence, line: Line, siblings: Collection[str]) -> None:
         super().__init__(common)
@@ -32,39 +32,39 @@ class GroupSetup(SubscriberPart):
         self._siblings = siblings
 
     async def prepare(self) -> None:
-        """At the start of the subscriber."""
+        """Set up the group at the start of the subscriber."""
         member = self._member
         member.capabilities = await capabilities.find(self._line, member.stream)
         await self._make(again=False)
         if member.no_ack:
-            return  # nothing is ever pending, so nothing is fenced
+            return  # Nothing is pending, so nothing is fenced
         await self._prepare()
         refusal = self._fence.refusal
         if refusal is not None and member.delete_acked and not member.capabilities.xackdel:
             raise FatalError(f'{member.stream}: on_ack="delete" needs XACKDEL or the right to run scripts: {refusal}')
 
     async def restore(self) -> None:
-        """After trouble: it may be another server by now, or the same one without the group."""
+        """Set up the group after an error: the server may be another one, or the same one without the group."""
         self._member.capabilities = await capabilities.find(self._line, self._member.stream)
         await self._prepare()
         await self._make(again=True)
 
     async def _prepare(self) -> None:
-        """Leave the scripts with the server, and keep what is not due out of reach of the first claim."""
+        """Load the scripts into the server, and hide delayed entries from the first claim."""
         replies = await self._fence.prepare(self._line, *self._delays.hold(whole=True))
         if replies:
             await self._delays.held(replies[0], self._line)
 
     async def _make(self, *, again: bool) -> None:
         member, start = self._member, self._subscription.sub.start
-        # the consumer as well, so that whoever looks sees a worker that has not got anything yet
+        # Create the consumer too, so that a worker without entries is visible
         others: list[Command] = [
             ("XGROUP", "CREATECONSUMER", member.stream, member.group, member.consumer),
             ("XLEN", member.stream),
             ("XINFO", "GROUPS", member.stream),
         ]
         reply, _, length, groups = await self._line.calls([due.create(member.stream, member.group, start), *others])
-        if _is_refused(reply):  # perhaps only the script is: then due times that the group before it left stay
+        if _is_refused(reply):  # Perhaps only the script is refused: then due times of an earlier group stay
             plain = ("XGROUP", "CREATE", member.stream, member.group, start, "MKSTREAM")
             reply, _, length, groups = await self._line.calls([plain, *others])
         if _is_refused(reply):
@@ -78,9 +78,9 @@ class GroupSetup(SubscriberPart):
             self._warn_of_new_group(length, groups)
 
     def _warn_of_new_group(self, length: Reply, groups: Reply) -> None:
-        """A group was made under the handler's name: perhaps the handler was renamed, and all of it runs once more."""
+        """Warn that a group was created under the handler's name: after a renaming, all entries run once more."""
         if isinstance(length, ResponseError) or isinstance(groups, ResponseError):
-            return  # a user who may not ask
+            return  # The user lacks the right
         if not length:
             return
         stream, name, start = self._member.stream, self._subscription.name, self._subscription.sub.start
@@ -103,5 +103,5 @@ class GroupSetup(SubscriberPart):
 
 
 def _is_refused(reply: Reply) -> bool:
-    """True if a group was not made, and will not be later, though there is none."""
+    """Report whether the group was not created and will not be by another try."""
     return isinstance(reply, ResponseError) and not str(reply).startswith("BUSYGROUP") and not passes(reply)

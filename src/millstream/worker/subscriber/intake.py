@@ -1,8 +1,8 @@
 """The intake of a subscriber: the task that reads new and stale entries into the buffer while there is room for them.
 
 It waits while the buffer is full, while the subscriber is paused, and while an entry runs in isolation. It handles the
-server's errors: the read is tried again, ever more slowly, and a group that is gone is made again. Only a server that
-will never let us read ends the subscriber.
+server's errors: it tries the read again, with growing pauses, and creates a missing group again. Only a server that
+will never allow the read ends the subscriber.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from millstream.worker.tasks import set_within
 
 log = logging.getLogger("millstream.worker")
 
-#: Milliseconds beyond the polling interval: without an answer, the server counts as unreachable; without even a try,
+#: Milliseconds beyond the polling interval: without a reply, the server counts as unreachable; without even a try,
 #: the intake as stuck. The second is longer than any time a try may take.
 _SILENT_MS = 10_000
 _STUCK_MS = 75_000
@@ -37,7 +37,7 @@ _GONE = "the group is gone"
 
 
 class Intake(SubscriberPart):
-    """Reads for one subscriber."""
+    """The reader of one subscriber."""
 
     def __init__(
         self,
@@ -58,26 +58,26 @@ class Intake(SubscriberPart):
         self.limiter: Limiter | None = None  # Asked for permits before each read
         self._received = received  # Hook of the middlewares: entries of a read, and its start in ns
         self._nudges: set[asyncio.Future[None]] = set()  # Kept, since the loop holds tasks only weakly
-        self._waiting = True  # for room
+        self._waiting = True  # Waits for room
         self._answered_at = self._turned_at = self._member.clock.now().mono
         self.task: asyncio.Task[None] | None = None  # The reader; None before the start
-        self.held_up = False  # True while nothing is to be read, since somebody paused the subscriber or its process
+        self.held_up = False  # True while nothing is read, because the subscriber or its process is paused
 
     # -- what is known of it ----------------------------------------------------------------------------------------
 
     @property
     def idle_ms(self) -> int:
-        """Milliseconds since the server last answered a read; never more than the polling interval if all is well."""
+        """Milliseconds since the server last replied to a read; at most the polling interval if all is well."""
         return self._member.clock.now().mono - self._answered_at
 
     @property
     def doing(self) -> str:
-        """``full``, ``paused``, ``stuck``, ``reading`` or ``unreachable``."""
+        """The activity: ``full``, ``paused``, ``stuck``, ``reading`` or ``unreachable``."""
         polling = self._subscription.polling_interval
         if self._waiting:
             if self.held_up:  # A pause also waits for room, so it is looked at first
                 return "paused"
-            # what runs may wait for the same server, and nobody reads meanwhile
+            # Runs may wait for the same server, and nothing is read meanwhile
             return "full" if self._member.line.silent * 1000 <= _SILENT_MS else "unreachable"
         if self._member.clock.now().mono - self._turned_at > polling + _STUCK_MS:
             return "stuck"
@@ -86,38 +86,38 @@ class Intake(SubscriberPart):
     # -- start, pause, end ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the reader's task."""
         self.task = asyncio.create_task(self._run())
 
     def hold_up(self, held_up: bool) -> None:
-        """Read nothing more, and hand back what has not begun; or go on."""
+        """Stop reading, and release entries that have not begun; with False, continue."""
         self.held_up = held_up
         self._buffer.room.set()  # Wake the reader, which waits there also while it is held up
         if held_up and self.task is not None:
-            if not self._member.no_ack:  # what was read without a trace on the server can only be run
+            if not self._member.no_ack:  # Entries without a record on the server can only be run
                 self._buffer.hand_back()
                 self._isolated.hand_back()
             self._unblock()
 
     def make_way(self) -> None:
-        """An entry is to run in isolation: hand back what waits, and end the read that waits for more."""
+        """Release waiting entries and end a blocking read, since an entry is about to run in isolation."""
         self._buffer.hand_back()
         self._buffer.room.set()
-        self._unblock()  # what it may still bring is handed back as it comes
+        self._unblock()  # Entries that it may still return are released
 
     def go_on(self) -> None:
-        """The isolated run is over: read again, and look for what was handed back."""
+        """Read again after an isolated run, and look for the entries released before it."""
         self._fetcher.sweep_soon()
         self._buffer.room.set()
 
     def expect(self, due: int) -> None:
-        """A retry of ours is due then (monotonic ms): do not sit in a read that ends later."""
+        """End a blocking read when a retry of this process is due (monotonic ms)."""
         # The clock may be a test's, so the delay is measured by it and only the timer is the loop's
         wait = (due - self._member.clock.now().mono) / 1000
         asyncio.get_running_loop().call_later(max(wait, 0), self._nudge, due)
 
     async def end(self) -> None:
-        """End a blocked read by CLIENT UNBLOCK, so that nothing is delivered to a connection that is being closed."""
+        """End a blocking read by CLIENT UNBLOCK, so that nothing is delivered to a connection that is being closed."""
         if self.task is None:
             return
         # One CLIENT UNBLOCK is not enough: it has no effect if it arrives before the read does
@@ -141,16 +141,16 @@ class Intake(SubscriberPart):
             nudge.add_done_callback(self._nudges.discard)
 
     async def _end_read(self, until: int) -> None:
-        """End the read that waits until then; a command that came before the read is repeated."""
+        """End the read that blocks until then; repeat a command that arrives before the read."""
         with contextlib.suppress(Disconnected):
             while self._fetcher.blocked_until == until:
                 (reply,) = await self._unblock()
-                if reply != 0:  # ended, or the server does not let us
+                if reply != 0:  # The read ended, or the server refuses the command
                     return
-                await asyncio.sleep(0.002)  # It came before the read: repeat, but do not flood the server
+                await asyncio.sleep(0.002)  # The command came before the read: repeat it, but do not flood the server
 
     def _unblock(self) -> Awaitable[list[Reply]]:
-        """End a read that waits, as if its time were up; where the server refuses, it waits that time out."""
+        """End a blocking read, as if its time were up; if the server refuses, the read ends by its timeout."""
         # The greeting holds the connection's number, by which another connection ends its read
         greeting = self._line.greeting
         number = greeting[0] if greeting and isinstance(greeting[0], int) else 0
@@ -193,9 +193,10 @@ class Intake(SubscriberPart):
                 failures = await self._recover(failures, str(error))
 
     async def _wait_for_room(self) -> int | None:
-        """The number of entries to read now, after any pause and any isolated runs; None when stopping.
+        """Return the number of entries to read now, after any pause and any isolated runs; None when stopping.
 
-        0 where entries fill the buffer that wait for a failed one of their key: that one alone is claimed.
+        It is 0 if the buffer is full of entries that wait for a failed entry of their key: then only that one is
+        claimed.
         """
         buffer = self._buffer
         while not buffer.closed.is_set():
@@ -217,12 +218,13 @@ class Intake(SubscriberPart):
         return None
 
     async def _permitted(self, limiter: Limiter, free: int) -> int:
-        """The number of entries that limits let us read; 0 after a wait for them.
+        """Return the number of entries that limits allow to read; 0 after a wait for them.
 
-        No more than there are idle lanes, or than begin within a moment: a permit is for a run that begins at once.
+        It is at most the number of idle lanes, or of entries that begin soon. A permit is for a run that begins at
+        once.
         """
         buffer, soon = self._buffer, 0
-        # The lane that freed a place may have taken it again; it leaves the next one to what is read now
+        # The lane that freed a place may have taken it again; it leaves the next place to this read
         idle = max(buffer.places.free, int(buffer.called or 0))
         buffer.called = None
         buffer.room.clear()
@@ -238,14 +240,14 @@ class Intake(SubscriberPart):
                 buffer.called = False
                 buffer.places.wait()
             await set_within(buffer.room, wait)
-        # The question took a round trip, in which reading may have been forbidden
+        # The request took a round trip, in which a pause may have begun
         elif self.held_up or self._gate.wanted or buffer.closed.is_set():
             await limiter.unread()
             number = 0
         return number
 
     async def _read(self, room: int) -> list[Held]:
-        """Read and put what came where it belongs; an entry that wants to run alone waits for the end of it."""
+        """Read entries and put them into the buffer, or into the queue of isolated runs; return them."""
         # An isolated run waits until this read is over: its entries could be in hand next to it
         self._gate.began()
         try:
@@ -255,7 +257,7 @@ class Intake(SubscriberPart):
             # Before the hook and the buffer see them: an entry to run alone must not be begun by a lane
             if self._failures.alone:
                 found = self._isolate(found, began_ns)
-            # not of what killed its process alone: the hook may be where it did
+            # Not entries that killed a process alone, since the hook may have been the cause
             shown = [held for held in found if not self._failures.died_alone(held)] if self._received else []
             if shown and self._received is not None:
                 self._received(shown, began_ns)
@@ -267,7 +269,7 @@ class Intake(SubscriberPart):
         return found
 
     def _pass_over(self, found: list[Held]) -> list[Held]:
-        """Acknowledge without a run what was put back for another group of the stream; the rest."""
+        """Acknowledge, without a run, dead letters put back for another group of the stream; return the others."""
         stream, mine = self._member.stream, (None, self._member.group)
         others = [held for held in found if isinstance(held, Trailed) and meant_for(held.history, stream) not in mine]
         for held in others:
@@ -276,11 +278,11 @@ class Intake(SubscriberPart):
             if self._member.no_ack:
                 self._member.drop(held)
             else:
-                self._acks.ack(held)  # also where ack is manual: the handler never sees it
+                self._acks.ack(held)  # Also with manual ack, since the handler never gets it
         return [held for held in found if held not in others] if others else found
 
     def _isolate(self, found: list[Held], began_ns: int) -> list[Held]:
-        """Send what must run alone to where it does; the rest."""
+        """Queue entries that must run alone for isolation; return the other entries."""
         # Some were lost meanwhile: the fence refused to take their delivery back
         alone, self._failures.alone = {one for one in self._failures.alone if one.state is State.BUFFERED}, []
         for held in alone:
@@ -292,11 +294,11 @@ class Intake(SubscriberPart):
         return [held for held in found if held not in alone]
 
     def _store(self, found: list[Held], *, overtaking: bool) -> None:
-        """Put what came into the buffer, or hand it back if it came too late to be run, or too early."""
+        """Put the entries of a read into the buffer, or release them if they may not run now."""
         if not found:
             return
-        # The read was under way when the pause, the isolated run or the end was asked for. Earlier entries of its keys
-        # may be handed back already.
+        # The read was under way when the pause, the isolated run or the stop was requested. Earlier entries of its keys
+        # may be released already.
         late = self.held_up or self._buffer.closed.is_set()
         if self._gate.wanted or overtaking or (late and not self._member.no_ack):
             for held in found:
@@ -305,7 +307,7 @@ class Intake(SubscriberPart):
             self._buffer.put(found)
 
     async def _recover(self, failures: int, reason: str) -> int:
-        """Wait, then find out what server this is and make the group if need be; returns the failures so far."""
+        """Wait, then find out the server's capabilities and create a missing group; return the failures so far."""
         if self._buffer.closed.is_set():
             return failures
         if failures == 0:
@@ -322,5 +324,5 @@ class Intake(SubscriberPart):
         return failures
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleep, but not through a stop."""
+        """Sleep until the time is over or the subscriber stops."""
         await set_within(self._buffer.closed, seconds)

@@ -1,13 +1,13 @@
-"""Poison-message isolation: an entry that may have killed a process runs with nothing beside it.
+"""Poison-message isolation: an entry that may have killed a process runs with no other entry beside it.
 
-When a process dies, everything it had in hand was delivered once more, and nobody can tell which entry was the cause.
-Which of them must run in isolation, :func:`millstream.worker.model.retry.run_mode` says. Such an entry waits in
+When a process dies, every entry in it had been delivered once more, and the cause is unknown.
+:func:`millstream.worker.model.retry.run_mode` decides which of them must run in isolation. Such an entry waits in
 :class:`IsolatedRuns`. When its turn comes, :class:`IsolationGate` stops everything else in the process: entries that
-have not begun are handed back uncharged, running ones are awaited, nothing is read. If the process dies now, it died of
-this entry; if it lives, the entry is cleared.
+have not begun are released uncharged, running ones are awaited, and nothing is read. If the process dies now, this
+entry is the cause; if it lives, the entry is cleared.
 
-While an entry waits here its delivery is taken back on the server (:meth:`FailureLog.look_up`), so that a crash of
-whatever runs meanwhile is not charged to it. It is charged again, and that is confirmed, right before its own run.
+While an entry waits here its delivery is taken back on the server (:meth:`FailureLog.look_up`). So a crash by another
+entry is not charged to it. It is charged again, and that is confirmed, right before its own run.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
-#: Seconds an entry waits for what runs, and for a read that is under way, to end; then it runs beside it.
+#: Seconds for which an entry waits for other runs and a current read to end; then it runs beside them.
 PATIENCE = 5.0
 
-#: Seconds isolated entries run in a row before others get a turn as long, so that many of them do not starve new ones.
+#: Seconds of isolated runs in a row before other entries get an equal turn, so that new ones do not starve.
 SLICE = 0.1
 
-#: Seconds in which outcomes are to be stored before and after an isolated run.
+#: Seconds for storing outcomes before and after an isolated run.
 _STORED_WITHIN = 1.0
 
-#: Reports that an entry begins to run alone, and that its run is over, where it is charged for the end of its process.
+#: Reports the start and the end of an entry's run alone, which is charged if the process ends.
 announce: Callable[[bool], None] | None = None
 
 
 class IsolationGate:
-    """Shared by all subscribers of an app: open for everybody, or closed but for one isolated entry."""
+    """A gate that all subscribers of an app share: open, or closed except for one isolated entry."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -46,15 +46,15 @@ class IsolationGate:
         self._changed = asyncio.Event()
         self._running = 0
         self._members: dict[Callable[[], None], Callable[[], None]] = {}
-        #: True while an entry runs in isolation or waits to: nothing else may be started or kept
+        #: True while an entry runs in isolation or waits to: no other entry may start or stay
         self.wanted = False
 
     def join(self, make_way: Callable[[], None], go_on: Callable[[], None]) -> None:
-        """Take part."""
+        """Add a subscriber, by its functions that stop and continue its reads."""
         self._members[make_way] = go_on
 
     def leave(self, make_way: Callable[[], None]) -> None:
-        """Take part no more."""
+        """Remove a subscriber."""
         self._members.pop(make_way, None)
 
     async def opened(self) -> None:
@@ -62,18 +62,18 @@ class IsolationGate:
         await self._open.wait()
 
     def began(self) -> None:
-        """A run, or a read, begins."""
+        """Note that a run, or a read, begins."""
         self._running += 1
 
     def ended(self) -> None:
-        """A run, or a read, has ended."""
+        """Note that a run, or a read, has ended."""
         self._running -= 1
         if self.wanted:
             self._changed.set()
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[bool]:
-        """Inside this block nothing else runs; False if something did not end in time. Not while ``wanted``."""
+        """Close the gate for this block; yield False if something did not end in time. Not while ``wanted``."""
         assert not self.wanted
         self._open.clear()
         self.wanted = True
@@ -96,7 +96,7 @@ class IsolationGate:
             make_way()
 
     async def _change(self) -> None:
-        """Wait until something has ended, or a moment: a read may begin to wait just after it was asked not to."""
+        """Wait until something has ended, or a moment: a read may begin to block just after it was unblocked."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -104,7 +104,7 @@ class IsolationGate:
 
 
 class IsolatedRuns(SubscriberPart):
-    """The entries of one subscriber that run in isolation: they wait here, and are run one by one."""
+    """The entries of one subscriber that run in isolation: they wait here, and run one by one."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class IsolatedRuns(SubscriberPart):
         self._queue: deque[tuple[Held, int]] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
-        #: asks the limits for an entry whose delivery is taken back; None where there are none
+        #: checks the limits for an entry whose delivery is taken back; None without limits
         self.admit: Callable[[Held], Coroutine[Any, Any, bool]] | None = None
 
     @property
@@ -129,18 +129,18 @@ class IsolatedRuns(SubscriberPart):
         return tuple(held for held, _ in list(self._queue))
 
     def add(self, held: Held, began_ns: int = 0) -> None:
-        """Run it in isolation when its turn comes."""
+        """Queue an entry to run in isolation."""
         self._queue.append((held, began_ns))
         self._changed.set()
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin no more runs, and release the waiting entries."""
         self._stopping = True
         self._changed.set()
         self.hand_back()
 
     def hand_back(self) -> None:
-        """Release the waiting entries to all consumers, without a charge."""
+        """Release the waiting entries, uncharged."""
         while self._queue:
             held, _ = self._queue.popleft()
             if held.state is State.BUFFERED:
@@ -187,7 +187,7 @@ class IsolatedRuns(SubscriberPart):
         except Disconnected:
             ours = False
         if not ours:
-            self._member.lose(held)  # or nobody could be asked: it stays pending, and is claimed when its time is up
+            self._member.lose(held)  # Or the server did not reply: it stays pending, and is claimed once idle
             return
         log.warning(
             "%s %s: delivered %d times, and a process crashed while it ran; running it alone",

@@ -1,8 +1,8 @@
-"""Entries of one key run one after the other, in stream order; different keys run side by side.
+"""Entries of one key run one after the other, in stream order; different keys run concurrently.
 
-This holds inside one process, among the entries it has in hand. A failed entry does not hold back the later ones of its
-key: it waits for its retry on the server, where any worker may take it. Across processes only a partitioned stream
-orders two entries of one key. There ``hold`` also keeps the later ones back until the failed one is done or dead.
+This holds inside one process, among the entries that it holds. A failed entry does not delay later ones of its key: it
+waits for its retry on the server, where any worker may claim it. Across processes only a partitioned stream orders two
+entries of one key. There ``hold`` also keeps later entries back until the failed one is done or dead.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from millstream.worker.subscriber.apart import Apart
 _Queue: TypeAlias = list[tuple[tuple[int, int], int, Held]]
 
 
-_SHOWN = 200  # Characters of a key that are shown
+_SHOWN = 200  # Maximum number of characters of a key in reports
 
 
 class HeldKey(NamedTuple):
-    """A key whose entries wait for one that failed."""
+    """A key whose entries wait for a failed entry."""
 
     key: str
-    id: str  # Entry that holds it up
-    waiting: int  # Entries in hand that wait
-    since_ms: int | None  # Wall milliseconds of its first failure here; None if another process had it then
+    id: str  # Id of the failed entry
+    waiting: int  # Number of held entries that wait
+    since_ms: int | None  # Wall-clock milliseconds of its first failure here; None if it failed in another process
     error: str | None  # Its last error here
 
 
 class KeyOrdering:
-    """Lets each key's entries through one at a time."""
+    """Runs each key's entries one at a time."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class KeyOrdering:
         self._apart = apart
         self._queues: dict[Hashable, _Queue] = {}
         self._pushed = 0
-        #: entries that wait for one of their key
+        #: number of entries that wait for one of their key
         self.waiting = 0
 
     def run(self, held: Held) -> Coroutine[Any, Any, None]:
-        """Run the entry and what comes to its key meanwhile, or leave it to whoever runs its key now."""
+        """Run the entry and those queued for its key meanwhile, or queue it if its key runs already."""
         try:
             key = self._key_of(held)
         except PayloadError as error:
@@ -72,7 +72,7 @@ class KeyOrdering:
     async def _in_turn(self, key: Hashable, held: Held) -> None:
         queues = self._queues
         if key in queues:
-            # counted, since an entry that was lost and delivered again may wait here beside its former self
+            # A counter, since an entry that was lost and delivered again may wait here twice
             self._pushed += 1
             heapq.heappush(queues[key], (order_of(held.id), self._pushed, held))
             self.waiting += 1
@@ -91,10 +91,10 @@ class KeyOrdering:
             del queues[key]
 
     def expect(self, held: Held) -> None:
-        """An entry is in hand that runs past this order."""
+        """Note a held entry that runs outside this order."""
 
     def take_all(self) -> list[Held]:
-        """Everything that waits, taken out."""
+        """Remove and return all waiting entries."""
         queues = list(self._all_queues())
         taken = [held for queue in queues for _, _, held in queue]
         for queue in queues:
@@ -110,7 +110,7 @@ class KeyOrdering:
             if not isinstance(self._key, str):
                 key = checked(self._key(self._message(held)))
                 own = None if key is None else _OwnKey(key)
-                own in self._queues  # noqa: B015 - its comparison raises here or not at all
+                own in self._queues  # noqa: B015 - Its comparison must raise here, not later
                 return own
             return key_of(held.fields, self._key)
         except BaseException as error:
@@ -120,36 +120,36 @@ class KeyOrdering:
 
 
 class _KeyState:
-    """The entries of one key that are neither done nor dead, as far as they are known."""
+    """The known entries of one key that are neither done nor dead."""
 
     def __init__(self) -> None:
         self.known: set[bytes] = set()
-        self.order: list[tuple[tuple[int, int], bytes]] = []  # A heap of them, and of some that are done
-        self.queue: _Queue = []  # Those in hand that wait
+        self.order: list[tuple[tuple[int, int], bytes]] = []  # A heap of known entries, and some that are done
+        self.queue: _Queue = []  # Held entries that wait
         self.running = False
         self.failed: tuple[bytes, int, str] | None = None  # The last to fail: entry, wall ms since when, last error
 
     def add(self, entry: bytes) -> None:
-        """One more."""
+        """Add an entry."""
         if entry not in self.known:
             self.known.add(entry)
             heapq.heappush(self.order, (order_of(entry), entry))
 
     def first(self) -> bytes | None:
-        """The earliest."""
+        """Return the earliest entry."""
         while self.order and self.order[0][1] not in self.known:
             heapq.heappop(self.order)
         return self.order[0][1] if self.order else None
 
 
 class HoldingOrder(KeyOrdering):
-    """Lets an entry begin only when every earlier one of its key is done or dead, for the one owner of a stream."""
+    """Lets an entry begin only when every earlier entry of its key is done or dead; for the only owner of a stream."""
 
     def __init__(
         self, key: str | Callable[[Message], Hashable], *, again: Callable[[Held], None], **parts: Any
     ) -> None:
         super().__init__(key, **parts)
-        self._again = again  # Takes an entry whose turn it is by now
+        self._again = again  # Puts an entry whose turn has come into the buffer
         self._keys: dict[Hashable, _KeyState] = {}
 
     async def _in_turn(self, key: Hashable, held: Held) -> None:
@@ -170,13 +170,13 @@ class HoldingOrder(KeyOrdering):
                 await self._apart.run(self._run(held))
         finally:
             state.running = False
-            if held.state in FINAL:  # Settled while this was not over
+            if held.state in FINAL:  # Settled before this run was over
                 self._settled(key, held)
             if not state.known and self._keys.get(key) is state:
                 del self._keys[key]
 
     def _is_over(self, key: Hashable, held: Held) -> bool:
-        """True if the run has ended well; else what becomes of the entry is looked at when it is stored."""
+        """Report whether the run succeeded; otherwise decide once the outcome is stored."""
         if held.state is State.ACKING:
             self._done(key, held.id)
             return True
@@ -200,13 +200,13 @@ class HoldingOrder(KeyOrdering):
                 del self._keys[key]
 
     def _go_on(self, key: Hashable) -> None:
-        """Have a lane run the key's next entry, if nobody runs one."""
+        """Have a lane run the key's next entry, if none of the key runs."""
         state = self._keys.get(key)
         if state is not None and not state.running and (following := self._next(state)) is not None:
             self._again(following)
 
     def _next(self, state: _KeyState) -> Held | None:
-        """The entry whose turn it is, if it is in hand."""
+        """Return the next entry of the key, if it is held."""
         while state.queue:
             _, _, held = state.queue[0]
             if held.state is State.BUFFERED and held.id != state.first():
@@ -220,13 +220,13 @@ class HoldingOrder(KeyOrdering):
     # -- entries that come by other ways ----------------------------------------------------------------------------
 
     def expect(self, held: Held) -> None:
-        """An entry is in hand that runs past this order: later ones of its key wait for it."""
+        """Note a held entry that runs outside this order: later entries of its key wait for it."""
         key = self.seed(held)
         if key is not None:
             held.then(lambda: self._settled(key, held))
 
     def seed(self, held: Held) -> Hashable:
-        """An entry is pending, here or elsewhere: later ones of its key wait for it; its key."""
+        """Note an entry that is pending, here or elsewhere, so that later entries of its key wait; return its key."""
         try:
             key = self._key_of(held)
         except PayloadError:
@@ -236,7 +236,7 @@ class HoldingOrder(KeyOrdering):
         return key
 
     def blockers(self) -> list[bytes]:
-        """Entries that others wait for, and that do not run."""
+        """Return entries that do not run and for which others wait."""
         return [
             first
             for state in self._keys.values()
@@ -244,17 +244,17 @@ class HoldingOrder(KeyOrdering):
         ]
 
     def forget(self, entries: Collection[bytes]) -> None:
-        """Entries are not pending any more, by another hand than the handler's."""
+        """Drop entries that are no longer pending, though no handler settled them."""
         for key in [key for key, state in self._keys.items() if not state.known.isdisjoint(entries)]:
             self._keys[key].known.difference_update(entries)
             self._go_on(key)
 
     def kept(self) -> set[bytes]:
-        """Entries in hand that wait for one that does not run."""
+        """Return the ids of held entries that wait for an entry that does not run."""
         return {held.id for state in self._keys.values() if not state.running for _, _, held in state.queue}
 
     def failed(self, held: Held, at_ms: int, error: str) -> None:
-        """A run of an entry failed."""
+        """Note the failure of a run."""
         try:
             state = self._keys.get(self._key_of(held))
         except PayloadError:
@@ -264,7 +264,7 @@ class HoldingOrder(KeyOrdering):
             state.failed = (held.id, at_ms if same is None else same[1], error)
 
     def held_up(self) -> list[HeldKey]:
-        """Keys whose entries wait for one that failed."""
+        """Return the keys whose entries wait for a failed entry."""
         found = []
         for key, state in list(self._keys.items()):
             # Another thread may ask, so nothing is changed here: first() takes from the heap
@@ -281,7 +281,7 @@ class HoldingOrder(KeyOrdering):
 
 
 def _key_text(key: Hashable) -> str:
-    """A key for people to read."""
+    """Return a key as text for people."""
     value = key._value if isinstance(key, _OwnKey) else key  # noqa: SLF001 - of this module
     if isinstance(value, bytes):
         return value[:_SHOWN].decode(errors="replace")
@@ -292,12 +292,12 @@ def _key_text(key: Hashable) -> str:
 
 
 class _OwnKey:
-    """A key that a function made, with its hash of then: one that changes or raises later would end the lane."""
+    """A key made by a function, with its first hash: a key that changes or raises later would end the lane."""
 
     __slots__ = ("_hash", "_value")
 
     def __init__(self, value: Hashable) -> None:
-        self._value, self._hash = value, hash(value)  # a list, for example, can be no key
+        self._value, self._hash = value, hash(value)  # Raises for a list, for example, which cannot be a key
 
     def __hash__(self) -> int:
         return self._hash

@@ -1,7 +1,7 @@
-"""The lanes of a subscriber: as many tasks as handlers may run at once, each running one entry after the other.
+"""The lanes of a subscriber: as many tasks as handlers may run at once; each runs one entry after the other.
 
-A lane looks at an entry right before its run: is it still ours, and was it delivered before? An entry delivered before
-is run as :func:`millstream.worker.model.retry.run_mode` says: like any other, in isolation, or not at all.
+Right before a run, a lane checks that the entry is still owned, and whether it was delivered before. If it was,
+:func:`millstream.worker.model.retry.run_mode` decides: run like any other, in isolation, or not at all.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
-#: Runs in a row after which a lane lets others go on: handlers that never wait must not keep them from running.
+#: Runs in a row after which a lane yields, so that handlers that never wait do not block other tasks.
 _YIELD_EVERY = 128
-#: Seconds after which a lane gives its place to another loop that waits for one. A change for each entry would cost
+#: Seconds after which a lane gives its place to another waiting loop. A change for each entry would cost
 #: more than a quick handler.
 _TURN = 0.001
-#: Seconds a cancelled handler has for tidying up.
+#: Seconds for a cancelled handler to clean up.
 _AFTER_CANCEL = 3.0
-#: Most cancelled entries that the log names.
+#: Maximum number of cancelled entries in the log line.
 _NAMED = 5
 
 
 class Runs(Protocol):
-    """Runs of a handler: for one entry (SingleRuns) or for a batch that begins with it (BatchRuns)."""
+    """Interface of runs: for one entry (SingleRuns), or for a batch that begins with it (BatchRuns)."""
 
     call: Any
 
     async def start(self, held: Held) -> None:
-        """Run it to its end; the entry is settled, or left to the handler, when this returns."""
+        """Run an entry to its end; then it is settled, or left to the handler."""
 
 
 class Lanes(SubscriberPart):
-    """Runs what the buffer holds."""
+    """The tasks that run the entries of the buffer."""
 
     def __init__(
         self, common: Common, buffer: Buffer, start: Callable[[Held], Coroutine[Any, Any, None]], isolated: IsolatedRuns
@@ -54,16 +54,16 @@ class Lanes(SubscriberPart):
         self._start = start
         self._isolated = isolated
         self._gate = isolated.gate
-        #: the lanes, and the one that runs isolated entries
+        #: the lanes, and the task that runs isolated entries
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the tasks."""
         work = [self._lane() for _ in range(self._subscription.concurrency)]
         self.tasks = [asyncio.create_task(lane) for lane in (*work, self._isolated.run())]
 
     async def end(self, grace: float) -> int:
-        """Let what runs finish; handlers that go on although they were cancelled."""
+        """Let runs finish; return the number of handlers that go on although they were cancelled."""
         self._buffer.release_lanes()
         if not self.tasks:
             return 0
@@ -88,7 +88,7 @@ class Lanes(SubscriberPart):
             )
 
     async def _cancel(self, late: Iterable[asyncio.Task[None]]) -> int:
-        """Cancel what runs beyond the grace time; a handler that goes on all the same cannot be waited for."""
+        """Cancel runs that outlast the grace time; return the number of handlers that go on nevertheless."""
         for lane in late:
             lane.cancel()  # Reaches the handler at its next await
         ended, stubborn = await asyncio.wait(self.tasks, timeout=_AFTER_CANCEL)
@@ -103,12 +103,12 @@ class Lanes(SubscriberPart):
         return len(stubborn)
 
     async def _lane(self) -> None:
-        """Run entries until the buffer is closed; in a new task where a handler left traces in the one before."""
+        """Run entries until the buffer is closed; start a new task after a handler has changed the task's context."""
         while not await self._apart.run(self._work()):
             pass
 
     async def _work(self) -> bool:
-        """Run one entry after the other; True at the end, False where a handler has set a context variable."""
+        """Run one entry after the other; return True at the end, False once a handler has set a context variable."""
         task, buffer = asyncio.current_task(), self._buffer
         # Looked up once, since the loop below runs for each entry
         assert task is not None
@@ -123,7 +123,7 @@ class Lanes(SubscriberPart):
                     places.decline()
                     return True
                 await buffer.arrival()
-                count = 0  # A wait lets others run
+                count = 0  # The wait let other tasks run
             until = time.monotonic() + _TURN
             try:
                 while True:
@@ -144,11 +144,11 @@ class Lanes(SubscriberPart):
                 places.give()
 
     def begin(self, held: Held) -> Coroutine[Any, Any, None]:
-        """The run of one entry; at once for nearly all."""
+        """Return the run of one entry, by a shortcut for nearly all entries."""
         return self._start(held) if self._fresh(held) else self.run(held)
 
     def _fresh(self, held: Held) -> bool:
-        """True for nearly all: new, surely ours, and nothing wants to be alone."""
+        """Report whether an entry is new, owned for certain, and no entry is about to run in isolation."""
         return (
             held.deliveries == 1
             and held.state is State.BUFFERED
@@ -157,11 +157,11 @@ class Lanes(SubscriberPart):
         )
 
     async def run(self, held: Held) -> None:
-        """Run one entry, unless it is not ours any more or must not run now."""
-        # Handed back or lost while it lay in the buffer
+        """Run one entry, unless it is no longer owned or must not run now."""
+        # Released or lost while it was in the buffer
         if held.state is not State.BUFFERED:
             return
-        # Before the run, not after: a run of an entry that another has would be a second one
+        # Before the run, since another consumer may run the entry by now
         if self._member.stale(held) and not await self._still_ours(held):
             return
         if held.deliveries == 1 and not self._gate.wanted:
@@ -170,11 +170,11 @@ class Lanes(SubscriberPart):
             await self._run_again(held)
 
     async def _run_again(self, held: Held) -> None:
-        """Run, or do not, what was delivered before, or what comes while another entry wants to be alone."""
+        """Decide about an entry that was delivered before, or that comes while another is about to run in isolation."""
         mode = self._failures.run_mode(held)
         if mode is RunMode.DEAD:
             limit = self._subscription.retry.limit
-            # The limit decides about most; an entry that ends a process also when it is alone is not tried so often
+            # The limit decides in most cases; an entry that ends a process even alone is tried less often
             reason = f"{limit} tries are allowed"
             if self._failures.died_alone(held):
                 reason = "the last one ended a process that ran it alone"
@@ -182,11 +182,11 @@ class Lanes(SubscriberPart):
                 held, DeliveryLimitError(f"delivered {plural(held.deliveries, 'time')} without an outcome: {reason}")
             )
         elif mode is RunMode.ALONE:
-            # claimed by ourselves while it waited: charged already
+            # This process claimed it again while it waited, which charged it
             try:
                 await self._failures.uncharge(held)
             except Disconnected:
-                self._member.lose(held)  # it stays pending, and is claimed when its time is up
+                self._member.lose(held)  # It stays pending, and is claimed after its idle time
             self._isolated.add(held)
         elif self._gate.wanted:
             self._buffer.give_back(held)  # Uncharged: it never began
@@ -194,7 +194,7 @@ class Lanes(SubscriberPart):
             await self._start(held)
 
     async def _still_ours(self, held: Held) -> bool:
-        """Renew the lease of an entry that may have waited too long; False when it is not ours, or nobody knows."""
+        """Renew the lease of an entry that may have waited too long; return False if it is lost or unknown."""
         with contextlib.suppress(Disconnected):
             await self._leases.renew([held])
         if held.state is State.BUFFERED and self._member.stale(held):

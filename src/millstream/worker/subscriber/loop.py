@@ -1,8 +1,8 @@
-"""One subscriber at work: put together, started, paused, watched and stopped.
+"""One running subscriber: its parts are made, started, paused, watched and stopped here.
 
-Its parts are the modules next to it, in the order in which an entry meets them. The intake reads into a bounded buffer,
-lanes take entries out and run the handler, and the outcome of a run is stored. This module makes the parts for one
-subscription and sees that they begin and end in the right order; at the end whatever was not started is handed back.
+Its parts are the modules next to it, in the order in which an entry passes them. The intake reads into a bounded
+buffer, lanes take entries out and run the handler, and the outcome of a run is stored. This module makes the parts for
+one subscription and starts and ends them in the right order. At the end, entries that have not begun are released.
 """
 
 import asyncio
@@ -56,26 +56,26 @@ from millstream.worker.tasks import cancel_all
 log = logging.getLogger("millstream.worker")
 
 _READ_AHEAD = 128
-_HOLDING = 1_000  # The same where entries may wait for a failed one of their key
+_HOLDING = 1_000  # Read-ahead if entries may wait for a failed entry of their key
 _PAGE = 500
-#: Threads that handlers may go on in after their run was given up (Timeout), before the next runs wait for one.
+#: Extra threads, for handlers that go on after their run was given up (Timeout).
 _LATE_THREADS = 1_000
-#: Seconds to leave the group in; a server that hangs must not keep a process from ending.
+#: Seconds for leaving the group; a hanging server must not keep a process from ending.
 _LEAVE_WITHIN = 2.0
-#: Seconds in which outcomes are to be stored at a stop, beside the grace time.
+#: Seconds for storing outcomes at a stop, besides the grace time.
 _STORED_WITHIN = 5.0
 
 
 class SubscriberProgress(PartProgress):
-    """The progress of one subscriber: ``idle_ms`` since its reader last got an answer, and what it is doing.
+    """The progress of one subscriber: its activity, and in ``idle_ms`` the time since the last reply to its reader.
 
-    That is ``starting``, ``reading``, ``full`` (every lane and the buffer are taken), ``paused`` (or quiet),
-    ``unreachable`` (it tries, and the server does not answer), ``stuck``, ``failed`` or ``stopping``.
+    The activity is ``starting``, ``reading``, ``full`` (every lane and the buffer are taken) or ``paused`` (or quiet).
+    Or it is ``unreachable`` (the server does not reply), ``stuck``, ``failed`` or ``stopping``.
     """
 
     __slots__ = ()
     lost_in = ("stuck", "failed")
-    ready_in = ("reading", "full", "paused")  # Also without room, or while it is paused
+    ready_in = ("reading", "full", "paused")  # Also if full or paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class Shared:
 
     url: str = field(repr=False)  # The server
     line: Line  # For short commands
-    private: Line  # For transactions, which others' commands must not get into; used under ``guard``
+    private: Line  # Connection for transactions, without commands of others; used under ``guard``
     guard: asyncio.Lock  # See ``private``
-    gate: IsolationGate  # An isolated entry runs with nothing beside it in the whole process
+    gate: IsolationGate  # Lets an isolated entry run alone in the whole process
     clock: Clock  # Source of time
     middlewares: Sequence[Middleware] = ()  # The app's, outside the subscription's own
 
@@ -94,7 +94,7 @@ class Shared:
 def membership(
     kind: type[Membership], subscription: Subscription, consumer: str, shared: Shared, line: Line, private: Line
 ) -> Membership:
-    """The place of a consumer in the group of a subscription."""
+    """Return the membership of a consumer in the group of a subscription."""
     sub = subscription.sub
     return kind(
         stream=sub.stream,
@@ -135,7 +135,7 @@ class SubscriberLoop:
         if owned is not None:
             member.lease, member.stats, member.reasons = owned.lease, owned.member.stats, owned.member.reasons
             greet += (("WATCH", owned.lease.key), ("GET", owned.lease.key))
-        # A connection of its own: a read that waits would hold up all other commands
+        # A separate connection, since a blocking read would delay all other commands
         self._line = open_line(shared.url, near=sub.stream, greet=greet)
         fence = Fence(member, failure_log.key(member.stream, member.group), due.key(member.stream, member.group))
         leases = Leases(member, fence) if owned is None else OwnedLeases(member, fence, owned.renew)
@@ -147,18 +147,18 @@ class SubscriberLoop:
         acks = PendingAcks(member, fence, failures, delays, single=subscription.ack == "each")
         apart = Apart()
         outcomes = Outcomes(member, acks, subscription.retry, asyncio.get_running_loop())
-        # A thread cannot be interrupted: its function looks at ``msg.cancelled``
+        # A thread cannot be interrupted: its function checks ``msg.cancelled``
         cancels = Cancels(member, outcomes.cancelled, apart.interrupt if subscription.is_async else lambda _: None)
         self.common = common = Common(subscription, member, leases, failures, delays, acks, cancels, outcomes, apart)
         self._threads = threads_for(subscription) if owned is None else None
         threads = self._threads if owned is None else owned.threads
         calls = HandlerCalls(subscription, outcomes, threads, shared.middlewares)
-        #: ends this process over a run beyond the hard limit
+        #: ends this process because of a run beyond the hard limit
         self.overrun: Callable[[Subscription, Work], None] = lambda *_: None
         calls.late = lambda work: self.overrun(subscription, work)
         lowest, highest = _read_ahead(subscription)
         places = LanePlaces(subscription.concurrency, gate) if owned is None else owned.places
-        self.holding: HoldingOrder | None = None  # Keeps entries back until a failed one of their key is over
+        self.holding: HoldingOrder | None = None  # Keeps entries back while a failed entry of their key is pending
         self._buffer = buffer = Buffer(common, places, lowest=lowest, highest=highest)
         self._after = after = AfterRun(common)
         self._runs: Runs = (
@@ -202,10 +202,10 @@ class SubscriberLoop:
         self._durations: Durations | None = None
         self._running = RunningSince()
         self._quiet = False
-        self.paused: HandlerPause | None = None  # Why it is to run nothing, if somebody paused it
+        self.paused: HandlerPause | None = None  # The pause of this handler, if any
 
     def _limited(self, shared: Shared, calls: HandlerCalls, isolated: IsolatedRuns) -> Limiter | None:
-        """The limiter of a handler with limits."""
+        """Return the limiter of a handler with limits; None without limits."""
         if not self.subscription.limits:
             return None
         limiter = Limiter(self.subscription, self.member, self.common.acks, shared.line)
@@ -215,7 +215,7 @@ class SubscriberLoop:
         return limiter
 
     def _with_one(self) -> Sequence[Held]:
-        """The entries that would run in one batch with another."""
+        """Return the entries that would run in the same batch as another entry."""
         if not self.subscription.batch:
             return ()
         return tuple(islice(self._buffer.entries, self.subscription.batch_size - 1))
@@ -229,40 +229,40 @@ class SubscriberLoop:
 
     @property
     def idle_ms(self) -> int:
-        """Milliseconds since the reader last got an answer; a healthy one is never older than its polling interval."""
+        """Milliseconds since the last reply to the reader; at most the polling interval if all is well."""
         return self._intake.idle_ms
 
     @property
     def parts(self) -> "Sequence[SubscriberLoop]":
-        """The loops that read: this one, or those of the partitions that are owned."""
+        """The loops that read: this loop. A partitioned subscriber has several."""
         return (self,)
 
     @property
     def limiters(self) -> list[Limiter]:
-        """The one that asks for permits, if any."""
+        """The limiter, if any."""
         return [] if self.limiter is None else [self.limiter]
 
     def entries(self) -> list[Held]:
-        """Entries in hand."""
+        """Return the held entries."""
         return list(self.member.held.values())
 
     @property
     def buffered(self) -> int:
-        """Entries read and not begun."""
+        """Number of entries that were read and have not begun."""
         return self._buffer.ahead
 
     def waiting_alone(self) -> tuple[Held, ...]:
-        """Entries that wait to run in isolation."""
+        """Return the entries that wait to run in isolation."""
         return self._isolated.waiting
 
     @property
     def busy(self) -> bool:
-        """True while anything is in hand: not begun, running, or its outcome not stored."""
+        """True while any entry has not begun, runs, or has an outcome that is not stored."""
         return self.buffered > 0 or self.in_hand > 0
 
     @property
     def in_hand(self) -> int:
-        """Entries that are ours: not begun, running, or their outcome not stored."""
+        """Number of entries that have not begun, run, or have an outcome that is not stored."""
         return sum(held.state in LEASED for held in self.member.held.values())
 
     @property
@@ -274,32 +274,32 @@ class SubscriberLoop:
         return {"at_ms": at_ms, "handler": self.subscription.name, "entry": entry.decode(), "error": text}
 
     def durations(self) -> Durations:
-        """Durations of the runs since the first call; earlier runs are not measured."""
+        """Return the durations of the runs since the first call; earlier runs are not measured."""
         if self._durations is None:
             self.measure(Durations())
         assert self._durations is not None
         return self._durations
 
     def measure(self, durations: Durations) -> None:
-        """Have the runs from now on measured there."""
+        """Measure all further runs in these durations."""
         self._durations = durations
         self._runs.call = durations.timed(self._runs.call)
 
     def bound(self, parts: int) -> None:
-        """Limit the entries read ahead to a share of ``parts`` loops; to the whole while handlers are quick."""
+        """Limit the read-ahead for one of ``parts`` loops: a fixed bound is divided; otherwise only its minimum is."""
         lowest, highest = _read_ahead(self.subscription)
         given = self.subscription.sub.max_records or self.subscription.hold
         highest = max(highest // parts, 1) if given else highest
         self._buffer.bound(max(lowest // parts, 1), highest, parts)
 
     def longest_ms(self) -> int:
-        """Milliseconds since the longest run at work was first seen by whoever asks for this; 0 when nothing runs."""
+        """Return the milliseconds since the longest current run was first seen by this method; 0 if nothing runs."""
         now = self.member.clock.now().mono
         running = self._running.look(self.member.held.values(), now)
         return now - running[0][0] if running else 0
 
     def progress(self) -> SubscriberProgress:
-        """True if this subscriber moves on, and why not."""
+        """Return the progress of this subscriber."""
         reader = self._intake.task
         if self._buffer.closed.is_set():
             doing = "stopping"
@@ -312,7 +312,7 @@ class SubscriberLoop:
         return SubscriberProgress(self.subscription.name, doing, self.idle_ms)
 
     def undone(self) -> str:
-        """The unsettled entries, in words for people; empty when there are none."""
+        """Return the unsettled entries as text for people; empty without any."""
         kept = self.kept_back()
         states = Counter(
             held.state.name.lower()
@@ -324,21 +324,21 @@ class SubscriberLoop:
         return ", ".join(f"{count} {state}" for state, count in states.items())
 
     def kept_back(self) -> set[str]:
-        """Ids of entries in hand that wait for a failed one of their key."""
+        """Return the ids of held entries that wait for a failed entry of their key."""
         return set() if self.holding is None else {entry.decode() for entry in self.holding.kept()}
 
     def left(self) -> set[str]:
-        """Ids of entries that a handler neither acked nor gave back before it returned (manual ack)."""
+        """Return the ids of entries whose handler returned without an outcome (manual ack)."""
         return {held.id.decode() for held in self.member.held.values() if held.state is State.LEFT}
 
     # -- start, pause, stop -----------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Find out what the server can do and make the group."""
+        """Find out the server's capabilities and create the group."""
         await self._group.prepare()
 
     async def take_over(self) -> None:
-        """Take what owners before have in hand: before anything is read, and after :meth:`prepare`."""
+        """Claim the entries of earlier owners, after :meth:`prepare` and before anything is read."""
         if self._reads is not None:
             pending = await self._reads.take_over()
             if self.holding is not None:
@@ -346,7 +346,7 @@ class SubscriberLoop:
                     await self._seed(pending[at : at + _PAGE])
 
     async def _seed(self, entries: Sequence[bytes]) -> None:
-        """Have later entries wait for these, which are pending."""
+        """Make later entries of the same keys wait for these pending entries."""
         assert self.holding is not None
         stream = self.member.stream
         for rows in await self._line.calls([("XRANGE", stream, entry, entry) for entry in entries]):
@@ -354,7 +354,7 @@ class SubscriberLoop:
                 self.holding.seed(hold(rows[0][0], rows[0][1], 1, 0))
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start all parts."""
         parts = (self.common.leases, self.common.acks, self.common.cancels)
         self._helpers = [asyncio.create_task(part.run()) for part in parts]
         if self.limiter is not None:
@@ -364,17 +364,17 @@ class SubscriberLoop:
         self._gate.join(self._intake.make_way, self._intake.go_on)
 
     def quieten(self, quiet: bool) -> None:
-        """Read nothing more, and hand back what has not begun; or go on. Running handlers go on either way."""
+        """Stop reading and release entries that have not begun; with False, continue. Runs go on in both cases."""
         self._quiet = quiet
         self._intake.hold_up(self._quiet or self.paused is not None)
 
     def pause(self, pause: HandlerPause | None) -> None:
-        """The same for this subscriber alone, for a reason that is kept on the server."""
+        """Stop reading as in :meth:`quieten`, for a pause of this handler on the server; with None, continue."""
         self.paused = pause
         self._intake.hold_up(self._quiet or self.paused is not None)
 
     async def renew(self) -> None:
-        """Renew the leases that are due now, as a task does every second; for tests with a manual clock."""
+        """Renew the leases that are due now, as a task does regularly, for tests with a manual clock."""
         await self.common.leases.round()
         await self.fetcher.hold()
         await self.common.cancels.round()
@@ -392,28 +392,28 @@ class SubscriberLoop:
                 part.result()
 
     async def stop(self, grace: float) -> bool:
-        """Hand back what has not begun, let the rest finish, store every outcome, leave the group.
+        """Release entries that have not begun, let runs finish, store every outcome, and leave the group.
 
         Returns:
-            False when something could not be finished: a thread still running, an outcome the server did not take.
+            False if something could not be finished: a thread still runs, or the server did not accept an outcome.
         """
         # Order: nothing begins, then nothing is read, then what runs ends, then all outcomes are stored
         self._buffer.close()
         self._buffer.hand_back()
         self._isolated.stop()
         await self._intake.end()
-        self._buffer.hand_back()  # what came with the last read
+        self._buffer.hand_back()  # Entries of the last read
         self._isolated.hand_back()
         # Next to the lanes: outcomes are stored even if a handler uses up the whole grace time
         flushed = asyncio.create_task(self.common.acks.drain(min(grace, _STORED_WITHIN)))
-        stubborn = await self.lanes.end(grace)  # counts further runs meanwhile, so it is added afterwards
+        stubborn = await self.lanes.end(grace)  # Added afterwards, since further runs are counted meanwhile
         self._after.unfinished += stubborn
         await flushed
         for held in list(self.member.held.values()):
             if held.state is State.LEFT:
                 self.common.acks.release(held, charge=True)
             else:
-                self._buffer.give_back(held)  # its lane was cancelled while it asked whether the entry is still ours
+                self._buffer.give_back(held)  # Its lane was cancelled while it renewed the entry
         # Once more, for the outcomes of runs that ended meanwhile
         drained = await self.common.acks.drain(_STORED_WITHIN)
         await cancel_all(self._helpers)
@@ -427,14 +427,14 @@ class SubscriberLoop:
         return drained and not self._after.unfinished
 
     async def abandon(self) -> None:
-        """Stop at once: the stream is another's. Nothing is handed back, and what runs is cancelled."""
+        """Stop at once, since another worker owns the stream. No entry is released, and runs are cancelled."""
         self._buffer.close()
         for held in self.entries():
             self.member.lose(held)
         self._buffer.hand_back()
         self._isolated.stop()
         await cancel_all((self._intake.task, *self._helpers))
-        for held in self.entries():  # what came with the last read
+        for held in self.entries():  # Entries of the last read
             self.member.lose(held)
         self._buffer.hand_back()
         await self.lanes.end(0)
@@ -442,10 +442,10 @@ class SubscriberLoop:
         await self._line.close()
 
     async def _leave(self) -> None:
-        """Remove our consumer, if its name was made for this process and it has nothing pending."""
+        """Remove this consumer, if its name was made for this process and it has nothing pending."""
         member = self.member
         if not self._own_name or self._after.unfinished or not self._line.connects:
-            return  # where nobody ever got through there is no consumer to remove
+            return  # Without any connection there is no consumer to remove
         failpoints.reach("before_forget")
         try:
             async with asyncio.timeout(_LEAVE_WITHIN):
@@ -460,19 +460,19 @@ class SubscriberLoop:
 
 
 def threads_for(subscription: Subscription) -> ThreadPoolExecutor | None:
-    """Threads that run a handler; None if it is async."""
+    """Return the threads that run a handler; None if it is async."""
     if subscription.is_async:
         return None
     return ThreadPoolExecutor(subscription.concurrency + _LATE_THREADS, thread_name_prefix=subscription.name)
 
 
 def _read_ahead(subscription: Subscription) -> tuple[int, int]:
-    """Fewest and most entries that are read ahead."""
+    """Return the minimum and maximum number of entries read ahead."""
     lowest = subscription.sub.max_records or subscription.concurrency
     ahead = _HOLDING if subscription.hold else _READ_AHEAD
     highest = subscription.sub.max_records or max(ahead, 2 * subscription.concurrency)
     if subscription.key is not None:
-        return highest, highest  # one busy key must not fill the little there is
+        return highest, highest  # One busy key must not fill a small buffer
     if subscription.batch:
         return subscription.batch_size, subscription.batch_size
     return lowest, highest

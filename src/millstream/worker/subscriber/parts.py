@@ -1,4 +1,4 @@
-"""The common state of one subscriber's parts: the owner of its entries, and the store for their outcomes."""
+"""State shared by one subscriber's parts: the owner of its entries, and the parts that store their outcomes."""
 
 from typing import NamedTuple
 
@@ -14,21 +14,21 @@ from millstream.worker.subscriber.apart import Apart
 
 
 class Common(NamedTuple):
-    """Made once for each subscriber."""
+    """The shared state, made once for each subscriber."""
 
     subscription: Subscription  # The stream, the way to read it, and the function
     member: Membership  # The consumer, and the entries it has in hand
-    leases: Leases  # Renew those, so that nobody claims them
-    failures: FailureLog  # The log that tells failures from crashes; says how to run what was delivered before
-    delays: EntryDelays  # When delayed entries are due
-    acks: PendingAcks  # Take what becomes of entries, and store it
-    cancels: Cancels  # Find what was cancelled
-    outcomes: Outcomes  # Take failed runs; the retry policy decides what they mean
+    leases: Leases  # Renews held entries, so that no other consumer claims them
+    failures: FailureLog  # Tells failures from crashes, and decides how to run an entry again
+    delays: EntryDelays  # Due times of delayed entries
+    acks: PendingAcks  # Stores the outcomes of entries
+    cancels: Cancels  # Finds cancelled entries
+    outcomes: Outcomes  # Settles failed runs, by the retry policy
     apart: Apart  # The tasks in which handlers run
 
 
 class SubscriberPart:
-    """A part that reads, runs or hands back the entries of one subscriber."""
+    """Base class of the parts that read, run or release the entries of one subscriber."""
 
     def __init__(self, common: Common) -> None:
         self._subscription = common.subscription

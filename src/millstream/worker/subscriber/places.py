@@ -1,8 +1,8 @@
-"""The places of a subscriber's lanes: how many entries may run, or with ``ack="each"`` have run and are not stored.
+"""The places of a subscriber's lanes: each entry that runs takes one.
 
-There are as many as lanes. With ``ack="each"`` an entry keeps its place until the server has confirmed its outcome, so
-that a crash repeats at most one finished entry for each of them. The lane that ran it need not wait for that: it takes
-another place while there is one. Outcomes of several handlers in one turn of the event loop are sent together.
+There are as many places as lanes. With ``ack="each"`` an entry keeps its place until the server has confirmed its
+outcome. So a crash repeats at most one finished entry for each place. The lane that ran it does not wait for that: it
+takes another place if one is free. Outcomes of several handlers in one turn of the event loop are sent together.
 
 A lane keeps its place from one entry to the next, since taking one for each entry costs more than a quick handler.
 """
@@ -20,36 +20,36 @@ from millstream.worker.subscriber.isolation import IsolationGate
 
 
 class LanePlaces:
-    """Counts the free ones."""
+    """Counts the free places."""
 
     waiting: Sized = ()  # Other loops that wait for a place
     offered = 0  # Places that are given to this loop, and that its lanes have yet to take
 
     def __init__(self, number: int, gate: IsolationGate) -> None:
-        self.free = number  # Number of free places; below 0 where a lane has to give up its own
-        # Called when there is one again after there was none: wakes a lane; False if none needs it
+        self.free = number  # Number of free places; below 0 if a lane must give up its own
+        # Called when a place is free again after none was: wakes a lane; returns False if no lane needs it
         self.freed: Callable[[], bool] = lambda: False
         self._gate = gate
 
     def take(self) -> bool:
-        """Take a place for a lane; False if there is none."""
+        """Take a place for a lane; return False if none is free."""
         if self.free < 1:
             return False
         self.free -= 1
         return True
 
     def give(self) -> None:
-        """Give back the place of a lane, which needs no other lane to wake: it looks for the next entry itself."""
+        """Give back the place of a lane; no other lane is woken, since this lane looks for the next entry itself."""
         self.free += 1
 
     def wait(self) -> None:
-        """There are entries for which no place is free."""
+        """Note that entries wait for a place."""
 
     def decline(self) -> None:
-        """Give back the places that were offered to lanes and that none has taken."""
+        """Give back places that were offered to lanes and that none has taken."""
 
     def keep(self, held: Held) -> None:
-        """An entry that has run keeps its place, and counts as running, until its outcome is stored or it is lost."""
+        """Keep the place of an entry that has run, and count it as running, until its outcome is stored or lost."""
         self.free -= 1
         held.then(self._leave)
 
@@ -61,7 +61,7 @@ class LanePlaces:
 
 
 class CommonPlaces:
-    """Places that the loops of several partitions share: the loop that has waited for one the longest gets it.
+    """Places that the loops of several partitions share: the loop that has waited the longest gets a free one.
 
     Without turns a busy partition would keep every place that its own runs free. A place is offered to one loop at a
     time, and one lane is woken for it. If all loops could take it, all of their lanes would wake for one entry.
@@ -74,17 +74,17 @@ class CommonPlaces:
         self.waiting: deque[SharedPlaces] = deque()
 
     def offer(self) -> None:
-        """Give the free places to the loops that wait, in turn."""
+        """Give free places to waiting loops, in turn."""
         while self.waiting and self.free > 0:
             loop = self.waiting.popleft()
             if loop.freed():
                 self.free -= 1
                 loop.offered += 1
-                self.waiting.append(loop)  # It may have more entries; else it is dropped here the next time
+                self.waiting.append(loop)  # It may have more entries; otherwise it is dropped at its next turn
 
 
 class SharedPlaces(LanePlaces):
-    """The places of one of these loops."""
+    """The places of one loop among several that share them."""
 
     def __init__(self, common: CommonPlaces) -> None:
         self._common = common
@@ -102,7 +102,7 @@ class SharedPlaces(LanePlaces):
         self._common.free = number
 
     def take(self) -> bool:
-        """Take a place that was offered to this loop, or one that no other loop waits for."""
+        """Take a place that was offered to this loop, or a free one."""
         if self.offered:
             self.offered -= 1
         elif self._common.free > 0:
@@ -113,24 +113,24 @@ class SharedPlaces(LanePlaces):
         return True
 
     def wait(self) -> None:
-        """Have a lane of this loop woken for a place, after those of the loops that wait already."""
+        """Queue this loop for a place, after the loops that already wait."""
         if self not in self._common.waiting:
             self._common.waiting.append(self)
 
     def give(self) -> None:
-        """Give back the place of a lane; the next loop that waits gets it."""
+        """Give back the place of a lane; the next waiting loop gets it."""
         self._common.free += 1
         self._common.offer()
 
     def decline(self) -> None:
-        """Give back the places that were offered to lanes and that none has taken."""
+        """Give back places that were offered to lanes and that none has taken."""
         if self.offered:
             self._common.free, self.offered = self._common.free + self.offered, 0
             self._common.offer()
 
 
 class Owned(NamedTuple):
-    """The part that one loop has in a partitioned stream; the loops of one handler share most of it."""
+    """The settings of one partition's loop; the loops of one handler share most of them."""
 
     lease: PartitionLease
     member: Membership  # Member of the whole stream, with the name and the counters of every loop

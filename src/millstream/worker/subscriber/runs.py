@@ -1,12 +1,12 @@
-"""One run of a handler, from its start until its entry is settled by how the run ended.
+"""One run of a handler, from its start until its entry is settled by the end of the run.
 
 The rules are the same for one entry and for each entry of a batch (:mod:`millstream.worker.subscriber.batching`):
 
 * The handler returned: the entry is acked, unless ack is manual or the handler settled it itself.
 * It raised: the retry policy decides. An error after the entry was settled is only logged.
-* It was cancelled, since the grace time of a stop is over: the entry is handed back uncharged. A handler may have sent
-  the signal of a stop while the supervisor goes on, or have killed that. Such a stop counts as a crash of every entry
-  that still ran.
+* It was cancelled, because the grace time of a stop is over: the entry is released uncharged. But if the supervisor did
+  not order the stop, or was killed, the handler may be the cause. Then the stop counts as a crash of every entry that
+  still ran.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from millstream.worker.subscriber.places import LanePlaces
 
 log = logging.getLogger("millstream.worker")
 
-#: Nobody has said what becomes of the entry. One that was lost is settled by nobody: what is said of it is ignored.
+#: States of an entry without an outcome. Outcomes of a lost entry are ignored.
 _UNSETTLED = (State.RUNNING, State.LOST)
 
 
-#: True if this process was stopped by a signal of another than its supervisor, or that was killed; None without one.
+#: Reports whether a signal from another process than the supervisor stopped this one, or the supervisor was killed.
 stopped_alone: Callable[[], bool] | None = None
 _BY_CANCEL = (asyncio.CancelledError, JobCancelledError)  # Errors by which a cancelled run ends
 
 
 class AfterRun(SubscriberPart):
-    """Settles an entry by how its run ended."""
+    """Settles an entry by the end of its run."""
 
     def __init__(self, common: Common) -> None:
         super().__init__(common)
@@ -49,7 +49,7 @@ class AfterRun(SubscriberPart):
         self.unfinished = 0
 
     async def may_begin(self, entries: list[Held], gate: IsolationGate) -> list[Held]:
-        """The entries without the cancelled jobs; no isolated run begins during the look."""
+        """Return the entries without the cancelled jobs; no isolated run begins during the look-up."""
         gate.began()
         try:
             return await self._cancels.begin(entries)
@@ -57,8 +57,8 @@ class AfterRun(SubscriberPart):
             gate.ended()
 
     def returned(self, held: Held, *, urgent: bool = False) -> None:
-        """The run ended without an error that the handler could see."""
-        # An error that reached the loop past the handler, such as that of a task of its own
+        """Settle an entry whose run ended without an error from the handler."""
+        # An error that bypassed the handler, such as that of a task it started
         if running.STRAY and (error := running.blamed(held)) is not None:
             self._member.stats.handled -= 1
             self.raised(held, error)
@@ -73,7 +73,7 @@ class AfterRun(SubscriberPart):
                 self._acks.ack(held, urgent=urgent)
 
     def answered(self, held: Held, value: Any) -> None:
-        """The same for an entry that may have a result, which is to be stored with its ack."""
+        """Settle an entry whose run returned a value, which is stored with the ack if its publisher requested it."""
         job = held if isinstance(held, Trailed) and held.job is not None else None
         if job is not None:
             try:
@@ -84,15 +84,15 @@ class AfterRun(SubscriberPart):
                 self._member.stats.handled -= 1
                 self.raised(held, error)
                 return
-        self.returned(held, urgent=job is not None)  # Its publisher waits for it
+        self.returned(held, urgent=job is not None)  # Its publisher waits for the result
 
     def raised(self, held: Held, error: BaseException) -> None:
-        """The run ended in an error."""
+        """Settle an entry whose run ended in an error."""
         running.STRAY.pop(id(held), None)
         if held in self._member.cancelled and held.state is State.RUNNING and issubclass(type(error), _BY_CANCEL):
             self._outcomes.cancelled(held)
             return
-        # The exception is the user's object: its text and its class may raise
+        # The exception is the user's object: reading its text or class may raise
         error = answer(tame(error))
         if held.state in _UNSETTLED:
             self._outcomes.failed(held, error)
@@ -105,7 +105,10 @@ class AfterRun(SubscriberPart):
             )
 
     def interrupted(self, held: Held, error: BaseException) -> None:
-        """The grace time is over: what can be cancelled is handed back uncharged; a thread cannot, its entry stays."""
+        """Settle an entry whose run was cancelled after the grace time: it is released uncharged.
+
+        An entry whose handler runs in a thread stays pending, since a thread cannot be cancelled.
+        """
         if held.state not in _UNSETTLED or not issubclass(type(error), asyncio.CancelledError):
             return
         if self._subscription.is_async:
@@ -140,17 +143,17 @@ class SingleRuns(SubscriberPart):
     def __init__(
         self, common: Common, call: Call, after: AfterRun, gate: IsolationGate, places: LanePlaces | None = None
     ) -> None:
-        self.call = call  # May be put into something that measures it
+        self.call = call  # May be wrapped to measure it
         super().__init__(common)
         self._after = after
-        self._returned = after.returned  # looked up once: it is called for every entry
+        self._returned = after.returned  # Looked up once, since it is called for every entry
         self._gate = gate
         self._places = places
         self._each = self._subscription.ack == "each" and not self._member.no_ack
         self._process = running.Process.id
 
     async def start(self, held: Held) -> None:
-        """Run one entry to its end; with ``ack="each"`` it then has its outcome stored, or keeps a place until then."""
+        """Run one entry to its end; with ``ack="each"``, wait for its outcome, or keep a place until it is stored."""
         if held.__class__ is not Held and not await self._after.may_begin([held], self._gate):
             return
         if held.deliveries > 1:
@@ -167,7 +170,7 @@ class SingleRuns(SubscriberPart):
         except BaseException as error:
             if self._process != running.Process.id:
                 end_if_forked(self._process, error)
-            # SystemExit too: an entry must not end the process, with exit code 0 at that and all it has in hand
+            # SystemExit too: an entry must not end the process, with all its other entries
             if self._apart.ends(error):
                 self._after.interrupted(held, error)
                 raise
@@ -183,7 +186,7 @@ class SingleRuns(SubscriberPart):
                 self._after.answered(held, result)
             if self._each and held.state not in FINAL:
                 if self._places is None or self._gate.wanted:
-                    await self._apart.calm()  # what the handler did to its own task must not end the lane here
+                    await self._apart.calm()  # The handler's cancel of its own task must not end the lane here
                     await self._acks.stored(held)
                 else:
                     ended = False

@@ -1,14 +1,14 @@
-"""The care for a process's entries while its event loop is blocked; all of it runs in the watchdog's thread.
+"""Care for a process's entries while its event loop is blocked; all of it runs in the watchdog's thread.
 
-* Entries that have not begun go back to the server, uncharged: others need not wait for them.
-* Running entries are renewed, above all the entry whose handler blocks the loop. Claimed by the next worker, it would
-  block that one too, and so take down one after the other.
-* Begun entries that only wait for the loop go back, uncharged, when others would claim them, and are delivered again.
-* Before the process is killed for it, the known outcomes are stored. The blocking entry is charged with a crash of its
-  own, and everything else goes back uncharged.
+* Entries that have not begun are released, uncharged, so that other workers can run them.
+* Running entries are renewed, above all the entry whose handler blocks the loop. If the next worker claimed it, it
+  would block that worker too, and so on.
+* Begun entries that only wait for the loop are released, uncharged, when others would claim them.
+* Before the process is killed, the known outcomes are stored. The blocking entry is charged with a crash of its own,
+  and all other entries are released uncharged.
 
-The loop may go on at any moment. An entry to hand back counts as lost here before it is sent, so that no lane begins
-it. The fence, which checks the owner of each entry, sorts out all other races.
+The loop may go on at any moment. An entry to release counts as lost here before the command is sent, so that no lane
+begins it. The fence, which checks the owner of each entry, resolves all other races.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ _IN_HAND = (State.BUFFERED, State.RUNNING, State.LEFT)
 
 
 class HasParts(Protocol):
-    """A subscriber, whose loops may change."""
+    """Interface of a subscriber, whose loops may change."""
 
     @property
     def member(self) -> Membership:
-        """Its name in the group."""
+        """Its consumer in the group."""
         ...
 
     @property
     def parts(self) -> Sequence[SubscriberLoop]:
-        """Its loops now."""
+        """Its current loops."""
 
 
 class Standstill:
@@ -54,22 +54,22 @@ class Standstill:
 
     def __init__(self, url: str, loops: "Sequence[HasParts]") -> None:
         self._url = url
-        # nobody but us reads an embedded server, and its only thread may be the one that stands still
+        # Only this process reads an embedded server, and its only thread may be the blocked one
         self._acking = [] if url.startswith(EMBEDDED) else [one for one in loops if not one.member.no_ack]
         self._every = loops
         self._home = asyncio.get_running_loop()
-        #: shortest time, in seconds, after which others claim what is not renewed
+        #: shortest idle time, in seconds, after which others claim an entry
         self.min_idle = min((one.member.min_idle / 1000 for one in self._acking), default=3600.0)
 
     @property
     def _loops(self) -> list[SubscriberLoop]:
-        """The loops to look after; those of partitions come and go."""
+        """The current loops to look after; loops of partitions may come and go."""
         return [part for one in self._acking for part in one.parts]
 
     def blocking(self, frame: FrameType | None) -> list[Held]:
-        """The entries whose handler stands at this frame of the loop's thread; several where it takes batches.
+        """Return the entries whose handler runs at this frame of the loop's thread; several for a batch.
 
-        If a read brought several to a hook of a middleware, it is the one that the hook looks at, or the first.
+        If a read passed several entries to a middleware's hook, return the one that the hook uses, or the first.
         """
         inner: list[FrameType] = []
         while frame is not None:
@@ -83,7 +83,7 @@ class Standstill:
         return []
 
     def names(self, entries: Sequence[Held]) -> str:
-        """The handler and the entries, in words."""
+        """Return the handler and the entries as text."""
         for loop in (part for one in self._every for part in one.parts):
             if entries and loop.member.held.get(entries[0].id) is entries[0]:
                 more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
@@ -91,18 +91,18 @@ class Standstill:
         return "no handler's code"
 
     async def keep(self, blocking: Sequence[Held], seconds: float) -> None:
-        """Hand back what has not begun, and renew what runs."""
+        """Release entries that have not begun, and renew running ones."""
         await self._each(lambda loop, line: self._keep(loop, line, blocking, seconds))
 
     async def leave(self, blocking: Sequence[Held], *, alone: bool) -> None:
-        """Settle everything, right before the end of the process."""
+        """Settle all entries, right before the end of the process."""
         await self._each(lambda loop, line: self._leave(loop, line, blocking, alone=alone))
 
     async def _each(self, work: Callable[[SubscriberLoop, Line], Awaitable[None]]) -> None:
-        """Do something for each subscriber; what fails for one is raised when all are done."""
+        """Call a function for each loop; raise the first error after all are done."""
 
         async def one(loop: SubscriberLoop) -> None:
-            line = open_line(self._url, near=loop.member.stream)  # a connection of this thread's own
+            line = open_line(self._url, near=loop.member.stream)  # A separate connection for this thread
             try:
                 await work(loop, line)
             finally:
@@ -113,14 +113,14 @@ class Standstill:
                 raise result
 
     async def _keep(self, loop: SubscriberLoop, line: Line, blocking: Sequence[Held], seconds: float) -> None:
-        """One subscriber's part: what only waits for the loop goes back too, when others are about to claim it."""
+        """Keep the entries of one loop; release those that only wait for it once others are about to claim them."""
         steps = self._returning(loop, blocking)
         held = [one for one in list(loop.member.held.values()) if one.state in LEASED]
         waiting = await _unread(loop, line)
         if loop.subscription.is_async:
             waiting += [one for one in held if one.state is State.RUNNING and one not in blocking]
         if seconds * 1000 > loop.member.min_idle * 3 / 4:
-            # stale by now: should the loop go on, it asks before a run, and the fence refuses the outcome of one
+            # Stale by now: if the loop goes on, it renews before a run, and the fence refuses outcomes
             steps += _release(loop, waiting, charge=False)
             held = [one for one in held if one not in waiting]
         else:
@@ -142,10 +142,10 @@ class Standstill:
         await _take(loop, steps, line)
 
     def _returning(self, loop: SubscriberLoop, blocking: Sequence[Held]) -> list[FenceStep]:
-        """The steps that release entries not begun; they count as lost here."""
+        """Return the steps that release entries not begun; they count as lost here."""
         held = list(loop.member.held.values())
         waiting = [one for one in held if one.state is State.BUFFERED and one not in blocking]
-        alone = loop.waiting_alone()  # their delivery is taken back already
+        alone = loop.waiting_alone()  # Their deliveries are already taken back
         for one in waiting:
             one.state = State.LOST
         if waiting:
@@ -164,9 +164,9 @@ async def _take(loop: SubscriberLoop, steps: Sequence[FenceStep], line: Line) ->
 
 
 async def _unread(loop: SubscriberLoop, line: Line) -> list[Held]:
-    """Entries that the server has given us and the loop has not read: the reply lies in the connection."""
+    """Return entries that the server has delivered and the loop has not read from the connection."""
     if spare.is_here():
-        return []  # what workers gave to it was not delivered
+        return []  # Entries passed to the spare were not delivered
     member = loop.member
     most = len(member.held) + 256
     rows = await line.call("XPENDING", member.stream, member.group, "-", "+", most, member.consumer)
@@ -187,7 +187,7 @@ def _forget(loop: SubscriberLoop, entries: Iterable[Held]) -> None:
 
 
 def _looked_at(frames: Iterable[FrameType]) -> Iterable[Held]:
-    """The entries whose messages variables of these frames hold."""
+    """Yield the entries of the messages in variables of these frames."""
     for frame in frames:
         for value in list(frame.f_locals.values()):
             if issubclass(type(value), Message):
@@ -195,7 +195,7 @@ def _looked_at(frames: Iterable[FrameType]) -> Iterable[Held]:
 
 
 def _entries(frame: FrameType) -> list[Held]:
-    """The entries that a frame of ours, or of asyncio's, works for."""
+    """Return the entries for which a frame of Millstream's, or of asyncio's, works."""
     found: object = None
     if frame.f_code is Handle._run.__code__:  # noqa: SLF001 - the context says on whose behalf a task or callback runs
         with contextlib.suppress(AttributeError):
