@@ -102,7 +102,7 @@ def _run(target: str, supervisor: int | None) -> int:
 
 
 def prepared(target: str) -> App | None:
-    """Set up logging and return the app, both as the environment says; print an error and return None on failure."""
+    """Set up logging and find the app, by environment variables; print an error and return None on failure."""
     level = os.environ.get("MILLSTREAM_LOG_LEVEL", "INFO")
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=level.upper())
     try:

@@ -40,7 +40,7 @@ def name_of(function: object) -> str:
 
 
 def annotated(function: Any) -> Any:
-    """Return the function whose flags decide: the one inside a partial, or an object's ``__call__``.
+    """Return the function that decides how a callable is called: that in a partial, or an object's ``__call__``.
 
     ``__wrapped__`` is ignored: a wrapper may be another kind of function than the one that it wraps.
     """

@@ -520,10 +520,7 @@ def admits_none(annotation: Any) -> bool:
 
 
 def _model(kind: Any) -> Convert:
-    """Return the function for a pydantic model, by field names and by aliases.
-
-    Its validators may accept other values than objects.
-    """
+    """Return the function for a pydantic model, by names and aliases; its validators may accept other values."""
     parts = {
         name: (part.annotation, part.is_required(), _aliases(name, part)) for name, part in kind.model_fields.items()
     }
@@ -572,10 +569,7 @@ def _struct(annotation: Any) -> Convert:
 
 
 def _lenient_object(parts: Mapping[str, tuple[Any, bool, frozenset[str]]], make: Convert, other: Convert) -> Convert:
-    """Return the function for an object that a library converts.
-
-    It reads text leniently, and nested fields from the JSON in their fields.
-    """
+    """Return the function for an object that a library converts; it reads text leniently, and JSON in nested fields."""
     texts = {name for annotation, _, names in parts.values() if wants_text(annotation) for name in names}
     raw = {
         name

@@ -20,7 +20,7 @@ _PRODUCERS = 4096
 
 
 def trimming(maxlen: int | None, minid: str | None) -> tuple[str | int, ...]:
-    """Return the words of XADD that trim the stream approximately."""
+    """Return the arguments of XADD that trim the stream approximately."""
     if maxlen is not None and minid is not None:
         raise ConfigError("publish(maxlen=, minid=) is invalid: a stream is trimmed by length or by id. Write one.")
     if maxlen is not None:

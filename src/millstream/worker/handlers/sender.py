@@ -286,7 +286,7 @@ class Sender:
     def _scheduling(
         given: str | None, mark_ms: int, fields: list[bytes], how: How
     ) -> tuple[str, tuple[bytes | str | int, ...]]:
-        """Return the id of a schedule, and the words of the step that adds it."""
+        """Return the id of a schedule, and the arguments of the script that adds it."""
         later = how.later
         assert later is not None
         ident = given if given is not None else secrets.token_hex(8)

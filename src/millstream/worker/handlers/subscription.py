@@ -50,8 +50,8 @@ class StreamSub:
     Attributes:
         stream: key of the stream.
         group: name of the group; None takes the handler's name. A missing group is created with the stream, and again
-            after FLUSHALL or XGROUP DESTROY. Name it before you go live: a renamed handler creates a new group and runs
-            the whole stream again. The log warns of that if the stream has entries, and says what to write.
+            after FLUSHALL or XGROUP DESTROY. Name it before you go live, since a renamed handler creates a new group
+            and runs the whole stream again. The log warns of that if the stream has entries, and says what to write.
         consumer: name of this process in the group. None makes a name for each process (host, process id, random part),
             removed at a clean stop. A given name stays; with several workers each adds its number to it.
         min_idle_time: idle milliseconds (or a text, ``"30s"``) after which another consumer may claim an entry; None

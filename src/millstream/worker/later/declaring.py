@@ -78,7 +78,7 @@ class Declaring(Registering):
             catch_up: firings to make up for after a time in which no worker ran. ``"latest"``: one for all missed
                 firings. ``"none"``: only firings late by ``grace`` at most. ``"all"``: each firing, at most a thousand.
             grace: seconds, or a text.
-            overlap: ``"skip"`` drops a firing while the handler has not finished an earlier one.
+            overlap: ``"skip"`` drops a firing while an earlier firing is not handled yet.
             name: name of the schedule, unique on the server; the function's name by default.
             stream: publish to this stream at these times, and run no function.
             content: content of the entry in that stream.

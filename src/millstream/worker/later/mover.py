@@ -52,7 +52,7 @@ class ScheduledStream:
 
 
 class Mover:
-    """Move due schedules into their streams, over a shared connection."""
+    """Moves due schedules into their streams, over a shared connection."""
 
     def __init__(
         self,

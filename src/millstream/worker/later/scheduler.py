@@ -28,7 +28,7 @@ _LONGEST = 60.0
 
 
 class Scheduler:
-    """Place firings of recurring schedules, over a shared connection."""
+    """Places firings of recurring schedules, over a shared connection."""
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ def milliseconds(entry: bytes) -> int:
 
 
 async def _delayed(line: Line, stream: str, group: str, count: Reply) -> Undelayed | None:
-    """Return the counts of delayed entries; None if the group has no due times or they are unknown."""
+    """Return the oldest entry that is not delayed and the number of delayed ones; None if there are no due times."""
     return await undelayed(line.near(stream), stream, group, patience=_PATIENCE) if count else None
 
 

@@ -112,7 +112,7 @@ def _argument(index: int) -> int:
 
 
 def _block(tests: Sequence[tuple[int, Sequence[int]]]) -> list[_Instruction]:
-    """Return instructions that notify if each word of the call has one of its values, and otherwise go on."""
+    """Return instructions that notify if each tested argument of the call has one of its values, or else go on."""
     code: list[_Instruction] = [(_RETURN, 0, 0, _NOTIFY)]
     for offset, values in reversed(tests):
         jumps = [(_IF_EQUAL, len(values) - 1 - at, 0, value & 0xFFFFFFFF) for at, value in enumerate(values)]

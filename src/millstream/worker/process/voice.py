@@ -142,7 +142,7 @@ class Voice:
         return "", "0"
 
     def kill(self) -> None:
-        """Kill the process and those it started, as a process group; after its own end, kill only the others."""
+        """Kill the process and the processes that it started, as a process group; also after its own end."""
         # A stop by an unknown sender counts as its own, so that no entry stops one process after another
         foreign = self.stopped and self._senders is not None and self._senders.hears and not self._stops_itself
         self.own = self.own or not foreign

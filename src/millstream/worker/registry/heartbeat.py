@@ -183,7 +183,7 @@ class Heartbeat:
 
     @property
     def blocked(self) -> "StoppedLoop | None":
-        """The line at which the event loop is blocked, for callers in another thread; None while the loop goes on."""
+        """The line at which the event loop is blocked, for callers in another thread; None while the loop runs."""
         return None if self._watchdog is None else self._watchdog.blocked
 
     def leave(self) -> None:

@@ -246,7 +246,7 @@ class Watchdog:
                 os.write(self._reports, line)
 
     def _is_debugged(self) -> bool:
-        """Report whether a debugger is at work: a program stopped in it must not be killed."""
+        """Report whether a debugger is attached: a program stopped in it must not be killed."""
         if self._traced or any(name in sys.modules for name in _DEBUGGERS):
             return True
         # Newer debuggers use this and set no trace function

@@ -292,7 +292,7 @@ class PendingAcks:
         """Process one answer; return False if the server refused the step for now.
 
         An entry that the fence refused belongs to another consumer, with one exception. The settlement may have arrived
-        before while its reply was lost; then the entry is as that settlement left it.
+        before, and only its reply was lost; then the entry is as that settlement left it.
         """
         member, reply = self._member, answer.reply
         if isinstance(reply, ResponseError):
@@ -389,7 +389,7 @@ def _left_count(settlement: Settlement) -> int:
 def _ack_move(member: Membership) -> Move:
     """Return the command that acks entries; with ``on_ack="delete"`` it also deletes entries that no group needs.
 
-    It is XACKDEL ... ACKED if the server supports it. Otherwise the fence's script does the same in one step.
+    It is XACKDEL ... ACKED if the server supports it. Otherwise the fence's script does both in one step.
     """
     if not member.delete_acked:
         return Move("XACK", member.group)

@@ -79,8 +79,9 @@ class Buffer(SubscriberPart):
     async def arrival(self) -> None:
         """Wait until an entry is added, there is a place for one, or the buffer is closed.
 
-        A woken lane has two more lanes woken if entries are left, and so do those: after a few turns of the event loop
-        all lanes are awake. If handlers never wait, and one lane empties the buffer, the other lanes stay asleep.
+        A woken lane wakes two more lanes if entries are left, and each of them does the same. So all lanes are awake
+        after a few turns of the event loop. If handlers never wait, and one lane empties the buffer, the other lanes
+        stay asleep.
         """
         if not self.entries:
             self.places.decline()

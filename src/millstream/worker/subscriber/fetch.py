@@ -1,4 +1,4 @@
-"""Reading entries: new and stale ones in one pass, on servers with XREADGROUP CLAIM and on those without.
+"""Read new and stale entries in one pass, on servers with XREADGROUP CLAIM and on servers without it.
 
 With CLAIM, one blocking command does both and wakes up when an entry becomes stale. The plain read sent right after it
 fills the places that claims may not take. Without CLAIM, XAUTOCLAIM walks the pending list in steps, at jittered

@@ -44,7 +44,7 @@ class GroupSetup(SubscriberPart):
             raise FatalError(f'{member.stream}: on_ack="delete" needs XACKDEL or the right to run scripts: {refusal}')
 
     async def restore(self) -> None:
-        """Set up the group after an error: the server may be another one, or the same one without the group."""
+        """Set up the group after an error: the server may be another one, or may have lost the group."""
         self._member.capabilities = await capabilities.find(self._line, self._member.stream)
         await self._prepare()
         await self._make(again=True)

@@ -127,7 +127,7 @@ class _KeyState:
         self.order: list[tuple[tuple[int, int], bytes]] = []  # A heap of known entries, and some that are done
         self.queue: _Queue = []  # Held entries that wait
         self.running = False
-        self.failed: tuple[bytes, int, str] | None = None  # The last to fail: entry, wall ms since when, last error
+        self.failed: tuple[bytes, int, str] | None = None  # Last failed entry, wall ms of its first failure, last error
 
     def add(self, entry: bytes) -> None:
         """Add an entry."""
