@@ -1,1 +1,1 @@
-"""Delayed entries of a consumer group: when each is due, and the script that keeps it out of reach until then."""
+"""Delayed entries of a consumer group: their due times, and the script that keeps them from being claimed too early."""

@@ -2,17 +2,17 @@
 
 ::
 
-    millstream:{orders}:due:billing        sorted set: entry id -> when it is due, milliseconds since 1970
+    millstream:{orders}:due:billing        sorted set: entry id -> due time, milliseconds since 1970
 
 A server cannot delay a redelivery: an entry becomes claimable once it is idle for long enough, even if its handler
-asked for more. So the due time is kept here, by the server's clock, and written in the step that delays the entry. An
-entry that waits for its time is pending, held by :data:`~millstream.client.emulate.WAITING`.
+requested a longer delay. So this key holds the due time, by the server's clock. The step that delays the entry writes
+it. A delayed entry stays pending, held by the consumer :data:`~millstream.client.emulate.WAITING`.
 
-Every claimer honours it in two ways. :func:`hold` renews entries that wait, so that a claim after it does not get them.
-:func:`question` finds those that a claim brought all the same, and the claimer puts them back uncharged.
+Every claimer honours the due times in two ways. It sends :func:`hold` first, which renews delayed entries, so that the
+claim does not get them. It sends :func:`question` afterwards and puts back, uncharged, delayed entries that it got.
 
-A due time that has passed means nothing. It goes with the outcome of its entry, or with the next :func:`hold`, which
-also drops those of entries that are not pending any more. The key goes a week after its last entry was due.
+A due time that has passed has no effect. It is removed with the outcome of its entry or by the next :func:`hold`.
+The latter also drops due times of entries that are no longer pending. The key expires a week after its last due time.
 """
 
 import math
@@ -28,7 +28,7 @@ from millstream.paths import packaged
 SCRIPT = packaged("millstream.client.delays", "hold.lua")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
-#: Makes a group, and forgets the due times of the one before it. KEYS: the stream. ARGV: group, id, the due times' key.
+#: Creates a group and deletes due times of a former one of its name. KEYS: the stream. ARGV: group, id, the due times' key.
 _CREATE = """
 local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2], 'MKSTREAM')
 if not made.err then redis.pcall('DEL', ARGV[3]) end
@@ -36,12 +36,12 @@ return made
 """
 
 Words: TypeAlias = tuple[bytes | str | int, ...]
-"""A command."""
+"""A command and its arguments."""
 
-#: Due times that one run of the script looks at.
+#: Due times that one run of the script reads.
 PAGE = 200
 
-#: The longest delay, in milliseconds: a hundred years. A due time further away is not one of ours.
+#: The longest delay, in milliseconds: a hundred years. A due time further away was not written by Millstream.
 LONGEST_MS = 100 * 365 * 24 * 3_600_000
 
 #: Milliseconds before its time at which an entry counts as due: a script may read the clock twice.
@@ -49,38 +49,41 @@ _SLACK_MS = 5
 
 
 def key(stream: str, group: str) -> str:
-    """Key of the due times of one group of one stream, in the stream's slot."""
+    """Return the key of the due times of one group of one stream, in the stream's slot."""
     return beside(stream, "due", group)
 
 
 def create(stream: str, group: str, start: str) -> Words:
-    """The command that makes a group without due times: a sibling may delay an entry of it right after."""
+    """Return the command that creates a group and deletes due times of a former group of that name, in one step.
+
+    It is one step because another worker may delay an entry of the new group right afterwards.
+    """
     return ("EVAL", _CREATE, 1, stream, group, start, key(stream, group))
 
 
 def hold(stream: str, group: str, min_idle_ms: int, *, first: int = 0, whole: bool = False) -> Words:
-    """The command that keeps entries out of reach until they are due, :data:`PAGE` of them."""
+    """Return the command that keeps up to :data:`PAGE` delayed entries from being claimed until they are due."""
     words = (stream, group, key(stream, group), emulate.WAITING, min_idle_ms, first, PAGE, LONGEST_MS)
     return ("EVAL", SCRIPT, 1, *words) if whole else ("EVALSHA", SCRIPT_SHA, 1, *words)
 
 
 def question(stream: str, group: str, ids: Iterable[bytes | str]) -> tuple[Words, Words]:
-    """The commands that ask when these entries are due; for :func:`remaining`."""
+    """Return the commands that read the due times of these entries; :func:`remaining` takes their replies."""
     return ("TIME",), ("ZMSCORE", key(stream, group), *ids)
 
 
 def first(stream: str, group: str, count: int) -> tuple[Words, Words]:
-    """The commands that ask which entries are due first, and when."""
+    """Return the commands that read the entries that are due first, with their due times."""
     return ("TIME",), ("ZRANGE", key(stream, group), 0, count - 1, "WITHSCORES")
 
 
 def noted(ids: Sequence[bytes], scores: Reply) -> set[bytes]:
-    """Those of the entries that have a due time, whether it has passed or not."""
+    """Return the entries that have a due time, passed or not."""
     return {entry for entry, score in zip(ids, scores, strict=True) if score is not None} if _answers(scores) else set()
 
 
 def remaining(ids: Sequence[bytes], time: Reply, scores: Reply) -> dict[bytes, int]:
-    """Entries that are not due, and the milliseconds until each is; empty if the server does not answer."""
+    """Return the entries that are not due yet, with the milliseconds until each is; empty after an error reply."""
     if not _answers(time) or not _answers(scores):
         return {}
     now = int(time[0]) * 1000 + int(time[1]) // 1000

@@ -1,4 +1,4 @@
-"""The oldest pending entry of a group that waits for no time: an entry that is delayed is neither late nor stuck."""
+"""The oldest pending entry of a group that is not delayed: a delayed entry is neither late nor stuck."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ _PAGES = 10
 
 @dataclass(frozen=True, slots=True)
 class Undelayed:
-    """The pending entries of a group, apart from delayed ones."""
+    """The oldest pending entry that is not delayed, and the number of delayed ones."""
 
-    oldest: bytes | None  # Lowest id that waits for no time; None where all of the first ten thousand wait
-    waiting: int  # Entries that are delayed; of a longer list as many as have a due time
+    oldest: bytes | None  # Lowest id that is not delayed; None if all of the first ten thousand are
+    waiting: int  # Delayed entries; of more than a page, the number of future due times
 
 
 async def undelayed(line: Line, stream: str, group: str, *, patience: float) -> Undelayed | None:
-    """Look through the pending entries of a group with due times; None if the server does not answer."""
+    """Look through the pending entries of a group with due times; return None if the server refuses."""
     start: str | None = "-"
     waiting, oldest = 0, None
     for page in range(_PAGES):

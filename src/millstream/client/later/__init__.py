@@ -1,1 +1,1 @@
-"""Entries that are published at a later time: they wait on the server, beside their stream."""
+"""Entries that are published at a later time: they wait on the server, next to their stream."""

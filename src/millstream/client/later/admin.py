@@ -1,4 +1,4 @@
-"""Look at schedules and change them, over a line to their server."""
+"""List, cancel and move schedules, over a line to their server."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -10,23 +10,23 @@ _PAGE = 200
 
 
 async def streams(line: Line) -> list[str]:
-    """Streams that have, or had, schedules."""
+    """Return the streams that have, or had, schedules."""
     found = await line.call("SMEMBERS", INDEX)
     return sorted(name.decode(errors="surrogateescape") for name in found)
 
 
 async def listed(line: Line, stream: str, limit: int | None = None) -> AsyncIterator[Schedule]:
-    """The schedules of a stream in the order in which they are due.
+    """Yield the schedules of a stream in the order of their due times.
 
     Args:
-        line: to its server.
+        line: to the stream's server.
         stream: key of the stream.
         limit: most schedules; None for all.
     """
     seen: set[bytes] = set()
     lowest, left = b"-inf", limit
     while left is None or left > 0:
-        # By time and not by rank: what is moved meanwhile shifts the ranks of the rest
+        # By time and not by rank: a schedule that is moved meanwhile shifts the ranks of later ones
         size = _PAGE + len(seen)
         flat = await line.call(
             "ZRANGEBYSCORE", schedule.due_key(stream), lowest, "+inf", "WITHSCORES", "LIMIT", 0, size
@@ -36,7 +36,7 @@ async def listed(line: Line, stream: str, limit: int | None = None) -> AsyncIter
             return
         contents = await line.call("HMGET", schedule.content_key(stream), *(row[0] for row in rows))
         for (ident, at), content in zip(rows, contents, strict=True):
-            if content is not None:  # None: gone since
+            if content is not None:  # None: removed since
                 yield schedule.unpacked(stream, ident, at, content)
                 left = None if left is None else left - 1
                 if left == 0:
@@ -48,7 +48,7 @@ async def listed(line: Line, stream: str, limit: int | None = None) -> AsyncIter
 
 
 async def found(line: Line, stream: str, ids: Sequence[str]) -> list[Schedule]:
-    """Those of the schedules that wait."""
+    """Return the schedules with these ids that are still waiting."""
     names = [ident.encode(errors="surrogateescape") for ident in ids]
     if not names:
         return []
@@ -63,12 +63,12 @@ async def found(line: Line, stream: str, ids: Sequence[str]) -> list[Schedule]:
 
 
 async def cancel(line: Line, stream: str, ids: Sequence[str]) -> list[str]:
-    """Remove schedules; those that waited."""
+    """Remove schedules; return the ids of those that were still waiting."""
     return await _changed(line, stream, "cancel", *ids)
 
 
 async def move(line: Line, stream: str, ids: Sequence[str], to: When) -> list[str]:
-    """Give schedules another time; those that waited."""
+    """Give schedules another due time; return the ids of those that were still waiting."""
     return await _changed(line, stream, "time", *to.words, *ids)
 
 

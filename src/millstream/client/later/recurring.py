@@ -1,14 +1,15 @@
-"""Recurring schedules: how the server keeps them, and the firing that is placed next. Pure but for the calls.
+"""Recurring schedules: their records on the server, and the choice of the next firing. Pure but for the calls.
 
 ::
 
-    millstream:schedules    hash: name -> JSON: the timetable, the stream, the entry's words, and who declared it when
+    millstream:schedules    hash: name -> JSON: the timetable, the stream, the entry's words, the time it was declared
 
-A firing is an ordinary schedule with the id ``<name>@<time>``, so it is placed once and fires once, whichever worker
-places it. There is no leader: every worker that knows a schedule places the next firing once the one before is due.
+A firing is an ordinary schedule with the id ``<name>@<time>``. So it is placed once and fires once, whichever worker
+places it. There is no leader: every worker that has the schedule places the next firing once the one before is due.
 
-The declaration that decides is in the stream's slot, in the hash of the times that were placed. So the step that places
-a firing refuses a worker that has not yet heard of another declaration, or of the schedule's end.
+Workers of two versions may declare a schedule differently. The declaration in force is in the stream's slot, in the
+hash of the times that were placed. The step that places a firing refuses workers with another declaration, and all
+workers once the schedule is removed.
 """
 
 import base64
@@ -29,10 +30,10 @@ from millstream.errors import ConfigError
 
 KEY = "millstream:schedules"
 SILENT_MS = 180_000
-"""Milliseconds after which a schedule that code declared is declared by nobody."""
+"""Milliseconds without a declaration after which a schedule from code counts as declared by no worker."""
 
 STREAM = "schedule:"
-"""Begins the stream of a schedule that has a handler."""
+"""Prefix of the stream of a schedule that has a handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,13 @@ class Recurring:
 
     Attributes:
         name: unique on the server.
-        table: when it fires.
+        table: its firing times.
         stream: key of the stream that gets an entry.
-        words: those behind ``XADD <stream>``; the time of the firing is added for a schedule with a handler.
-        in_code: True where the code of workers declares it; else it was put on the server.
+        words: arguments after ``XADD <stream>``; the time of the firing is added for a schedule with a handler.
+        in_code: True if workers declare it in their code; False if a person or program put it on the server.
         group: the group that handles it, where that is known.
-        started_ms: when the worker that declares it started.
-        seen_ms: when a worker last declared it.
+        started_ms: start of the worker that declares it, in milliseconds since 1970.
+        seen_ms: time at which a worker last declared it, in milliseconds since 1970.
         key: chooses the partition of its entries; None for the stream's own field.
     """
 
@@ -62,25 +63,25 @@ class Recurring:
     key: bytes | None = None
 
     def prefixed(self, prefix: str) -> "Recurring":
-        """The same in the names of a router."""
+        """Return a copy with a router's prefix before the schedule's name and the stream's key."""
         if not prefix:
             return self
         name, words = schedule.checked_id("schedule", prefix + self.name, "name"), self.words
         if self.stream == STREAM + self.name:
-            words = (*words[:-1], name.encode())  # its handler's firings carry the name
+            words = (*words[:-1], name.encode())  # the last word is the schedule's name, which the handler gets
         return dataclasses.replace(self, name=name, stream=prefixed(self.stream, prefix), words=words)
 
     def to_json(self) -> str:
-        """Its form on the server."""
+        """Return the JSON record that the server holds."""
         record = dataclasses.asdict(self)
         record["words"] = [base64.b64encode(word).decode() for word in self.words]
-        key = record.pop("key")  # A worker of an earlier version reads the records that have none
+        key = record.pop("key")  # Workers of an earlier version can read only records without it
         record |= {} if key is None else {"key": base64.b64encode(key).decode()}
         return json.dumps(record)
 
     @classmethod
     def of_json(cls, text: bytes) -> "Recurring | None":
-        """Read back; None where it is not one of ours."""
+        """Parse a record from the server; return None if Millstream did not write it."""
         try:
             record: Any = parse_record(text)
             words = tuple(base64.b64decode(word, validate=True) for word in record.pop("words"))
@@ -89,7 +90,7 @@ class Recurring:
             checked_name("schedule", made.name)
             (made.stream + made.group).encode("utf-8", "surrogateescape")
             made.table.check(made.name)
-        except Exception:  # noqa: BLE001 - anybody may have written it
+        except Exception:  # noqa: BLE001 - any client may have written it
             return None
         return made if made._is_sound() else None
 
@@ -109,13 +110,13 @@ class Recurring:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same timetable and the same entry."""
+        """Hash of the timetable and the entry: equal declarations have equal fingerprints."""
         parts = repr((self.table, self.stream, self.words, self.group, *(() if self.key is None else (self.key,))))
         return hashlib.sha1(parts.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
 
 
 def checked_name(call: str, name: object) -> str:
-    """The name of a schedule, after a check that it is valid."""
+    """Return the name of a schedule, after a check that it is valid."""
     checked = schedule.checked_id(call, name, "name")
     if checked.startswith(("paused:", "table:")):
         raise ConfigError(f"{call}(name={name!r}) is invalid: it does not begin with paused: or table:.")
@@ -123,7 +124,7 @@ def checked_name(call: str, name: object) -> str:
 
 
 def prefixed(stream: str, prefix: str) -> str:
-    """A stream's key with a prefix; in the stream of a schedule, the schedule's name gets it."""
+    """Return a stream's key with a prefix; in the stream of a schedule the prefix precedes the schedule's name."""
     # The dead letters of a schedule are in braces, to be in the slot of its stream
     at = next((len(head) for head in (STREAM, "{" + STREAM) if stream.startswith(head)), 0)
     return stream[:at] + prefix + stream[at:]
@@ -131,19 +132,19 @@ def prefixed(stream: str, prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """The firing to place next, and those that are made up for by it or by none."""
+    """The firing to place next, and the missed firings before it."""
 
     at_ms: int
     following_ms: int
     missed: tuple[int, ...] = ()
-    more: bool = False  # Missed ones beyond those
+    more: bool = False  # True if more firings were missed than ``missed`` lists
 
 
 def placing(table: Timetable, placed_ms: int | None, now_ms: int) -> Placing | None:
-    """The firing to place now; None while the last one that was placed is still to come."""
+    """Return the firing to place now; None while the last placed one is still to come."""
     if placed_ms is not None and placed_ms > now_ms:
         return None
-    # A schedule that is new fires at its next time, and makes up for nothing
+    # A new schedule fires at its next time, and has no missed firings
     times = [] if placed_ms is None else list(islice(_until(table, placed_ms, now_ms), MOST + 1))
     more = len(times) > MOST
     wanted = times
@@ -168,7 +169,7 @@ def _until(table: Timetable, after_ms: int, now_ms: int) -> Iterator[int]:
 
 
 def _last(table: Timetable, after_ms: int, now_ms: int, count: int) -> list[int]:
-    """The last times between two moments, found from the end: there may be millions before them."""
+    """Return the last times between two moments, searching backwards: there may be millions before them."""
     back = 60_000
     while True:
         start = max(after_ms, now_ms - back)
@@ -180,24 +181,27 @@ def _last(table: Timetable, after_ms: int, now_ms: int, count: int) -> list[int]
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The state of a schedule at its stream."""
+    """The state of a schedule next to its stream."""
 
     last_ms: int | None  # The time placed last
     mine: bool  # True if this call placed it
-    now_ms: int  # The server's
+    now_ms: int  # By the server's clock
     paused: bool
-    overruled: bool  # True if another declaration decides, or none
+    overruled: bool  # True if another declaration is in force, or none
 
 
 async def define(line: Line, one: Recurring, started_ms: int | None) -> bool:
-    """Have a declaration decide; False if one that started later does. Without a start it decides in any case."""
+    """Put a declaration in force; return False if one of a worker that started later is in force already.
+
+    Without ``started_ms`` it takes force in any case.
+    """
     keys = schedule.keys(one.stream, schedule.placed_key(one.stream))
     words = ("define", one.name, "" if started_ms is None else started_ms, one.fingerprint)
     return bool(await SCRIPT.call(line.near(one.stream), keys, words))
 
 
 async def place(line: Line, one: Recurring, at: Placing | None = None) -> Placed:
-    """Place a firing, or only ask."""
+    """Place a firing and return the schedule's state; without ``at`` only return the state."""
     keys = schedule.keys(one.stream, schedule.placed_key(one.stream))
     words: tuple[bytes | str | int, ...] = ("place", one.name, "", "", "", "", "", one.fingerprint)
     if at is not None:
@@ -215,7 +219,7 @@ async def place(line: Line, one: Recurring, at: Placing | None = None) -> Placed
 
 
 async def put(line: Line, one: Recurring) -> None:
-    """Keep a schedule on the server; one of that name is replaced."""
+    """Store a schedule on the server, in place of one with the same name."""
     known = await get(line, one.name)
     if known is not None and known.in_code:
         raise ConfigError(
@@ -231,20 +235,20 @@ async def put(line: Line, one: Recurring) -> None:
 
 
 async def listed(line: Line) -> list[Recurring]:
-    """Every recurring schedule that the server knows."""
+    """Return every recurring schedule on the server, by name."""
     flat = await line.call("HGETALL", KEY)
     found = [Recurring.of_json(text) for text in flat[1::2]]
     return sorted((one for one in found if one is not None), key=lambda one: one.name)
 
 
 async def get(line: Line, name: str) -> Recurring | None:
-    """One schedule."""
+    """Return the schedule of this name; None without one."""
     text = await line.call("HGET", KEY, name)
     return None if text is None else Recurring.of_json(text)
 
 
 async def remove(line: Line, name: str) -> bool:
-    """Remove a schedule, and its firings that wait."""
+    """Remove a schedule and its firings that are still waiting."""
     one = await get(line, name)
     if one is None:
         return bool(await line.call("HDEL", KEY, name))
@@ -254,16 +258,16 @@ async def remove(line: Line, name: str) -> bool:
 
 
 async def forget(line: Line, one: Recurring) -> None:
-    """Remove the state of a schedule at its stream, and its firings that wait."""
+    """Remove the state of a schedule next to its stream, and its firings that are still waiting."""
     near, key = line.near(one.stream), schedule.placed_key(one.stream)
-    # First, so that workers that do not know yet place no more
+    # First, so that workers that still have the schedule place no more firings
     await near.call("HDEL", key, f"table:{one.name}")
     await _cancelled(near, one)
     await near.call("HDEL", key, one.name, f"paused:{one.name}")
 
 
 async def _cancelled(near: Line, one: Recurring) -> list[int]:
-    """Remove the firings that wait: the last that was placed, and earlier ones that jitter holds back."""
+    """Remove the waiting firings and return their times: the last placed one, and earlier ones that jitter delays."""
     before = await place(near, one)
     if before.last_ms is None:
         return []
@@ -273,7 +277,7 @@ async def _cancelled(near: Line, one: Recurring) -> list[int]:
 
 
 async def pause(line: Line, name: str, *, paused: bool) -> bool:
-    """Place no firing, or go on; the one that waits is removed at a pause."""
+    """Stop placing firings and remove the waiting one, or resume; return False if there is no such schedule."""
     one = await get(line, name)
     if one is None:
         return False
@@ -283,6 +287,6 @@ async def pause(line: Line, name: str, *, paused: bool) -> bool:
         return True
     await near.call("HSET", key, f"paused:{name}", 1)
     if gone := await _cancelled(near, one):
-        # Not placed any more: at the end of the pause they count as firings that were missed
+        # They count as not placed, so that at the end of the pause they count as missed
         await near.call("HSET", key, name, min(gone) - 1)
     return True

@@ -1,16 +1,16 @@
-"""Schedules, entries that wait next to their stream for their time: keys, content, and the script. Pure.
+"""Schedules, entries that wait for their time next to their stream: keys, content, and the script. Pure.
 
 ::
 
     millstream:{bills}:later:due       sorted set: schedule id -> due time, milliseconds since 1970
-    millstream:{bills}:later:content   hash: schedule id -> "<expiry in ms or ->:<length>:<word>...", the words of XADD;
+    millstream:{bills}:later:content   hash: schedule id -> "<expiry in ms or ->:<length>:<word>...", arguments of XADD;
                                        "=<key>" after them if its publisher gave the key that chooses a partition
     millstream:{bills}:later:placed    hash: recurring schedule -> last time placed; paused:<name> while it is paused
-    millstream:{bills}:later:mover     string, lives a second: the worker whose turn it is to look
+    millstream:{bills}:later:mover     string, lives a second: the worker that publishes due schedules in that time
     millstream:later                   set: the streams that have, or had, schedules
 
 All keys but the last are in the stream's slot. One script (``later.lua``) changes them. It removes a schedule in the
-step that adds its entry, so a schedule becomes one entry whatever is killed.
+step that adds its entry. So a schedule becomes exactly one entry, even if a process is killed.
 """
 
 import math
@@ -25,23 +25,23 @@ from millstream.errors import ConfigError
 
 INDEX = "millstream:later"
 CONTROL, FLAG = "millstream:control", "later"
-"""The key that every worker reads with its beat, and its field that says that some stream has schedules."""
+"""The key that every worker reads with its heartbeat, and its field that is set once any stream has schedules."""
 
 SCRIPT = ServerScript.beside("millstream.client.later", "later.lua")
 
 WORDS_LIMIT = 7_500
-"""Words of an entry that a script can pass on: Lua has 8,000."""
+"""Most words of an entry that a script can pass on: Lua's limit is 8,000."""
 
 TURN_MS = 1_000
-"""Milliseconds for which a mover has its turn."""
+"""Milliseconds for which one worker alone publishes the due schedules of a stream."""
 
 BATCH = 100
 BATCH_BYTES = 1 << 20
-"""Most schedules and most bytes that one step moves, so that it holds up a server for a few milliseconds only."""
+"""Most schedules and most bytes that one step moves, so that it blocks a server for a few milliseconds only."""
 
 ID_BYTES = 200
 LATEST_MS = 253_402_300_799_999
-"""The end of the year 9999."""
+"""The end of the year 9999, in milliseconds since 1970."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -51,13 +51,13 @@ class Schedule:
     """An entry that waits for its time.
 
     Attributes:
-        stream: key of the stream that gets it.
+        stream: key of the stream that gets the entry.
         id: of the schedule.
-        at_ms: when it is due, in milliseconds since 1970.
+        at_ms: due time, in milliseconds since 1970.
         fields: names and values of the entry, in turn.
         expires_ms: the time after which it is dropped, in milliseconds since 1970; None for never.
-        trim: words that trim the stream when it is added.
-        key: that its publisher gave to choose a partition; None for the stream's own field.
+        trim: arguments of XADD that trim the stream when the entry is added.
+        key: the key that its publisher gave to choose a partition; None for the stream's own field.
     """
 
     stream: str
@@ -70,7 +70,7 @@ class Schedule:
 
     @property
     def at(self) -> datetime:
-        """When it is due."""
+        """Due time."""
         return _EPOCH + timedelta(milliseconds=self.at_ms)
 
 
@@ -78,51 +78,51 @@ class Schedule:
 class When:
     """The time of a schedule."""
 
-    at_ms: int | None = None  # Milliseconds since 1970; None counts from the server's now
+    at_ms: int | None = None  # Milliseconds since 1970; None counts from the server's present time
     delay_ms: int = 0
     expires_ms: int | None = None  # Milliseconds that it may be late
 
     @property
     def words(self) -> tuple[str | int, int]:
-        """Both, as arguments of the script."""
+        """Due time and delay, as arguments of the script."""
         return ("" if self.at_ms is None else self.at_ms), self.delay_ms
 
 
 def due_key(stream: str) -> str:
-    """Key of the due times of a stream's schedules."""
+    """Return the key of the due times of a stream's schedules."""
     return beside(stream, "later", "due")
 
 
 def content_key(stream: str) -> str:
-    """Key of their contents."""
+    """Return the key of the contents of a stream's schedules."""
     return beside(stream, "later", "content")
 
 
 def keys(stream: str, last: str) -> tuple[str, str, str, str]:
-    """The keys of a step of the script; ``last`` is a mark, or the mover's."""
+    """Return the four keys that the script takes; ``last`` depends on its operation (see ``later.lua``)."""
     return stream, due_key(stream), content_key(stream), last
 
 
 def placed_key(stream: str) -> str:
-    """Key of the times that recurring schedules of a stream were placed at."""
+    """Return the key of the times at which a stream's recurring schedules were placed last."""
     return beside(stream, "later", "placed")
 
 
 def mover_key(stream: str) -> str:
-    """Key of the name of the mover whose turn it is."""
+    """Return the key that names the worker that publishes due schedules now."""
     return beside(stream, "later", "mover")
 
 
 def when(
     name: str, at: datetime | str | int | None, delay: float | str | None, expires: float | str | None = None
 ) -> When:
-    """The time of a schedule, from what a caller wrote.
+    """Return the time of a schedule, from a caller's arguments.
 
     Args:
         name: of the call, for errors.
         at: an aware datetime, an ISO text with a zone, or milliseconds since 1970.
-        delay: seconds or a text, from the server's now.
-        expires: seconds or a text that it may be late.
+        delay: seconds or a text, from the server's present time.
+        expires: most seconds, or a text, that the entry may be late.
 
     Raises:
         ConfigError: both or neither are given, or one is not a time.
@@ -157,7 +157,7 @@ def _moment(name: str, at: object) -> int:
 
 
 def checked_id(name: str, given: object, option: str = "id") -> str:
-    """The id of a schedule, as a caller wrote it."""
+    """Return the id of a schedule, after a check that it is valid."""
     try:
         size = len(given.encode()) if isinstance(given, str) else 0
     except UnicodeEncodeError:
@@ -168,13 +168,13 @@ def checked_id(name: str, given: object, option: str = "id") -> str:
 
 
 def packed(words: Sequence[bytes | str | int], key: bytes | None = None) -> bytes:
-    """Words as one text, each with its length before it; then the key that chooses a partition, if it was given."""
+    """Return the words as one byte string, each with its length before it; then ``=`` and the partition key, if any."""
     parts = [word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape") for word in words]
     return b"".join(b"%d:%b" % (len(part), part) for part in parts) + (b"" if key is None else b"=" + key)
 
 
 def words_in(packed: bytes) -> tuple[list[bytes], bytes]:
-    """The words that :func:`packed` wrote, and the rest from ``=`` on; no words where another program wrote it."""
+    """Return the words that :func:`packed` wrote, and the text from ``=`` on; no words if another program wrote it."""
     words: list[bytes] = []
     while packed and not packed.startswith(b"="):
         size, colon, packed = packed.partition(b":")
@@ -186,12 +186,12 @@ def words_in(packed: bytes) -> tuple[list[bytes], bytes]:
 
 
 def unpacked(stream: str, ident: bytes, at: bytes | float | str, content: bytes | None) -> Schedule:
-    """A schedule as the server keeps it; without fields where its content is not one of ours."""
+    """Return a schedule from its parts on the server; without fields if Millstream did not write its content."""
     shown, at_ms = ident.decode(errors="surrogateescape"), _whole(at)
     head, _, rest = (content or b"").partition(b":")
     words, rest = words_in(rest)
     if head.endswith(b"!"):
-        head, words = head[:-1], words[1:]  # the group that must have handled all before it
+        head, words = head[:-1], words[1:]  # the group that must have handled all earlier entries
     if b"*" not in words:
         return Schedule(stream, shown, at_ms, ())
     star = words.index(b"*")

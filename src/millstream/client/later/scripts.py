@@ -1,4 +1,4 @@
-"""A script that a server runs: sent by its hash, and whole where the server does not know it."""
+"""Scripts that a server runs: sent by their hash, and in full if the server does not have them cached."""
 
 from collections.abc import Sequence
 from hashlib import sha1
@@ -12,7 +12,7 @@ Word = bytes | str | int | float
 
 
 class ServerScript:
-    """One script."""
+    """A Lua script that is sent by its hash."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -20,15 +20,15 @@ class ServerScript:
 
     @classmethod
     def beside(cls, package: str, name: str) -> "ServerScript":
-        """The script in a file of a package."""
+        """Load the script from a file of a package."""
         return cls(packaged(package, name))
 
     def command(self, keys: Sequence[str], words: Sequence[Word], *, whole: bool = False) -> Command:
-        """The command that runs it."""
+        """Return the command that runs the script: EVALSHA, or EVAL with the ``whole`` text."""
         return (("EVAL", self.text) if whole else ("EVALSHA", self.sha)) + (len(keys), *keys, *words)
 
     async def call(self, line: Line, keys: Sequence[str], words: Sequence[Word]) -> Reply:
-        """Run it."""
+        """Run the script and return its reply."""
         try:
             return await line.call(*self.command(keys, words))
         except NoScriptError:

@@ -1,8 +1,8 @@
 """The times at which a recurring schedule fires: a cron line in a time zone, or an interval. Pure.
 
 A cron line follows Debian's cron on the nights when clocks change, by way of ``cronsim``. A daily time that does not
-exist fires once, right after the gap. A time that exists twice fires once. An interval is a grid since 1970, so
-that nothing drifts and a restart moves nothing.
+exist fires once, right after the gap. A time that exists twice fires once. Intervals count from 1970, so that firings
+do not drift and a restart does not move them.
 """
 
 import zlib
@@ -22,7 +22,7 @@ CatchUp = Literal["latest", "none", "all"]
 Overlap = Literal["queue", "skip"]
 
 MOST = 1_000
-"""Most missed firings that are made up for, or looked through."""
+"""Most missed firings that are made up for, or searched."""
 
 #: The longest interval, offset, jitter or grace, as :func:`millstream.times.configured` allows it.
 LONGEST_MS = 36_600 * 86_400_000
@@ -32,15 +32,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Timetable:
-    """When a recurring schedule fires.
+    """The firing times of a recurring schedule, and its options.
 
     Attributes:
         cron: five fields of a cron line; None for an interval.
         every_ms: milliseconds between two firings; None for a cron line.
-        offset_ms: milliseconds by which the grid of an interval is moved.
+        offset_ms: milliseconds by which the firings of an interval are moved.
         tz: the time zone of the cron line, a name of the IANA list.
-        jitter_ms: milliseconds that a firing is late at most, each by a share that its name and time decide.
-        catch_up: the firings after a time in which nobody ran: the latest one, none, or all.
+        jitter_ms: most milliseconds that a firing is delayed; the hash of its name and time decides the share.
+        catch_up: firings to make up for after a time without a worker: the latest one, none, or all.
         grace_ms: milliseconds that a firing may be late where ``catch_up`` is none.
         overlap: ``"skip"`` drops a firing while an earlier one is not handled.
     """
@@ -55,7 +55,7 @@ class Timetable:
     overlap: Overlap = "queue"
 
     def after(self, moment_ms: int) -> Iterator[int]:
-        """The firing times after a moment, in milliseconds since 1970, in order."""
+        """Yield the firing times after a moment, in milliseconds since 1970, in order."""
         if self.every_ms is not None:
             at = (moment_ms - self.offset_ms) // self.every_ms * self.every_ms + self.offset_ms
             while True:
@@ -68,12 +68,12 @@ class Timetable:
                 yield at
 
     def shifted(self, name: str, at_ms: int) -> int:
-        """The time at which a firing is due: its own, and its share of the jitter."""
+        """Return the time at which a firing is due: its own time plus its share of the jitter."""
         share = zlib.crc32(f"{name}@{at_ms}".encode(errors="surrogateescape")) / 2**32
         return at_ms + int(self.jitter_ms * share)
 
     def expiry(self, at_ms: int, following_ms: int) -> int | None:
-        """Milliseconds that a firing may be late before another takes its place, or nobody wants it; None for ever."""
+        """Return the milliseconds that a firing may be late before it is dropped; None if it is never dropped."""
         if self.catch_up == "all":
             return None
         return self.grace_ms if self.catch_up == "none" else max(following_ms - at_ms - 1, 1)
@@ -118,13 +118,13 @@ def timetable(
     grace: float | str = 60,
     overlap: Overlap = "queue",
 ) -> Timetable:
-    """A timetable from what a program wrote.
+    """Return a timetable from a program's arguments, after a check.
 
     Args:
         name: of the schedule, for errors.
         cron: minute, hour, day of the month, month and day of the week.
         every: seconds, or a text such as ``"6h"``, instead of a cron line.
-        offset: seconds, or a text, that moves the grid of ``every``, which begins in 1970.
+        offset: seconds, or a text, by which the firings of ``every``, counted from 1970, are moved.
         tz: the time zone of the cron line.
         jitter: seconds, or a text.
         catch_up: ``"latest"``, ``"none"`` or ``"all"``.
