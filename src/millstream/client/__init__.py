@@ -1,5 +1,5 @@
-"""One small door to any server that speaks Redis Streams.
+"""Connections to any server that speaks Redis Streams: the only part that opens them.
 
-``url`` makes redis-py clients with timeouts that suit blocking reads, ``line`` is one shared asyncio connection.
-``capabilities`` finds the abilities of a server, ``emulate`` has the commands in place of missing ones.
+``url`` checks and names servers, ``connect`` makes redis-py clients, and ``line`` is one shared asyncio connection.
+``capabilities`` finds the commands that a server supports, and ``emulate`` has substitutes for missing ones.
 """

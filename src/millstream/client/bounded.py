@@ -1,12 +1,13 @@
-"""Connections that do not wait without end for a server that is frozen or cut off from us.
+"""Connections that do not wait forever for a server that is frozen or unreachable.
 
-A reply may take :data:`LIMIT` seconds; a command that blocks on purpose has its own time more. If that is long or has
-no end (BLOCK 0, SUBSCRIBE), it goes on for as long as the server answers a PING on a second connection. The user's
-``socket_timeout`` replaces all this. A command is never sent again.
+A reply may take :data:`LIMIT` seconds, and a command that blocks on purpose its own time in addition. If that time is
+long or endless (BLOCK 0, SUBSCRIBE), the wait goes on while the server answers a PING on a second connection. The
+user's ``socket_timeout`` replaces all this. A command is never sent again.
 
-A client that keeps trying a port of its own machine, without a listener there, can get that very port as its own. (The
-port must be in the range of clients, ``net.ipv4.ip_local_port_range``.) TCP then connects it to itself. It would read
-its own requests as replies, and a restarting server would find its port in use. So such a connection counts as refused.
+A client that keeps trying a port of its own machine without a listener can get that very port as its own. (The port
+must be in the range of clients, ``net.ipv4.ip_local_port_range``.) TCP then connects the client to itself. It would
+read its own requests as replies, and a restarting server would find its port in use. So such a connection counts as
+refused.
 """
 
 import asyncio
@@ -29,8 +30,8 @@ from redis.sentinel import SentinelManagedConnection as SentinelConnection
 
 #: Seconds without a reply after which a server counts as gone.
 LIMIT = 10.0
-#: Seconds after which the Sentinels are asked again before a connection is used: its server may have been frozen
-#: meanwhile, lost its role, and thawed without knowing that.
+#: Seconds after which the Sentinels are queried again before a connection is used: its server may have been frozen
+#: meanwhile, lost its role, and resumed without noticing.
 _STALE = 1.0
 
 _NUMBERS = re.compile(r"\[Errno (\d+)\]")
@@ -43,11 +44,11 @@ _LISTENS = ("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR")
 
 
 def blocks_for(command: Sequence[Any]) -> float:
-    """Seconds that a command may block on purpose; infinite if it may block for ever."""
+    """Return the seconds that a command may block on purpose; infinite if it may block for ever."""
     name = _word(command[0])
     try:
         if name in ("XREAD", "XREADGROUP"):
-            for at in range(4 if name == "XREADGROUP" else 1, len(command)):  # after the group and the consumer
+            for at in range(4 if name == "XREADGROUP" else 1, len(command)):  # skips group and consumer
                 if (word := _word(command[at])) == "BLOCK":
                     return _seconds(command[at + 1], _MS)
                 if word == "STREAMS":  # names and ids follow
@@ -69,22 +70,22 @@ def _seconds(given: Any, scale: float) -> float:
 
 
 def _reason(error: BaseException) -> str:
-    """The error of the operating system in its words; asyncio has one for each address of a name."""
-    if isinstance(error, ssl.SSLError | socket.gaierror):  # their numbers are of tables of their own
+    """Return the operating system's text for an error; an asyncio error has a number for each address of a name."""
+    if isinstance(error, ssl.SSLError | socket.gaierror):  # their numbers are not those of errno
         return str(error.args[-1]).lower() if isinstance(error, socket.gaierror) else str(error.args[-1])
     known = [error.errno] if isinstance(error, OSError) and error.errno else map(int, _NUMBERS.findall(str(error)))
     return ", ".join(dict.fromkeys(os.strerror(number).lower() for number in known)) or str(error)
 
 
 class _Bounds:
-    """The knowledge that both kinds of connection share about awaited replies."""
+    """The time limits of awaited replies, shared by blocking and asyncio connections."""
 
     socket_timeout: Any
     host: Any
     port: Any
     path: Any
 
-    #: False if the owner limits each read itself.
+    #: False if the connection's owner limits each read itself.
     bounded = True
     _next = 0.0
     _blocking = 0.0
@@ -94,7 +95,7 @@ class _Bounds:
 
     @property
     def _is_silent(self) -> bool:
-        """True for a subscriber of channels that is polled, whose server has given no sign of life for too long."""
+        """True for a polled subscriber of channels if its server has sent nothing for :data:`LIMIT` seconds."""
         return self._limited and self._listening and time.monotonic() - self._heard > LIMIT
 
     @property
@@ -107,13 +108,13 @@ class _Bounds:
         self._listening = self._listening or any(_word(command[0]) in _LISTENS for command in commands)
 
     def pack_commands(self, commands: Any) -> Any:
-        """Note how long they block together."""
+        """Pack the commands, and note the seconds that they may block together."""
         commands = list(commands)
         self._announce(commands)
         return super().pack_commands(commands)  # type: ignore[misc] # a mixin
 
     def _sending(self) -> float:
-        """The block time of the command that is sent now; a handshake on the way has its own."""
+        """Return the block time of the command that is sent now; a handshake meanwhile has its own."""
         found, self._next = self._next, 0.0
         self._used = time.monotonic()
         return found
@@ -123,20 +124,20 @@ class _Bounds:
         return self.bounded and self.socket_timeout is None
 
     def _times(self, *, endless: bool) -> tuple[float, float]:
-        """Seconds until the server is probed, and the moment at which the reply is awaited no longer."""
+        """Return the seconds until the server is probed, and the time at which the wait for the reply ends."""
         blocking = math.inf if endless or self._listening else self._blocking
         step = LIMIT if blocking > LIMIT else LIMIT + blocking
         return step, time.monotonic() + LIMIT + blocking - _TICK
 
     def _forget_idle(self) -> Any:
-        """Close the pool's idle connections, where a Sentinel names the server: they lead to the same one."""
+        """Close the pool's idle connections where a Sentinel names the server: they lead to the same server."""
         pool = getattr(self, "connection_pool", None)
-        if (known := getattr(pool, "connection_pool_ref", None)) is not None:  # the blocking kind's link to its pool
+        if (known := getattr(pool, "connection_pool_ref", None)) is not None:  # set by blocking ones
             pool = known()
         return None if pool is None else pool.disconnect(inuse_connections=False)
 
     def _error_message(self, error: BaseException) -> str:
-        """The reason why no connection was made: redis-py's own text has the number of the error and no plain words."""
+        """Return the reason for a failed connection in plain words; redis-py's own text has only the error's number."""
         return f"{_reason(error)} at {getattr(self, 'path', None) or f'{self.host}:{self.port}'}"
 
     def _gone(self) -> RedisTimeoutError:
@@ -145,21 +146,21 @@ class _Bounds:
 
 
 class Bounded(_Bounds):
-    """For redis-py's blocking connections."""
+    """Time limits for redis-py's blocking connections."""
 
     _sock: Any
 
     def send_command(self, *args: Any, **kwargs: Any) -> Any:
-        """Note how long it blocks."""
+        """Send a command, and note the seconds that it may block."""
         self._announce([args])
         return super().send_command(*args, **kwargs)  # type: ignore[misc] # a mixin
 
     def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
-        """Send; the noted time counts from now on."""
+        """Send packed commands; their block time counts from now on."""
         blocking = self._sending()
         bounds = self._limited and self._sock is not None
         if bounds:
-            self._sock.settimeout(2 * LIMIT)  # a frozen server's full buffer holds up sending, too
+            self._sock.settimeout(2 * LIMIT)  # a frozen server's full buffer blocks sending, too
         try:
             sent = super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
         except redis.TimeoutError:
@@ -171,7 +172,7 @@ class Bounded(_Bounds):
         return sent
 
     def disconnect(self, *args: Any, **kwargs: Any) -> Any:
-        """Hang up."""
+        """Close the connection."""
         self._listening = False
         return super().disconnect(*args, **kwargs)  # type: ignore[misc] # a mixin
 
@@ -185,10 +186,10 @@ class Bounded(_Bounds):
         return found
 
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
-        """Read a reply, for a limited time."""
+        """Read a reply, within its time limit."""
         given = kwargs.get("timeout", 0)
         if not self._limited or ("timeout" in kwargs and isinstance(given, int | float)) or self._sock is None:
-            self._heard = time.monotonic()  # only what can be read is read so
+            self._heard = time.monotonic()  # such a read follows a check that data has come
             return super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
         step, end = self._times(endless=given is None)
         kwargs.pop("timeout", None)
@@ -214,7 +215,7 @@ class Bounded(_Bounds):
                 self._sock.settimeout(None)
 
     def _answers(self) -> bool:
-        """True if the server reacts to a new connection; a refusal, as of a missing password, proves it too."""
+        """Return True if the server reacts to a new connection; a refusal, such as NOAUTH, counts too."""
         path = getattr(self, "path", None)
         try:
             with (
@@ -236,15 +237,15 @@ class Bounded(_Bounds):
 
 
 class AsyncBounded(_Bounds):
-    """The same under asyncio."""
+    """Time limits for redis-py's asyncio connections."""
 
     async def send_command(self, *args: Any, **kwargs: Any) -> Any:
-        """Note how long it blocks."""
+        """Send a command, and note the seconds that it may block."""
         self._announce([args])
         return await super().send_command(*args, **kwargs)  # type: ignore[misc] # a mixin
 
     async def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
-        """Send; the noted time counts from now on."""
+        """Send packed commands; their block time counts from now on."""
         blocking = self._sending()
         if not self._limited:
             return await super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
@@ -258,12 +259,12 @@ class AsyncBounded(_Bounds):
         return sent
 
     async def disconnect(self, *args: Any, **kwargs: Any) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._listening = False
         await super().disconnect(*args, **kwargs)  # type: ignore[misc] # a mixin
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:
-        """Read a reply, for a limited time."""
+        """Read a reply, within its time limit."""
         given = kwargs.get("timeout")
         if not self._limited or (given is not None and given != math.inf):
             found = await super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
@@ -274,7 +275,7 @@ class AsyncBounded(_Bounds):
                 raise self._gone()
             return found
         step, end = self._times(endless=given == math.inf)
-        kwargs.pop("timeout", None)  # where it is up, redis-py returns None and keeps the connection, reply and all
+        kwargs.pop("timeout", None)  # at this timeout redis-py would return None and keep the connection
         hang_up = kwargs.pop("disconnect_on_error", True)
         try:
             while True:
@@ -299,7 +300,7 @@ class AsyncBounded(_Bounds):
         await (self._forget_idle() or asyncio.sleep(0))
 
     async def _answers(self) -> bool:
-        """As that of the blocking ones."""
+        """Return True if the server reacts to a new connection, as in :meth:`Bounded._answers`."""
         path = getattr(self, "path", None)
         writer = None
         try:
@@ -326,12 +327,12 @@ NOBODY = "no server listens there: the connection reached itself"
 def _is_itself(connected: socket.socket) -> bool:
     try:
         return bool(connected.getsockname() == connected.getpeername())
-    except OSError:  # closed by the other end meanwhile, which is then not this one
+    except OSError:  # the other end closed it meanwhile, so it is not this process
         return False
 
 
 class CheckedConnection(redis.Connection):
-    """Redis-py's blocking TCP connection."""
+    """redis-py's blocking TCP connection, which refuses a connection to itself."""
 
     def _connect(self) -> socket.socket:
         made: socket.socket = super()._connect()  # type: ignore[no-untyped-call] # redis-py's gap
@@ -342,7 +343,7 @@ class CheckedConnection(redis.Connection):
 
 
 class AsyncCheckedConnection(redis.asyncio.Connection):
-    """The same under asyncio."""
+    """redis-py's asyncio TCP connection, which refuses a connection to itself."""
 
     _writer: Any
 
@@ -354,26 +355,26 @@ class AsyncCheckedConnection(redis.asyncio.Connection):
 
 
 class Plain(Bounded, CheckedConnection):
-    """To one server over TCP."""
+    """Blocking connection to one server over TCP."""
 
 
 class Encrypted(Bounded, redis.SSLConnection):
-    """Over TLS."""
+    """Blocking connection over TLS."""
 
 
 class Unix(Bounded, UnixConnection):
-    """Over a socket of this machine."""
+    """Blocking connection over a Unix domain socket."""
 
 
 class Managed(Bounded, SentinelConnection):
-    """To the master that Sentinels name."""
+    """Blocking connection to the master that Sentinels name."""
 
     def can_read(self, timeout: float = 0) -> bool:
-        """Also if it leads to a former master: the pool then connects again."""
+        """Return True also if the server is a former master: the pool then connects again."""
         return bool(super().can_read(timeout)) or self._has_moved()
 
     def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
-        """Connect; where a command finds it closed, to the master of now and not to the last one."""
+        """Connect; if a command finds the connection closed, connect to the present master and not to the last one."""
         if retry_socket_connect:
             self.connect()  # type: ignore[no-untyped-call] # redis-py's gap
         else:
@@ -388,33 +389,33 @@ class Managed(Bounded, SentinelConnection):
 
 
 class AsyncPlain(AsyncBounded, AsyncCheckedConnection):
-    """To one server over TCP."""
+    """Asyncio connection to one server over TCP."""
 
 
 class AsyncEncrypted(AsyncBounded, redis.asyncio.SSLConnection):
-    """Over TLS."""
+    """Asyncio connection over TLS."""
 
 
 class AsyncUnix(AsyncBounded, AsyncUnixConnection):
-    """Over a socket of this machine."""
+    """Asyncio connection over a Unix domain socket."""
 
 
 class AsyncManaged(AsyncBounded, AsyncSentinelConnection):
-    """To the master that Sentinels name."""
+    """Asyncio connection to the master that Sentinels name."""
 
     async def can_read(self) -> bool:
-        """As that of the blocking ones."""
+        """Return True also if the server is a former master: the pool then connects again."""
         return bool(await super().can_read()) or await self.has_moved()
 
     async def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
-        """As that of the blocking ones."""
+        """Connect; if a command finds the connection closed, connect to the present master and not to the last one."""
         if retry_socket_connect:
             await self.connect()  # type: ignore[no-untyped-call] # redis-py's gap
         else:
             await super().connect_check_health(check_health, retry_socket_connect)
 
     async def has_moved(self) -> bool:
-        """True if the Sentinels name another master than this one; they are asked after a time without use."""
+        """Return True if the Sentinels name another master now; they are queried only after a time without use."""
         pool = self.connection_pool
         try:
             return self._is_stale and await pool.sentinel_manager.discover_master(pool.service_name) != (

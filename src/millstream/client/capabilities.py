@@ -1,7 +1,7 @@
-"""The abilities of a server, found by asking it, never by its version: Valkey says 7.2.4, Dragonfly 7.4.0.
+"""The abilities of a server, found by trying them, never by its version: Valkey reports 7.2.4, Dragonfly 7.4.0.
 
 Commands are looked up with COMMAND INFO. Options are tried on a key that does not exist, in a form that changes
-nothing. A server with the option complains about the missing group, one without it about the syntax.
+nothing. A server with the option refuses because of the missing group, one without it because of the syntax.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from millstream.client.slots import beside
 if TYPE_CHECKING:
     import redis
 
-#: A key for callers without a stream; surely none of ours is near it.
+#: A key for callers without a stream.
 NOWHERE = "millstream"
 
 
 def probes(near: str = NOWHERE) -> tuple[Command, ...]:
-    """Sent in this order; :func:`capabilities_of` reads the replies in the same order. None of them creates a key."""
+    """Return the commands to send in this order; :func:`capabilities_of` reads the replies. None creates a key."""
     key = beside(near, "probe", "no-such-key")
     return (
         ("COMMAND", "INFO", "XNACK", "XACKDEL", "XDELEX"),
@@ -40,14 +40,14 @@ class Capabilities:
     xdelex: bool = False  # XDELEX (Redis 8.2)
     claim: bool = False  # XREADGROUP ... CLAIM (Redis 8.4): one command reads new entries and claims stale ones.
     idmp: bool = False  # XADD ... IDMP (Redis 8.6): the server drops a repeated publish.
-    # Names of those of these that it does not tell now, since it refuses writes; they count as absent
+    # Names of capabilities that cannot be found out now, since the server refuses writes; they count as absent
     unknown: frozenset[str] = frozenset()
 
 
 def capabilities_of(replies: Sequence[Reply]) -> Capabilities:
-    """The capabilities that the replies to :func:`probes` show.
+    """Return the capabilities that the replies to :func:`probes` show.
 
-    A reply that says nothing either way (no permission for COMMAND, say) counts as absent: the older way works
+    A reply that proves nothing (no permission for COMMAND, for example) counts as absent: the older way works
     everywhere.
     """
     info, claim, idmp = replies
@@ -68,7 +68,7 @@ def _passes(reply: Reply) -> bool:
 
 
 async def find(line: Line, near: str = NOWHERE, limit: float | None = None) -> Capabilities:
-    """Ask the server at the other end of ``line``, in one round trip; on a cluster, the one that has that key."""
+    """Query the server at the other end of ``line``, in one round trip; on a cluster, the node of the key ``near``."""
     return capabilities_of(await line.near(near).calls(probes(near), timeout=limit))
 
 
@@ -76,7 +76,7 @@ _known: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
 
 
 def find_sync(client: "redis.Redis") -> Capabilities:
-    """Query the server of a blocking client; complete answers are kept for its connection pool."""
+    """Query the server of a blocking client; complete results are cached for its connection pool."""
     pool = client.connection_pool
     if pool in _known:
         return _known[pool]

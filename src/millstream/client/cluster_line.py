@@ -1,8 +1,8 @@
 """Asyncio connections to a cluster: a line to the node that has a key, and one line for all nodes.
 
-A stream lives on one node. A worker uses lines of its own to that node, which ask for the slot's owner again at every
-connection. When the slot moves, or its node dies, such a line breaks like one to a server that is down, and is made
-again to the new owner.
+A stream lives on one node. A worker uses lines of its own to that node, which look up the slot's owner again at every
+connection. When the slot moves or its node dies, such a line breaks like one to a server that is down. It then
+connects to the new owner.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from millstream.client.slots import Address, key_of, slot_of
 from millstream.errors import Disconnected, UsageError
 
 CLUSTER_INFO = ("CLUSTER", "INFO")
-"""SCAN answers from one node of a cluster as from a whole server: no MOVED tells that the rest is elsewhere."""
+"""SCAN of one cluster node looks like that of a whole server: no MOVED shows that other nodes have more keys."""
 
 _SIZE = re.compile(rb"^cluster_size:(\d+)", re.MULTILINE)
-#: MOVED comes first: it is an ASK for redis-py.
+#: MOVED comes first: redis-py's class of it is a subclass of that of ASK.
 _CODES: dict[type[RedisError], str] = {
     MovedError: "MOVED",
     AskError: "ASK",
     ClusterDownError: "CLUSTERDOWN",
     TryAgainError: "TRYAGAIN",
 }
-#: Seconds for one node to report the slots' owners; a dead one must not keep us from the next.
+#: Seconds for one node to report the slots' owners; a dead node must not block the next one.
 _PATIENCE = 2.0
 #: Number of times that a command is sent to the reported node of its slot, and the seconds between: a slot that moves
 #: is nowhere for a moment.
@@ -40,17 +40,17 @@ _PAUSE = 0.1
 
 
 class Places(Routes):
-    """The routes of a cluster, asked for over connections of asyncio."""
+    """The routes of a cluster, read over asyncio connections."""
 
     def node_of(self, key: str | bytes) -> Address:
-        """The node that has a key."""
+        """Return the node that has a key; raise :class:`Disconnected` if its slot has no owner."""
         address = self.of(key)
         if address is None:
             raise Disconnected(no_node(key))
         return address
 
     async def refresh(self) -> None:
-        """Ask the first node that answers."""
+        """Read the owners of slots from the first node that answers."""
         reason: object = None
         for address in self.candidates:
             client = async_client(
@@ -92,7 +92,7 @@ class NearLine(Line):
         return await super()._dial()
 
     def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
-        """A redirection is a broken line: the caller finds out the outcome, as after any other break."""
+        """Treat a redirection as a broken connection: the caller finds out the outcome, as after any other break."""
         moved = next((reply for reply in replies if _said(reply)[0]), None)
         if moved is None:
             super()._answer(future, replies)
@@ -100,7 +100,7 @@ class NearLine(Line):
         self._moved = True
         if not future.done():
             future.set_exception(Disconnected(f"{moved} (not on the node that had the slot of {self.key!r})"))
-            future.exception()  # seen: a caller that was cancelled will not ask for it
+            future.exception()  # marks it as retrieved: a cancelled caller does not retrieve it
 
     async def _exchange(self, batch: Any) -> None:
         await super()._exchange(batch)
@@ -112,7 +112,7 @@ class NearLine(Line):
 class ClusterLine(Line):
     """All nodes as one line: each command goes to the node that has its key.
 
-    A command that was redirected did not run, and is sent to the new place. Transactions, and commands without a key,
+    A command that was redirected did not run, and is sent to the new node. Transactions, and commands without a key,
     need :meth:`near`.
     """
 
@@ -126,25 +126,25 @@ class ClusterLine(Line):
 
     @property
     def connected(self) -> bool:
-        """True while there is a connection to every node that was asked something."""
+        """True while there is a connection to every node that got a command."""
         return bool(self._nodes) and all(line.connected for line in self._nodes.values())
 
     def near(self, key: str) -> Line:
-        """The line to the node of one key, made on first use; it ends with this one."""
+        """Return the line to the node of one key, made on first use; :meth:`close` closes it too."""
         slot = slot_of(key)
         if slot not in self._near:
             self._near[slot] = NearLine(self._url, key)
         return self._near[slot]
 
     async def nodes(self) -> list[Line]:
-        """A line to each node that has slots."""
+        """Return a line to each node that has slots."""
         await self._places.refresh()
         return [self._node(address) for address in self._places.slots.primaries]
 
     def calls(
         self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
     ) -> "asyncio.Future[list[Reply]]":
-        """As for one server; commands to one node keep their order."""
+        """Send commands as :meth:`Line.calls` does; commands to one node keep their order."""
         keys = [_key(command) for command in commands]
         answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if self._closed:
@@ -156,7 +156,7 @@ class ClusterLine(Line):
         return answer
 
     def _tell(self, answer: "asyncio.Future[list[Reply]]", task: "asyncio.Task[list[Reply]]") -> None:
-        """Pass on the result of a route: only :meth:`close` cancels one, and its caller is not cancelled by that."""
+        """Pass on the result of a route. Only :meth:`close` cancels a route, and that does not cancel the caller."""
         self._routes.discard(task)
         error = Disconnected("the line was closed") if task.cancelled() else task.exception()
         if answer.done():
@@ -165,13 +165,13 @@ class ClusterLine(Line):
             answer.set_result(task.result())
         else:
             answer.set_exception(error)
-            answer.exception()  # seen: a caller that was cancelled will not ask for it
+            answer.exception()  # marks it as retrieved: a cancelled caller does not retrieve it
 
     async def _route(
         self,
         commands: Sequence[Command],
         keys: Sequence[str | bytes],
-        timeout: float | None,  # noqa: ASYNC109 - passed on to the lines, which keep it
+        timeout: float | None,  # noqa: ASYNC109 - passed on to the lines, which apply it
         only_if: Callable[[], bool] | None,
     ) -> list[Reply]:
         replies: list[Reply] = [None] * len(commands)
@@ -207,7 +207,7 @@ class ClusterLine(Line):
         return self._nodes[address]
 
     async def close(self) -> None:
-        """Break off all: callers that still wait get :class:`Disconnected`."""
+        """Close all connections: callers that still wait get :class:`Disconnected`."""
         self._closed = True
         for task in list(self._routes):
             task.cancel()
@@ -225,23 +225,23 @@ def _key(command: Command) -> str | bytes:
 
 
 def _said(reply: Reply) -> tuple[str, str]:
-    """The whole text of a server's error, with the code that redis-py turns into a class."""
+    """Return the code of a redirection, which redis-py turns into a class, and the text of the error."""
     return next((code for kind, code in _CODES.items() if isinstance(reply, kind)), ""), str(reply)
 
 
 def masters(reply: object) -> int:
-    """The number of nodes with slots, from the reply to :data:`CLUSTER_INFO`; 1 for an error: there is no cluster."""
+    """Return the number of nodes with slots, from the reply to :data:`CLUSTER_INFO`; 1 for an error (no cluster)."""
     found = _SIZE.search(reply) if isinstance(reply, bytes) else None
     return int(found[1]) if found else 1
 
 
 def part_of(count: int) -> str:
-    """The sentence for one node that was named alone."""
+    """Return the sentence for a URL that names only one node of a cluster."""
     return f"the URL names one node of a Redis Cluster of {count} masters, which has a part of the keys"
 
 
 async def require_whole(nodes: Sequence[Line]) -> None:
-    """Insist on all keys of a server."""
+    """Raise :class:`UsageError` if the nodes hold only a part of the keys."""
     if len(nodes) == 1:
         (reply,) = await nodes[0].calls([CLUSTER_INFO])
         if (count := masters(reply)) > 1:

@@ -1,9 +1,9 @@
 """From a URL to a redis-py client: ``connect`` and ``connect_async`` for users, two factories for the other parts.
 
-``redis://``, ``rediss://`` and ``unix://`` name a server. ``redis+sentinel://`` asks Sentinels for the master,
+``redis://``, ``rediss://`` and ``unix://`` name a server. ``redis+sentinel://`` queries Sentinels for the master, and
 ``redis+cluster://`` is a cluster (``millstream.client.discovery`` has both). ``memory://`` and ``file:///dir`` give the
 same clients over an engine in this process (``millstream.embedded``, loaded only then). If another process serves the
-directory, ``file:///dir`` connects to that.
+directory, ``file:///dir`` connects to that process.
 """
 
 import codecs
@@ -69,10 +69,11 @@ def connect_async(url: str = "memory://", **options: Any) -> "redis.asyncio.Redi
 
 
 def sync_client(url: str, **options: Any) -> "redis.Redis":
-    """A blocking client for any server that speaks Redis Streams, or for a store of this process.
+    """Return a blocking client for any server that speaks Redis Streams, or for a store of this process.
 
-    redis-py 8 gives up on a read after five seconds and silently sends it again; a command that blocks on purpose would
-    be run twice. So ``bounded`` limits the reads unless ``options`` has ``socket_timeout``, and nothing is sent again.
+    redis-py 8 gives up on a read after five seconds and silently sends the command again. A command that blocks on
+    purpose would run twice. So ``bounded`` limits the reads unless ``options`` has ``socket_timeout``, and nothing is
+    sent again.
     """
     options.setdefault("socket_timeout", None)
     options.setdefault("retry", Retry(NoBackoff(), 0))
@@ -100,7 +101,7 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
 
 
 def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
-    """The asyncio client, with the same choices as :func:`sync_client`."""
+    """Return an asyncio client, with the same choices as :func:`sync_client`."""
     options.setdefault("socket_timeout", None)
     options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
     if check_url(url).startswith(EMBEDDED):
@@ -120,20 +121,20 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
     options.setdefault("connection_class", _kind(url, bounded.AsyncPlain, bounded.AsyncEncrypted, bounded.AsyncUnix))
     with _options_of(url):
         pool = WaitingPool.from_url(url, **options)
-        pool.connection_class = options["connection_class"]  # in place of that which redis-py takes for the scheme
+        pool.connection_class = options["connection_class"]  # in place of redis-py's class for the scheme
         client = redis.asyncio.Redis.from_pool(pool)
         _try_options(url, client.connection_pool)
     return client
 
 
 def _kind(url: str, plain: type, tls: type, unix: type) -> type:
-    """The class of connections for a URL of one server."""
+    """Return the class of connections for a URL of one server."""
     return plain if url.startswith(PLAIN) else unix if url.startswith("unix://") else tls
 
 
 @contextlib.contextmanager
 def _options_of(url: str) -> Iterator[None]:
-    """Turn redis-py's complaint about options after the URL's question mark into an error that names the URL."""
+    """Turn redis-py's errors about the URL's options into an error that names the URL."""
     try:
         yield
     except (TypeError, ValueError, LookupError, redis.RedisError) as reason:
@@ -141,7 +142,7 @@ def _options_of(url: str) -> Iterator[None]:
 
 
 def _fault(url: str, said: str) -> str:
-    """The wrong option by its name, unless that may be a part of a password with a question mark in it."""
+    """Return the fault with the wrong option's name, unless that may be part of a password with a question mark."""
     if "@" in url.partition("?")[2]:
         return "an @ follows the question mark; in a password write %3F for ? and %40 for @"
     if (unknown := re.search(r"unexpected keyword argument ('[a-z_]{1,40}')", said)) is not None:
@@ -150,7 +151,7 @@ def _fault(url: str, said: str) -> str:
     return invalid[0] if invalid is not None else "an option after the question mark has an invalid name or value"
 
 
-#: Options of redis-py's connections that take an object of Python, which the text of a URL never is.
+#: Options of redis-py's connections that take a Python object, which a URL cannot contain.
 _OBJECTS = (
     *("retry", "retry_on_error", "credential_provider", "redis_connect_func", "event_dispatcher", "parser_class"),
     *("connection_class", "maint_notifications_config", "socket_keepalive_options", "command_packer"),
@@ -158,7 +159,7 @@ _OBJECTS = (
 
 
 def _try_options(url: str, pool: Any) -> None:
-    """Make a connection and leave it unconnected: redis-py looks at the names of the URL's options only there."""
+    """Make a connection object without connecting: only then does redis-py check the names of the URL's options."""
     asked = parse_qs(urlsplit(url).query)
     for name in asked:
         if name in _OBJECTS:
@@ -170,7 +171,7 @@ def _try_options(url: str, pool: Any) -> None:
 
 
 def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The address at which another process serves a directory, and the options to connect to it."""
+    """Return the address at which another process serves a directory, and the options to connect to it."""
     if locked.address is None:
         raise locked
     asked = dict(parse_qsl(urlsplit(url).query))

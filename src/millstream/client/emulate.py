@@ -1,6 +1,7 @@
-"""Giving entries back, delaying and keeping them: the commands for servers with XNACK and for those without. Pure.
+"""Commands that give entries back, delay or renew them, for servers with XNACK and for those without. Pure.
 
-None of them checks the owner of the entries: the caller must know it, and ``worker/settlement/fence.py`` enforces it.
+The commands do not check the owner of the entries: the caller must be sure, and ``worker/settlement/fence.py`` makes
+the server check it.
 
 Without XNACK one plain XCLAIM does it. The entry moves to the consumer ``""`` with a delivery time of zero, so that any
 claim takes it at once, and JUSTID leaves the delivery counter alone. Differences from XNACK:
@@ -26,16 +27,16 @@ from millstream.client.line import Command
 class Move:
     """A command on pending entries, without its key and ids."""
 
-    # Its name, and the words between the key and the ids; a last word ``IDS`` is followed by their number
+    # The command's name, and arguments between the key and the ids; after a last argument ``IDS`` comes their number
     head: tuple[bytes | str | int, ...]
-    tail: tuple[bytes | str | int, ...]  # The words after the ids
+    tail: tuple[bytes | str | int, ...]  # The arguments after the ids
 
     def __init__(self, *head: bytes | str | int, tail: tuple[bytes | str | int, ...] = ()) -> None:
         object.__setattr__(self, "head", head)
         object.__setattr__(self, "tail", tail)
 
     def command(self, stream: str, ids: Sequence[bytes]) -> Command:
-        """The command for these entries of this stream."""
+        """Return the command for these entries of this stream."""
         number = (len(ids),) if self.head[-1] == "IDS" else ()
         return (self.head[0], stream, *self.head[1:], *number, *ids, *self.tail)
 
@@ -43,12 +44,12 @@ class Move:
 #: Owner of entries released on servers without XNACK.
 NOBODY = b""
 
-#: Owner of entries that wait for their retry, on every server, apart from the entries that a worker holds.
+#: Owner of entries that wait for their retry, so that they are separate from the entries that a worker holds.
 WAITING = b"(retry)"
 
 
 def release(capabilities: Capabilities, group: str, deliveries: int, *, charge: bool) -> Move:
-    """Makes entries claimable by any consumer, at once."""
+    """Return the command that makes entries claimable by any consumer, at once."""
     if capabilities.xnack:
         return Move("XNACK", group, "FAIL" if charge else "SILENT", "IDS")
     count: tuple[str | int, ...] = () if charge else ("RETRYCOUNT", max(deliveries - 1, 0))
@@ -56,19 +57,19 @@ def release(capabilities: Capabilities, group: str, deliveries: int, *, charge: 
 
 
 def delay(group: str, *, deliveries: int, delay_ms: int, min_idle_ms: int, owner: bytes = WAITING) -> Move:
-    """Makes entries claimable after ``delay_ms``, at most ``min_idle_ms`` away.
+    """Return the command that makes entries claimable after ``delay_ms``, at most ``min_idle_ms`` away.
 
-    IDLE, not TIME, so that the clocks of worker and server need not agree.
+    It sets IDLE, not TIME, so that the clocks of worker and server need not agree.
     """
     idle = min(max(min_idle_ms - delay_ms, 0), min_idle_ms)
     return Move("XCLAIM", group, owner, 0, tail=("IDLE", idle, "RETRYCOUNT", deliveries, "JUSTID"))
 
 
 def renew(group: str, consumer: str) -> Move:
-    """Reset the idle time of entries that this consumer holds; their delivery counts stay."""
+    """Return the command that resets the idle time of entries that this consumer holds; their delivery counts stay."""
     return Move("XCLAIM", group, consumer, 0, tail=("JUSTID",))
 
 
 def recount(group: str, consumer: str, deliveries: int) -> Move:
-    """Sets the delivery count of entries this consumer holds, and renews them."""
+    """Return the command that sets the delivery count of entries that this consumer holds, and renews them."""
     return Move("XCLAIM", group, consumer, 0, tail=("RETRYCOUNT", deliveries, "JUSTID"))

@@ -1,22 +1,22 @@
-"""JSON from others, read so that it cannot end the reader. Pure.
+"""Parsing of JSON from other programs, which raises nothing but ValueError. Pure.
 
 ``json.loads`` has two ways to refuse a text: ValueError, and RecursionError if it is nested more deeply than Python's
-stack allows. A caller that guards against the first is ended by the second, so here both are ValueErrors.
+stack allows. A caller that handles only ValueError would be ended by the other, so here both are ValueErrors.
 """
 
 import json
 from typing import Any
 
-#: Levels of lists and objects that are read in a record; our own records have four.
+#: Levels of lists and objects that are read in a record; Millstream's own records have four.
 DEEPEST = 50
 
 
 class TooDeepError(ValueError):
-    """It may be JSON, and is nested too deeply to be read."""
+    """The text may be JSON, but is nested too deeply to be read."""
 
 
 def parse(text: str | bytes, **hooks: Any) -> Any:
-    """The value of this JSON."""
+    """Return the value of a JSON text."""
     try:
         return json.loads(text, **hooks)
     except RecursionError:
@@ -24,9 +24,9 @@ def parse(text: str | bytes, **hooks: Any) -> Any:
 
 
 def parse_record(text: str | bytes) -> Any:
-    """The value of a record's JSON, which this project writes and any client may overwrite.
+    """Return the value of a record's JSON, which this project writes and any client may overwrite.
 
-    A thousand lists in one another can be parsed, but end any code that walks through them. So the levels are bounded.
+    A thousand nested lists can be parsed, but crash any code that walks through them. So the depth is limited.
     """
     found = parse(text)
     level = [found]
@@ -38,7 +38,7 @@ def parse_record(text: str | bytes) -> Any:
 
 
 def fault(reason: Exception) -> str:
-    """The fault of JSON that could not be read as intended, in plain words."""
+    """Return the fault of JSON that could not be read as intended, in plain words."""
     if isinstance(reason, json.JSONDecodeError):
         if not reason.doc[reason.pos :].strip() or reason.msg.startswith("Unterminated string"):
             return "it ends too early"

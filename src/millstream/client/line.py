@@ -81,11 +81,11 @@ class WrongReplyError(MillstreamError):
     """
 
 
-_SAID = 200  # letters of an error's text, which may have all of a reply in it
+_SAID = 200  # most characters of an error's text, which may contain a whole reply
 
 
 def wrong_reply(error: Exception, *urls: str) -> WrongReplyError:
-    """The error for replies that could not be made sense of."""
+    """Return the error for replies that cannot be understood."""
     logger.debug("an answer could not be read", exc_info=error)
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
@@ -110,7 +110,7 @@ _PASSING_KINDS = (BusyLoadingError, ClusterDownError, MasterDownError, OutOfMemo
 
 
 def passes(error: Exception) -> bool:
-    """True if the server may take the refused command later: it loads, is a replica, is full, or misses replicas."""
+    """Return True if the server may accept the command later: it loads, is a replica, is full, or lacks replicas."""
     return isinstance(error, _PASSING_KINDS) or (
         str(error).startswith(_PASSING_CODES) and not str(error).startswith("BUSYGROUP")
     )
@@ -120,13 +120,13 @@ def passes(error: Exception) -> bool:
 #: and that of Python 3.11 forgets a cancellation that comes together with the result.
 _AGAIN = 0.05
 
-#: Hiredis's value for "no whole reply yet", as redis-py's parser sets it.
+#: Hiredis's value for an incomplete reply, as redis-py's parser sets it.
 _NOTHING: Any = getattr(hiredis_parsers, "NOT_ENOUGH_DATA", None)
 
-#: Seconds between two looks whether the Sentinels name another master than one that does not answer.
+#: Seconds between two queries of the Sentinels while a master does not answer.
 _LOOK = 2.0
 
-#: Parts of refusals of SELECT: the server has no such database, or only one.
+#: Parts of error replies to SELECT: the server has no such database, or only one.
 _NO_DATABASE = ("DB index", "SELECT is not allowed")
 
 #: Seconds of silence after which a connection may have been closed unnoticed.
@@ -134,7 +134,7 @@ _IDLE = 0.5
 
 
 class Line:
-    """A shared connection."""
+    """One asyncio connection to a server, which many callers share."""
 
     def __init__(self, url: str, *, greet: Sequence[Command] = (), timeout: float = 30.0, redial: bool = False) -> None:
         self._client = async_client(url, protocol=2)
@@ -146,32 +146,32 @@ class Line:
         self._driver: asyncio.Task[None] | None = None
         self._closed = False
         self._redial = redial
-        self._written = False  # anything of the present batch
+        self._written = False  # True once any of the present batch was sent
         self._used_at = 0.0
-        self._asked_at: float | None = None  # when the first was asked of all that was not answered
-        self._limit: asyncio.Timeout | None = None  # of the present batch
+        self._asked_at: float | None = None  # time of the first request without a reply
+        self._limit: asyncio.Timeout | None = None  # timeout of the present batch
         self.greeting: list[Reply] = []
         self.connects = 0
 
     @property
     def connected(self) -> bool:
-        """True while there is a connection, as far as is known."""
+        """True while there is a connection that has not been seen to break."""
         return self._connection is not None
 
     @property
     def patience(self) -> float:
-        """Seconds that a reply may take: this line's own, or the URL's ``socket_timeout`` where that is shorter."""
+        """Seconds that a reply may take: this line's limit, or the URL's ``socket_timeout`` where that is shorter."""
         pool = getattr(self._client, "connection_pool", None)
         given = None if pool is None else pool.connection_kwargs.get("socket_timeout")
         return self._timeout if given is None else min(self._timeout, float(given))
 
     @property
     def silent(self) -> float:
-        """Seconds without a reply to the open requests."""
+        """Seconds for which the open requests have been without a reply."""
         return 0.0 if self._asked_at is None else asyncio.get_running_loop().time() - self._asked_at
 
     def wall_time(self) -> int:
-        """Wall milliseconds at which the other end answers: now, but for a report, which answers as it did then."""
+        """Return the wall milliseconds of the replies: the present, but for a report the time when it was made."""
         return SystemClock().wall_time()
 
     async def call(self, *command: bytes | str | int | float, timeout: float | None = None) -> Reply:  # noqa: ASYNC109 - the driver, not the caller, is bounded by it
@@ -184,7 +184,7 @@ class Line:
     def calls(
         self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
     ) -> "asyncio.Future[list[Reply]]":
-        """Send commands in order; the future gives their replies, an error reply as an exception in its place.
+        """Send commands in order; the future gives their replies, with an exception in place of an error reply.
 
         The commands are queued before this returns, so two callers' commands keep the order of their calls.
         """
@@ -192,8 +192,8 @@ class Line:
         if self._closed:
             future.set_exception(Disconnected("the line is closed", sent=False))
             return future
-        # here and not when they are written: a word that cannot be packed is the caller's mistake and must not hurt the
-        # others
+        # here and not when they are written: an argument that cannot be packed is the caller's mistake and must not
+        # affect other callers
         packed = b"".join([_pack(command) for command in commands])
         asked = (packed, len(commands), future, self._timeout if timeout is None else timeout, only_if)
         self._queue.append(asked)
@@ -203,15 +203,15 @@ class Line:
         return future
 
     def near(self, key: str) -> "Line":  # noqa: ARG002 - a cluster's line needs it
-        """The line to the node that has a key: this one, if there is one server."""
+        """Return the line to the node that has a key: this line, if there is one server."""
         return self
 
     async def nodes(self) -> "list[Line]":
-        """A line to each server: this one, if there is one."""
+        """Return a line to each server: this line, if there is one."""
         return [self]
 
     async def close(self) -> None:
-        """Break off: callers that still wait get :class:`Disconnected`."""
+        """Close the connection: callers that still wait get :class:`Disconnected`."""
         self._closed = True
         if self._driver is not None:
             self._driver.cancel()
@@ -223,13 +223,13 @@ class Line:
         await self._client.aclose()
 
     async def _drive_to_the_end(self) -> None:
-        """Drive until cancelled, by :meth:`close` or by the event loop's end, after which the line cannot be closed."""
+        """Drive until cancelled, by :meth:`close` or by the event loop's end, and then disconnect."""
         pool = getattr(self._client, "connection_pool", None)
         watched = getattr(pool, "connection_class", None) is bounded.AsyncManaged
         follower = asyncio.create_task(self._follow(), name="millstream-follow") if watched else None
         try:
             await self._drive()
-        except (asyncio.CancelledError, Exception):  # not GeneratorExit: a forked process lets go of its copy so
+        except (asyncio.CancelledError, Exception):  # not GeneratorExit: a forked process ends its copy with it
             if follower is not None:
                 follower.cancel()
             await self._hang_up()
@@ -243,7 +243,7 @@ class Line:
             if limit is None or self.silent < _LOOK or not getattr(connection, "is_connected", False):
                 continue
             if await connection.has_moved() and self._limit is limit:
-                with contextlib.suppress(RuntimeError):  # it is over meanwhile
+                with contextlib.suppress(RuntimeError):  # the batch is over meanwhile
                     limit.reschedule(asyncio.get_running_loop().time())
 
     async def _drive(self) -> None:
@@ -267,7 +267,7 @@ class Line:
             except AuthenticationError as error:
                 await self._hang_up()
                 self._fail(batch, AccessDenied(str(error)))
-            except (AccessDenied, ConfigError) as error:  # of the connection: trying again does not help
+            except (AccessDenied, ConfigError) as error:  # the connection is refused for good
                 await self._hang_up()
                 self._fail(batch, error)
             except (RedisError, OSError, TimeoutError) as error:
@@ -304,8 +304,8 @@ class Line:
         self._used_at = asyncio.get_running_loop().time()
 
     def _was_closed(self) -> bool:
-        """True if the other side has hung up while nothing was asked."""
-        reader: asyncio.StreamReader | None = getattr(self._connection, "_reader", None)  # redis-py has it nowhere else
+        """Return True if the server has closed the connection while no request was open."""
+        reader: asyncio.StreamReader | None = getattr(self._connection, "_reader", None)  # not public in redis-py
         return reader is None or reader.at_eof() or reader.exception() is not None
 
     def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
@@ -332,9 +332,9 @@ class Line:
 
     async def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
-        self.greeting = []  # the number of a connection is another's once the server has started again
+        self.greeting = []  # after a restart the server gives a connection's id to another
         if connection is not None:
-            with contextlib.suppress(RedisError, OSError):  # it was broken already; there is nothing more to lose
+            with contextlib.suppress(RedisError, OSError):  # the connection was broken already
                 await connection.disconnect()
 
     @staticmethod
@@ -342,7 +342,7 @@ class Line:
         for _, _, future, _, _ in batch:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # seen: a caller that was cancelled will not ask for it
+                future.exception()  # marks it as retrieved: a cancelled caller does not retrieve it
 
 
 def _no_database(client: Any, error: Exception) -> str:
@@ -355,7 +355,7 @@ def _no_database(client: Any, error: Exception) -> str:
 
 
 def _holds(asked: _Asked) -> bool:
-    """True if the condition of these commands holds; if not, their future ends in :class:`Withheld`."""
+    """Return True if the condition of these commands holds; if not, end their future in :class:`Withheld`."""
     _, _, future, _, only_if = asked
     if only_if is None or only_if():
         return True
@@ -366,7 +366,7 @@ def _holds(asked: _Asked) -> bool:
 
 
 def _raw(word: bytes | str | int | float) -> bytes | int | float:
-    """A name of any bytes as the server has it: we decode such ones with ``surrogateescape``."""
+    """Return the bytes of a name: this project decodes names that are not UTF-8 with ``surrogateescape``."""
     if not isinstance(word, str):
         return word
     try:
@@ -388,7 +388,7 @@ def _pack(command: Command) -> bytes:
 
 
 async def _replies(connection: Any, count: int) -> list[Reply]:
-    """This many replies: the first of those that have come by redis-py, the others straight from its parser."""
+    """Return this many replies: redis-py reads the first, its parser gives those that have arrived with it."""
     found: list[Reply] = []
     while len(found) < count:
         found.append(await _reply(connection))
@@ -397,7 +397,7 @@ async def _replies(connection: Any, count: int) -> list[Reply]:
 
 
 def _drain(connection: Any, found: list[Reply], count: int) -> None:
-    """Take replies that have come already: redis-py's coroutines for each take longer than reading it."""
+    """Take replies that have arrived from the parser: a redis-py coroutine for each would cost more than reading it."""
     reader = getattr(getattr(connection, "_parser", None), "_reader", None)
     if not isinstance(reader, Reader) or _NOTHING is None:
         return

@@ -14,14 +14,14 @@ _serial = itertools.count(1)
 
 
 class StoreClock(ManualClock):
-    """A clock turned by hand that its store follows at once: reads time out, idle times grow, keys expire."""
+    """A clock turned by hand that its stores follow at once: reads time out, idle times grow, keys expire."""
 
     def __init__(self, wall: int = 1_700_000_000_000) -> None:
         super().__init__(wall)
         self._stores: list[Store] = []
 
     def drive(self, store: Store) -> None:
-        """Have a store look at the time whenever it is changed."""
+        """Have a store look at the time whenever the clock is changed."""
         self._stores.append(store)
 
     def advance(self, ms: int) -> None:
@@ -40,13 +40,13 @@ class StoreClock(ManualClock):
 
 
 def fresh_memory() -> str:
-    """The URL of a new store in memory."""
+    """Return the URL of a new store in memory."""
     return f"memory://test-{os.getpid()}-{next(_serial)}"
 
 
 @contextmanager
 def manual_store(clock: StoreClock) -> Iterator[str]:
-    """The URL of an empty store that goes by ``clock``, there until the end of the block."""
+    """Yield the URL of an empty store that follows ``clock``; it is closed at the end of the block."""
     place = parse_place(fresh_memory())
     lease = Lease(place, clock=clock)
     clock.drive(lease.store())

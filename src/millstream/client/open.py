@@ -10,7 +10,7 @@ from millstream.client.url import CLUSTERS, REPORT
 
 
 def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = (), redial: bool = False) -> Line:
-    """A line to the server or the cluster that a URL names."""
+    """Return a line to the server or the cluster that a URL names."""
     if url.startswith(REPORT):
         return RecordedLine(open_report(url))
     if not url.startswith(CLUSTERS):

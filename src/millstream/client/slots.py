@@ -21,21 +21,21 @@ _KEYLESS = frozenset(
 
 
 def slot_of(key: str | bytes) -> int:
-    """The slot of a key."""
+    """Return the slot of a key."""
     return int(key_slot(key if isinstance(key, bytes) else key.encode("utf-8", "surrogateescape")))
 
 
 def tag_of(key: str) -> str:
-    """The part of a key that decides its slot: its hash tag, or all of it."""
+    """Return the part of a key that decides its slot: its hash tag, or all of it."""
     _, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")
     return tag if opened and closed and tag else key
 
 
 def beside(stream: str, kind: str, name: str) -> str:
-    """A key of ours about a stream, in the stream's slot.
+    """Return a key of Millstream's for data about a stream, in the stream's slot.
 
-    (A stream with a ``}`` in its name and no tag of its own cannot have a neighbour; then the slots differ.)
+    (A stream with a ``}`` in its name and no hash tag cannot have such a key; then the slots differ.)
     """
     tag = tag_of(stream)
     whole = name if tag == stream else f"{stream}:{name}"
@@ -43,7 +43,7 @@ def beside(stream: str, kind: str, name: str) -> str:
 
 
 def key_of(command: Sequence[bytes | str | int | float]) -> str | bytes | None:
-    """The (first) key of a command; None if it does not name one."""
+    """Return the (first) key of a command; None if it does not name one."""
     name = str(command[0]).upper()
     at = _KEY_AT.get(name, 1)
     if name == "XREADGROUP":
@@ -63,7 +63,7 @@ class Slots:
 
     @classmethod
     def of_reply(cls, rows: Any, asked: Address) -> "Slots":
-        """Read a reply to CLUSTER SLOTS; an empty host in it means the node that was asked."""
+        """Parse a reply to CLUSTER SLOTS; an empty host in it means the node that sent it."""
         return cls(
             tuple(
                 (row[0], row[1], tuple(((node[0] or b"").decode() or asked[0], node[1]) for node in row[2:]))
@@ -77,11 +77,11 @@ class Slots:
         return sorted({nodes[0] for _, _, nodes in self.ranges})
 
     def nodes(self, key: str | bytes) -> tuple[Address, ...]:
-        """The primary that has a key, then its replicas; empty if its slot has no owner."""
+        """Return the primary that has a key, then its replicas; empty if its slot has no owner."""
         slot = slot_of(key)
         return next((nodes for first, last, nodes in self.ranges if first <= slot <= last), ())
 
 
 def shown_key(key: str | bytes) -> str:
-    """A key as text for messages; bytes that are not UTF-8 as question marks."""
+    """Return a key as text for messages; bytes that are not UTF-8 become question marks."""
     return key.decode(errors="replace") if isinstance(key, bytes) else key

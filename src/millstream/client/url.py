@@ -1,7 +1,7 @@
-"""A URL's text before any connection: the kind of server, the faults, the secrets in it.
+"""Checks of a URL's text before any connection: the kind of server, the faults, the secrets in it.
 
-This module does not load a client, since Spark imports it whenever it looks for a data source and the command line for
-help. ``millstream.client.connect`` makes the clients themselves.
+This module does not load a client. Spark imports it whenever it looks for a data source, and the CLI for help.
+``millstream.client.connect`` makes the clients themselves.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ SERVERS = (PLAIN, "rediss://", "unix://", SENTINELS, CLUSTERS)
 EMBEDDED = ("memory://", "file://")
 SCHEMES = SERVERS + EMBEDDED
 REPORT = "report:"
-"""Prefix of the name of a file that `millstream report` wrote; it answers as its server did."""
+"""Scheme of the URL of a file that `millstream report` wrote, which is read in place of a server."""
 
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
@@ -28,17 +28,17 @@ _ENCODED = "in a password, / ? # @ [ ] are written percent-encoded: %2F %3F %23 
 
 
 def find_url(given: str | None = None) -> str:
-    """The given URL, else that of ``MILLSTREAM_URL`` or ``REDIS_URL``, else that of a server on this machine."""
+    """Return the given URL, else that of ``MILLSTREAM_URL`` or ``REDIS_URL``, else that of a server on this machine."""
     return given or url_of_environment() or DEFAULT_URL
 
 
 def url_of_environment() -> str | None:
-    """The value of ``MILLSTREAM_URL`` or else ``REDIS_URL``; None if neither is set."""
+    """Return the value of ``MILLSTREAM_URL`` or else ``REDIS_URL``; None if neither is set."""
     return os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or None
 
 
 def no_connection(url: str, error: Exception) -> str:
-    """The beginning of an error: the server that cannot be reached, and the reason, which repeats no address."""
+    """Return the beginning of an error text: the server that cannot be reached, and the reason without its address."""
     reason = without_secrets(str(error)).rstrip(".")
     parts = urlsplit(url)
     if place := parts.netloc.rpartition("@")[2] or parts.path:
@@ -47,13 +47,13 @@ def no_connection(url: str, error: Exception) -> str:
 
 
 def unreached(url: str, error: Exception) -> str:
-    """The error for a server that cannot be reached, with the ways to name another."""
+    """Return the error text for a server that cannot be reached, with the ways to name another."""
     return f"{no_connection(url, error)} Start the server, or give another URL with --url, MILLSTREAM_URL or REDIS_URL."
 
 
 @contextlib.contextmanager
 def advised(url: str) -> Iterator[None]:
-    """Name the server and the remedy in the error for a server that a program's own code cannot reach."""
+    """Add the server and the remedy to the error for a server that a program's own code cannot reach."""
     try:
         yield
     except Disconnected as error:
@@ -67,7 +67,7 @@ def advised(url: str) -> Iterator[None]:
 
 
 def split(url: str) -> SplitResult:
-    """The parts of a URL."""
+    """Return the parts of a URL."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -75,7 +75,7 @@ def split(url: str) -> SplitResult:
 
 
 def wrong(url: str) -> str | None:
-    """The fault of one server's URL, None without one.
+    """Return the fault of one server's URL; None if it is valid.
 
     redis-py takes a database that is not a number for database 0, and port 0 for 6379: another application's data.
     """
@@ -90,7 +90,7 @@ def wrong(url: str) -> str | None:
         return None
     try:
         port = parts.port
-    except ValueError:  # its text quotes the part, which may be of a password
+    except ValueError:  # its text quotes the port, which may be part of a password
         return f"its port is not a number from 1 to 65535 ({_ENCODED})"
     if not asked and not re.fullmatch(r"/?[0-9]*/?", unquote(parts.path)):
         return "the part after the port must be the number of a database, as in redis://127.0.0.1:6379/0"
@@ -101,7 +101,7 @@ _SCHEME = re.compile(r"(redis|rediss|unix|redis\+sentinel|redis\+cluster|memory|
 
 
 def kind_of(url: str) -> str:
-    """The part of a refused URL that an error shows: its scheme, if it is a common one.
+    """Return the part of a refused URL that an error may show: its scheme, if it is a common one.
 
     In a faulty URL any other part may belong to the password.
     """
@@ -110,7 +110,7 @@ def kind_of(url: str) -> str:
 
 
 def check_url(url: str) -> str:
-    """The URL, if its scheme is supported and it is valid."""
+    """Return the URL, after a check that its scheme is supported and it is valid."""
     if url.startswith(REPORT):
         raise ConfigError(
             "a recorded report cannot be used here. Use it with `millstream console --report FILE`, or with commands "
@@ -127,7 +127,7 @@ def check_url(url: str) -> str:
 
 
 def check_shared(url: str) -> str:
-    """The URL, if all clients of this process see the same data there; a report's is allowed."""
+    """Return the URL, after a check that all clients of this process see the same data there; a report's is allowed."""
     if url.startswith(REPORT):
         return url
     if check_url(url).startswith("memory://") and not urlsplit(url).netloc:
@@ -136,7 +136,7 @@ def check_shared(url: str) -> str:
 
 
 def check_remote(url: str) -> str:
-    """The URL, if other processes reach the same data there."""
+    """Return the URL, after a check that other processes reach the same data there."""
     if check_url(url).startswith(EMBEDDED):
         raise ConfigError(
             f"{kind_of(url)} lives in one process, and this needs several. Run `millstream serve --dir DIR` and give "
@@ -146,7 +146,7 @@ def check_remote(url: str) -> str:
 
 
 def db_label(url: str) -> str:
-    """The database as redis_exporter names it in the labels of metrics: ``"db0"``."""
+    """Return the database as redis_exporter names it in the labels of metrics: ``"db0"``."""
     parts = urlsplit(url)
     asked = parse_qs(parts.query).get("db", [parts.path.strip("/")])[0]
     return f"db{asked if asked.isdecimal() else 0}"

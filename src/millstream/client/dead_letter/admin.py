@@ -1,8 +1,8 @@
-"""The dead-letter admin: a dead-letter stream looked through, put back where its entries came from, or removed.
+"""Look through a dead-letter stream, put entries back on the streams they came from, or remove letters.
 
-It is what ``millstream dead`` does. The transaction that puts an entry back is
-:mod:`millstream.client.dead_letter.put_back`; here is what is around it: which letters are chosen, in what pace, and
-list the dead-letter streams.
+``millstream dead`` uses it. The transaction that puts an entry back is in
+:mod:`millstream.client.dead_letter.put_back`. This module chooses the letters, sets the pace, and lists the dead-letter
+streams.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from millstream.texts import said
 #: Entries of one reply, and ids of one command.
 _PAGE = 200
 
-#: Seconds between two looks for letters of a server that went away.
+#: Seconds between two searches for letters after the server went away.
 _PAUSE = 0.2
 
 
@@ -39,32 +39,32 @@ class DeadLetterStreamError(MillstreamError):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterStream:
-    """A dead-letter stream."""
+    """A dead-letter stream, from its oldest and newest letter."""
 
     key: str  # Its key
     letters: int  # Number of its entries
-    first: str  # Id of the oldest
-    last: str  # Id of the newest
+    first: str  # Id of the oldest entry
+    last: str  # Id of the newest entry
     streams: tuple[str, ...]  # Source streams of its oldest and its newest letter
 
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which dead letters are chosen; what is None does not narrow."""
+    """A choice of dead letters; a condition that is None matches all of them."""
 
-    reason: str | None = None  # Exactly this one
-    error: str | None = None  # Part of the error's text, in any case
-    group: str | None = None  # That gave up on the entry
-    since: int | None = None  # Written at this time or later, wall milliseconds
-    until: int | None = None  # Written before this time, wall milliseconds
+    reason: str | None = None  # Exactly this reason
+    error: str | None = None  # Part of the error's text, in upper or lower case
+    group: str | None = None  # The group that gave up on the entry
+    since: int | None = None  # Earliest time of writing, wall milliseconds
+    until: int | None = None  # End of the times of writing, exclusive, wall milliseconds
 
     @property
     def everything(self) -> bool:
-        """True when nothing narrows."""
+        """True if no condition is set."""
         return self == LetterFilter()
 
     def matches(self, one: StoredLetter) -> bool:
-        """True when all of it holds, the times apart, which are the range that is read."""
+        """Return True if all conditions hold, except for the times, which limit the range that is read."""
         letter = one.letter
         if letter is None:
             return self.reason is None and self.error is None and self.group is None
@@ -76,7 +76,7 @@ class LetterFilter:
 
 
 class DeadLetterAdmin:
-    """One dead-letter stream."""
+    """Access to one dead-letter stream."""
 
     def __init__(self, line: Line, key: str, clock: Clock | None = None, patience: float = 60.0) -> None:
         self._line = line
@@ -85,11 +85,11 @@ class DeadLetterAdmin:
         self._patience = patience
 
     async def count(self) -> int:
-        """Number of entries."""
+        """Return the number of entries."""
         return int(_checked(await self._ask("XLEN", self.key), self.key))
 
     async def letters(self, choice: LetterFilter | None = None) -> AsyncGenerator[StoredLetter, None]:
-        """The chosen letters, oldest first, a page at a time."""
+        """Yield the chosen letters, oldest first; they are read a page at a time."""
         choice = choice or LetterFilter()
         start: str | None = f"{choice.since}" if choice.since is not None else "-"
         end = "+" if choice.until is None else below(choice.until)
@@ -104,14 +104,14 @@ class DeadLetterAdmin:
             start = behind(rows[-1][0])
 
     async def find(self, ids: Sequence[str]) -> tuple[list[StoredLetter], list[str]]:
-        """The letters with these ids, and the ids that are not there."""
+        """Return the letters with these ids, and the ids that do not exist."""
         replies = await self._line.calls([("XRANGE", self.key, wanted, wanted) for wanted in ids])
         rows = [_checked(reply, self.key) for reply in replies]
         found = [stored(row[0]) for row in rows if row]
         return found, [wanted for wanted, row in zip(ids, rows, strict=True) if not row]
 
     async def remove(self, ids: Sequence[str]) -> int:
-        """Delete letters for good; how many there were."""
+        """Delete letters for good; return the number of those that existed."""
         removed = 0
         for at in range(0, len(ids), _PAGE):
             removed += int(_checked(await self._ask("XDEL", self.key, *ids[at : at + _PAGE]), self.key))
@@ -130,7 +130,7 @@ class DeadLetterAdmin:
     ) -> PutBackOutcome:
         """Add the entries to the streams they came from, with their history, and remove the letters.
 
-        If the connection breaks while letters are on their way, it looks for them until it knows where each is.
+        If the connection breaks while letters are on their way, it searches until it has found out the place of each.
         """
         outcome = PutBackOutcome() if outcome is None else outcome
         stop = asyncio.Event() if stop is None else stop
@@ -151,7 +151,7 @@ class DeadLetterAdmin:
         return outcome
 
     async def _put_back(self, batch: PutBack) -> None:
-        """Put a batch back; while letters of it are unsettled, whatever goes wrong is tried again."""
+        """Put a batch back; while letters of it are unsettled, try again after any error."""
         until: float | None = None
         try:
             while not await self._ran(batch):
@@ -167,10 +167,10 @@ class DeadLetterAdmin:
             batch.give_up()
 
     async def _ran(self, batch: PutBack) -> bool:
-        """True if it was carried on to its end; False where that is to be tried again."""
+        """Return True if the batch is complete, False if it needs another try."""
         try:
             done = await drive(batch.run(), self._line)
-        except MillstreamError as error:  # also AccessDenied: by a server that started again with other users
+        except MillstreamError as error:  # also AccessDenied, from a server that restarted with other users
             if batch.unsettled:
                 return False
             if isinstance(error, LettersRefusedError):
@@ -187,22 +187,23 @@ class DeadLetterAdmin:
 
 
 async def dead_letter_streams(line: Line) -> list[DeadLetterStream]:
-    """Every dead-letter stream: what ends with ``:dead``, and any other whose last entry is a dead letter."""
+    """Return all dead-letter streams: keys that end with ``:dead``, and streams with a dead letter as last entry."""
     nodes = await line.nodes()
     await require_whole(nodes)
     return sorted([place for node in nodes for place in await _on_node(node)], key=lambda one: one.key)
 
 
 async def locate(line: Line, stream: str) -> str:
-    """The key of the dead-letter stream that somebody means who names a stream, or that stream itself.
+    """Return the key of the dead-letter stream that a user means by the name of a stream or of a dead-letter stream.
 
-    ``<stream>:dead`` where it exists; the name itself where letters are in it; else the one with letters of the stream.
+    The first that applies: ``<stream>:dead`` if it exists; the name itself if it holds letters; else the dead-letter
+    stream with letters of the stream.
     """
     usual = dead_key(stream)
     (there,) = await line.near(usual).calls([("TYPE", usual)])
     if there == b"stream":
         return usual
-    near = line.near(stream)  # on a cluster perhaps another node
+    near = line.near(stream)  # on a cluster this may be another node
     if await _places(near, [stream.encode(errors="surrogateescape")]):
         return stream
     found = [place.key for place in await dead_letter_streams(line) if stream in place.streams]
@@ -239,14 +240,14 @@ async def _on_node(line: Line) -> list[DeadLetterStream]:
 
 
 async def _places(line: Line, keys: Sequence[bytes]) -> list[DeadLetterStream]:
-    """Those of these streams that are dead-letter streams with letters in them."""
+    """Return the dead-letter streams with letters among these keys."""
     newest = await line.calls([("XREVRANGE", key, "+", "-", "COUNT", 1) for key in keys])
     found = [await _place(line, key, last) for key, last in zip(keys, newest, strict=True)]
     return [place for place in found if place is not None]
 
 
 async def _place(line: Line, key: bytes, last: Reply) -> DeadLetterStream | None:
-    """A dead-letter stream by its last entry; None when it is something else, empty, or may not be read."""
+    """Return a dead-letter stream by its last entry; None for another key, an empty one, or an unreadable one."""
     if isinstance(last, ResponseError) or not last:
         return None
     newest = stored(last[0])

@@ -1,4 +1,4 @@
-"""Carrying on an exchange over an asyncio line: the worker's way, and that of ``millstream dead``."""
+"""Run an exchange over an asyncio line, for the worker and ``millstream dead``."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,7 +16,7 @@ async def drive(
     only_if: Callable[[], bool] | None = None,
     sending: Callable[[list[Command]], None] | None = None,
 ) -> Result:
-    """Send the commands of an exchange, and give it the replies, until it ends."""
+    """Send the commands of an exchange, and pass it the replies, until it ends; return its result."""
     replies: list[Reply] | None = None
     try:
         while True:

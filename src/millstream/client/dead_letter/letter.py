@@ -1,17 +1,17 @@
-"""The format of a dead letter: the entry as it was, and how it died. Pure.
+"""The format of a dead letter: the original entry, and the reason for its death. Pure.
 
 The original fields come first, unchanged and in order (repeated names included); the fields named ``_dead.*`` follow.
-``_dead.fields`` counts the original fields. So an entry that was dead before, and has such names itself, is still taken
-apart exactly.
+``_dead.fields`` counts the original fields. So an entry that was dead before, and has such names itself, can still be
+restored exactly.
 
 An entry that is put back on its stream gets one field more, after its own: ``_dead.history``, a JSON list of its
 earlier deaths. Workers take it off before the entry is decoded, so the handler gets the same fields as the first time.
 If the entry dies again, the history goes on in the new dead letter.
 
-The last death may say ``for``, the group that is to have the entry, and ``of``, the stream of these groups. Workers of
-other groups there acknowledge the entry unrun. In another stream, into which it was copied or replayed, it is an entry
-like all others. These two are in the history, not in a field of their own, for the sake of earlier versions. Workers of
-those still take all of it off, and give the entry to every group as they always did.
+The last death may contain ``for``, the group that is to have the entry, and ``of``, the stream of that group. Workers
+of other groups of that stream acknowledge the entry without running it. In any other stream, after a copy or replay,
+both have no effect. They are in the history, not in fields of their own, for earlier versions. Workers of those
+versions still take off the whole history, and give the entry to every group as they always did.
 """
 
 import json
@@ -24,14 +24,14 @@ from millstream.client.jsontext import parse
 
 PREFIX = b"_dead."
 
-#: The end of the names of dead-letter streams, unless a subscriber names another.
+#: The end of the names of dead-letter streams, unless a subscriber sets another name.
 SUFFIX = ":dead"
 
 #: Field of an entry that was put back, and of its next dead letter.
 HISTORY = PREFIX + b"history"
 
-#: Earlier deaths that are remembered, the first (it names the id by which effects are known) and the latest ones; and
-#: characters of each one's error.
+#: Most earlier deaths in a history: the first (its id is the one that side effects were recorded under) and the latest;
+#: and most characters of the error of each.
 DEATHS_LIMIT = 20
 ERROR_LIMIT = 500
 
@@ -41,20 +41,20 @@ _DEATH: Mapping[str, type] = {
     **dict.fromkeys(("deliveries", "died_ms", "returned_ms"), int),
 }
 
-#: Bound of the whole numbers in a letter or a history, as the server has it for those that it counts itself.
+#: Bound of the integers in a letter or a history: that of the server's own counters.
 _HIGHEST = 2**63
 
 REASONS = ("error", "nack", "reject", "invalid", "overdue")
-"""Reasons for which a worker gives an entry up."""
+"""Reasons for which a worker moves an entry to the dead-letter stream."""
 
-# Whole milliseconds all the way: as seconds in a float, times after the year 2242 come back one off
+# Integer milliseconds only: float seconds would be off by one for times after the year 2242
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One dead entry."""
+    """The contents of a dead letter."""
 
     fields: tuple[bytes, ...]  # The original's names and values in turn
     stream: str  # The stream it was in
@@ -66,7 +66,7 @@ class DeadLetter:
     error: str  # Type and text of the last error, or the reason given to ``reject``
     traceback: str  # Traceback of the last error; empty if there was none
     published_ms: int  # Time of the original's id, milliseconds since 1970
-    died_ms: int  # When it was given up, milliseconds since 1970
+    died_ms: int  # Time of death, milliseconds since 1970
     # Its earlier deaths, oldest first, each with ``id``, ``group``, ``consumer``, ``deliveries``, ``reason``,
     # ``error``, ``died_ms`` and ``returned_ms``, when it was put back
     history: tuple[Mapping[str, object], ...] = ()
@@ -77,12 +77,12 @@ _SAME = ("stream", "id", "group", "consumer", "deliveries", "reason", "error", "
 
 
 def dead_key(stream: str) -> str:
-    """The dead-letter stream of ``stream``; a name that is one already stays as it is."""
+    """Return the key of the dead-letter stream of ``stream``; the key of a dead-letter stream stays the same."""
     return stream if stream.endswith(SUFFIX) else stream + SUFFIX
 
 
 def pack(letter: DeadLetter) -> list[bytes]:
-    """The fields and values to XADD."""
+    """Return the fields and values of a letter, for XADD."""
     notes = {
         "fields": str(len(letter.fields) // 2),
         **{name: str(getattr(letter, name)) for name in _SAME},
@@ -98,8 +98,8 @@ def pack(letter: DeadLetter) -> list[bytes]:
 
 
 def unpack(flat: Sequence[bytes]) -> DeadLetter:
-    """The dead letter that was packed into these fields."""
-    notes = _notes(flat)  # later ones win: those of the last death
+    """Parse a dead letter from the fields and values of its entry."""
+    notes = _notes(flat)  # a later field of a name wins: that of the last death
     try:
         count = _number(notes["fields"])
         if count < 0:
@@ -118,7 +118,7 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
 
 
 def is_of(flat: Sequence[bytes], letter: DeadLetter) -> bool:
-    """True if these fields are a dead letter of the same entry and group as this one, by any writer."""
+    """Return True if these fields are a dead letter of the same entry and group as ``letter``, by any writer."""
     try:
         found = unpack(flat)
     except (ValueError, RecursionError):
@@ -127,7 +127,7 @@ def is_of(flat: Sequence[bytes], letter: DeadLetter) -> bool:
 
 
 def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False, edited: bool = False) -> list[bytes]:
-    """The fields and values of the entry that is put back: the original's, followed by its history."""
+    """Return the fields and values of the entry that is put back: the original's, followed by its history."""
     death: dict[str, object] = {
         **{name: getattr(letter, name) for name in ("id", "group", "consumer", "deliveries", "reason")},
         "error": letter.error[:ERROR_LIMIT],
@@ -145,7 +145,7 @@ def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False, edit
 
 
 def is_return(flat: Sequence[bytes], letter: DeadLetter) -> bool:
-    """True if these are the fields of the entry that this letter was put back as, by any client at any time."""
+    """Return True if these fields are the entry that this letter was put back as, by any client at any time."""
     fields, history = take_history(list(flat))
     last = history[-1] if history else {}
     death = (last.get("id"), last.get("group"), last.get("died_ms"))
@@ -153,10 +153,10 @@ def is_return(flat: Sequence[bytes], letter: DeadLetter) -> bool:
 
 
 def parse_history(text: str | bytes) -> tuple[Mapping[str, object], ...] | None:
-    """The earlier deaths in a ``_dead.history`` field; None if it holds something else.
+    """Return the earlier deaths in a ``_dead.history`` field; None if it holds something else.
 
-    Any client may write such a field. So the result must be fit to write and show: a list of flat objects with values
-    of the known kinds. Names that a later version adds may have any flat value.
+    Any client may write such a field. So the result must be safe to write and show: a list of flat objects with values
+    of the known types. Names that a later version adds may have any flat value.
     """
     try:
         found = parse(text)
@@ -176,14 +176,14 @@ def _is_death(death: object) -> bool:
 
 
 def take_history(flat: list[bytes]) -> tuple[list[bytes], tuple[Mapping[str, object], ...]]:
-    """An entry's own fields, and its earlier deaths: it has some if it was put back, else ``flat`` is given back."""
+    """Return an entry's own fields and its earlier deaths; ``flat`` itself without deaths if it was never put back."""
     if len(flat) > 2 and flat[-2] == HISTORY and (history := parse_history(flat[-1])) is not None:
         return flat[:-2], history
     return flat, ()
 
 
 def meant_for(history: Sequence[Mapping[str, object]], stream: str) -> str | None:
-    """The one group that is to have an entry of this stream with these deaths; None when all are."""
+    """Return the only group that is to have an entry of this stream with these deaths; None if all groups are."""
     last = history[-1] if history else {}
     group = last.get("for") if last.get("of") == stream else None
     return group if isinstance(group, str) else None
@@ -192,7 +192,7 @@ def meant_for(history: Sequence[Mapping[str, object]], stream: str) -> str | Non
 def _encoded(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # half of a pair, as JSON may hold
+    except UnicodeEncodeError:  # a lone surrogate, which JSON may contain
         return text.encode("utf-8", "backslashreplace")
 
 
@@ -212,7 +212,7 @@ def _iso(ms: int) -> str:
     try:
         return (_EPOCH + ms * _MS).isoformat(timespec="milliseconds")
     except OverflowError:
-        return str(ms)  # an id such as 9999999999999999-1 is legal and no date
+        return str(ms)  # an id such as 9999999999999999-1 is legal but not a date
 
 
 def _ms(text: str) -> int:

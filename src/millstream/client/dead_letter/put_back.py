@@ -1,24 +1,24 @@
 """Putting dead letters back: the entry onto the stream it came from, and its letter out of the dead-letter stream.
 
-Both happen in one transaction, which watches the dead-letter stream and then looks if the letter is still there.
+Both happen in one transaction, which watches the dead-letter stream and then checks that the letter is still there.
 Another client that puts it back writes to that stream and so breaks the transaction. So nothing is put back twice.
 
-Inside EXEC an XADD that fails does not hold up the XDEL after it. So the known causes of a failure are looked for first
-(:func:`~millstream.client.dead_letter.transaction.hindrance`). If it fails all the same, the letter is written again,
-under a new id.
+Inside EXEC, an XADD that fails does not stop the XDEL after it. So the transaction first looks for the known causes of
+a failure (:func:`~millstream.client.dead_letter.transaction.hindrance`). If the XADD fails all the same, the letter is
+written again, under a new id.
 
-A connection may break before that. So a letter that was sent stays with its :class:`PutBack` until its place is known:
-the dead-letter stream still, the stream it came from, or written again. Each is looked for after the id that its stream
-had last when the transaction was planned. Writing again is a transaction with a look of its own, since the one before
-may arrive late.
+A connection may break before that. So a letter that was sent stays with its :class:`PutBack` until its place is known.
+It may still be in the dead-letter stream, be back on its stream, or be written again. Each stream is searched after the
+last id that it had when the transaction was planned. Writing again is a transaction with a check of its own, since the
+previous one may arrive late.
 
 The reply to EXEC may be lost and the entry be nowhere. Either it was refused, or it was handled and deleted (or
-trimmed) since. Nothing tells these apart, so the letter is written again and the outcome says that the entry may have
-run.
+trimmed) since. The two cases look the same, so the letter is written again and the outcome warns that the entry may
+have run.
 
-A stream is shared by its groups, and an entry that is put back is new to all of them. Unless all are to have it, its
-history names the group that gave up on it, and workers of other groups acknowledge it unrun. (Making the old entry
-pending again in that one group would not need a name. But it may be trimmed by now, and its deaths would be lost.)
+Groups share a stream, and an entry that is put back is new to all of them. Unless it is for all of them, its history
+names the group that gave up on it. Workers of other groups acknowledge it without running it. (The old entry could be
+made pending again in that one group, without a name. But it may be trimmed by now, and its deaths would be lost.)
 """
 
 from collections import Counter
@@ -39,10 +39,10 @@ from millstream.client.dead_letter.transaction import (
 from millstream.client.line import Command
 from millstream.client.ranges import behind
 
-#: Looks before a batch is given up because others keep writing to the dead-letter stream.
+#: Most tries of a batch while other clients keep writing to the dead-letter stream.
 TRIES = 100
 
-#: Entries of one reply where an entry or a letter is looked for.
+#: Entries of one reply in a search for an entry or a letter.
 _PAGE = 100
 
 
@@ -50,13 +50,13 @@ _PAGE = 100
 class StoredLetter:
     """One entry of a dead-letter stream."""
 
-    id: str  # Its id there, which tells when it was written
+    id: str  # Its id there, which contains the time when it was written
     flat: tuple[bytes, ...]  # Its fields and values in turn
     letter: DeadLetter | None  # Its contents; None if it is not a dead letter
 
     @property
     def strange(self) -> str | None:
-        """Why it cannot be read as a letter, in words; None if it can."""
+        """The reason why the entry cannot be read as a letter; None if it can."""
         try:
             unpack(self.flat)
         except (ValueError, RecursionError) as reason:
@@ -65,7 +65,7 @@ class StoredLetter:
 
 
 def stored(row: Sequence[Any]) -> StoredLetter:
-    """An entry of a dead-letter stream, from a row of XRANGE."""
+    """Return an entry of a dead-letter stream, from a row of XRANGE."""
     flat = tuple(row[1])
     try:
         letter = unpack(flat)
@@ -80,15 +80,15 @@ class PutBackOutcome:
 
     # Id of each letter, the stream it went to, and its id there
     returned: list[tuple[str, str, str]] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)  # Ids of letters that were not there (any more)
-    refused: list[tuple[str, str]] = field(default_factory=list)  # Id of each letter that stays, and why
-    # Streams without any group, or with unknown groups, and the groups that are to have entries there
+    gone: list[str] = field(default_factory=list)  # Ids of letters that did not exist (any more)
+    refused: list[tuple[str, str]] = field(default_factory=list)  # Id of each letter that stays, and the reason
+    # Streams without any group, or with unknown groups; each with the group that is to have an entry
     groupless: set[tuple[str, str]] = field(default_factory=set)
-    # Letters that were sent, with a place that could not be asked for
+    # Letters that were sent, and whose place could not be found out
     unsettled: list[StoredLetter] = field(default_factory=list)
 
     def add(self, found: "PutBackOutcome") -> None:
-        """Count another's as well."""
+        """Add the outcomes of another batch."""
         self.returned += found.returned
         self.gone += found.gone
         self.refused += found.refused
@@ -101,23 +101,23 @@ class SentLetter:
 
     stored: StoredLetter  # As it was in the dead-letter stream
     letter: DeadLetter  # Its contents, with other fields if a person changed them
-    # The last id of its stream before; the entry is after it. None if the user may not ask.
+    # The last id of its stream before; the entry is after it. None if the user may not read it.
     entry_after: bytes | None
-    letter_after: bytes | None  # The same of the dead-letter stream, if the letter is written again
+    letter_after: bytes | None  # The last id of the dead-letter stream before the letter is written again
     why: str | None = None  # The server's error for its XADD inside EXEC; None until that is known
 
     def is_entry(self, flat: Sequence[bytes]) -> bool:
-        """True if these are the fields of its entry, put back by us or unchanged by another client."""
+        """Return True if these are the fields of its entry, put back by this process or unchanged by another client."""
         was = self.stored.letter
         return is_return(flat, self.letter) or (was is not None and is_return(flat, was))
 
     def is_again(self, flat: Sequence[bytes]) -> bool:
-        """True if these are its own."""
+        """Return True if these are the fields of this letter."""
         return tuple(flat) == self.stored.flat
 
 
 class PutBack:
-    """A batch of letters that are put back."""
+    """A batch of letters to put back."""
 
     def __init__(
         self,
@@ -135,29 +135,29 @@ class PutBack:
         self._now_ms = now_ms
         self._all_groups = all_groups
         self._edited = edited or {}
-        self._found = PutBackOutcome()  # of the last look alone: the findings of an earlier one may have changed
+        self._found = PutBackOutcome()  # of the last check only: earlier findings may have changed
         self._sent: list[SentLetter] = []
 
     @property
     def unsettled(self) -> list[StoredLetter]:
-        """Letters that were sent, with a place that is unknown."""
+        """Letters that were sent, and are now in an unknown place."""
         return [sent.stored for sent in self._sent]
 
     def run(self) -> Exchange[bool]:
-        """Put them back; False when others wrote to the dead-letter stream a hundred times first.
+        """Put the letters back; return False if other clients wrote to the dead-letter stream first, a hundred times.
 
-        To be called again after a broken connection, and after an error that left letters unsettled.
+        Call it again after a broken connection, and after an error that left letters unsettled.
         """
         yield from try_transaction()
         return (yield from self._settle()) and (yield from self._move()) and (yield from self._settle())
 
     def give_up(self) -> None:
-        """Leave unsettled letters unsettled."""
+        """Report letters that are still unsettled in the outcome, and stop looking for them."""
         self._outcome.unsettled += self.unsettled
         self._sent = []
 
     def _move(self) -> Exchange[bool]:
-        """The transaction there."""
+        """Run the transaction that adds the entries and removes the letters."""
         if not self._ids:
             return True
         try:
@@ -179,15 +179,15 @@ class PutBack:
         return True
 
     def _ran(self) -> None:
-        """EXEC has run: the findings of the look before it are final."""
+        """Note that EXEC has run, so that the findings of the check before it are final."""
         self._ids = ()
         self._outcome.add(self._found)
         self._found = PutBackOutcome()
 
     def _plan(self) -> Exchange[list[Relocation[SentLetter]]]:
-        """Watch, look, and return the letters to move; from then on they count as sent."""
+        """Watch the dead-letter stream, check the letters, and return those to move; from then on they are sent."""
         key, ids = self._key, self._ids
-        self._found, self._sent = PutBackOutcome(), []  # nothing of the try before was run
+        self._found, self._sent = PutBackOutcome(), []  # no command of the previous try was run
         look: list[Command] = [("WATCH", key), *(("XRANGE", key, wanted, wanted) for wanted in ids)]
         replies = (yield [*look, ("XINFO", "STREAM", key)]) or []
         *found, info = replies
@@ -205,11 +205,13 @@ class PutBack:
         return Relocation(sent, add=("XADD", sent.letter.stream, "*", *entry), remove=remove)
 
     def _that_fit(self, letters: Sequence[StoredLetter], letter_after: bytes | None) -> Exchange[list[SentLetter]]:
-        """Those that can be put back, with reasons for the others: in EXEC a failing XADD does not hold up the XDEL.
+        """Return the letters that can be put back, and note the reason for each other one.
 
-        The group that gave up on an entry may be missing while others exist (it was renamed). These would acknowledge
-        the entry unrun, and with ``on_ack="delete"`` it would be gone. So such an entry is not put back. In a stream
-        without any group the entry waits for one.
+        The check is needed because in EXEC an XADD that fails does not stop the XDEL.
+
+        The group that gave up on an entry may be missing while others exist, if it was renamed. Those would acknowledge
+        the entry without running it, and with ``on_ack="delete"`` it would be lost. So such an entry is not put back.
+        In a stream without any group the entry waits for one.
         """
         counts = Counter(one.letter.stream for one in letters if one.letter is not None)
         asked = ("TYPE",), ("XINFO", "STREAM"), ("XINFO", "GROUPS")
@@ -237,7 +239,7 @@ class PutBack:
                 fit.append(SentLetter(one, letter, last_id(info), letter_after))
         return fit
 
-    # -- what was sent, and is not known to have arrived --------------------------------------------------------------
+    # -- letters that were sent, and may not have arrived -------------------------------------------------------------
 
     def _settle(self) -> Exchange[bool]:
         """Find the letters that were sent, and write again those that are nowhere."""
@@ -246,7 +248,7 @@ class PutBack:
         moves = yield from relocate(self._plan_again, TRIES)
         if moves is None:
             return False
-        if self._ids:  # EXEC was not run, and cannot be any more
+        if self._ids:  # EXEC was not run, and cannot run any more
             self._sent = []
             return True
         for move in moves:
@@ -258,12 +260,12 @@ class PutBack:
         return True
 
     def _plan_again(self) -> Exchange[list[Relocation[SentLetter]]]:
-        """Watch, look, and say which letters are to be written again."""
+        """Watch the dead-letter stream, search, and return the letters to write again."""
         key = self._key
         look: list[Command] = [("WATCH", key), *(("XRANGE", key, one.id, one.id) for one in self.unsettled)]
         *found, info = (yield [*look, ("XINFO", "STREAM", key)]) or [None]
         self._check(found)
-        if any(found[1:]):  # EXEC takes out all or none; one that is still under way must find the key changed
+        if any(found[1:]):  # EXEC removes all or none; one that is still under way must fail
             last = last_id(info)
             return [] if last is None else [Relocation(self._sent[0], add=("XSETID", key, last))]
         if self._ids:
@@ -279,7 +281,7 @@ class PutBack:
         return [Relocation(sent, add=("XADD", key, "*", *sent.stored.flat)) for sent in self._sent]
 
     def _entry_of(self, sent: SentLetter) -> Exchange[bytes | None]:
-        """The id of the entry that was put back, by us or another; None and the reason if it is missing."""
+        """Return the id of the entry that was put back by any client; None, with the reason noted, if it is missing."""
         stream = sent.letter.stream
         found = yield from _search(stream, sent.entry_after, sent.is_entry)
         if found is None:
@@ -305,7 +307,7 @@ class PutBack:
 
 
 def _search(key: str, after: bytes | None, fits: Callable[[Sequence[bytes]], bool]) -> Exchange[bytes | None]:
-    """The id of the first entry that fits, after an id or in all of the stream; None without one."""
+    """Return the id of the first entry that fits, after an id or in the whole stream; None without one."""
     start = "-" if after is None else behind(after)
     while start is not None:
         (rows,) = (yield [("XRANGE", key, start, "+", "COUNT", _PAGE)]) or [[]]
@@ -322,6 +324,6 @@ def _search(key: str, after: bytes | None, fits: Callable[[Sequence[bytes]], boo
 
 
 def _names(groups: Sequence[Sequence[Any]]) -> set[str]:
-    """The names in a reply to XINFO GROUPS."""
+    """Return the names in a reply to XINFO GROUPS."""
     rows = (dict(zip(row[::2], row[1::2], strict=True)) for row in groups)
     return {row[b"name"].decode(errors="surrogateescape") for row in rows}

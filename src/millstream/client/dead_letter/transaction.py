@@ -1,32 +1,33 @@
 """The dead-letter transaction: a letter into the dead-letter stream and its entry out of the pending list, once.
 
-Everything rests on one guard with three questions: is the entry ours, is it still pending, and can its letter be
-written? Owner and delivery count together prove that it is ours: any claim, even by the same consumer name, changes the
-count. There are two ways to ask and act:
+All relies on one guard with three checks: the entry is ours, it is still pending, and its letter can be written. Owner
+and delivery count together prove that it is ours: any claim, even by the same consumer name, changes the count. There
+are two ways to check and act:
 
 ``by_script``
-    The server asks all three and acts in one step; the XACK follows only an XADD that worked.
+    The server makes all three checks and acts in one step; the XACK follows only an XADD that worked.
 ``by_transaction``
-    WATCH of the dead-letter stream, the questions, then MULTI with XADD and XACK. Another client that writes the same
-    letter writes to that stream and so breaks the transaction. Inside EXEC an XADD that fails does not hold up the
-    XACK after it. So the known causes of a failure are looked for first (:func:`hindrance`). If it fails all the same,
-    the entry is made pending again. Until that is confirmed the entry stays ours, even if the connection breaks.
+    WATCH of the dead-letter stream, the checks, then MULTI with XADD and XACK. Another client that writes the same
+    letter writes to that stream and so breaks the transaction. Inside EXEC an XADD that fails does not stop the XACK
+    after it. So the transaction first looks for the known causes of a failure (:func:`hindrance`). If the XADD fails
+    all the same, the entry is made pending again. Until that is confirmed the entry stays ours, even if the connection
+    breaks.
 
-The second is for servers whose user may not run scripts, for letters with more words than a script can pass on, and for
-recovery, which does not need speed.
+The second way is for servers whose user may not run scripts, and for letters with more words than a script can pass on.
+Spark's recovery uses it too, since it does not need speed.
 
-A reply may be lost. Callers keep the ids that were sent (:data:`Unsure`) and start over, and the guard asks the server.
-A pending entry was not acknowledged. An entry that is not pending any more has its letter if a script did it. After
-EXEC the letter is looked for, among those that came since; an entry without one is made pending again and written. So
-an entry is dead at most once, and its letter is there whenever it is acknowledged.
+A reply may be lost. Callers keep the ids that were sent (:data:`Unsure`) and start over, and the guard queries the
+server. A pending entry was not acknowledged. An entry that is no longer pending has its letter if a script did it.
+After EXEC the letter is searched among newer ones; an entry without one is made pending again and written. So an entry
+is dead at most once, and its letter exists whenever the entry is acknowledged.
 
-One gap is left: a process that dies between EXEC and that step, with a letter that the server queued and then refused.
-In EXEC no later command can depend on the outcome of an earlier one. It would take rights that were withdrawn within
+One gap is left: a process that dies between EXEC and that repair, after the server queued a letter and then refused it.
+In EXEC no later command can depend on the outcome of an earlier one. The gap needs rights that were withdrawn within
 that round trip, or a letter beyond the server's largest entry.
 
-Sans I/O: each function is an :data:`Exchange`, a generator that yields the commands to send over one connection. It
-takes their replies, an error reply as an exception in its place; or None if none of them was run, to look again. When
-the connection breaks it is dropped.
+Sans I/O: each function is an :data:`Exchange`, a generator that yields the commands to send over one connection. The
+caller sends it their replies, with an exception in place of an error reply. If no command was run, the caller sends
+None, and the function checks again. When the connection breaks, the caller drops the generator.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -48,37 +49,37 @@ Item = TypeVar("Item")
 #: A dialogue with the server that a caller carries on: commands out, replies in, and a result at the end.
 Exchange: TypeAlias = Generator[list[Command], list[Any] | None, Result]
 
-#: Entries with a letter that was sent and no reply: their ids, and the id after which the letter is if EXEC wrote it.
-#: This is None if "pending no more" says enough: a script was sent, or the user may not ask for the last id.
+#: Entries with a letter that was sent, but no reply: their ids, and the id after which EXEC would have written it.
+#: The latter is None if "no longer pending" is enough: a script was sent, or the user may not read the last id.
 Unsure: TypeAlias = dict[bytes, bytes | None]
 
-#: Letters of one step: few enough that a script or a transaction of them does not hold up others.
+#: Letters of one step: few enough that a script or a transaction of them does not block other clients.
 BATCH = 50
 
-#: Names and values an entry may have to be set aside by a script: Lua passes on 8,000 words at most.
+#: Most names and values of an entry that a script sets aside: Lua's limit is 8,000 arguments.
 FIELDS_LIMIT = 7_500
 
-_PART_MAX = 2**64 - 1  # of either half of an id
+_PART_MAX = 2**64 - 1  # highest value of either half of an id
 
 
 class Fate(Enum):
-    """The finding of the guard, or of the whole step, about an entry."""
+    """The result of the guard, or of the whole step, for an entry."""
 
-    OURS = "ours"  #: it is pending, and ours; it is about to be written
+    OURS = "ours"  #: it is pending, and this consumer's; its letter can be written
     DEAD = "dead"  #: its letter is written and it is acknowledged
-    LOST = "lost"  #: another has it, or it is pending no more without our doing
+    LOST = "lost"  #: another consumer has it, or it is no longer pending for another reason
 
 
 class FailedEntry(Protocol):
-    """An entry that is to be dead, as the transaction needs it."""
+    """An entry to set aside, with what the transaction needs of it."""
 
     @property
     def id(self) -> bytes:
-        """Its id in its stream."""
+        """Id of the entry in its stream."""
 
     @property
     def deliveries(self) -> int:
-        """The number of its deliveries, as the server counted when it was ours."""
+        """Number of its deliveries, by the server's count when this consumer got it."""
 
     @property
     def letter(self) -> DeadLetter:
@@ -86,7 +87,7 @@ class FailedEntry(Protocol):
 
     @property
     def unsettled(self) -> bool:
-        """False once its fate is known, or the entry was lost in another way; it is passed over then."""
+        """False once its fate is known, or the entry was lost in another way; the transaction then skips it."""
 
 
 Failed = TypeVar("Failed", bound=FailedEntry)
@@ -94,20 +95,20 @@ Failed = TypeVar("Failed", bound=FailedEntry)
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRoute:
-    """From which pending list to which dead-letter stream."""
+    """The pending list that entries leave, and the dead-letter stream that they enter."""
 
     stream: str  # Key of the stream
     group: str  # Name of the group
     consumer: str  # The consumer that must have the entries
     dead: str  # Key of the dead-letter stream
-    failures: str = ""  # Key of the hash of earlier failures, with rows that go with the entries; empty for none
-    due: str = ""  # Key of the due times, which go with them too; empty for none
+    failures: str = ""  # Key of the hash of earlier failures, removed with the entries; empty for none
+    due: str = ""  # Key of the due times, removed with the entries too; empty for none
     maxlen: int | None = None  # The dead-letter stream's approximate bound in entries, if any
     no_ack: bool = False  # The group's entries are never pending, so that there is nothing to guard or acknowledge
 
     @property
     def trim(self) -> tuple[str | int, ...]:
-        """The words of XADD that bound the dead-letter stream."""
+        """Arguments of XADD that limit the dead-letter stream."""
         return () if self.maxlen is None else ("MAXLEN", "~", self.maxlen)
 
 
@@ -122,9 +123,9 @@ class LettersRefusedError(MillstreamError):
         self, text: str, reply: Exception | None = None, *, failed: int = 0, hindrance: str | None = None
     ) -> None:
         super().__init__(text)
-        self.reply = reply  # Its own error, if there was one
-        self.failed = failed  # Letters it took into a transaction and refused there; 0 if it refused the whole
-        self.hindrance = hindrance  # The fault of the key, see :func:`hindrance`; nothing was tried then
+        self.reply = reply  # The server's error, if there was one
+        self.failed = failed  # Letters that failed inside a transaction; 0 if all of it was refused
+        self.hindrance = hindrance  # The fault of the key, see :func:`hindrance`; then nothing was tried
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ def hindrance(kind: object, info: object, letters: int) -> str | None:
 
 
 def fate(entry: FailedEntry, rows: Sequence[Sequence[Any]], consumer: str, *, sent: bool) -> Fate:
-    """An entry's fate according to the pending list."""
+    """Return an entry's fate according to the pending list."""
     if not rows:
         return Fate.DEAD if sent else Fate.LOST
     ours = rows[0][1] == consumer.encode() and rows[0][3] == entry.deliveries
@@ -152,7 +153,7 @@ def fate(entry: FailedEntry, rows: Sequence[Sequence[Any]], consumer: str, *, se
 
 
 def last_id(info: object) -> bytes | None:
-    """The id after which new letters will be, from the reply to XINFO STREAM; None if the user may not ask."""
+    """Return the id after which new letters come, from the reply to XINFO STREAM; None if the user may not read it."""
     if isinstance(info, list):
         found: bytes = dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id", b"0-0")
         return found
@@ -161,7 +162,7 @@ def last_id(info: object) -> bytes | None:
 
 
 def _result(entry: FailedEntry) -> tuple[str, str, str, int] | None:
-    """Key, field, record and milliseconds of an entry's result, if its publisher wants it."""
+    """Return key, field, record and milliseconds of an entry's result; None if its publisher did not request one."""
     return getattr(entry, "result", None)
 
 
@@ -178,32 +179,32 @@ _NOT_PENDING = 0
 
 @dataclass(slots=True)
 class Relocation(Generic[Item]):
-    """One entry on its way from a place to a stream."""
+    """An entry to take out of one place and to add to a stream."""
 
-    item: Item  # The caller's
+    item: Item  # The caller's object for the entry
     add: Command  # The XADD
-    remove: Command | None = None  # Command that takes it out of its place; None if it is nowhere
+    remove: Command | None = None  # Command that removes it from its place; None if it is nowhere
     added: Any = None  # The reply to ``add``; an exception if the server refused it
     removed: Any = 0  # The reply to ``remove``
 
     @property
     def failed(self) -> bool:
-        """True if it could not be added."""
+        """True if the server refused to add it."""
         return isinstance(self.added, Exception)
 
 
 def try_transaction() -> Exchange[None]:
-    """Run an empty transaction: after a MULTI that the user may not send, commands would run one by one."""
+    """Run an empty transaction: if the user may not send MULTI, the commands after it would run one by one."""
     _check((yield [("UNWATCH",), ("MULTI",), ("EXEC",)]) or [])
 
 
 def relocate(
     plan: Callable[[], Exchange[list[Relocation[Item]]]], tries: int
 ) -> Exchange[list[Relocation[Item]] | None]:
-    """Move entries in one transaction that a watched key guards; None when others were faster ``tries`` times.
+    """Move entries in one transaction that a watched key guards; None if other clients were faster ``tries`` times.
 
     It serves both directions: from the pending list to the dead-letter stream, and from there back to a stream. A
-    result may be failed although the item was taken from its place: the caller mends that.
+    move may have failed although the item was taken from its place: the caller repairs that.
     """
     for _ in range(tries):
         try:
@@ -220,7 +221,7 @@ def relocate(
             continue  # nothing was sent
         _check(replies)
         if replies[-1] is None:
-            continue  # another client wrote to the watched key after the look
+            continue  # another client wrote to the watched key after the check
         ran = iter(replies[-1])
         for move in moves:
             move.added, move.removed = next(ran), 0 if move.remove is None else next(ran)
@@ -236,7 +237,7 @@ def _check(replies: Sequence[Any]) -> None:
 
 
 def _claimed(reply: object) -> bool:
-    """True if an XCLAIM of one entry took it; it takes none that was deleted from its stream."""
+    """Return True if an XCLAIM of one entry took it; XCLAIM takes no entry that was deleted from its stream."""
     return bool(reply) and not isinstance(reply, Exception)
 
 
@@ -249,18 +250,19 @@ def _forget(unsure: Unsure, ids: Iterable[bytes]) -> None:
 
 
 class DeadLetterTransaction(Generic[Failed]):
-    """Both ways to set entries aside."""
+    """Both ways to set entries aside: by script, and by MULTI and EXEC."""
 
     def __init__(self, route: DeadLetterRoute, unsure: Unsure, report: Callable[[Failed, Fate], None]) -> None:
         self._route = route
         self._unsure = unsure
         self._report = report
-        self._after: bytes | None = None  # the dead-letter stream's last id at the last look
+        self._after: bytes | None = None  # the dead-letter stream's last id at the last check
 
     def by_script(self, entries: Sequence[Failed]) -> Exchange[None]:
-        """Set entries aside in one step of the server's.
+        """Set entries aside in one step on the server.
 
-        None may have more than :data:`FIELDS_LIMIT` words, or be unsure since an EXEC: a script looks for no letters.
+        No entry may have more than :data:`FIELDS_LIMIT` words, or be unsure since an EXEC: a script does not look for
+        letters.
         """
         route, unsure = self._route, self._unsure
         words: list[bytes | str | int] = [route.group, route.consumer, route.failures, route.due]
@@ -286,16 +288,16 @@ class DeadLetterTransaction(Generic[Failed]):
             raise LettersRefusedError(refused.decode(errors="replace"))
 
     def by_transaction(self, entries: Sequence[Failed], tries: int) -> Exchange[bool]:
-        """Set entries aside in MULTI and EXEC; False when others wrote to the stream first, ``tries`` times."""
+        """Set entries aside in MULTI and EXEC; return False if other clients wrote first, ``tries`` times."""
         unsure, sent = self._unsure, set[bytes]()
 
         def plan() -> Exchange[list[Relocation[Failed]]]:
-            _forget(unsure, sent)  # nothing of the try before was run
+            _forget(unsure, sent)  # no command of the previous try was run
             ours = yield from self._ours([entry for entry in entries if entry.unsettled])
             sent.clear()
-            # an unsure letter stays unsure, even if this try fails: the one before may arrive late
+            # an unsure letter stays unsure, even if this try fails: the previous one may arrive late
             sent.update(entry.id for entry in ours if entry.id not in unsure)
-            for entry in ours:  # pending at this look: of all letters sent before, none is older
+            for entry in ours:  # pending at this check: no letter that was sent before is older
                 unsure[entry.id] = self._after or unsure.get(entry.id)
             return [self._relocation(entry) for entry in ours]
 
@@ -305,7 +307,7 @@ class DeadLetterTransaction(Generic[Failed]):
         except LettersRefusedError:
             _forget(unsure, sent)
             raise
-        _forget(unsure, sent)  # and not in a ``finally``: a broken connection ends the generator at its yield
+        _forget(unsure, sent)  # not in ``finally``: a broken connection ends the generator at a yield
         if moves is None:
             return False
         dead, failed = [], []
@@ -314,7 +316,7 @@ class DeadLetterTransaction(Generic[Failed]):
             if move.failed:
                 failed.append(move)
                 if move.removed == 1:
-                    unsure[move.item.id] = LAST  # after which no letter can be: it stays ours until it is pending
+                    unsure[move.item.id] = LAST  # no letter can follow it: the entry stays ours until it is pending
             else:
                 dead.append(move.item.id)
                 self._report(move.item, Fate.DEAD)
@@ -338,21 +340,21 @@ class DeadLetterTransaction(Generic[Failed]):
         return True
 
     def _undo(self, entries: Sequence[Failed]) -> Exchange[list[tuple[Failed, Any]]]:
-        """Make entries pending again that EXEC acknowledged without a letter; with the replies."""
+        """Make entries pending again that EXEC acknowledged without a letter; return them with the replies."""
         if not entries or self._route.no_ack:
             return []
         replies = (yield [self._again(entry) for entry in entries]) or []
         return list(zip(entries, replies, strict=True))
 
     def _ours(self, entries: Sequence[Failed]) -> Exchange[list[Failed]]:
-        """Watch, ask the guard's three questions, and keep those entries that may be written."""
+        """Watch, make the guard's three checks, and return the entries whose letters may be written."""
         route = self._route
         if route.no_ack or not entries:
             return list(entries)
         look: list[Command] = [("WATCH", route.dead), ("TYPE", route.dead), ("XINFO", "STREAM", route.dead)]
         look += [("XPENDING", route.stream, route.group, entry.id, entry.id, 1) for entry in entries]
         watched, kind, info, *pending = (yield look) or []
-        # there is no info of a stream that is yet to be made, and no kind for a user without the right to ask
+        # a stream that does not exist yet has no info; a user without the right to read gets no kind
         _check([watched, *pending])
         self._after = last_id(info)
         missing = yield from self._missing([entry for entry, rows in zip(entries, pending, strict=True) if not rows])
@@ -372,9 +374,9 @@ class DeadLetterTransaction(Generic[Failed]):
         return ours
 
     def _missing(self, entries: Sequence[Failed]) -> Exchange[set[bytes]]:
-        """Make entries pending again that are without a letter after EXEC; return them.
+        """Make entries pending again that are without a letter after EXEC; return their ids.
 
-        The dead-letter stream is watched, so a letter that is not there now does not come before ours.
+        The dead-letter stream is watched, so a letter that is missing now cannot be added before this transaction ends.
         """
         sent_after = {entry.id: after for entry in entries if (after := self._unsure.get(entry.id)) is not None}
         missing = {entry.id: entry for entry in entries if entry.id in sent_after}
@@ -392,12 +394,12 @@ class DeadLetterTransaction(Generic[Failed]):
             for ident, reply in zip(missing, replies, strict=True):
                 if _claimed(reply):
                     del self._unsure[ident]
-                else:  # as when it was deleted from its stream: its letter is written all the same
+                else:  # for example deleted from its stream: its letter is written all the same
                     self._unsure[ident] = self._after
         return set(missing)
 
     def _again(self, entry: Failed) -> Command:
-        """Make an entry pending again, with its earlier count of deliveries."""
+        """Return the command that makes an entry pending again, with its earlier count of deliveries."""
         again = emulate.recount(self._route.group, self._route.consumer, entry.deliveries)
         return (*again.command(self._route.stream, [entry.id]), "FORCE")
 

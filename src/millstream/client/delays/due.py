@@ -28,7 +28,7 @@ from millstream.paths import packaged
 SCRIPT = packaged("millstream.client.delays", "hold.lua")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
-#: Creates a group and deletes due times of a former one of its name. KEYS: the stream. ARGV: group, id, the due times' key.
+#: Creates a group; deletes due times of a former one of its name. KEYS: the stream. ARGV: group, id, key of due times.
 _CREATE = """
 local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2], 'MKSTREAM')
 if not made.err then redis.pcall('DEL', ARGV[3]) end

@@ -1,7 +1,8 @@
-"""A cluster as its URL names it, and redis-py's clients of it, which follow slots that move by themselves.
+"""A cluster as its URL names it, and redis-py's clients of it, which follow slots that move.
 
-``redis+cluster://[user:password@]host:port,host:port``, some of the nodes: the first that answers names the others. For
-the slot of a key see ``millstream.client.slots``; for connections of our own ``millstream.client.cluster_line``.
+``redis+cluster://[user:password@]host:port,host:port`` lists some of the nodes: the first that answers names the
+others. For the slot of a key see ``millstream.client.slots``; for our own connections
+``millstream.client.cluster_line``.
 """
 
 from contextvars import ContextVar
@@ -26,14 +27,14 @@ _PORT = 6379
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster as its URL names it."""
+    """The parts of a cluster's URL."""
 
     nodes: tuple[Address, ...]  # Addresses of some of the nodes, asked in this order
     username: str | None  # For all nodes; None if the URL has none
-    password: str | None = field(repr=False)  # Likewise
+    password: str | None = field(repr=False)  # For all nodes; None if the URL has none
 
     def url(self, address: Address) -> str:
-        """The URL of one node."""
+        """Return the URL of one node."""
         host, port = address
         account = ""
         if self.password is not None:
@@ -42,7 +43,7 @@ class Cluster:
 
 
 def parse_cluster(url: str) -> Cluster:
-    """Read a URL."""
+    """Parse a cluster's URL."""
     parts = split(url)
     account, _, hosts = parts.netloc.rpartition("@")
     username, _, password = account.partition(":")
@@ -55,7 +56,7 @@ def parse_cluster(url: str) -> Cluster:
 
 
 def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
-    """Redis-py's blocking client of the cluster; it follows slots that move by itself."""
+    """Return redis-py's blocking client of the cluster, which follows slots that move."""
     cluster = parse_cluster(url)
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in cluster.nodes]  # type: ignore[no-untyped-call] # redis-py's gap
     options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
@@ -64,14 +65,14 @@ def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
     return redis.RedisCluster(startup_nodes=nodes, url=cluster.url(cluster.nodes[0]), **options)
 
 
-# Older versions of redis-py have none for a cluster
+# Older versions of redis-py have no pub/sub class for a cluster
 _ClusterPubSub: Any = getattr(redis.asyncio.cluster, "ClusterPubSub", object)
-# Its own commands, such as those of a pipeline that are sent again to another node, share the turn of their owner
+# Commands of a pipeline that are sent again to another node share the turn of their owner
 _has_turn: ContextVar[bool] = ContextVar("_has_turn", default=False)
 
 
 class _Pipeline(redis.asyncio.cluster.ClusterPipeline):
-    """Keeps a turn while it executes, and from WATCH on."""
+    """A pipeline that holds a turn while it executes, and from WATCH on."""
 
     def __init__(self, client: "_AsyncCluster", transaction: bool | None) -> None:
         super().__init__(client, transaction)
@@ -97,7 +98,7 @@ class _Pipeline(redis.asyncio.cluster.ClusterPipeline):
 
 
 class _PubSub(_ClusterPubSub):  # type: ignore[misc] # the line that finds it
-    """Keeps a turn from its first command until it is closed."""
+    """A pub/sub object that holds a turn from its first command until it is closed."""
 
     def __init__(self, client: "_AsyncCluster", **options: Any) -> None:
         super().__init__(client, **options)
@@ -132,7 +133,7 @@ class _AsyncCluster(redis.asyncio.RedisCluster):
             self.turns.give()
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> _Pipeline:
-        super().pipeline(transaction, shard_hint)  # refuses what it cannot do
+        super().pipeline(transaction, shard_hint)  # raises an error for options that it does not support
         return _Pipeline(self, transaction)  # type: ignore[abstract] # as above
 
     def pubsub(self, node: Any = None, host: str | None = None, port: int | None = None, **options: Any) -> _PubSub:
@@ -145,13 +146,13 @@ class _AsyncCluster(redis.asyncio.RedisCluster):
 
     async def aclose(self) -> None:
         await super().aclose()
-        # Redis-py takes a client with a failed last command for one without connections
+        # After a failed command, redis-py treats the client as one without connections
         await self.nodes_manager.aclose()
         await self.nodes_manager.aclose("startup_nodes")
 
 
 def async_cluster(url: str, **options: Any) -> "redis.asyncio.RedisCluster":
-    """The asyncio client."""
+    """Return an asyncio client of the cluster."""
     cluster = parse_cluster(url)
     nodes = [redis.asyncio.cluster.ClusterNode(host, port) for host, port in cluster.nodes]
     options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}

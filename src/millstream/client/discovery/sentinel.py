@@ -1,8 +1,8 @@
-"""Clients that ask Sentinels for the master, at every new connection.
+"""Clients that query Sentinels for the master, at every new connection.
 
 ``redis+sentinel://[user:password@]host:port,host:port/SERVICE[/DB]``; user and password are the server's. Those of the
 Sentinels themselves follow the question mark: ``?sentinel_username=u&sentinel_password=p``. A connection that breaks is
-made again to the master of that time; until there is one, connecting fails like to a server that is down.
+made again to the present master. Without one, connecting fails as for a server that is down.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from millstream.client.url import SENTINELS, split
 from millstream.errors import ConfigError, Disconnected
 
 _PORT = 26379
-#: Seconds for one Sentinel to answer; a dead one must not keep us from the next.
+#: Seconds for one Sentinel to answer; a dead one must not block the next.
 _PATIENCE = 1.0
-#: The Sentinel that answered last, by all of its service: a new client asks it first.
+#: The Sentinel that answered last, by the addresses of its service: a new client queries it first.
 _answered: dict[frozenset[tuple[str, int]], tuple[str, int]] = {}
 
 
@@ -37,19 +37,19 @@ _answered: dict[frozenset[tuple[str, int]], tuple[str, int]] = {}
 class Service:
     """A service of Sentinel, from its URL."""
 
-    sentinels: tuple[tuple[str, int], ...]  # Addresses, asked in this order
+    sentinels: tuple[tuple[str, int], ...]  # Addresses, queried in this order
     name: str  # Name of the service (the master's name in the Sentinels' configuration)
     options: dict[str, Any] = field(repr=False)  # For connections to the master
     sentinel_options: dict[str, Any] = field(repr=False)  # For connections to the Sentinels
 
     def in_order(self) -> list[tuple[str, int]]:
-        """The addresses, and first that of the Sentinel that answered last."""
+        """Return the addresses of the Sentinels, with the one that answered last first."""
         last = _answered.get(frozenset(self.sentinels))
         return sorted(self.sentinels, key=lambda place: place != last)
 
 
 def parse_service(url: str) -> Service:
-    """Read a URL."""
+    """Parse a Sentinel URL."""
     parts = split(url)
     account, _, hosts = parts.netloc.rpartition("@")
     name, _, db = parts.path.strip("/").partition("/")
@@ -68,7 +68,7 @@ def parse_service(url: str) -> Service:
 
 
 def sync_master(url: str, **options: Any) -> "redis.Redis":
-    """A blocking client of the service's master."""
+    """Return a blocking client of the service's master."""
     service = parse_service(url)
     watch = _BlockingSentinels(service.in_order(), sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
     client: BlockingMasterClient = watch.master_for(
@@ -81,7 +81,7 @@ def sync_master(url: str, **options: Any) -> "redis.Redis":
 
 
 def master_address(url: str) -> tuple[str, int]:
-    """Host and port of the service's master now; blocks."""
+    """Return host and port of the service's present master; blocks."""
     service = parse_service(url)
     watch = _BlockingSentinels(service.in_order(), sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
     try:
@@ -91,7 +91,7 @@ def master_address(url: str) -> tuple[str, int]:
 
 
 def replicas(url: str) -> list[str]:
-    """The URLs of the service's replicas that the Sentinels take to be up; blocks."""
+    """Return the URLs of the service's replicas that the Sentinels report as up; blocks."""
     service = parse_service(url)
     watch = Sentinel(service.in_order(), sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
     account = ""
@@ -110,11 +110,11 @@ class _Sentinels(AsyncSentinel):
         try:
             found: tuple[str, int] = await super().discover_master(service_name)
         except asyncio.CancelledError:
-            # A caller of little patience gave up on it: the next try begins with another
+            # A caller with a short timeout gave up on this Sentinel: the next try begins with another
             if self.sentinels[0] is first:
                 self.sentinels.append(self.sentinels.pop(0))
             raise
-        except AsyncMasterNotFoundError:  # its text shows redis-py's objects
+        except AsyncMasterNotFoundError:  # redis-py's text shows Python objects
             raise AsyncMasterNotFoundError(_none(service_name, len(self.sentinels))) from None
         _remember(self)
         return found
@@ -130,7 +130,7 @@ class _BlockingSentinels(Sentinel):
         return found
 
     def _problem(self, service_name: str) -> str:
-        """Name the services of the first Sentinel that answers, since the user may mean one of them; or the errors."""
+        """Return an error text with the services of the first Sentinel that answers, or with the errors of all."""
         errors = []
         for one in self.sentinels:
             try:
@@ -146,7 +146,7 @@ def _none(name: str, count: int, known: Sequence[str] = ()) -> str:
 
 
 class _WaitingPool(SentinelConnectionPool, WaitingPool):
-    """Connections to the master; a command waits where all are in use."""
+    """Connections to the master; a command waits while all are in use."""
 
 
 class BlockingMasterClient(redis.Redis):
@@ -155,7 +155,7 @@ class BlockingMasterClient(redis.Redis):
     watchers: "Sentinel | None" = None
 
     def close(self) -> None:
-        """Close everything."""
+        """Close the client and its connections to the Sentinels."""
         super().close()
         if self.watchers is not None:
             for one in self.watchers.sentinels:
@@ -163,12 +163,12 @@ class BlockingMasterClient(redis.Redis):
 
 
 class MasterClient(redis.asyncio.Redis):
-    """The same under asyncio."""
+    """An asyncio client of the master that closes its connections to the Sentinels with its own."""
 
     watchers: "AsyncSentinel | None" = None
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        """Close everything."""
+        """Close the client and its connections to the Sentinels."""
         await super().aclose(close_connection_pool)
         if self.watchers is not None:
             for one in self.watchers.sentinels:
@@ -176,7 +176,7 @@ class MasterClient(redis.asyncio.Redis):
 
 
 def async_master(url: str, **options: Any) -> "redis.asyncio.Redis":
-    """The asyncio client of the service's master."""
+    """Return an asyncio client of the service's master."""
     service = parse_service(url)
     watch = _Sentinels(service.in_order(), sentinel_kwargs=_to_sentinels(service, AsyncRetry))  # type: ignore[no-untyped-call] # as above
     client: MasterClient = watch.master_for(
@@ -191,12 +191,12 @@ def async_master(url: str, **options: Any) -> "redis.asyncio.Redis":
 
 def _to_sentinels(service: Service, kind: type = Retry) -> dict[str, Any]:
     limits = {"socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
-    # redis-py would try one that does not answer for 14 s before the next, so its frozen host stops all clients
+    # redis-py would try a Sentinel without an answer for 14 s before the next, so one frozen host would stop all
     return {**service.sentinel_options, **limits, "retry": kind(NoBackoff(), 0)}
 
 
 def _remember(watch: Any) -> None:
-    """Note the Sentinel that answered: redis-py has put it first, but each client begins with its own list."""
+    """Note the Sentinel that answered: redis-py moves it to the front, but only in the list of this client."""
     places = [one.connection_pool.connection_kwargs for one in watch.sentinels]
     found = [(place["host"], place["port"]) for place in places]
     _answered[frozenset(found)] = found[0]

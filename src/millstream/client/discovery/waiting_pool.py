@@ -1,7 +1,7 @@
-"""Connections of the asyncio clients: commands wait for a free one, for a bounded time.
+"""Connections of the asyncio clients: commands wait for a free one, for a limited time.
 
 A pub/sub object, a transaction with WATCH and a command that blocks keep a connection until they end. If such owners
-have all connections, a command that waits without a bound hangs the program without a word.
+have all connections, a command that waits without limit would hang the program without any message.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ PATIENCE = 20.0
 
 
 def none_free(limit: int, seconds: float, remedy: str) -> MaxConnectionsError:
-    """The error of a command that waited too long."""
+    """Return the error of a command that waited too long."""
     return MaxConnectionsError(
         f"all {limit} connections of this client were in use for {seconds:g} s: each pub/sub object, transaction with "
         "WATCH and blocking command keeps one until it is closed or done. Close those that you no longer need, use a "
@@ -26,13 +26,13 @@ def none_free(limit: int, seconds: float, remedy: str) -> MaxConnectionsError:
 
 
 class WaitingPool(redis.asyncio.BlockingConnectionPool):
-    """A pool in which a command waits for a connection; ``timeout`` is None to wait for ever."""
+    """A pool in which a command waits for a connection; with ``timeout`` None it waits for ever."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"max_connections": CONNECTIONS, "timeout": PATIENCE, **options})
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """A connection that is ready."""
+        """Return a free connection, waiting for one if needed."""
         try:
             return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call] # redis-py's gap
         except redis.ConnectionError as error:
@@ -43,7 +43,7 @@ class WaitingPool(redis.asyncio.BlockingConnectionPool):
 
 
 class Turns:
-    """Turns for what takes a connection, for a client whose connections are refused at once when there are too many."""
+    """Turns of commands that take a connection, for a client that would raise an error if there are too many."""
 
     def __init__(self, limit: int, patience: float | None) -> None:
         self._limit, self._patience = limit, patience
@@ -64,14 +64,14 @@ class Turns:
 
 
 class HeldTurn:
-    """The turn of one object, which keeps its connection from its first use until it is closed."""
+    """The turn of an object that keeps its connection from its first use until it is closed."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns, self._has_it = turns, False
-        self._taking = asyncio.Lock()  # Two tasks that use the object at once take one turn
+        self._taking = asyncio.Lock()  # Two tasks that use the object at the same time take one turn
 
     async def take(self) -> None:
-        """Wait for the turn, unless the object has it."""
+        """Wait for the turn, unless the object has it already."""
         async with self._taking:
             if not self._has_it:
                 await self._turns.take()

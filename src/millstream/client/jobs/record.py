@@ -4,9 +4,9 @@
 
     millstream:{orders}:result:<id>           hash: group -> JSON {state, value or error, at_ms}; progress:<group>
     millstream:{orders}:cancelled:<group>     sorted set: entry id -> when it was cancelled, milliseconds since 1970
-    millstream:replies:<process>              stream: hints that a result is there; about 1,000 entries, for an hour
+    millstream:replies:<process>              stream: hints that a result exists; about 1,000 entries, for an hour
 
-All but the last are in the stream's slot. The hash alone decides; the hints only save waiting.
+All keys but the last are in the stream's slot. Only the hash counts; the hints merely save waiting.
 
 An entry requests a result by one more field, its last: ``_job``, JSON with ``keep_ms`` and ``reply``, the process that
 waits. Workers take it off before the entry is decoded. A worker of an earlier version leaves it on.
@@ -24,33 +24,33 @@ from millstream.client.slots import beside
 FIELD = b"_job"
 
 VALUE_BYTES = 1 << 20
-"""Bytes of a value's JSON at most."""
+"""Most bytes of a value's JSON."""
 
 KEEP_MS = 366 * 86_400_000
-"""Milliseconds that a result is kept at most."""
+"""Most milliseconds for which a result is kept."""
 
 ERROR_CHARACTERS = 2_000
-"""Characters of a dead entry's error in its result."""
+"""Most characters of a dead entry's error in its result."""
 
 REPLIES = 1_000
 REPLIES_MS = 3_600_000
-"""Hints that are kept, and milliseconds for which they are."""
+"""Number of hints that are kept, and milliseconds until they expire."""
 
 CANCELLED_MS = 30 * 86_400_000
-"""Milliseconds for which a cancellation is remembered whose entry does not end."""
+"""Milliseconds for which the cancellation of an entry that does not end is kept."""
 
 _NAME = re.compile(r"[0-9a-f]{1,64}")
 
 
 class WantedResult(NamedTuple):
-    """A result that an entry requests."""
+    """A result that an entry's publisher requests."""
 
-    keep_ms: int  # Milliseconds that it is kept
-    reply: str  # The process that waits
+    keep_ms: int  # Milliseconds that the result is kept
+    reply: str  # The process that waits for the result
 
 
 class ResultRow(NamedTuple):
-    """A record to write: the words that a script takes."""
+    """A result to write, as arguments of a script."""
 
     key: str
     field: str
@@ -59,19 +59,19 @@ class ResultRow(NamedTuple):
 
     @property
     def commands(self) -> list[tuple[str | int, ...]]:
-        """The commands that do the same."""
+        """The commands that write the result without a script."""
         return [("HSET", self.key, self.field, self.text), ("PEXPIRE", self.key, self.keep_ms)]
 
 
 def trailer(wanted: WantedResult) -> list[bytes]:
-    """The field and its value."""
+    """Return the name and value of the field that requests a result."""
     return [FIELD, json.dumps(wanted._asdict(), separators=(",", ":")).encode()]
 
 
 def take_trailer(flat: list[bytes]) -> tuple[list[bytes], tuple[Mapping[str, object], ...], WantedResult | None]:
-    """An entry's own fields, its earlier deaths, and the result that it requests.
+    """Return an entry's own fields, its earlier deaths, and the result that it requests.
 
-    Without either, ``flat`` itself is returned.
+    Without deaths and a request, it returns ``flat`` itself.
     """
     own, history = take_history(flat) if len(flat) > 2 and flat[-2] == HISTORY else (flat, ())
     if len(own) > 2 and own[-2] == FIELD and (wanted := parse_wanted(own[-1])) is not None:
@@ -80,7 +80,7 @@ def take_trailer(flat: list[bytes]) -> tuple[list[bytes], tuple[Mapping[str, obj
 
 
 def parse_wanted(text: bytes) -> WantedResult | None:
-    """The content of the field; None if it is none of ours: any client may write such a field."""
+    """Parse the field's value; None if Millstream did not write it: any client may write such a field."""
     try:
         found = parse(text)
     except ValueError:
@@ -94,27 +94,27 @@ def parse_wanted(text: bytes) -> WantedResult | None:
 
 
 def result_key(stream: str, ident: str) -> str:
-    """The key of an entry's results."""
+    """Return the key of an entry's results."""
     return beside(stream, "result", ident)
 
 
 def cancelled_key(stream: str, group: str) -> str:
-    """The key of a group's cancelled entries."""
+    """Return the key of a group's cancelled entries."""
     return beside(stream, "cancelled", group)
 
 
 def replies_key(process: str) -> str:
-    """The key of a process's hints."""
+    """Return the key of the hints to a process."""
     return f"millstream:replies:{process}"
 
 
 def record(state: str, at_ms: int, **more: Any) -> str:
-    """The record of an end; raises ValueError and TypeError for a value that is not JSON."""
+    """Return the JSON record of an entry's end; raise ValueError or TypeError for a value that is not JSON."""
     return json.dumps({"state": state, **more, "at_ms": at_ms}, separators=(",", ":"), allow_nan=False)
 
 
 def parse_result(text: bytes | None) -> dict[str, Any] | None:
-    """A record; None where there is none, or something else."""
+    """Parse a result record; None if it is missing or something else."""
     if text is None:
         return None
     try:
@@ -125,7 +125,7 @@ def parse_result(text: bytes | None) -> dict[str, Any] | None:
 
 
 def parse_progress(text: bytes | None) -> dict[str, Any] | None:
-    """The progress that a handler reported; None without one."""
+    """Parse the progress that a handler reported; None without one."""
     try:
         found = None if text is None else parse_record(text)
     except ValueError:
@@ -138,11 +138,11 @@ ENDS = ("done", "dead", "cancelled")
 
 
 def hint(wanted: WantedResult, ident: str) -> list[tuple[str | int, ...]]:
-    """The commands that wake the process that waits."""
+    """Return the commands that wake the process that waits for the result."""
     key = replies_key(wanted.reply)
     return [("XADD", key, "MAXLEN", "~", REPLIES, "*", "id", ident), ("PEXPIRE", key, REPLIES_MS)]
 
 
 def rows_of(flat: Sequence[bytes]) -> dict[str, bytes]:
-    """The fields of a result's hash."""
+    """Return the fields of a result's hash by name."""
     return {name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)}

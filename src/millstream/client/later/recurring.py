@@ -95,7 +95,7 @@ class Recurring:
         return made if made._is_sound() else None
 
     def _is_sound(self) -> bool:
-        """True if each value has its type and is in its bounds; another one would stop those that place it."""
+        """Return True if each value has its type and is in its bounds; a bad one would stop the worker placing it."""
         table = self.table
         spans = (table.offset_ms, table.jitter_ms, table.grace_ms, table.every_ms or 0)
         texts = (self.name, self.stream, self.group, table.tz, table.cron or "")

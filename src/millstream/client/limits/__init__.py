@@ -1,1 +1,1 @@
-"""Limits of the whole fleet, as the server keeps them."""
+"""Limits that all workers together keep, as the server stores them."""

@@ -1,1 +1,1 @@
-"""Partitioned streams: the streams that one name stands for, how a key chooses one of them, and who owns each."""
+"""Partitioned streams: the streams behind one name, the choice of one by a key, and the owner of each."""

@@ -1,6 +1,6 @@
-"""Change the number of partitions, step by step: a run that was ended anywhere goes on when it is run again.
+"""Change the number of partitions, step by step: a run that was interrupted continues when it is run again.
 
-1. :func:`planned` looks, and :meth:`LayoutChange.check` refuses what could not be done to the end.
+1. :func:`planned` reads the state, and :meth:`LayoutChange.check` refuses a change that could not be completed.
 2. The new streams get every group of the old ones, at their beginning.
 3. The descriptor gets the new generation. Publishers offer an entry to the old one first, so a key has one place.
 4. Each old stream is sealed. From then on its keys' entries go to the new one.
@@ -38,18 +38,18 @@ _SCANNED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class LayoutChange:
-    """A change of the layout."""
+    """A change of a stream's partitions."""
 
     before: PartitionLayout | None  # None for a plain stream
-    layout: PartitionLayout  # As it is once all streams of the generation before the last are sealed
+    layout: PartitionLayout  # The layout after all streams of the generation before the last are sealed
 
     @property
     def nothing(self) -> bool:
-        """True if it is done already."""
+        """True if the change is already complete."""
         return self.before == self.layout
 
     async def check(self, line: Line) -> None:
-        """Refuse what could not be done to the end; nothing is changed.
+        """Refuse a change that could not be completed; nothing is changed.
 
         Raises:
             UsageError: Spark keeps rows for one of the streams, or the user does not have the rights.
@@ -61,7 +61,7 @@ class LayoutChange:
             try:
                 await SCRIPT.call(line, (beside(key, "seal", "try"),), ("try", HIGHEST_ID))
             except ResponseError as error:
-                if passes(error) or "OOM" in str(error):  # Redis 6 has it in the middle
+                if passes(error) or "OOM" in str(error):  # Redis 6 has OOM in the middle of the text
                     raise
                 raise UsageError(
                     f"{key!r} cannot be sealed, and nothing was changed: {error}. Allow EVAL, EVALSHA, XSETID, XGROUP, "
@@ -69,7 +69,7 @@ class LayoutChange:
                 ) from error
 
     async def run(self, line: Line) -> None:
-        """Make the change, or the rest of it."""
+        """Make the change, or the missing steps of it."""
         if self.nothing:
             return
         *before, old, new = self.layout.generations
@@ -96,10 +96,10 @@ class LayoutChange:
 
 
 async def planned(line: Line, stream: str, number: int, by: str | None = None) -> LayoutChange:
-    """The change of a stream to this number of partitions, or the rest of one that was ended on its way.
+    """Return the change of a stream to this number of partitions, or the missing steps of an interrupted change.
 
     Raises:
-        UsageError: it is invalid.
+        UsageError: the change is invalid.
     """
     first = first_layout(stream, number, by)
     layout, name = await find_layout(line, stream), f"the change of {stream!r} to {number} partitions"
@@ -128,13 +128,13 @@ async def planned(line: Line, stream: str, number: int, by: str | None = None) -
 
 
 def _all_sealed(layout: PartitionLayout) -> PartitionLayout:
-    """The layout once all generations but the last are sealed."""
+    """Return the layout as it is once all generations but the last are sealed."""
     *before, last = layout.generations
     return replace(layout, generations=(*(replace(one, sealed=True) for one in before), last))
 
 
 async def _free_generation(line: Line, stream: str, number: int) -> int:
-    """The first number whose streams were not sealed when a change to them was withdrawn."""
+    """Return the first generation number that is free: a withdrawn change leaves the streams of its number sealed."""
     while True:
         (state,) = (await look_at(line, (part_key(stream, number, 0),))).values()
         if not state.sealed:
@@ -160,10 +160,10 @@ async def _no_staged_rows(line: Line, keys: tuple[str, ...]) -> None:
 
 
 async def swap(line: Line, before: PartitionLayout | None, after: PartitionLayout | None) -> None:
-    """Replace a descriptor that nobody changed meanwhile.
+    """Replace a descriptor, provided that no other client changed it meanwhile.
 
     Raises:
-        UsageError: somebody did.
+        UsageError: another client changed it.
     """
     one = before or after
     assert one is not None
@@ -174,16 +174,16 @@ async def swap(line: Line, before: PartitionLayout | None, after: PartitionLayou
 
 
 async def seal(line: Line, key: str) -> None:
-    """Have a stream take no entry, from any client."""
+    """Make a stream refuse new entries from any client."""
     await SCRIPT.call(line, (key,), ("seal", HIGHEST_ID))
 
 
 async def unseal(line: Line, key: str, state: PartState) -> None:
-    """Have a sealed stream take entries again, after all that it had."""
+    """Make a sealed stream accept entries again, with ids after all that it had."""
     groups = state.groups or {}
     ids = [one for one, _ in groups.values() if one != LAST]
     last = max([b"0-0", state.last_entry, state.highest_deleted, *ids], key=order_of)
-    # A group that was made at the end of the sealed stream would get nothing any more
+    # A group that was made at the end of the sealed stream would get no more entries
     for group, (delivered, _) in groups.items():
         if delivered == LAST:
             await line.call("XGROUP", "SETID", key, group, last)
@@ -191,10 +191,10 @@ async def unseal(line: Line, key: str, state: PartState) -> None:
 
 
 async def withdraw(line: Line, stream: str) -> PartitionLayout | None:
-    """Go back to the generation before the last one; the layout then, None for a plain stream.
+    """Go back to the generation before the last one; return the new layout, None for a plain stream.
 
     Raises:
-        UsageError: there is none, or the last one has entries.
+        UsageError: there is no change to withdraw, or the last generation has entries.
     """
     layout = await find_layout(line, stream)
     if layout is None or len(layout.generations) < 2:
@@ -221,7 +221,7 @@ async def withdraw(line: Line, stream: str) -> PartitionLayout | None:
 
 
 async def drained(line: Line, stream: str) -> tuple[PartitionLayout, dict[str, PartState]]:
-    """The layout, and the partitions of before, none of which a group needs.
+    """Return the layout, and the partitions of earlier generations, which must all be drained.
 
     Raises:
         UsageError: one is not sealed, or a group has entries of it to handle.
@@ -239,10 +239,10 @@ async def drained(line: Line, stream: str) -> tuple[PartitionLayout, dict[str, P
 
 
 async def finish(line: Line, stream: str, *, keep: bool = False) -> int:
-    """Remove what drained, sealed partitions have left; the number of these partitions.
+    """Remove the entries and groups of drained, sealed partitions; return the number of these partitions.
 
-    Their keys stay, empty and sealed: a publisher that knows an old layout only is to be refused, not to make them
-    again. With ``keep`` their entries stay for readers without a group.
+    Their keys stay, empty and sealed: a publisher with an old layout must be refused, not create them again. With
+    ``keep`` their entries stay for readers without a group.
 
     Raises:
         UsageError: one is not sealed, or a group has entries of it to handle.
@@ -250,7 +250,7 @@ async def finish(line: Line, stream: str, *, keep: bool = False) -> int:
     layout, found = await drained(line, stream)
     *old, last = layout.generations
     over = replace(layout, generations=(*(replace(one, finished=True) for one in old), last))
-    # First of all, so that no worker makes its group there again
+    # First of all, so that no worker creates its group there again
     await swap(line, layout, over)
     for key, state in found.items():
         failpoints.reach("repartition")

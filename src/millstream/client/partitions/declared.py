@@ -20,10 +20,10 @@ SCRIPT = ServerScript.beside("millstream.client.partitions", "partition.lua")
 
 
 async def find_layout(line: Line, stream: str, *, limit: float | None = None) -> PartitionLayout | None:
-    """The layout of a stream; None if it is not partitioned, or the user may not read the descriptor.
+    """Return the layout of a stream; None if it is not partitioned, or the user may not read the descriptor.
 
     Raises:
-        LayoutError: the descriptor is not one of ours.
+        LayoutError: Millstream did not write the descriptor.
     """
     key = descriptor_key(stream)
     try:
@@ -38,7 +38,7 @@ async def find_layout(line: Line, stream: str, *, limit: float | None = None) ->
 
 
 async def declare(line: Line, stream: str, number: int, by: str | None) -> PartitionLayout:
-    """Make a stream partitioned; nothing is done to one that has this layout already.
+    """Make a stream partitioned and return its layout; a stream that has this layout already stays as it is.
 
     Raises:
         UsageError: the layout is invalid, the name is in use, or the stream has other partitions.
@@ -52,7 +52,7 @@ async def declare(line: Line, stream: str, number: int, by: str | None) -> Parti
             f"repartition({stream!r}, {number}), which keeps its entries and groups and seals it."
         )
     layout = parse_layout(stream, found)
-    # The number of a stream that was repartitioned is an operator's: a startup hook goes on with the first one
+    # An operator chose the number of a repartitioned stream: a startup hook still declares the first number
     changed = layout is not None and layout.generations[-1].number > 1
     if layout is None or layout.by != by or (len(layout.keys) != number and not changed):
         have = f"{plural(len(layout.keys), 'partition')} by {layout.by!r}" if layout else "none"

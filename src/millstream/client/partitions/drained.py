@@ -1,6 +1,6 @@
-"""The order of generations: a partition is read once all that may have earlier entries of its keys are drained.
+"""The order of generations: a partition is read once the partitions with earlier entries of its keys are drained.
 
-A partition is drained for a group when its last id says that it is sealed, the group was delivered all of it, and
+A partition is drained for a group when its last id shows that it is sealed, the group got all its entries, and
 nothing is pending. The descriptor is not enough: it is written before the streams are sealed.
 """
 
@@ -16,22 +16,22 @@ from millstream.client.ranges import order_of
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A stream, as one look found it."""
+    """The state of a stream at one time."""
 
-    last_id: str = ""  # Last id of its own; empty if there is no such stream
+    last_id: str = ""  # Last id of the stream; empty if there is no such stream
     length: int = 0  # Number of its entries
     last_entry: bytes = b"0-0"  # Id of its last entry
     highest_deleted: bytes = b"0-0"  # Highest id that was removed
-    # Group -> id of the last entry that it was delivered, and its pending entries
+    # Group -> id of the last entry delivered to it, and its number of pending entries
     groups: Mapping[str, tuple[bytes, int]] | None = None
 
     @property
     def sealed(self) -> bool:
-        """True if nothing can be added."""
+        """True if no entry can be added."""
         return self.last_id == HIGHEST_ID
 
     def busy(self, group: str) -> bool:
-        """True while entries may come to a group, or are left to it."""
+        """Return True if the group may still get entries, or has entries left to handle."""
         delivered, pending = (self.groups or {}).get(group, (self.last_entry, 0))
         return bool(self.last_id) and (
             not self.sealed or pending > 0 or order_of(self.last_entry) > order_of(delivered)
@@ -39,9 +39,9 @@ class PartState:
 
 
 async def look_at(line: Line, keys: Iterable[str]) -> dict[str, PartState]:
-    """The streams as they are."""
+    """Return the present state of streams."""
     keys = list(keys)
-    # The groups second: after its seal a stream gets no entry, so nothing can come between the two looks
+    # The groups second: a sealed stream gets no entry, so nothing can come between the two commands
     replies = await line.calls([("XINFO", about, key) for key in keys for about in ("STREAM", "GROUPS")])
     return {key: _state(*replies[at * 2 : at * 2 + 2]) for at, key in enumerate(keys)}
 
@@ -67,7 +67,7 @@ def _facts(row: Reply) -> dict[bytes, Reply]:
 
 
 async def to_read(line: Line, layout: PartitionLayout, group: str) -> dict[int, str]:
-    """The partitions that a group's owners are to read now, by their numbers."""
+    """Return the partitions that a group's owners are to read now, by their numbers."""
     numbered = layout.numbered
     done = {key: True for one in layout.generations if one.finished for key in one.keys}
     old = [key for one in layout.generations[:-1] for key in one.keys if key not in done]
@@ -79,6 +79,6 @@ async def to_read(line: Line, layout: PartitionLayout, group: str) -> dict[int, 
             ready = all(done[one] for one in parents)
             if ready and not done.get(key, False):
                 open_.add(key)
-            # An empty one that is sealed follows its parents like any other
+            # An empty sealed partition waits for its parents like any other
             done[key] = ready and done.get(key, False)
     return {number: key for number, key in numbered.items() if key in open_}

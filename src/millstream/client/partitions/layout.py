@@ -1,4 +1,4 @@
-"""The layout of a partitioned stream: its partitions, and the one of a key. Pure.
+"""The layout of a partitioned stream: its partitions, and the choice of one by a key. Pure.
 
 ::
 
@@ -10,8 +10,8 @@
                                        stream of generation 0: a plain stream that was partitioned
 
 Any program finds the partition of a key: ``keys[crc32(utf8(key)) % n]`` of the last generation. While the number
-changes, the generation before it is not marked as sealed: the key's partition there takes the entry if it can. The
-descriptor is any client's to write. One that is not as :func:`described` writes it is refused, and none of its keys is
+changes, the generation before it is not marked as sealed: the key's partition there takes the entry if it can. Any
+client may write the descriptor. One that differs from the form of :func:`described` is refused, and none of its keys is
 used.
 """
 
@@ -49,17 +49,17 @@ class Generation:
 
     number: int  # Counted from 1; 0 is the plain stream that was partitioned
     keys: tuple[str, ...]  # The partitions, in order
-    parents: tuple[str, ...] = ()  # Keys of the streams that these follow
+    parents: tuple[str, ...] = ()  # Keys of the partitions of the generation before
     sealed: bool = False  # All of its keys are sealed: the next generation takes the new entries
-    finished: bool = False  # All groups are done with it: it is there for other readers only
+    finished: bool = False  # All groups have handled it: only readers without a group may need it
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLayout:
-    """A partitioned stream."""
+    """The partitions of a stream, in all generations."""
 
-    stream: str  # Its name
-    by: str | None  # The field that has an entry's key, unless a publish gives one
+    stream: str  # Name of the stream
+    by: str | None  # The field that has an entry's key, unless a publisher gives a key
     generations: tuple[Generation, ...]  # The oldest first
 
     @property
@@ -73,24 +73,25 @@ class PartitionLayout:
         return tuple(key for one in self.generations for key in one.keys)
 
     def has(self, key: str) -> bool:
-        """True if a stream is one of its partitions."""
+        """Return True if the stream ``key`` is one of its partitions."""
         return key in self.every_key
 
     def place(self, key: bytes) -> str:
-        """The partition of a key in the last generation."""
+        """Return the partition of a key in the last generation."""
         return self.keys[zlib.crc32(key) % len(self.keys)]
 
     def places(self, key: bytes, *, known: bool) -> tuple[str, ...]:
-        """The partitions that an entry is offered to, in turn: the first that is not sealed takes it.
+        """Return the partitions that an entry is offered to, in turn: the first that is not sealed takes it.
 
-        One that its publisher may have added before, ``known``, is offered to those that would know it first.
+        If its publisher may have added the entry before (``known``), earlier partitions, which could hold it, come
+        first.
         """
         number = zlib.crc32(key)
         offered = [one for one in self.generations if not one.sealed or (known and not one.finished)]
         return tuple(one.keys[number % len(one.keys)] for one in offered)
 
     def parents(self, at: int) -> list[tuple[str, list[str]]]:
-        """Each partition of the generation at this place, and those before it that have earlier entries of its keys."""
+        """Return each partition of a generation, with the earlier partitions that may hold entries of its keys."""
         keys, before = self.generations[at].keys, self.generations[at - 1].keys if at else ()
         found = []
         for number, key in enumerate(keys):
@@ -103,30 +104,30 @@ class PartitionLayout:
 
     @property
     def numbered(self) -> dict[int, str]:
-        """All partitions by a number that each keeps."""
+        """All partitions, by a number that stays the same."""
         return {one.number * MOST + at: key for one in self.generations for at, key in enumerate(one.keys)}
 
 
 def descriptor_key(stream: str) -> str:
-    """Key of the descriptor, in the slot of the stream's name."""
+    """Return the key of the descriptor, in the slot of the stream's name."""
     return f"millstream:{{{tag_of(stream)}}}:partitions"
 
 
 def part_key(stream: str, generation: int, number: int) -> str:
-    """Key of one partition."""
+    """Return the key of one partition."""
     if not generation:
         return stream
     return f"{stream}{'' if generation == 1 else f'~{generation}'}{{{number}}}"
 
 
 def logical(key: str) -> str | None:
-    """The stream of which a key may be a partition, by its form."""
+    """Return the name of the partitioned stream to which a key belongs by its form; None for another form."""
     found = _PART.fullmatch(key)
     return None if found is None else found[1]
 
 
 def first_layout(stream: str, number: int, by: str | None) -> PartitionLayout:
-    """The layout of a new partitioned stream.
+    """Return the layout of a new partitioned stream.
 
     Raises:
         UsageError: it cannot have this name, number of partitions or field.
@@ -151,7 +152,7 @@ def first_layout(stream: str, number: int, by: str | None) -> PartitionLayout:
 
 
 def described(layout: PartitionLayout) -> str:
-    """The descriptor of a layout."""
+    """Return the descriptor of a layout, as JSON."""
     generations = [
         {"g": one.number, "n": len(one.keys), "keys": one.keys, "from": one.parents, "sealed": one.sealed}
         | ({"finished": True} if one.finished else {})
@@ -162,10 +163,10 @@ def described(layout: PartitionLayout) -> str:
 
 
 def parse_layout(stream: str, descriptor: bytes | None) -> PartitionLayout | None:
-    """The layout in a descriptor; None if there is none.
+    """Parse the layout in a descriptor; None without a descriptor.
 
     Raises:
-        LayoutError: the descriptor is not one of ours.
+        LayoutError: Millstream did not write the descriptor.
     """
     if descriptor is None:
         return None
@@ -205,12 +206,12 @@ def _require(holds: object, fault: str) -> None:
 
 
 def is_sealed(error: Exception | bytes) -> bool:
-    """True if an XADD was refused since its stream is sealed."""
+    """Return True if an XADD was refused because its stream is sealed."""
     return _SEALED in str(error)
 
 
 def key_bytes(key: object) -> bytes:
-    """A key that a publisher gave.
+    """Return a publisher's key as bytes.
 
     Raises:
         UsageError: it is neither text, bytes nor a number.
@@ -221,7 +222,7 @@ def key_bytes(key: object) -> bytes:
         if isinstance(key, str):
             return key.encode("utf-8", "surrogateescape")
         if isinstance(key, int) and not isinstance(key, bool):
-            return int.__repr__(key).encode()  # A member of an IntEnum and a float of NumPy have a repr of their own
+            return int.__repr__(key).encode()  # Members of an IntEnum and NumPy floats have other reprs
         if isinstance(key, float):
             return float.__repr__(key).encode()
     except ValueError as error:  # A lone surrogate, or a number of thousands of digits

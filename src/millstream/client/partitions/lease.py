@@ -1,4 +1,4 @@
-"""Leases of partitions: which member of a group owns each partition now, and the members that share them.
+"""Leases of partitions: the present owner of each partition in a group, and the members that share them.
 
 ::
 
@@ -6,8 +6,8 @@
     millstream:{3}:fence:orders{3}:billing    counter: the fence number of the last owner
     millstream:{orders}:members:billing       hash: consumer -> "<ms of its last beat>:<partitions>"; only for dividing
 
-A lease says who should work on a partition. The fences decide who may: every read and every outcome of an owner is
-checked by the server in the step that acts.
+A lease shows which member should work on a partition. The fence numbers enforce it: the server checks every read and
+every outcome of an owner in the step that acts.
 """
 
 from collections.abc import Mapping
@@ -26,37 +26,37 @@ class PartitionLease:
     """A partition that a member of this process owns."""
 
     stream: str  # Key of the partition
-    number: int | None  # The partition's, from 0; None for a plain stream that was partitioned
+    number: int | None  # Number of the partition, from 0; None for a plain stream that was partitioned
     group: str
     consumer: str
     fence: int  # Grows with each owner
     lasts_ms: int
-    renewed: int  # Monotonic milliseconds at which it surely was ours
+    renewed: int  # Monotonic milliseconds at which the lease last surely held
     lost: bool = False
 
     @property
     def key(self) -> str:
-        """Key of the owner."""
+        """Key of the partition's owner."""
         return owner_key(self.stream, self.group)
 
     @property
     def text(self) -> str:
-        """The value of that key while this lease holds."""
+        """Value of the owner's key while this lease holds."""
         return f"{self.consumer}:{self.fence}"
 
 
 def owner_key(partition: str, group: str) -> str:
-    """Key of a partition's owner in one group."""
+    """Return the key of a partition's owner in one group."""
     return beside(partition, "owner", group)
 
 
 def members_key(stream: str, group: str) -> str:
-    """Key of the members of one group, in the slot of the stream's name."""
+    """Return the key of the members of one group, in the slot of the stream's name."""
     return f"millstream:{{{tag_of(stream)}}}:members:{group}"
 
 
 def parse_owner(value: bytes | None) -> tuple[str, int] | None:
-    """The consumer and the fence number in an owner key; None if nobody is the owner, or another wrote there."""
+    """Parse the consumer and the fence number from the value of an owner key; None if it is missing or invalid."""
     consumer, colon, fence = (value or b"").rpartition(b":")
     if not colon or not fence.isdigit() or len(fence) > 18:
         return None
@@ -64,14 +64,14 @@ def parse_owner(value: bytes | None) -> tuple[str, int] | None:
 
 
 async def take(line: Line, stream: str, group: str, consumer: str, lasts_ms: int) -> int | None:
-    """Take a partition that nobody owns; the fence number, or None if another has it."""
+    """Take a partition without an owner; return the fence number, or None if it has another owner."""
     keys = (owner_key(stream, group), beside(stream, "fence", group))
     reply = await SCRIPT.call(line, keys, ("take", consumer, lasts_ms))
     return reply if isinstance(reply, int) else None
 
 
 async def renew(line: Line, lease: PartitionLease) -> bool:
-    """Make a lease last; False if it is another's, or nobody's."""
+    """Extend a lease; return False if it was lost."""
     return bool(await SCRIPT.call(line, (lease.key,), ("renew", lease.text, lease.lasts_ms)))
 
 
@@ -83,10 +83,10 @@ async def give(line: Line, lease: PartitionLease) -> None:
 async def meet(
     line: Line, stream: str, group: str, consumer: str, partitions: frozenset[int], lasts_ms: int
 ) -> tuple[Mapping[str, frozenset[int]], PartitionLayout | None]:
-    """Tell the other members what this one owns; the partitions of each member that lives, and the layout now.
+    """Publish this member's partitions; return the partitions of each living member, and the present layout.
 
     Raises:
-        LayoutError: the descriptor is not one of ours.
+        LayoutError: Millstream did not write the descriptor.
     """
     own = ",".join(map(str, sorted(partitions)))
     keys = members_key(stream, group), descriptor_key(stream)
@@ -99,5 +99,5 @@ async def meet(
 
 
 async def leave(line: Line, stream: str, group: str, consumer: str) -> None:
-    """Share no more."""
+    """Remove this member from the members that share the partitions."""
     await line.call("HDEL", members_key(stream, group), consumer)

@@ -1,1 +1,1 @@
-"""Forms in which producers write an entry, besides plain fields: worker, console and Spark read them alike."""
+"""Message formats of producers, besides plain fields: worker, console and Spark read them alike."""

@@ -1,4 +1,4 @@
-"""FastStream's binary message format, read and written, so that both sides can share a stream. Pure.
+"""FastStream's binary message format, read and written, so that both projects can share a stream. Pure.
 
 One field ``__data__``, all big-endian: eight magic bytes, version (16 bit), offset of the headers and of the body (32
 bit each). Then the headers (16 bit count, each name and value with a 16 bit length), then the body. FastStream 0.7,
@@ -21,7 +21,7 @@ class Envelope(NamedTuple):
 
 
 def parse(data: bytes) -> Envelope:
-    """Open an envelope; bytes of any other kind are a body without headers."""
+    """Parse an envelope; bytes of any other kind are a body without headers."""
     if not data.startswith(MAGIC):
         return Envelope({}, data)
     try:
@@ -41,12 +41,12 @@ def parse(data: bytes) -> Envelope:
 
 
 def build(headers: dict[str, str], body: bytes) -> bytes:
-    """Make an envelope."""
+    """Return an envelope as bytes."""
     parts: list[bytes] = []
     for name, value in headers.items():
         try:
             parts += (name.encode(), value.encode())
-        except (AttributeError, UnicodeEncodeError):  # of a caller's value, despite its annotation
+        except (AttributeError, UnicodeEncodeError):  # a caller's value of another type, despite the annotation
             raise ValueError(f"the header {name!r:.80} is invalid: its name and its value must be text") from None
     if len(headers) > 0xFFFF or any(len(part) > 0xFFFF for part in parts):
         raise ValueError("a header of FastStream's envelope holds at most 65,535 bytes")

@@ -10,11 +10,11 @@ Reply: TypeAlias = Any
 
 _HIGHEST = 2**64
 DEEPEST = 12
-"""Levels of lists in a reply; XINFO STREAM FULL has seven."""
+"""Most levels of lists in a reply; XINFO STREAM FULL has seven."""
 
 
 def json_of(reply: Reply) -> object:
-    """A reply as the file has it."""
+    """Return a reply in the form of the file."""
     if isinstance(reply, bytes):
         try:
             return reply.decode()
@@ -30,9 +30,9 @@ def json_of(reply: Reply) -> object:
 
 
 def reply_of(value: object, depth: int = 0) -> Reply:
-    """The reply from its form in the file."""
+    """Return the reply from its form in the file."""
     if isinstance(value, str):
-        return value.encode()  # half of a pair of surrogates is a ValueError as well
+        return value.encode()  # a lone surrogate raises a ValueError too
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and -_HIGHEST < value < _HIGHEST):
         return value
     if isinstance(value, list) and depth < DEEPEST:

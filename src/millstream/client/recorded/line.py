@@ -1,4 +1,4 @@
-"""A line with a report as its other end."""
+"""A line to a recorded report."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from millstream.client.recorded.report import RecordedReport
 
 
 class RecordedLine(Line):
-    """Asks a report as a :class:`Line` asks a server."""
+    """A :class:`Line` that gets its replies from a report instead of a server."""
 
     def __init__(self, report: RecordedReport, node: int = 0) -> None:  # not Line's: there is no connection
         self.report = report
@@ -16,26 +16,26 @@ class RecordedLine(Line):
 
     @property
     def connected(self) -> bool:
-        """A file does not go away."""
+        """Always True: a file has no connection to lose."""
         return True
 
     @property
     def patience(self) -> float:
-        """Nothing is waited for."""
+        """Zero seconds: replies from a file are immediate."""
         return 0.0
 
     def wall_time(self) -> int:
-        """When the report was made."""
+        """Return the wall milliseconds at which the report was made."""
         return self.report.at_ms
 
     def calls(
         self,
         commands: Sequence[Command],
         *,
-        timeout: float | None = None,  # noqa: ARG002 - nothing is waited for
+        timeout: float | None = None,  # noqa: ARG002 - replies are immediate
         only_if: Callable[[], bool] | None = None,
     ) -> "asyncio.Future[list[Reply]]":
-        """As :meth:`Line.calls`."""
+        """Return the recorded replies, as :meth:`Line.calls` does."""
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if only_if is not None and not only_if():
             future.set_exception(Withheld("the condition of these commands is no longer true"))
@@ -44,8 +44,8 @@ class RecordedLine(Line):
         return future
 
     async def nodes(self) -> list[Line]:
-        """One for each node that was asked."""
+        """Return a line for each node in the report."""
         return [RecordedLine(self.report, node) for node in self.report.nodes]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the file is closed already."""

@@ -1,4 +1,4 @@
-"""The known part of a range, from several replies to XRANGE, XREVRANGE and XPENDING. Pure."""
+"""The recorded part of a range, from several replies to XRANGE, XREVRANGE and XPENDING. Pure."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -18,7 +18,7 @@ _BOUND = re.compile(rb"(\(?)([0-9]{1,20})(?:-([0-9]{1,20}))?")
 
 
 def low_of(word: bytes) -> Id:
-    """The least id of a range that begins so."""
+    """Return the lowest id in a range, from the text of its start."""
     if word == b"-":
         return FIRST
     exclusive, milliseconds, number = _parts(word)
@@ -27,7 +27,7 @@ def low_of(word: bytes) -> Id:
 
 
 def high_of(word: bytes) -> Id:
-    """The greatest id in a range, from the text of its end."""
+    """Return the highest id in a range, from the text of its end."""
     if word == b"+":
         return LAST
     exclusive, milliseconds, number = _parts(word)
@@ -52,7 +52,7 @@ def _before(one: Id) -> Id:
 
 @dataclass(slots=True)
 class KnownRange:
-    """Rows by their ids, and between which ids there are no others."""
+    """Rows by their ids, with the spans of ids that are recorded completely."""
 
     _rows: dict[Id, Row] = field(default_factory=dict)
     _spans: list[tuple[Id, Id]] = field(default_factory=list)
@@ -62,14 +62,14 @@ class KnownRange:
         """Add one reply."""
         found = [order_of(row[0]) for row in rows]
         self._rows.update(zip(found, rows, strict=True))
-        if count is not None and found and len(found) >= count:  # the rest of the range was not looked at
+        if count is not None and found and len(found) >= count:  # the reply ends at COUNT, before the end of the range
             low, high = (min(found), high) if falling else (low, max(found))
         elif count == 0:
             return
         self._spans.append((low, high))
 
     def settle(self) -> None:
-        """Put the learned parts together; before they are asked for."""
+        """Join the spans; call it after the last :meth:`learn` and before :meth:`find`."""
         self._ids = sorted(self._rows)
         joined: list[tuple[Id, Id]] = []
         for low, high in sorted(self._spans):
@@ -82,7 +82,7 @@ class KnownRange:
     def find(
         self, low: Id, high: Id, *, count: int | None, falling: bool, fits: Callable[[Row], bool] | None = None
     ) -> list[Row] | None:
-        """The rows of a range, as the server would have sent them; None where they are not all known."""
+        """Return the rows of a range as the server would have sent them; None unless all of them are recorded."""
         if low > high:
             return []
         start = high if falling else low

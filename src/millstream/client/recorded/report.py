@@ -1,4 +1,4 @@
-"""A report's file opened: checked whole before any use, and asked as the server was."""
+"""Open a report's file, check all of it before any use, and look up its replies."""
 
 import gzip
 import re
@@ -24,7 +24,7 @@ FORMAT = 1
 """The value of ``millstream_report`` in files that this version writes and reads."""
 
 MOST = 128 << 20
-"""Bytes that a report may have when it is unpacked."""
+"""Most bytes of a report when it is unpacked."""
 
 _READING = frozenset(
     b"XINFO XRANGE XREVRANGE XPENDING XLEN XREAD SCAN INFO SLOWLOG CONFIG CLIENT GET STRLEN HGET HGETALL HMGET HEXISTS "
@@ -34,7 +34,7 @@ _READING = frozenset(
 _RANGES = (b"XRANGE", b"XREVRANGE")
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 ONLY_READ = "a report is only read"
-"""The start of the refusal of every command that would change something."""
+"""The start of the error for every command that would change something."""
 
 _SHOWN = 80  # letters of a command in a message
 
@@ -46,7 +46,7 @@ class RecordedReport:
     """The contents of a report's file."""
 
     path: Path  # Path of the file
-    at_ms: int  # Wall milliseconds when it was begun
+    at_ms: int  # Wall milliseconds when the report was begun
     facts: Mapping[str, Any]  # Everything except the replies: versions, parts left out, parts redacted
     nodes: tuple[int, ...] = (0,)  # Numbers of the cluster's nodes; one server is node 0
     _exact: dict[tuple[int, Words], Reply] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class RecordedReport:
     _streams: set[bytes] = field(default_factory=set)
 
     def reply(self, node: int, command: Command) -> Reply:
-        """The server's recorded reply; a refusal if the file does not have it."""
+        """Return the server's recorded reply; a refusal if the file does not have it."""
         words = words_of(command)
         if words[0] == b"SCAN":
             return self._scanned(node, words)
@@ -74,7 +74,7 @@ class RecordedReport:
         return self._missing(words)
 
     def _scanned(self, node: int, words: Words) -> Reply:
-        """The streams of a node, also left-out ones: a question about one of those gets the reason."""
+        """Return the streams of a node, also those left out of the report: commands on them get the reason."""
         if self.facts.get("streams_left_out", 0) is None:
             return ResponseError("not in this report: the time was up before it was known which streams there are")
         return [b"0", self._matching(node, words)]
@@ -110,7 +110,7 @@ class RecordedReport:
         return ResponseError(f"not in this report: {text}")
 
     def learn(self, node: int, words: Words, reply: Reply) -> None:
-        """Take in one reply."""
+        """Add one reply."""
         if words[0] == b"SCAN" and not isinstance(reply, Exception):
             self._keys.setdefault(node, []).extend(reply[1])
             self._names.update(reply[1])
@@ -127,7 +127,7 @@ class RecordedReport:
                 self._streams.add(words[2])
 
     def settle(self) -> None:
-        """Put the collected parts together."""
+        """Join the parts of ranges, after the last reply was added."""
         self.nodes = tuple(sorted({0, *self._keys, *(node for node, _ in self._exact)}))
         for known in self._ranges.values():
             known.settle()
@@ -135,7 +135,7 @@ class RecordedReport:
 
 @dataclass(frozen=True, slots=True)
 class _AskedRange:
-    """The words of a command for a range, taken apart."""
+    """The arguments of a command that reads a range."""
 
     place: Words
     low: tuple[int, int]
@@ -146,7 +146,7 @@ class _AskedRange:
 
 
 def _asked(words: Words) -> _AskedRange:
-    """The range that a command asks for."""
+    """Return the range that a command reads."""
     if words[0] == b"XPENDING":
         if len(words) not in (6, 7) or not _NUMBER.fullmatch(words[5]):
             raise ValueError("it is not an XPENDING of a range")
@@ -161,14 +161,14 @@ def _asked(words: Words) -> _AskedRange:
 
 
 def words_of(command: Command) -> Words:
-    """The words of a command as bytes, its name and that of its part in capitals."""
+    """Return a command and its arguments as bytes, with command and subcommand in capitals."""
     words = [word if isinstance(word, bytes) else str(word).encode(errors="surrogateescape") for word in command]
     capitals = 2 if words[0].upper() in (b"XINFO", b"SLOWLOG", b"CONFIG", b"CLIENT", b"ACL") else 1
     return (*(word.upper() for word in words[:capitals]), *words[capitals:])
 
 
 def open_report(url: str) -> RecordedReport:
-    """The report that a ``report:`` URL names."""
+    """Read the report that a ``report:`` URL names."""
     path = Path(url.removeprefix(REPORT))
     if url == REPORT:
         raise ConfigError("the URL report: names no file. Write report:FILE, a file that `millstream report` wrote.")
@@ -180,7 +180,7 @@ def open_report(url: str) -> RecordedReport:
         raise ConfigError(
             f"{shown} cannot be read: {error.strerror or error}. Give a file that `millstream report` wrote."
         ) from None
-    except RuntimeError as error:  # ~NAME of a user that there is not
+    except RuntimeError as error:  # ~NAME of a user that does not exist
         raise ConfigError(f"{shown} cannot be read: {error}") from None
     except (ValueError, EOFError, zlib.error):
         raise ConfigError(
@@ -197,7 +197,7 @@ def open_report(url: str) -> RecordedReport:
 
 
 def _content(path: Path) -> bytes:
-    """The contents of the file, unpacked."""
+    """Return the contents of the file, unpacked."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     with gzip.open(path) if packed else path.open("rb") as unpacked:

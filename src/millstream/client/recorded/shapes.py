@@ -1,4 +1,4 @@
-"""The required form of the replies in a report, by their command: readers rely on it. Pure."""
+"""The required form of the replies in a report, by their command: the console's pages rely on it. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ _SCORE = re.compile(rb"-?(?:inf|[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3}
 
 
 def fits(command: Sequence[bytes], reply: Any) -> bool:
-    """True if a server may answer so; parts that no page reads may be anything."""
+    """Return True if a server may send this reply; parts that no page reads may have any form."""
     if isinstance(reply, ResponseError):
         return True
     two = b" ".join(command[:2]).upper() if command[0] in _FAMILIES else command[0]
@@ -53,7 +53,7 @@ def _rows_of(shape: Shape) -> Shape:
 
 
 def _flat(value: Any) -> bool:
-    """Names and values in turn."""
+    """Return True for a list of names and values in turn."""
     return isinstance(value, list) and len(value) % 2 == 0 and all(map(_text, value[::2]))
 
 
@@ -75,7 +75,7 @@ def _pending(value: Any) -> bool:
         and len(value) == 4
         and _id(value[0])
         and _text(value[1])
-        and (_count(value[2]) or (value[1:3] == [b"", -1]))  # no server knows the idle time of a released entry
+        and (_count(value[2]) or (value[1:3] == [b"", -1]))  # a released entry has no idle time
         and _count(value[3])
     )
 
@@ -91,7 +91,7 @@ def _summary(value: Any) -> bool:
 
 
 def _record(needed: Mapping[bytes, Shape], known: Mapping[bytes, Shape] | None = None) -> Shape:
-    """Names and values in turn, with these among them."""
+    """Return a check for a list of names and values in turn that has these names."""
 
     def shape(value: Any) -> bool:
         if not _flat(value):
@@ -106,12 +106,12 @@ def _record(needed: Mapping[bytes, Shape], known: Mapping[bytes, Shape] | None =
 
 
 def _scored(value: Any) -> bool:
-    """Members and scores in turn."""
+    """Return True for a list of members and scores in turn."""
     return _pairs(value) and all(map(_NUMBER.fullmatch, value[1::2]))
 
 
 def _scores(value: Any) -> bool:
-    """Scores of members, or nothing for one that is not there."""
+    """Return True for a list of scores, with None for missing members."""
     return isinstance(value, list) and all(one is None or (_text(one) and _SCORE.fullmatch(one)) for one in value)
 
 
