@@ -1,7 +1,7 @@
-"""True if a stream is still the one that was archived, by its entries.
+"""Check, by its entries, that a stream is still the one that was archived.
 
-One that was deleted and begun again may have outgrown the old one in ids and in entries added. Its entries under ids
-that count as archived would then be trimmed, though no file has them.
+A stream that was deleted and created again may have more and higher ids than the old one. Its entries with ids that
+count as archived would then be trimmed, though no file has them.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,17 +13,17 @@ from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model.offsets import Id, parse_id
 
 Entries = Callable[[str, str, str, int], Sequence[tuple[bytes, Sequence[bytes]]]]
-"""Asks for the entries of a stream from one id to another, up to a number: the id of each, and names and values."""
+"""Reads the entries of a stream from one id to another, up to a number: the id of each, with names and values."""
 
 _AT_ONCE = 256
-"""Entries that are asked for in one round trip."""
+"""Most entries read in one round trip."""
 
 _SPREAD = 8
-"""Entries past those of one round trip that are looked at."""
+"""Entries compared after those of the first round trip, spread evenly over the stream's time."""
 
 
 def has(page: Page, stream: str, entries: Entries) -> bool:
-    """True if a stream has all entries of a page, as they are there."""
+    """Return True if a stream has all entries of a page, with the same fields."""
     assert page.listed is not None
     for begin in range(0, len(page.ids), _AT_ONCE):
         ids = page.ids.slice(begin, _AT_ONCE).to_pylist()
@@ -36,10 +36,10 @@ def has(page: Page, stream: str, entries: Entries) -> bool:
 
 
 def other_entry(folder: Folder, manifest: ArchiveManifest, stream: str, entries: Entries) -> Id | None:
-    """An entry of a stream that counts as archived and is not in the archive as it is; None when none is seen.
+    """Return an entry of a stream that counts as archived but differs from the archive; None if none is found.
 
-    Looked at are the first ones that the stream has, some of the rest, and the last one of the archive where the stream
-    still has it.
+    It compares the first entries of the stream, some later ones, and the last one of the archive if the stream still
+    has it.
     """
     until = str(manifest.place(stream).id)
     last = max((str(file.last) for file in manifest.files if file.stream == stream), key=parse_id, default=until)
@@ -54,7 +54,7 @@ def other_entry(folder: Folder, manifest: ArchiveManifest, stream: str, entries:
 def _not_there(
     folder: Folder, manifest: ArchiveManifest, stream: str, rows: Sequence[tuple[bytes, Sequence[bytes]]]
 ) -> Id | None:
-    """The first of these entries, in order, that the archive does not have as it is."""
+    """Return the first of these entries, in order, that the archive lacks or has with other fields."""
     if not rows:
         return None
     missing = {ident.decode(): list(fields) for ident, fields in rows}

@@ -1,8 +1,8 @@
-"""An archive's folder: a manifest that is switched whole, a lock, names for files, and removal of unnamed files.
+"""An archive's folder: its manifest, which is replaced as a whole, its lock, and the names and removal of its files.
 
-A file is durable before the manifest names it, and the manifest is durable before anything is done because of it. The
-lock keeps two jobs apart. Some file systems do not carry locks between machines, and a lock can be lost. The manifest's
-generation then keeps them apart: a job that finds another's generation stops.
+A file is durable before the manifest names it, and the manifest is durable before the job acts on it. The lock excludes
+a second job. Some file systems do not share locks between machines, and a lock can be lost. Then the manifest's
+generation excludes it: a job that finds another job's generation stops.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ MANIFEST = MANIFEST_NAME
 LOCK = "_lock"
 SCRATCH = "_run"
 ASIDE = "_unnamed"
-"""Underscores in front: readers of Parquet directories pass over such names."""
+"""The names begin with an underscore, so that readers of Parquet directories skip them."""
 
 _NAME = r"(?:\.[^/]+\.writing|[^/]+-[0-9a-f]{16}\.parquet)"
 _OURS = re.compile(rf"(?:.*/)?{_NAME}")
 _DATA = re.compile(r"(?:.*/)?[^/._][^/]*\.parquet")
-"""What a job names its files, and what they are named while they are written."""
+"""Names of the files of jobs, finished or not (``_NAME``, ``_OURS``), and names that readers take for data."""
 
 
 class ArchiveLockedError(StorageError):
@@ -55,7 +55,7 @@ class NoArchiveError(NotFoundError):
 
 
 class Folder:
-    """The place of one archive."""
+    """The directory or object-store prefix of one archive."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = root
@@ -63,7 +63,7 @@ class Folder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other jobs out while this runs; the directory is made if there is none."""
+        """Hold the archive's lock in the block; the directory is created if it is missing."""
         if not self.storage.exists(MANIFEST):
             self._check_free()
         with self.storage.locked(LOCK) as holder:
@@ -91,7 +91,7 @@ class Folder:
         return [name for name in self.storage.top() if name not in begun and not name.startswith(CATALOG)]
 
     def read(self) -> ArchiveManifest:
-        """The manifest as it is now."""
+        """Return the present manifest."""
         try:
             return self._loaded(self.storage.read(MANIFEST))
         except (FileNotFoundError, NotADirectoryError):
@@ -103,7 +103,7 @@ class Folder:
         return manifests.load(data, f"{self.root}/{MANIFEST}")
 
     def see(self) -> None:
-        """See that the archive is still there: it may have been removed, or its disk be mounted no more."""
+        """Raise if the archive is gone: it may have been removed, or its disk may be unmounted."""
         if not self.storage.exists(MANIFEST):
             raise self._gone()
 
@@ -114,10 +114,10 @@ class Folder:
         )
 
     def begin(self, shape: Shape) -> ArchiveManifest:
-        """The manifest, made if this is a new archive; only under the lock.
+        """Return the manifest, created for a new archive; only under the lock.
 
         The previous owner of a lock that can be lost may only be asleep. So the manifest is written again under the
-        lock, and a job that wakes finds another manifest than it knows and stops.
+        lock. A job that wakes up finds a manifest that it did not write, and stops.
         """
         if not self.storage.exists(MANIFEST):
             self._replace(None, ArchiveManifest(1, shape=shape))
@@ -128,15 +128,15 @@ class Folder:
         return self.read()
 
     def forget(self) -> None:
-        """Remove the manifest of an archive that was begun in a directory and has nothing; only under the lock.
+        """Remove the manifest of a new local archive that is still empty; only under the lock.
 
-        In an object store it stays: no object is removed on a condition, and another job may have written it meanwhile.
+        In an object store it stays: a delete cannot be conditional, and another job may have written it meanwhile.
         """
         if self.storage.local is not None and self.storage.top() <= {LOCK, MANIFEST}:
             self.storage.delete(MANIFEST)
 
     def switch(self, old: ArchiveManifest, new: ArchiveManifest) -> None:
-        """Put a new manifest in the place of the old one: durable when this returns."""
+        """Replace the old manifest by a new one, which is durable when this returns."""
         try:
             data = self.storage.read(MANIFEST)
         except FileNotFoundError:
@@ -161,9 +161,9 @@ class Folder:
         reach("switched")
 
     def unnamed(self, manifest: ArchiveManifest, streams: Iterable[str]) -> dict[str, list[str]]:
-        """By stream, the data files in the folder of its table that the manifest does not name.
+        """Return the data files in each stream's table folder that the manifest does not name, by stream.
 
-        Files elsewhere, such as those of an archive that was put below this one, are not looked at.
+        Files elsewhere, such as those of another archive below this one, are ignored.
         """
         named = {file.path for file in manifest.files}
         needed = named | {path for path, _ in manifest.retired}
@@ -180,9 +180,9 @@ class Folder:
         return found
 
     def _is_there(self, path: str) -> bool:
-        """True if a file that was not listed can be opened: a list of an object store may lag.
+        """Return True if a file that was not listed can be opened: lists of an object store may lag.
 
-        In a directory it may be behind a link, which may not lead out of the archive.
+        In a directory the file may be behind a link, which may not lead out of the archive.
         """
         try:
             self.storage.open(path).close()
@@ -204,7 +204,7 @@ class Folder:
             )
 
     def set_aside(self, path: str) -> None:
-        """Move a data file out of readers' sight, under :data:`ASIDE`; a file that is there already is the same."""
+        """Hide a data file from readers by moving it below :data:`ASIDE`; a file already there is the same one."""
         with self.storage.open(path) as old:
             new = self.storage.create(f"{ASIDE}/{path}")
             try:
@@ -225,11 +225,14 @@ class Folder:
 
 
 def is_ours(path: str) -> bool:
-    """True if a data file has a name that a job gives."""
+    """Return True if a data file's name has the form that a job uses."""
     return _OURS.fullmatch(path) is not None
 
 
 def _is_foreign(path: str) -> bool:
-    """True if readers of plain files would take a file for one of the archive's; a table's log says it for tables."""
+    """Return True if readers of plain files would read a file as the archive's although no job wrote it.
+
+    Readers of Delta and Iceberg tables go by the table's log instead.
+    """
     plain = path.startswith("stream=") and _DATA.fullmatch(path) is not None
     return plain and _OURS.fullmatch(path) is None

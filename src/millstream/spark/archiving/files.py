@@ -1,7 +1,7 @@
 """Parquet files of an archive: written by tasks, merged, and read back as pages.
 
-A row is an entry without loss (``tables.rows``). A file holds one stream and one partition in the order of ids, under a
-unique name, hidden until it is whole.
+A row holds an entry without loss (``tables.rows``). A file holds entries of one stream and one partition in the order
+of ids. It has a unique name, and is hidden until it is complete.
 """
 
 import json
@@ -31,19 +31,19 @@ from millstream.spark.arrow.page import LISTED, Page, Want
 from millstream.spark.model.offsets import Id, parse_id
 
 SCHEMA = pa.schema([("id_ms", pa.uint64()), ("id_seq", pa.uint64()), ("fields", LISTED)])
-"""Entries on their way to a file."""
+"""Arrow schema of entries before they are written to a file."""
 
 SOURCE_SCHEMA = "stream string, id string, fields array<struct<name:binary,value:binary>>"
-"""What a job reads of the streams."""
+"""Schema in which a job reads the streams."""
 
 MADE = "file string"
-"""A task reports each file that it wrote as JSON."""
+"""Schema in which tasks report the files that they wrote: one JSON text each."""
 
 TARGET_BYTES = 128 << 20
-"""Of a file, about."""
+"""Approximate size of a file, in bytes."""
 
 GROUP_ROWS = 50_000
-"""Rows of a row group; the size of a file is looked at between two."""
+"""Rows of a row group; the size of a file is checked after each."""
 
 _GROUP_BYTES = 32 << 20
 _PAGE_ROWS = 8192
@@ -53,7 +53,7 @@ Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 @dataclass(frozen=True)
 class WritePlan:
-    """The place and form in which a batch is written; sent to the executors."""
+    """The place and form of a batch's files; sent to the executors."""
 
     root: Path | str  # The archive's place: a directory, or the URL of a place in an object store
     shape: Shape = field(default_factory=Shape)  # The form of its files
@@ -61,12 +61,12 @@ class WritePlan:
     target_bytes: int = TARGET_BYTES  # Size at which a file is closed and another one begun
 
     def of(self, stream: str) -> tuple[TableColumn, ...]:
-        """The columns that a stream's table has, or begins with."""
+        """Return the columns of a stream's table, or the initial ones of a new table."""
         return self.columns.get(stream) or tables.initial(self.shape)
 
 
 class FileWriter:
-    """One file while it is written."""
+    """Writes one file."""
 
     def __init__(self, plan: WritePlan, stream: str, first: Id, label: str, columns: tuple[TableColumn, ...]) -> None:
         self._stream = stream
@@ -82,7 +82,7 @@ class FileWriter:
         self._rows = 0
 
     def add(self, rows: pa.Table, last: Id) -> None:
-        """Write rows, whose ids are greater than those before, up to this one."""
+        """Write rows with ids greater than those before, up to the id ``last``."""
         assert not self._rows or self._last < last
         self._parquet.write_table(rows.cast(self._parquet.schema), row_group_size=GROUP_ROWS)
         self._last = last
@@ -94,19 +94,19 @@ class FileWriter:
         return self._new.file.tell()
 
     def finish(self) -> DataFile:
-        """The file, durable and under its name."""
+        """Return the file, durable and under its name."""
         self._parquet.close()
         size = self._new.keep()
         return DataFile(self._path, self._stream, self._first, self._last, self._rows, size, self.columns)
 
     def drop(self) -> None:
-        """Give up."""
+        """Discard the file."""
         self._parquet.close()  # or it would write its end when it is collected, to a closed file
         self._new.drop()
 
 
 class PartWriter:
-    """The entries of one stream and partition on their way to files: one, or another where columns come to be."""
+    """Writes the entries of one stream and partition: to one file, and to another one whenever columns are added."""
 
     def __init__(self, plan: WritePlan, stream: str, part: int, label: str) -> None:
         self.key = (stream, part)
@@ -121,7 +121,7 @@ class PartWriter:
         self._waiting_rows = self._waiting_bytes = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Write entries (:data:`SCHEMA`), whose ids are greater than those before."""
+        """Write entries (:data:`SCHEMA`) with ids greater than those before."""
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         self._waiting_bytes += rows.nbytes
@@ -156,20 +156,20 @@ class PartWriter:
             self._open = None
 
     def finish(self) -> list[DataFile]:
-        """The files, durable and under their names."""
+        """Return the files, durable and under their names."""
         self._write()
         self._close()
         first = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
         return [*first, *self._done[1:]]  # the first one tells of all
 
     def drop(self) -> None:
-        """Give up the file at work."""
+        """Discard the unfinished file."""
         if self._open is not None:
             self._open.drop()
 
 
 def write_batches(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A Spark task's work: write its entries, and yield a row for each file made."""
+    """Write a Spark task's entries, and yield one batch with a row for each file written."""
     made = [_text(file) for file in write_files(plan, label, batches)]
     yield pa.RecordBatch.from_arrays([pa.array(made, pa.string())], ["file"])
 
@@ -180,16 +180,16 @@ def _text(file: DataFile) -> str:
 
 
 def file_of(text: str) -> DataFile:
-    """The file that a task reports."""
+    """Parse the file that a task reports."""
     path, stream, first, last, rows, size, columns, unfit, seen = json.loads(text)
     ends = parse_id(first), parse_id(last)
     return DataFile(path, stream, *ends, rows, size, load_columns(columns), unfit, frozenset(seen))
 
 
 def write_files(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
-    """Write entries to one file for each stream and partition, or several where columns come to be.
+    """Write entries to one file for each stream and partition, or several if columns are added.
 
-    After an error the file at work is removed; finished ones stay, unnamed by the manifest, until the next sweep.
+    After an error the unfinished file is removed. Finished ones stay, unnamed by the manifest, until the next sweep.
     """
     done: list[DataFile] = []
     writer: PartWriter | None = None
@@ -213,7 +213,7 @@ def write_files(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) 
 
 
 def _by_part(batch: pa.RecordBatch, shape: Shape) -> Iterator[tuple[tuple[str, int], pa.Table]]:
-    """The parts of a batch that belong to one stream and partition each, in order."""
+    """Split a batch into runs that belong to one stream and partition each, in order."""
     if not batch.num_rows:
         return
     ms, seq = split_ids(batch.column("id"))
@@ -234,14 +234,14 @@ def _by_part(batch: pa.RecordBatch, shape: Shape) -> Iterator[tuple[tuple[str, i
 
 
 def split_ids(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The halves of ids such as ``5-1``."""
+    """Return the two halves of ids such as ``5-1``."""
     halves = pc.cast(pc.split_pattern(ids, "-").flatten(), pa.uint64())
     place = np.arange(0, len(halves), 2)
     return halves.take(pa.array(place)), halves.take(pa.array(place + 1))
 
 
 def merge(plan: WritePlan, files: Sequence[DataFile], label: str) -> list[DataFile]:
-    """Files of one stream and partition as one new file; the old ones stay until a manifest names the new one."""
+    """Merge files of one stream and partition into a new file; the old ones stay until a manifest names the new one."""
     stream, storage = files[0].stream, open_storage(plan.root)
     columns = plan.of(stream)
     writer = FileWriter(plan, stream, files[0].first, label, columns)
@@ -265,7 +265,7 @@ def _id_at(rows: pa.Table, at: int) -> Id:
 
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of a schema, some of which were not there when they were written."""
+    """Return rows with all columns of a schema; columns that were added later are null."""
     empty = [pa.nulls(rows.num_rows, kind.type) for kind in schema]
     columns = [
         rows[kind.name].cast(kind.type) if kind.name in rows.schema.names else nothing
@@ -292,15 +292,15 @@ def _undamaged(path: str) -> Iterator[None]:
 
 
 def _checked(source: Path | BinaryIO) -> pq.ParquetFile:
-    """A file whose pages are compared with their checksums.
+    """Open a Parquet file with its pages' checksums verified.
 
-    Nothing else sees most bits that flip: they were other entries, without a word.
+    Without them, most flipped bits would go unnoticed and change entries silently.
     """
     return pq.ParquetFile(source, page_checksum_verification=True)
 
 
 def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Iterator[Page]:
-    """The entries of a file in ``(after, until]``, without row groups whose footer excludes them."""
+    """Yield the entries of a file in ``(after, until]``, without row groups whose footer excludes them."""
     where = str(source if isinstance(source, Path) else getattr(source, "name", "of unknown name"))
     with _undamaged(where), _checked(source) as parquet:
         names = parquet.schema_arrow.names
@@ -319,7 +319,7 @@ def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Ite
 
 
 def _wanted(names: Sequence[str], known: Sequence[TableColumn], want: Want) -> list[str]:
-    """The columns of a file that must be read."""
+    """Return the columns of a file that must be read."""
     if not (want.listed or want.by_name):
         return ["id"]
     if not known:
@@ -330,10 +330,10 @@ def _wanted(names: Sequence[str], known: Sequence[TableColumn], want: Want) -> l
 
 
 def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[str], want: Want) -> Iterator[Page]:
-    """The archived entries of ``(after, until]``, from files that may be merged into others meanwhile.
+    """Yield the archived entries of ``(after, until]``, from files that may be merged into others meanwhile.
 
-    A file that is gone was merged: the manifest of now says where its entries are, and reading goes on after the last
-    entry that was given out.
+    A missing file was merged. The present manifest names the file with its entries, and reading continues there after
+    the last entry that was yielded.
     """
     cursor, left, seen = after, list(paths), -1
     while left:
@@ -352,7 +352,7 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
 
 
 def _touches(group: Any, place: int, after: Id, until: Id) -> bool:
-    """True if a row group may hold such entries, by its footer's bounds of the column at this place."""
+    """Return True if a row group may hold entries in ``(after, until]``, by the bounds in its footer."""
     statistics = group.column(place).statistics
     if statistics is None or not statistics.has_min_max:
         return True
@@ -391,7 +391,7 @@ def _greater(ms: Numbers, seq: Numbers, than: Id) -> "np.ndarray[Any, np.dtype[n
 
 
 def _fields(fields: pa.Array, wanted: Sequence[bytes]) -> dict[bytes, pa.Array]:
-    """Fields by name; of one that an entry has twice the last value, as in a live read."""
+    """Return the values of fields by name; of a name that an entry has twice the last value, as in a live read."""
     if not wanted:
         return {}
     rows, names, values = tables.parts(fields)

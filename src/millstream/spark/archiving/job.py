@@ -1,9 +1,9 @@
-"""The archive job: a Structured Streaming query whose batches the store takes, and trimming next to it.
+"""The archive job: a Structured Streaming query with batches that the store commits, and trimming beside it.
 
-The manifest alone says up to which entry a stream is archived. Each run has its own checkpoint, which begins at the
-manifest's places and is thrown away. So no second record can be ahead of the manifest. A query of a killed driver may
-linger for a moment, but it shares no file with the next one. Within a run, what a batch holds is read from the offset
-that Spark logs before it runs the batch.
+Only the manifest decides up to which entry a stream is archived. Each run has its own checkpoint, which begins at the
+manifest's positions and is removed afterwards. So no second record can be ahead of the manifest. A query of a killed
+driver may go on for a moment, but it shares no file with the next one. Within a run, the ranges of a batch come from
+the offset that Spark logs before it runs the batch.
 """
 
 import json
@@ -37,17 +37,17 @@ from millstream.spark.read.stream_info import StreamInfo
 from millstream.texts import plural
 
 Tell = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is in all."""
+"""Reports progress: the name of the activity, the amount done, and the total."""
 
 logger = logging.getLogger("millstream.spark")
 
 LOOK_SECONDS = 0.2
 _NEW_SECONDS = 30.0  # between looks for new streams, while the query reads by names
 PARTS = 500
-"""Approximate partitions of a batch: their files are written, and named in a table, in some seconds."""
+"""Approximate partitions of a batch: their files can be written and added to a table in some seconds."""
 
 _SLICES, _ROUNDS = 64, 8
-"""Of a stream's time, in which entries are looked for; and how often those with some are cut up again."""
+"""Slices of a stream's time that are searched for entries, and most rounds of slicing the non-empty ones again."""
 
 _OURS = re.compile(
     r"(?:Config|Usage|DataLoss|NotFound|NotLetIn|NotReached|Storage|ObjectStore|NoConditionalPut)Error: "
@@ -116,7 +116,7 @@ def run(
     tell: Tell,
     say: Callable[[str], None] = logger.info,
 ) -> list[Progress]:
-    """Run an archive job until it is done (``once``) or told to stop.
+    """Run an archive job until it is complete (``once``) or ``stop`` returns True.
 
     Returns:
         The result by stream.
@@ -128,7 +128,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The work of a job on one stream, if it ran now."""
+    """The work that a job would have on one stream now."""
 
     stream: str  # Its key
     archive: int  # Entries that would be archived
@@ -138,7 +138,7 @@ class Outlook:
 
 
 def look(settings: ArchiveSettings) -> list[Outlook]:
-    """The work of a job if it began now. Changes nothing and starts no Spark."""
+    """Return the work of a job if it began now. Changes nothing and does not start Spark."""
     store = ArchiveStore(settings)
     if store.folder.storage.exists(MANIFEST):
         store.manifest = store.folder.read()
@@ -169,7 +169,7 @@ def _outlook(
 
 
 def waiting(store: ArchiveStore, stream: str, state: StreamState | None) -> int:
-    """The number of entries of a stream to archive."""
+    """Return the number of entries of a stream that are not archived yet."""
     if state is None:
         raise NotFoundError(f"stream {stream!r} does not exist on the server: correct the name")
     known = store.manifest.places.get(stream)
@@ -179,10 +179,10 @@ def waiting(store: ArchiveStore, stream: str, state: StreamState | None) -> int:
 def partitions_ahead(
     manifest: ArchiveManifest, stream: str, state: StreamState | None, firsts: Callable[[str, Id, Id], Id | None]
 ) -> int:
-    """An upper bound on the partitions of the table that the entries to archive belong to.
+    """Return an upper bound on the number of table partitions for the entries to archive.
 
-    If the bound may be high, slices of the time are examined, because one entry of another year must not count as years
-    of partitions.
+    If the bound may be too high, slices of the time are examined: one entry of another year must not count as years of
+    partitions.
     """
     if state is None or state.first is None:
         return 0
@@ -205,10 +205,10 @@ def partitions_ahead(
 
 
 def batch_size(most: int, entries: int, parts: int) -> int:
-    """The number of entries for a batch of about :data:`PARTS` partitions, each a file or more.
+    """Return the number of entries for a batch of about :data:`PARTS` partitions, each with a file or more.
 
-    A job shows what it has archived after each batch, and loses what it was at when it is killed: one batch of a year's
-    hours takes minutes. An entry is of one partition, so batches need never be smaller than that.
+    A job shows its progress after each batch, and loses the unfinished batch if it is killed. One batch with a year's
+    hours takes minutes. An entry has one partition, so batches need never be smaller than that.
     """
     return most if parts <= PARTS else min(most, max(PARTS, entries * PARTS // parts))
 
@@ -246,7 +246,7 @@ class _ArchiveRun:
         return self._store.report()
 
     def _ran(self, stop: Callable[[], bool]) -> bool:
-        """Run one query to its end; False if another one has to begin, with other streams."""
+        """Run one query to its end; return False if another query with other streams must follow."""
         self._store.take_again()
         query = self._start()
         try:
@@ -272,7 +272,7 @@ class _ArchiveRun:
                 raise
 
     def _spark_runs(self) -> bool:
-        """True if Spark's Java is there: the signal that ends a job may have ended it too."""
+        """Return True if Spark's Java process still runs: the signal that ends a job may have ended it too."""
         java = getattr(self._spark, "_jsc", None)
         try:
             return java is None or not java.sc().isStopped()
@@ -281,7 +281,7 @@ class _ArchiveRun:
 
     @staticmethod
     def _without_spark(stop: Callable[[], bool]) -> bool:
-        """The end of a job whose Java has ended: regular if it was to stop; the manifest names the archived entries."""
+        """Return True if the job was to stop anyway when Java ended; else raise :class:`ArchiveError`."""
         if stop():
             return True
         raise ArchiveError(
@@ -298,7 +298,7 @@ class _ArchiveRun:
         return writer.trigger(processingTime=f"{int(self._settings.every * 1000)} milliseconds").start()
 
     def _options(self) -> dict[str, str]:
-        """The options of the read: the end of the archive, stream by stream."""
+        """Return the options of the read, with the archive's position in each stream."""
         settings = self._settings
         common = settings.source | {
             "maxEntriesPerTrigger": str(settings.per_batch),
@@ -329,7 +329,7 @@ class _ArchiveRun:
         return common | {"startingOffsets": json.dumps(starts) if starts else "earliest"}
 
     def _batch(self, frame: DataFrame, number: int) -> None:
-        """One micro-batch, called by Spark."""
+        """Archive one micro-batch; Spark calls it."""
         try:
             ranges = self._offset(number)
             self._store.take(f"{self._name}-{number:06d}", ranges, partial(_write, frame))
@@ -338,7 +338,7 @@ class _ArchiveRun:
             raise
 
     def _offset(self, number: int) -> Offset:
-        """The content of the batch, as Spark has logged it."""
+        """Return the ranges of the batch, as Spark has logged them."""
         path = self._scratch / self._name / "offsets" / str(number)
         lines = path.read_text().splitlines()
         if lines[0] != "v1" or len(lines) != 3:
@@ -346,10 +346,10 @@ class _ArchiveRun:
         return load(json.loads(lines[2]))
 
     def _trim_beside(self, query: StreamingQuery, stop: Callable[[], bool]) -> bool:
-        """Trim while the query runs: after each batch, and now and then, as groups move on without new entries.
+        """Trim while the query runs: after each batch, and at intervals, since groups advance without new entries.
 
         Returns:
-            False where the query is to begin again with other streams.
+            False if the query must be replaced by one with other streams.
         """
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - only where Spark runs
 
@@ -376,11 +376,11 @@ class _ArchiveRun:
         return True
 
     def _has_still(self) -> bool:
-        """True if this query reads streams that are at a standstill."""
+        """Return True if streams were put aside since this query began."""
         return self._still != self._store.still.keys()
 
     def _has_new_streams(self) -> bool:
-        """True if there are streams that a query by names does not read."""
+        """Return True if there are streams that a query by names does not read."""
         if self._settings.streams or not self._store.still:
             return False
         with closing(StreamInfo(opts.parse(self._settings.source))) as info:
@@ -393,7 +393,7 @@ class _ArchiveRun:
             self._say(text)
 
     def _reason(self, error: Exception) -> BaseException:
-        """The error that really ended the query."""
+        """Return the error that really ended the query."""
         if self._failed is not None and isinstance(self._failed, MillstreamError | OSError):
             return self._failed
         text, lost, _ = last_words(error).partition(". Set option 'failOnDataLoss'")
@@ -401,7 +401,7 @@ class _ArchiveRun:
 
 
 def _scratch(folder: Folder) -> Path:
-    """The place of a run's checkpoint: the archive's directory or, without one, the driver's own disk."""
+    """Return the place of a run's checkpoint: the archive's directory or, in an object store, the driver's own disk."""
     local = folder.storage.local
     return Path(tempfile.mkdtemp(prefix="millstream-archive-")) if local is None else local / SCRATCH
 

@@ -1,13 +1,13 @@
-"""Data files that no manifest names: those that killed jobs had begun are removed, those with the only copy are kept.
+"""Data files that no manifest names: those of killed jobs are removed, those with the only copy of entries are kept.
 
-A batch that was begun is in the stream too, which is trimmed of nothing that no manifest names. If the stream has it no
-longer, either others trimmed it before it was archived, or the manifest is older than the files. The latter happens
-when a manifest is restored from a backup. Such files may hold the only copy of their entries, so they are moved out of
-readers' sight.
+The stream still has the entries of an unfinished batch, since it is trimmed only of entries in a manifest. If the
+stream does not have them, other clients trimmed it first, or the manifest is older than the files. The latter happens
+when a manifest is restored from a backup. Such files may hold the only copy of their entries, so they are moved where
+readers do not look.
 
-The sweep compares the entries themselves to see that the stream has them. A stream that was deleted and begun again may
-have ids below and above theirs, or even the same ones. The files that the manifest names must hold every id that counts
-as archived, as they do when a merge was killed. The check is needed because a manifest may have been edited.
+The sweep compares the entries themselves with the stream's. A stream that was deleted and created again may have ids
+below and above theirs, or even the same ids. The files that the manifest names must hold every id that counts as
+archived, as they do after a killed merge. The check is needed because a manifest may have been edited.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,8 +43,8 @@ class Swept:
 def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], entries: Entries) -> Swept:
     """Clear the folders of tables of files that the manifest does not name.
 
-    Only under the lock. Another job may be at work on them if locks do not reach it. So the generation changes first:
-    that job then stops before it names files that are gone.
+    Only under the lock. Another job may use them if locks do not reach it. So the generation changes first: that job
+    then stops before it names files that are gone.
     """
     begun = folder.unnamed(manifest, streams)
     if not begun:
@@ -72,7 +72,7 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], ent
 def as_its_table(
     folder: Folder, manifest: ArchiveManifest, plan: TablePlan, there: Mapping[str, int], now_ms: int
 ) -> ArchiveManifest | None:
-    """The manifest with the state of a stream's table, if it is older than the table, as one of a backup is.
+    """Return the manifest with the state of a stream's table, if it is older than the table, as after a restore.
 
     Returns:
         None if the table shows entries that no job of this archive wrote, or does not show archived entries.
@@ -101,7 +101,7 @@ def as_its_table(
 
 
 def _described(folder: Folder, path: str, stream: str, upto: Id) -> tuple[DataFile, int]:
-    """A file as a manifest has it, and how many of its entries have ids up to this one."""
+    """Return a file in the form of a manifest, and the number of its entries with ids up to ``upto``."""
     with folder.storage.open(path) as file:
         ids = [parse_id(ident) for ident in _ids(read_pages(file, ZERO, _LAST, Want()))]
         if not ids:
@@ -114,7 +114,7 @@ def _described(folder: Folder, path: str, stream: str, upto: Id) -> tuple[DataFi
 
 
 def _holds_archived(folder: Folder, path: str, manifest: ArchiveManifest, stream: str) -> bool:
-    """True if a file holds an entry that counts as archived and is in no file of the manifest."""
+    """Return True if a file holds an entry that counts as archived but is in no file of the manifest."""
     until = manifest.place(stream).id
 
     def look(file: BinaryIO) -> bool:
@@ -124,7 +124,7 @@ def _holds_archived(folder: Folder, path: str, manifest: ArchiveManifest, stream
 
 
 def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entries) -> bool:
-    """True if a file holds an entry past the archived ones that its stream does not have in this form."""
+    """Return True if a file holds an entry past the archived ones that its stream lacks or has with other fields."""
 
     def look(file: BinaryIO) -> bool:
         return not all(has(page, stream, entries) for page in read_pages(file, after, _LAST, Want(listed=True)))
@@ -133,7 +133,7 @@ def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entr
 
 
 def _holds(folder: Folder, path: str, look: Callable[[BinaryIO], bool]) -> bool:
-    """The result of a look at a file that no manifest names; false for a file that cannot be read."""
+    """Return the result of ``look`` for a file that no manifest names; False for a file that cannot be read."""
     if not path.endswith(".parquet"):
         return False  # never whole
     try:
@@ -144,7 +144,7 @@ def _holds(folder: Folder, path: str, look: Callable[[BinaryIO], bool]) -> bool:
 
 
 def _named_have(folder: Folder, manifest: ArchiveManifest, stream: str, ids: Iterator[str]) -> bool:
-    """True if the files that a manifest names have all of these ids, which are in order."""
+    """Return True if the files of a manifest have all of these ids, which are in order."""
     first = next(ids, None)
     if first is None:
         return True
@@ -154,7 +154,7 @@ def _named_have(folder: Folder, manifest: ArchiveManifest, stream: str, ids: Ite
 
 
 def _named(folder: Folder, files: Iterable[DataFile], after: Id) -> Iterator[str]:
-    """The ids of files in order; none of one that is damaged or gone."""
+    """Yield the ids of files in order; damaged and missing files are skipped."""
     for each in files:
         try:
             with folder.storage.open(each.path) as file:

@@ -1,8 +1,8 @@
 """The content of an archive, as one value. PURE: no files, no clock.
 
 Invariants, checked whenever a manifest changes: The files of a stream share no id and are in the order of their ids.
-None of them reaches past the stream's place. A batch begins exactly at the stream's place, so nothing is left out and
-nothing is taken twice, whichever job ran the batch.
+None of them reaches past the stream's position. A batch begins exactly at the stream's position. So no entry is left
+out or archived twice, whichever job ran the batch.
 """
 
 import json
@@ -22,7 +22,7 @@ from millstream.spark.model.packing import portions
 from millstream.texts import plural
 
 FORMAT = 2
-"""Of manifests: the one that is written and read."""
+"""Version of the manifest's format, written and read."""
 
 
 class ManifestError(StorageError):
@@ -53,7 +53,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePosition:
-    """The place up to which a stream is archived."""
+    """The position up to which a stream is archived."""
 
     id: Id  # Up to this id everything that was in the stream is archived
     n: int  # Entries added to the stream up to there
@@ -61,13 +61,13 @@ class ArchivePosition:
 
     @property
     def raw(self) -> dict[str, Any]:
-        """As JSON has it, in the manifest and in the option ``startingOffsets``."""
+        """The position as JSON, for the manifest and the option ``startingOffsets``."""
         return {"id": str(self.id), "n": self.n} | ({"holes": self.holes} if self.holes else {})
 
 
 @dataclass(frozen=True)
 class ArchiveManifest:
-    """The whole archive."""
+    """The content of an archive: positions, files, form and columns."""
 
     generation: int = 0  # One more with every change
     places: Mapping[str, ArchivePosition] = field(default_factory=dict)  # By stream
@@ -80,11 +80,11 @@ class ArchiveManifest:
     retired: tuple[tuple[str, int], ...] = ()
 
     def place(self, stream: str) -> ArchivePosition:
-        """The place up to which a stream is archived; zero for an unknown stream."""
+        """Return the position up to which a stream is archived; zero for an unknown stream."""
         return self.places.get(stream, ArchivePosition(ZERO, 0))
 
     def of(self, stream: str, after: Id, until: Id) -> list[DataFile]:
-        """The files that may hold entries of ``(after, until]``, in order."""
+        """Return the files that may hold entries of ``(after, until]``, in order."""
         return [file for file in self.files if file.stream == stream and file.last > after and file.first <= until]
 
     def with_batch(
@@ -93,7 +93,7 @@ class ArchiveManifest:
         files: Iterable[DataFile],
         columns: Mapping[str, tuple[TableColumn, ...]] | None = None,
     ) -> "ArchiveManifest":
-        """This archive and one batch more."""
+        """Return this manifest plus one batch."""
         places = dict(self.places)
         for stream, read in ranges.items():
             at = self.places.get(stream)
@@ -117,7 +117,7 @@ class ArchiveManifest:
     def with_merged(
         self, old: Sequence[DataFile], new: Sequence[DataFile], retired_ms: int | None = None
     ) -> "ArchiveManifest":
-        """This archive with some of its files merged into others."""
+        """Return this manifest with some of its files merged into others."""
         if sum(file.rows for file in old) != sum(file.rows for file in new) or not set(old) <= set(self.files):
             raise ManifestError("merged files do not hold the same entries as the files before: nothing was changed")
         gone = set(old)
@@ -126,7 +126,7 @@ class ArchiveManifest:
         return replace(made, retired=(*self.retired, *kept))
 
     def without_retired(self, before_ms: int) -> "ArchiveManifest":
-        """This archive without the merged files that no reader can still be reading."""
+        """Return this manifest without the merged files that no reader can still be reading."""
         left = tuple((path, when) for path, when in self.retired if when >= before_ms)
         return replace(self, generation=self.generation + 1, retired=left)
 
@@ -138,7 +138,7 @@ class ArchiveManifest:
         columns: tuple[TableColumn, ...],
         gone: Iterable[tuple[str, int]],
     ) -> "ArchiveManifest":
-        """This archive with the files and columns of a stream's table in the place of its own of the stream."""
+        """Return this manifest with the files and columns of a stream replaced by those of its table."""
         others = [file for file in self.files if file.stream != stream]
         made = self._checked({**self.places, stream: place}, [*others, *files])
         return replace(made, columns={**self.columns, stream: columns}, retired=(*self.retired, *gone))
@@ -156,7 +156,7 @@ def _order(file: DataFile) -> tuple[str, Id]:
 
 
 def _contradiction(manifest: ArchiveManifest) -> str | None:
-    """The contradiction in a manifest whose files are in order; None when nothing is."""
+    """Return the contradiction in a manifest with files in order; None without one."""
     for one, next_one in pairwise(manifest.files):
         if one.stream == next_one.stream and one.last >= next_one.first and one.path != next_one.path:
             return f"the files {one.path} and {next_one.path} would hold the same entries"
@@ -176,7 +176,7 @@ def _contradiction(manifest: ArchiveManifest) -> str | None:
 
 
 def rows_of(files: Iterable[DataFile]) -> Counter[str]:
-    """Entries of some files by stream."""
+    """Return the number of entries in some files, by stream."""
     rows = Counter[str]()
     for file in files:
         rows[file.stream] += file.rows
@@ -184,9 +184,10 @@ def rows_of(files: Iterable[DataFile]) -> Counter[str]:
 
 
 def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any]) -> str | None:
-    """The stream whose files hold fewer entries than were archived; None when there is none.
+    """Return the fault of a stream whose files do not hold as many entries as were archived; None without one.
 
-    Its place says only how many were added up to there: others may have removed some before they were archived.
+    The stream's position cannot show it: it counts all added entries, some of which others removed before the
+    archiving.
     """
     said = {name: _count(rows) for name, rows in archived.items()}
     totals = rows_of(manifest.files)
@@ -198,7 +199,7 @@ def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any]) -> str | No
 
 
 def dump(manifest: ArchiveManifest) -> str:
-    """The manifest as its file holds it: JSON with one data file a line, so that people can look into it."""
+    """Return the manifest as JSON with one data file a line, so that people can read it."""
     head: dict[str, Any] = {
         "format": FORMAT,
         "generation": manifest.generation,
@@ -218,7 +219,7 @@ def dump(manifest: ArchiveManifest) -> str:
 
 
 def load(text: str | bytes, where: str = "") -> ArchiveManifest:
-    """The inverse of :func:`dump`."""
+    """Parse the text that :func:`dump` wrote, and check it."""
     place = f"{where}: " if where else ""
     try:
         raw: dict[str, Any] = parse(text)
@@ -247,14 +248,14 @@ def _file(path: str, stream: str, first: str, last: str, rows: int, size: int) -
 
 
 def _count(value: object, least: int = 0) -> int:
-    """A number of things."""
+    """Return a valid count; raise ValueError for any other value."""
     if type(value) is not int or value < least:
         raise ValueError(f"{value!r} is not a whole number of {least} or more")
     return value
 
 
 def _below(path: str) -> str:
-    """A file's path: below the archive's directory, since named files are read, and removed once merged."""
+    """Check that a file's path is below the archive's directory: named files are read, and removed once merged."""
     if "\0" in path or {"", ".", ".."} & set(path.split("/")):
         raise ValueError(f"the path {path!r} is not one below the archive's directory")
     path.encode(errors="surrogateescape")  # half of a surrogate pair cannot be part of a file's name
@@ -268,14 +269,14 @@ def _place(raw: Mapping[str, Any]) -> ArchivePosition:
 # --- which files are merged ------------------------------------------------------------------------------------------
 
 FAN = 8
-"""Files that an open partition gathers before they are merged."""
+"""Number of files in a growing partition from which they are merged."""
 
 
 def mergeable(files: Sequence[DataFile], *, closed: bool, target: int) -> list[list[DataFile]]:
-    """Runs of neighbours that should be merged, each into one file.
+    """Return runs of adjacent files that should be merged, each into one file.
 
-    In a partition that still grows, the largest file of a run is at most half of the whole. So each rewrite puts an
-    entry into a file of at least twice the size, and an entry is rewritten a few times, not once a batch.
+    In a partition that still grows, the largest file of a run is at most half of the total. So each rewrite puts an
+    entry into a file of at least twice the size. An entry is rewritten a few times, not once a batch.
     """
     if closed:
         return [run for run in portions(files, attrgetter("bytes"), target) if len(run) > 1]

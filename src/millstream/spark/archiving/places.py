@@ -1,4 +1,4 @@
-"""The holder of an archive, by the name that a user gave: a directory, or a place in an object store."""
+"""The storage of an archive, by the place that a user gave: a directory, or a URL of an object store."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from millstream.spark.archiving.tables.storage import LocalStorage, Storage
 
 
 def open_storage(place: Path | str) -> Storage:
-    """The storage of an archive; nothing is asked of it yet."""
+    """Return the storage of an archive, without any request to it."""
     if isinstance(place, str) and "://" in place:
         from millstream.spark.archiving.objects.storage import ObjectStorage  # noqa: PLC0415 - only where it is used
 

@@ -1,8 +1,8 @@
 """Archive and live stream as one table: ``spark.read.format("millstream").option("archive", DIR)``.
 
-The manifest says up to which id a stream is archived; the stream is read from there on. So no entry is missing between
-the two and none is in both, whatever the archive job does meanwhile. A task may find that the job has archived and
-trimmed its entries, or merged its file. It then finds them by a second look at the manifest.
+The manifest has the id up to which a stream is archived; the stream is read from there on. So no entry is missing
+between the two or read twice, even while an archive job runs. A task may find that the job has archived and trimmed its
+entries, or merged its file. It then reads the manifest again, and finds them there.
 """
 
 import logging
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.spark")
 
 PART_BYTES = 64 << 20
-"""Bytes of archive files that one task reads, about."""
+"""Approximate bytes of archive files that one task reads."""
 
 _LAST = Id(MAX_PART, MAX_PART)
 
 
 @dataclass
 class ArchivePart(InputPartition):
-    """Files that one task reads."""
+    """Archive files that one task reads."""
 
     stream: str  # The stream's key
     after: Id  # Ids up to this one are not wanted
@@ -55,23 +55,23 @@ class ArchivePart(InputPartition):
 
 @dataclass
 class TailPart(InputPartition):
-    """Ranges of live streams that one task reads; empty if Spark needs a part and there is nothing to read."""
+    """Ranges of live streams that one task reads; empty if Spark needs a partition and there is nothing to read."""
 
     ranges: tuple[Range, ...] = ()
 
 
 def reader(options: Options, schema: StructType) -> DataSourceReader:
-    """The reader that the options ask for.
+    """Return the reader for these options.
 
     Spark 4.3 keeps the last reader that got filters with the ``load()`` that made it. It gives that reader's rows to
-    every later query of that DataFrame and to its other uses in the same query. So filters are taken only where that
-    was asked for.
+    every later query of that DataFrame and to its other uses in the same query. So filters are pushed down only where
+    an option asks for it.
     """
     return (PushdownReader if options.pushdown else ArchiveReader)(options, schema)
 
 
 class ArchiveReader(DataSourceReader):
-    """A read of archive and stream."""
+    """Reads archive and stream as a Spark data source."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         assert options.archive is not None
@@ -82,7 +82,7 @@ class ArchiveReader(DataSourceReader):
         Layout.of(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The parts of the read: files, then live entries."""
+        """Return the partitions of the read: files, then live entries."""
         plan = _Plan(self._options, Folder(self._folder), self._bounds)
         try:
             found = plan.parts()
@@ -93,7 +93,7 @@ class ArchiveReader(DataSourceReader):
         return found or [TailPart()]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of one part; the same ones however often it is called."""
+        """Yield the rows of one partition; the same ones in every attempt."""
         layout = Layout.of(self._schema)
         folder = Folder(self._folder)
         if isinstance(partition, ArchivePart):
@@ -107,10 +107,10 @@ class ArchiveReader(DataSourceReader):
 
 
 class PushdownReader(ArchiveReader):
-    """The same for one query; Spark refuses it in a session without ``spark.sql.python.filterPushdown.enabled``."""
+    """An :class:`ArchiveReader` for one query, with filters; it needs ``spark.sql.python.filterPushdown.enabled``."""
 
     def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:  # noqa: N802 - Spark's name
-        """Remember the bounds that filters set for ids; Spark applies all of them again."""
+        """Keep the bounds that filters set for ids; Spark applies all filters again."""
         self._bounds = bounds_of(filters)
         return filters
 
@@ -119,7 +119,7 @@ class PushdownReader(ArchiveReader):
 
 
 class _Plan:
-    """The parts of archive and streams to read, decided at one moment."""
+    """Plans the partitions of archive and streams, for one moment."""
 
     def __init__(self, options: Options, folder: Folder, bounds: Bounds) -> None:
         self._options = options
@@ -133,7 +133,10 @@ class _Plan:
         self._planner.close()
 
     def parts(self) -> list[InputPartition]:
-        """The parts of a moment at which every stream followed on its archive; planned again while the job moves on."""
+        """Return the partitions of a moment without a gap between archive and streams.
+
+        It plans again if the job has archived more meanwhile.
+        """
         while True:
             manifest, states = self._moment()
             found = self._planned(manifest, states)
@@ -169,7 +172,7 @@ class _Plan:
         return [*files, *map(TailPart, tails)]
 
     def _moment(self) -> tuple[ArchiveManifest, Mapping[str, StreamState]]:
-        """The archive and the streams at a moment at which nothing had left the streams that is not in the archive."""
+        """Return manifest and streams of a moment at which every entry was in the archive or in its stream."""
         manifest = self._folder.read()
         while self._options.live_tail:
             states = self._info.states(self._info.keys())
@@ -201,7 +204,7 @@ class _Plan:
     def _places(
         self, where: Where, option: str, states: Mapping[str, StreamState], streams: Iterable[str], other: Id
     ) -> dict[str, Id]:
-        """The id that an option means in each stream; ``other`` if it means all entries."""
+        """Return the id of an option in each stream; ``other`` where the option names no position."""
         words = {"earliest": ZERO, "latest": _LAST}
         found = {}
         for stream in streams:
@@ -224,14 +227,14 @@ class _Plan:
 
 
 def _ends(manifest: ArchiveManifest, stream: str, state: StreamState | None) -> list[Id]:
-    """First and last ids of all that may be read of a stream."""
+    """Return the first and last ids of all readable entries of a stream."""
     files = [file for file in manifest.files if file.stream == stream]
     found = [files[0].first, files[-1].last] if files else []
     return found + ([state.first, state.last] if state is not None and state.first is not None else [])
 
 
 def gap(options: Options, stream: str, place: ArchivePosition, state: StreamState | None) -> DataLossError | None:
-    """Why the stream does not follow on the archive; None when it does, or when that is not to be an error."""
+    """Return the error for a stream that does not continue its archive; None if it does, or if options allow a gap."""
     at = Position(ZERO, 0, place.id, place.n, place.holes)
     back = offsets.how_it_went_back(at, state)
     if back is not None:
@@ -253,7 +256,7 @@ def gap(options: Options, stream: str, place: ArchivePosition, state: StreamStat
 
 
 def tail(options: Options, folder: Folder, whole: Range, want: Want) -> Iterator[Page]:
-    """The live entries of a range; those that were archived and trimmed before they were read from the archive."""
+    """Yield the live entries of a range; those archived and trimmed meanwhile come from the archive."""
     pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
     warned = False
     try:
@@ -279,7 +282,7 @@ def tail(options: Options, folder: Folder, whole: Range, want: Want) -> Iterator
 def _caught_up(
     options: Options, folder: Folder, manifest: ArchiveManifest, whole: Range, want: Want
 ) -> Generator[Page, None, Range]:
-    """Yield the part of a range that is archived by now. Return the rest, which is checked to follow the archive."""
+    """Yield the part of a range that is archived by now; return the later part, checked to continue the archive."""
     while True:
         place = manifest.place(whole.key)
         until = min(place.id, whole.end)
@@ -297,7 +300,7 @@ def _caught_up(
 
 
 def _follows(options: Options, whole: Range, place: ArchivePosition) -> tuple[Id | None, DataLossError | None]:
-    """The first entry of a range that begins at the archive's end, and why it does not follow on it."""
+    """Return the first entry of a range at the archive's end, and the error if the stream does not continue it."""
     with closing(StreamInfo(options)) as info:
         first = info.firsts({whole.key: (whole.start, whole.end)})[whole.key]
         return first, gap(options, whole.key, place, info.states([whole.key])[whole.key])

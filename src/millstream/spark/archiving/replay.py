@@ -1,8 +1,8 @@
-"""Entries of an archive or a stream written into a stream again, each once, at the speed they came in or another.
+"""Write entries of an archive or a stream into a stream again, each once, at their original speed or another.
 
-Every transaction at the target holds entries and the cursor that says how far they reach, and it happens only if the
-cursor is where this replay left it. So a replay that was killed, or lost its connection within a transaction, continues
-after the last entry that was written. Two runs of one replay do not mix.
+Every transaction at the target holds entries and the cursor that marks the last of them. It happens only if the cursor
+is where this replay left it. So a replay that was killed, or lost its connection within a transaction, continues after
+the last entry that was written. Two runs of one replay cannot write at the same time.
 """
 
 import time
@@ -55,7 +55,7 @@ class _Pace:
         self._zero: tuple[float, int] | None = None
 
     def left(self, batch: ReplayBatch) -> float:
-        """Seconds until then; the first batch is due at once."""
+        """Return the seconds until a batch is due; the first batch is due at once."""
         if self._speed is None or batch.first is None:
             return 0.0
         if self._zero is None:
@@ -65,7 +65,7 @@ class _Pace:
 
 
 def _ripe(batch: ReplayBatch, pace: _Pace, stop: Callable[[], bool], wait: Callable[[float], None]) -> bool:
-    """Wait until a batch is due; False when told to stop before."""
+    """Wait until a batch is due; return False if ``stop`` returned True before."""
     while not stop():
         left = pace.left(batch)
         if left <= 0:

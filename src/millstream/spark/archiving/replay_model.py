@@ -1,4 +1,4 @@
-"""A replay's request, its result, and the batches in which its entries go from source to target."""
+"""A replay's request, its result, and the batches of entries from source to target."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ class ReplayError(MillstreamError):
 
 @dataclass(frozen=True)
 class Replay:
-    """The source, target and terms of a replay."""
+    """The source, target and options of a replay."""
 
     source: str = field(repr=False)  # Place of an archive, or URL of a server
     stream: str  # Key there
@@ -38,7 +38,7 @@ class Replay:
 
     @property
     def cursor_key(self) -> str:
-        """The key of the cursor at the target; in the hash slot of the stream, for a cluster."""
+        """Key of the cursor at the target; on a cluster in the hash slot of the stream."""
         name = self.name
         if name is None:
             name = hashlib.sha256(self.description).hexdigest()[:16]
@@ -47,7 +47,7 @@ class Replay:
 
     @property
     def description(self) -> bytes:
-        """The properties that must be the same for one run to continue another."""
+        """The properties that must be equal for one run to continue another, as JSON."""
         # Without the source's password: the target keeps this, and a replay goes on when that was changed.
         facts = [without_password(self.source), self.stream, self.since_ms, self.until_ms, self.ids, repr(self.where)]
         return json.dumps(facts).encode()
@@ -68,7 +68,7 @@ class ReplayResult:
 
 @dataclass
 class ReplayBatch:
-    """Entries on their way to the target, and their last id."""
+    """Entries to write in one transaction, with their first and last ids."""
 
     entries: list[tuple[Id, Fields]] = field(default_factory=list)
     first: Id | None = None

@@ -1,4 +1,4 @@
-"""The source of a replay's entries: an archive or a stream, cut to its times, filtered, in batches."""
+"""The source of a replay's entries: a time range of an archive or a stream, filtered and in batches."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from millstream.spark.read.reader import pages_of
 BATCH = 500
 BATCH_BYTES = 4 << 20
 BEAT_MS = 50
-"""With a speed, entries so close to each other are written at once."""
+"""With a speed, entries within this many milliseconds are written together."""
 
 _LAST = Id(MAX_PART, MAX_PART)
 
@@ -33,7 +33,7 @@ class ReplaySource:
 
 
 def open_folder(source: str) -> Folder:
-    """The archive that a source other than a URL names."""
+    """Return the archive that a source other than a server's URL names."""
     try:
         return Folder(archive_place(source))
     except ConfigError as problem:
@@ -43,7 +43,7 @@ def open_folder(source: str) -> Folder:
 
 
 def open_source(what: Replay, folder: Folder | None, after: Id) -> ReplaySource:
-    """The entries that are left to replay, asked for as they are taken."""
+    """Return the entries that are left to replay; they are read as they are consumed."""
     low = max(after, ZERO if what.since_ms is None else before_time(what.since_ms))
     high = _LAST if what.until_ms is None else before_time(what.until_ms)
     return _from_stream(what, low, high) if folder is None else _from_archive(what, folder, low, high)
@@ -75,10 +75,10 @@ def _from_stream(what: Replay, low: Id, high: Id) -> ReplaySource:
 
 
 def batches(what: Replay, pages: Iterator[Page], done: ReplayResult) -> Iterator[ReplayBatch]:
-    """The entries that pass the filter, in batches; the others are counted and passed over.
+    """Yield the entries that pass the filter, in batches; the others are counted and skipped.
 
-    A batch without entries is given out too: its last id moves the cursor, so that a run that is broken off does not
-    look at the same entries again. With a speed, a batch also waits for those that are due with it.
+    A batch without entries is yielded too: its last id moves the cursor, so that an interrupted run does not read the
+    same entries again. With a speed, a batch also holds the entries that are due at almost the same time.
     """
     batch = ReplayBatch()
     for page in pages:
@@ -104,7 +104,7 @@ def batches(what: Replay, pages: Iterator[Page], done: ReplayResult) -> Iterator
 
 
 def _full(what: Replay, batch: ReplayBatch, following: Id) -> bool:
-    """True if an entry goes into the next batch: this one is large, or began too early to be written with it."""
+    """Return True if the next entry needs a new batch: this one is large, or began too early."""
     if len(batch.entries) >= BATCH or batch.bytes >= BATCH_BYTES:
         return True
     assert batch.first is not None

@@ -1,7 +1,7 @@
 """The stream that a replay writes, and the cursor next to it, which moves in the same transaction.
 
-The transaction happens only if the cursor is where this replay left it. So an attempt whose reply was lost is found to
-have happened, and the second of two runs stops.
+The transaction happens only if the cursor is where this replay left it. So if the reply to an attempt was lost, the
+cursor shows that it succeeded. The second of two runs stops.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from millstream.spark.options.read import parse as parse_options
 from millstream.texts import plural
 
 CURSOR_DAYS = 7
-"""How long the target remembers a replay that is done."""
+"""Days for which the target keeps the cursor of a finished replay."""
 
 
 class ReplayTarget:
-    """The stream that is written, and the cursor next to it."""
+    """The target stream of a replay, with its cursor."""
 
     def __init__(self, what: Replay) -> None:
         if (what.source, what.stream) == (what.target, what.into):
@@ -47,13 +47,13 @@ class ReplayTarget:
         return ConfigError(f"stream {what.into!r} would be replayed into itself: give another key for the copy")
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
     def begin(self, done: ReplayResult) -> Id:
-        """The id after which this replay goes on."""
+        """Return the id after which this replay continues."""
         try:
             client = self._connected()
             noted: Any = client.hgetall(self._key)
@@ -85,7 +85,7 @@ class ReplayTarget:
         return self._after
 
     def _check_apart(self) -> None:
-        """Raise if the source is this stream by another URL: ``localhost``, another user, no database named."""
+        """Raise if the source is the target stream by another URL: ``localhost``, another user, no database named."""
         what = self._what
         if what.stream != what.into or not what.source.startswith(SERVERS):
             return
@@ -134,10 +134,10 @@ class ReplayTarget:
         pipe.hset(self._key, mapping={"after": str(after), "written": written, "what": self._what.description})
 
     def _check_added(self, batch: ReplayBatch, replies: list[Any]) -> None:
-        """Raise if XADD failed inside the transaction, as it does when the key has become something else meanwhile.
+        """Raise if XADD failed inside the transaction, for example because the key has another type meanwhile.
 
-        The cursor moved all the same, so it is set back to the last entry that is there: else the next run would pass
-        over the others. Entries are added in order, and what hinders one hinders those after it.
+        The cursor moved all the same, so it is set back to the last entry that was added. Otherwise the next run would
+        skip the missing ones. Entries are added in order, and a failure of one also affects those after it.
         """
         added = next((at for at, reply in enumerate(replies) if isinstance(reply, redis.RedisError)), len(replies))
         if added == len(replies):
@@ -152,7 +152,7 @@ class ReplayTarget:
         raise replies[added]
 
     def _seen(self, pipe: Any, batch: ReplayBatch) -> bool:
-        """True if the batch is there: the reply to an attempt may be lost although it succeeded."""
+        """Return True if the batch was written already: the reply to a successful attempt may be lost."""
         there = pipe.hget(self._key, "after")
         found = there.decode(errors="backslashreplace") if there else str(ZERO)
         if found not in (str(self._after), str(batch.last)):
@@ -163,7 +163,7 @@ class ReplayTarget:
         return bool(found == str(batch.last))
 
     def _check_room(self, pipe: Any, first: Id) -> None:
-        """Before a transaction, which would be half done if the server refused an id in its midst."""
+        """Raise if the stream's last id is too high: the server would refuse ids inside the transaction."""
         try:
             last = parse_id(pipe.xinfo_stream(self._what.into)["last-generated-id"].decode())
         except redis.ResponseError:
@@ -182,7 +182,7 @@ class ReplayTarget:
         return [self._what.into, "*", *origin, *parts]
 
     def finish(self) -> None:
-        """Remember for a while that it is done."""
+        """Mark the replay as finished, for :data:`CURSOR_DAYS` days."""
 
         def once() -> None:
             client = self._connected()
@@ -196,13 +196,13 @@ class ReplayTarget:
         self._again(once)
 
     def _connected(self) -> "redis.Redis":
-        """The client of the server that has the target, whichever that is when it is made."""
+        """Return a client of the server that has the target; connect if needed."""
         if self._client is None:
             self._client = control_client(routing.server_of(self._what.target, self._key))
         return self._client
 
     def _again(self, work: Callable[[], None]) -> None:
-        """Repeat a harmless call while the server is away, and at another server that has the target now."""
+        """Retry a repeatable call while the server is away, or on another server that has the target now."""
         # AskError is that of MOVED, too
         elsewhere = (refusals.AskError, refusals.TryAgainError, refusals.ClusterDownError, refusals.ReadOnlyError)
 
@@ -226,6 +226,6 @@ class ReplayTarget:
 
 
 def _server(client: "redis.Redis") -> tuple[Any, int]:
-    """Which server this is, and which of its databases."""
+    """Return the server's run id and the number of the database."""
     info: Any = client.info("server")
     return info["run_id"], client.connection_pool.connection_kwargs.get("db") or 0

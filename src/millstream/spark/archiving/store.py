@@ -1,7 +1,7 @@
-"""The part of an archive job that needs no Spark: takes batches in, merges small files, trims, and reports progress.
+"""The part of an archive job that needs no Spark: commits batches, merges small files, trims, and reports progress.
 
-One of these holds the archive's lock. The manifest it has in hand is the one on disk, or an older one for the moment of
-a switch; trimming relies on that.
+One store at a time holds the archive's lock. Its manifest is the one on disk, or the previous one while the manifest is
+being replaced; trimming relies on that.
 """
 
 import threading
@@ -34,15 +34,15 @@ from millstream.spark.read.stream_info import StreamInfo
 from millstream.texts import plural
 
 _MERGED_AT_ONCE = 100
-"""Runs of files that are merged before the manifest names what came of them: a kill throws away so much."""
+"""Runs of files that are merged before the manifest names the new files: a kill loses at most this work."""
 
 _STILL = "it is neither archived nor trimmed. Archive it into a new directory"
 
 UNTRIMMED = "nothing is trimmed"
-"""What keeps the entries of a stream that a job leaves as it is."""
+"""The obstacle to trimming in a stream that a job does not trim."""
 
 _NAMED = 10
-"""Number of columns that a sentence names."""
+"""Most columns that a message names."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class ArchiveSettings:
 
     @property
     def source(self) -> dict[str, str]:
-        """The options of a read of these streams."""
+        """The options for reading these streams."""
         named = {"stream": ",".join(self.streams), "streamPattern": self.pattern, "partitionedStream": self.partitioned}
         return {"url": self.url} | {name: value for name, value in named.items() if value}
 
 
 @dataclass
 class Progress:
-    """The result for one stream."""
+    """The result of a job for one stream."""
 
     stream: str  # Its key
     archived: int = 0  # Entries archived by this job
@@ -94,21 +94,21 @@ class ArchiveStore:
         self._progress: dict[str, Progress] = {}
         self._fresh: deque[str] = deque()
         self._doubtful: frozenset[str] = frozenset()
-        """Streams of which the manifest counts as archived what it names no file for."""
+        """Streams with entries that the manifest counts as archived, but that are in no file of it."""
         self.still: dict[str, str] = {}
-        """Streams that are neither archived nor trimmed any more, and why; the others go on."""
+        """Streams that are no longer archived or trimmed, with the reasons; the job continues with the others."""
         self._unfit: set[tuple[str, str]] = set()
-        """Streams and fields of which was said that values fit no column."""
+        """Streams and fields for which it was reported that values fit no column."""
         self.folder = Folder(settings.to)
         self.manifest = ArchiveManifest()
         self._counted = self.manifest, Counter[str]()
         self._safe = self.manifest
-        """What tables are known to hold: up to there streams are trimmed."""
+        """The last manifest that all tables are known to match: streams are trimmed up to it."""
         self.busy = threading.Lock()
-        """Held while a batch is taken: a job ends between batches, not in one."""
+        """Held while a batch is archived: a job ends between batches, not during one."""
         self._closed = False
         self._took = False
-        """True if a batch was begun, of which tasks may write files for a while."""
+        """True once a batch was begun: its tasks may write files for a while."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -133,7 +133,7 @@ class ArchiveStore:
                 self._trimmer.close()
 
     def _shape(self, there: ArchiveManifest | None) -> Shape:
-        """The form to work in; an archive of which nothing was archived yet may still get another one."""
+        """Return the form to work in; an archive without archived entries may still get another form."""
         wanted = self._settings.wanted
         if there is None:
             return choose(None, wanted)
@@ -153,13 +153,13 @@ class ArchiveStore:
             self._tell(stream, text)
 
     def _streams(self) -> set[str]:
-        """The streams of the archive, and those that this job names: one may have been begun for the first time."""
+        """Return the streams of the archive, and those that this job names, which may be new."""
         return {*self.manifest.places, *self._settings.streams}
 
     # --- archived entries --------------------------------------------------------------------------------------------
 
     def inspect(self, states: Mapping[str, StreamState | None], entries: Entries) -> None:
-        """Find the streams that can be archived on from the archive's end; the others stay as they are from now on."""
+        """Find the streams that continue at the archive's end; the others are left alone from now on."""
         for stream, state in states.items():
             at = self.manifest.places.get(stream)
             if at is None:
@@ -168,12 +168,12 @@ class ArchiveStore:
                 self.stand_still(stream, reason)
 
     def stand_still(self, stream: str, reason: str) -> None:
-        """Neither archive nor trim a stream any more in this job."""
+        """Stop archiving and trimming a stream in this job."""
         self.still[stream] = reason
         self._fresh.append(reason)
 
     def note(self, error: str) -> None:
-        """Stop the archiving of a stream that went back, as an error of the source reports."""
+        """Stop archiving a stream that went back, if an error of the source reports that."""
         for stream in self._streams() - set(self.still):
             _, found, reason = error.partition(f"stream {stream!r} went back: ")
             if found:
@@ -188,7 +188,7 @@ class ArchiveStore:
     def _contradiction(
         self, stream: str, at: ArchivePosition, state: StreamState | None, entries: Entries
     ) -> str | None:
-        """The reason why entries of a stream would count as archived or be passed over; None if there is none."""
+        """Return the reason why entries would wrongly count as archived, or be skipped; None without one."""
         reason = offsets.how_it_went_back(Position(ZERO, 0, at.id, at.n), state)
         if reason is not None:
             return (
@@ -234,12 +234,12 @@ class ArchiveStore:
             self._drop_retired()
 
     def _refuses(self, ranges: Mapping[str, Position]) -> bool:
-        """True if a batch and all later ones are left to the next query: this one ends, or reads stopped streams."""
+        """Return True if the next query must archive this batch: this query ends, or reads stopped streams."""
         self._closed = self._closed or any(stream in self.still for stream in ranges)
         return self._closed
 
     def _check_rows(self, ranges: Mapping[str, Position], files: Sequence[DataFile]) -> None:
-        """Refuse a batch with more entries of a stream than were added to it: they are another stream's."""
+        """Refuse a batch with more entries of a stream than were added to it: they are of a new stream of that name."""
         rows = rows_of(files)
         for stream, at in ranges.items():
             if rows[stream] > at.n - at.start_n:
@@ -254,7 +254,7 @@ class ArchiveStore:
     def _written(
         self, label: str, write: Callable[[WritePlan, str], Sequence[DataFile]]
     ) -> tuple[Sequence[DataFile], dict[str, tuple[TableColumn, ...]]]:
-        """A batch's files, all with columns of one table, and the columns of their streams."""
+        """Return a batch's files, all with the columns of one table, and the columns of their streams."""
         plan = self._plan()
         while True:
             files = write(plan, label)
@@ -289,7 +289,7 @@ class ArchiveStore:
                 self._tell(stream, f"its table has {MOST_COLUMNS} columns and gets no more; {self._whole()}")
 
     def _tell_names(self, stream: str, columns: Sequence[TableColumn]) -> None:
-        """Columns of a new table that are not called as their fields, in one sentence; of many, some."""
+        """Report the columns of a new table with names other than their fields', in one sentence with some of them."""
         other = [f"{column.name} for {column.field!r}" for column in columns if column.name != column.field]
         if other:
             more = [f"and {len(other) - _NAMED} more"] if len(other) > _NAMED else []
@@ -307,7 +307,7 @@ class ArchiveStore:
                 self._tell(stream, f"{values} of field {name!r} in a batch fit none of its columns; {self._whole()}")
 
     def _tell_absent(self, files: Sequence[DataFile]) -> None:
-        """Fields that the form names and none of a stream's first entries has: a name may be misspelt."""
+        """Report fields that the form names but none of a stream's first entries has: a name may be misspelt."""
         for stream in sorted({file.stream for file in files} - {file.stream for file in self.manifest.files}):
             first = [file for file in files if file.stream == stream]
             rows, seen = sum(file.rows for file in first), frozenset[str]().union(*(file.seen for file in first))
@@ -333,17 +333,17 @@ class ArchiveStore:
         self._fresh.append(sentence)
 
     def fresh_news(self) -> Iterator[str]:
-        """The messages since the last call; batches may be taken meanwhile."""
+        """Yield the messages since the last call; batches may be archived meanwhile."""
         while self._fresh:
             yield self._fresh.popleft()
 
     def take_again(self) -> None:
-        """Take batches: another query begins."""
+        """Accept batches again, because another query begins."""
         with self.busy:
             self._closed = False
 
     def take_no_more(self) -> None:
-        """Take no further batch; returns when the one under way is taken."""
+        """Accept no further batch; return when the present one is archived."""
         with self.busy:
             self._closed = True
 
@@ -358,7 +358,7 @@ class ArchiveStore:
         return found
 
     def _rows(self) -> Counter[str]:
-        """Entries in the archive by stream: counted once a manifest, since there may be many streams and many files."""
+        """Return the archived entries by stream; cached for each manifest, since streams and files may be many."""
         counted, rows = self._counted
         if counted is not self.manifest:
             rows = rows_of(self.manifest.files)
@@ -366,7 +366,7 @@ class ArchiveStore:
         return rows
 
     def _publish(self, streams: Iterable[str]) -> None:
-        """Bring the tables of streams to the manifest; from then on their entries may be trimmed."""
+        """Update the tables of streams to the manifest; from then on their entries may be trimmed."""
         if self.manifest.shape.format != "parquet":
             for stream in streams:
                 plan = self._table(stream)
@@ -375,7 +375,7 @@ class ArchiveStore:
         self._safe = self.manifest
 
     def _publish_first(self) -> None:
-        """Bring the tables to the manifest, or the manifest to tables that are newer, as it may be of a backup."""
+        """Update the tables to the manifest, or the manifest to tables that are newer, as after a restore."""
         for stream in sorted({*self._streams(), *self._matching()}):
             try:
                 if stream not in self.manifest.places:
@@ -393,7 +393,7 @@ class ArchiveStore:
             return info.keys()
 
     def _follow_table(self, stream: str) -> bool:
-        """Take over a table's changes that the manifest does not have; True if there were any."""
+        """Add a table's changes that the manifest lacks; return True if there were any."""
         plan = self._table(stream)
         there = listed(plan, self.folder.storage)
         made = as_its_table(self.folder, self.manifest, plan, there, int(time.time() * 1000))
@@ -428,7 +428,7 @@ class ArchiveStore:
         return TablePlan(stream, name, manifest.shape, columns, by_path, retired, manifest.generation)
 
     def _merge(self, label: str) -> None:
-        """Merge small files: many runs with one change of the manifest, which has to be written whole each time."""
+        """Merge small files, many runs for each change of the manifest, which must be written as a whole."""
         kept = self.manifest.shape.format != "parquet"
         runs = list(self._mergeable())
         for begin in range(0, len(runs), _MERGED_AT_ONCE):
@@ -445,7 +445,7 @@ class ArchiveStore:
                 self.folder.remove(file.path for run in some for file in run)
 
     def _drop_retired(self) -> None:
-        """Remove merged files that no reader of a table can be at any more."""
+        """Remove merged files that no reader of a table can still be reading."""
         before = int(time.time() * 1000) - self._settings.retain_ms
         old = [path for path, when in self.manifest.retired if when < before]
         if not old:
@@ -469,7 +469,7 @@ class ArchiveStore:
     # --- trimmed entries ---------------------------------------------------------------------------------------------
 
     def trim(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Remove archived entries that no group needs from the streams; count the rest if nothing is removed."""
+        """Remove archived entries that no group needs from the streams, and count the remaining ones."""
         manifest = self._safe
         if self._settings.trim:
             self.folder.see()
@@ -489,7 +489,7 @@ class ArchiveStore:
             progress.left, progress.held_by = found.left, found.held_by
 
     def _check_first(self, stream: str, first: str) -> None:
-        """Raise if a stream that begins with this entry is not the archived one."""
+        """Raise if a stream with this first entry is not the archived one."""
         if first and parse_id(first) <= self._safe.place(stream).id:
             with closing(StreamInfo(opts.parse({"url": self._settings.url, "stream": stream}))) as info:
                 reason = self._contradiction(
@@ -499,11 +499,11 @@ class ArchiveStore:
                 raise ReplacedError(reason)
 
     def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
-        """The entries of a stream that could be removed if it were archived up to there."""
+        """Return the result of a trim, without trimming, if the stream were archived up to this position."""
         return self._trimmer.look(stream, archived)
 
     def _mine(self, streams: Iterable[str]) -> list[str]:
-        """The archive's streams that belong to this job: others may be gone for good reason."""
+        """Return the archive's streams that belong to this job; other streams may be deleted on purpose."""
         named = self._settings.streams
         return [stream for stream in sorted(streams) if not named or stream in named]
 

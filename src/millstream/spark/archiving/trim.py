@@ -1,8 +1,8 @@
-"""Trimming of archived entries that no group still needs: looked at and done in one script.
+"""Trimming of archived entries that no group still needs: one script checks and trims.
 
-The script runs alone on the server, so no group can be made, moved back or given a pending entry between the look and
-the cut. An entry is removed if it is archived, every group has read it, it is not pending in any group, and it is older
-than the entries to keep. A group that has read nothing holds everything.
+The script runs alone on the server, so no group can be created, moved back or given a pending entry between check and
+trim. An entry is removed if it is archived, read by every group, pending in none, and older than the entries to keep. A
+group that has read nothing holds everything.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ from millstream.spark.model.offsets import ZERO, Id, parse_id
 from millstream.texts import plural, span_text
 
 CHUNK = 100
-"""Entries that one call of the script cuts when a number of entries is to be kept: it has to step over them."""
+"""Entries that one call of the script trims when a number of entries is to be kept: it must step over those."""
 
 CHECKS = 3
-"""Checks of the first entry without a cut after them; a stream whose head moves faster is trimmed the next time."""
+"""Most checks of the first entry without a trim after them; a stream that changes faster is trimmed the next time."""
 
 SCRIPT = packaged("millstream.spark.archiving", "trim.lua")
 
@@ -45,7 +45,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The result of a look at a stream."""
+    """The result of trimming a stream, or of a check without trimming."""
 
     stream: str  # Its key
     limit: Id | None  # Entries below this id may go, or have gone; None when the stream is not there
@@ -64,7 +64,7 @@ class Trimmer:
         self._known: dict[str, tuple[bytes, str]] = {}
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._router.close()
 
     def trim(
@@ -99,11 +99,11 @@ class Trimmer:
                 return Trimmed(stream, found.limit, total, found.left, "the job was stopped; the next one trims it")
 
     def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
-        """The result that :meth:`trim` would have, without trimming and without a number of entries to keep."""
+        """Return the result that :meth:`trim` would have, without trimming; a number of entries to keep is ignored."""
         return _read(stream, archived, self._ask(stream, archived, cut=False), self._keep)
 
     def left(self, stream: str) -> int | None:
-        """The number of entries in a stream; None if the user may not know."""
+        """Return the number of entries in a stream; None if the user may not read it."""
         (answer,) = self._router.ask([("XINFO", "STREAM", stream)])
         if isinstance(answer, ErrorReply):
             return 0 if absent(answer) else None

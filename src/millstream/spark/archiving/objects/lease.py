@@ -1,9 +1,9 @@
 """An archive's lock in an object store: an object that names its owner, renewed while the job runs.
 
 No clock is compared with another machine's. A job that finds the lock taken watches it. An owner that renews the lock
-is alive. An owner that does not renew it within its lease counts as dead, as does a process of this machine that has
-ended. The lock is taken by a put on condition, so of two that take it one has it. An owner that was only asleep finds
-its manifest changed (``Folder.begin`` writes it again for the job that takes the lock) and its renewal refused.
+is alive. An owner that does not renew it within its lease counts as dead, as does an ended process of this machine.
+The lock is taken by a conditional put, so only one of two jobs gets it. An owner that was only asleep finds its renewal
+refused, and its manifest changed (``Folder.begin`` writes it again for the job that takes the lock).
 """
 
 import json
@@ -25,14 +25,14 @@ from millstream.spark.archiving.tables.storage import ChangedMeanwhileError
 logger = logging.getLogger("millstream.spark")
 
 LEASE_SECONDS = 30.0
-"""How long an owner that is not seen to live keeps the lock."""
+"""Seconds for which an owner without a sign of life keeps the lock."""
 
 _LOOK_SECONDS = 0.5
 
 Read = Callable[[], tuple[bytes, Any] | None]
-"""Reads the lock's object and its version; None if there is none."""
+"""Reads the lock's object and its version; None if it does not exist."""
 Put = Callable[[bytes, Any | None], Any]
-"""Puts bytes in the place of a version, or of nothing; returns the new version."""
+"""Puts bytes in place of a version, or of no object; returns the new version."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class LockRecord:
 
     @property
     def data(self) -> bytes:
-        """As the object has it."""
+        """The record as bytes for the lock's object."""
         return (json.dumps(asdict(self)) + "\n").encode()
 
     @classmethod
     def load(cls, data: bytes) -> "LockRecord":
-        """The inverse; an unreadable record belongs to an unknown owner."""
+        """Parse a record; an unreadable one belongs to an unknown owner."""
         try:
             raw = json.loads(data)
             return cls(
@@ -68,7 +68,7 @@ class LockRecord:
 
 @contextmanager
 def leased(read: Read, put: Put, seconds: float = LEASE_SECONDS) -> Iterator[str | None]:
-    """Hold the lock. Yields its owner if that is another job, and None if it is ours."""
+    """Hold the lock in the block; yield the owner if it is another job, else None."""
     mine = LockRecord(uuid.uuid4().hex, f"process {os.getpid()} on {socket.gethostname()}", _process(), seconds)
     holder, version = _take(read, put, mine)
     if holder is not None:
@@ -82,7 +82,7 @@ def leased(read: Read, put: Put, seconds: float = LEASE_SECONDS) -> Iterator[str
 
 
 def _take(read: Read, put: Put, mine: LockRecord) -> tuple[str | None, Any]:
-    """The living owner of the lock; None, and the version that it is, when it is ours."""
+    """Take the lock; return the living owner, or None and the new version of the object."""
     watched: Any = None
     until = 0.0
     wait = threading.Event().wait
@@ -112,7 +112,7 @@ def _take(read: Read, put: Put, mine: LockRecord) -> tuple[str | None, Any]:
 
 
 class _Renewal:
-    """Renews a lock until it is given back, or another one has it."""
+    """Renews a lock in a thread until it is given back, or another job has it."""
 
     def __init__(self, read: Read, put: Put, record: LockRecord, version: Any) -> None:
         self._read, self._put_version, self._record, self._version = read, put, record, version
@@ -136,7 +136,7 @@ class _Renewal:
                 logger.warning("the archive's lock was not renewed, which is tried again: %s", reason)
 
     def _put(self, record: LockRecord) -> None:
-        """Replace the last record, or a later one of ours whose answer was lost."""
+        """Replace the last record, or a later one of this owner if the reply to its put was lost."""
         try:
             self._version = self._put_version(record.data, self._version)
         except ChangedMeanwhileError:
@@ -149,7 +149,7 @@ class _Renewal:
         self._record = record
 
     def give_back(self) -> None:
-        """Release the lease, so that others can take it at once."""
+        """Release the lock, so that others can take it at once."""
         self._over.set()
         self._thread.join()
         if self._lost:
@@ -164,7 +164,7 @@ class _Renewal:
 
 
 def _process() -> str:
-    """This process, told from every other one: the machine since it started, name space, number, start of it."""
+    """Return a text that identifies this process: the machine's boot, PID namespace, PID and start time."""
     pid = os.getpid()
     try:
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -174,7 +174,7 @@ def _process() -> str:
 
 
 def _started(pid: int) -> str:
-    """The start time of a process; empty if it is gone, or has ended and waits for its parent."""
+    """Return the start time of a process; empty if it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -183,7 +183,7 @@ def _started(pid: int) -> str:
 
 
 def _died(process: str) -> bool:
-    """True if a process was one of this machine and does not exist any more."""
+    """Return True if a process was one of this machine and has ended."""
     mine, theirs = _process().split("/"), process.split("/")
     if len(mine) != len(theirs) or mine[:2] != theirs[:2] or not theirs[2].isdecimal():
         return False

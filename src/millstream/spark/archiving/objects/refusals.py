@@ -1,6 +1,6 @@
-"""The answers of an object store, as errors that say what to do.
+"""Explanations of an object store's errors, each with a remedy.
 
-No address with its query and no header is quoted: they may hold what is secret.
+They quote no header and no query of an address, which may hold secrets.
 """
 
 import re
@@ -46,7 +46,7 @@ _OF = {
         " (AZURE_STORAGE_ENDPOINT for a store other than Azure's)",
     ),
 }
-"""By the scheme of an archive's URL."""
+"""Environment variables by the scheme of an archive's URL."""
 
 
 class ObjectStoreError(StorageError):
@@ -83,7 +83,7 @@ def explained(place: str, doing: str) -> Iterator[None]:
 
 
 def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
-    """The error that explains a store's answer."""
+    """Return the error that explains a store's reply."""
     text, kind = str(reason), type(reason).__name__
     variables = _OF[place.partition("://")[0]]
     code, status, host = (_first(shape, text) for shape in (_CODE, _STATUS, _HOST))

@@ -29,18 +29,18 @@ from millstream.spark.archiving.objects.upload import Upload, opened
 from millstream.spark.archiving.tables.storage import MANIFEST_NAME, ChangedMeanwhileError, NewObject
 
 ONE_PUT = 64 << 20
-"""Files up to this size are put by one request, of which a killed process leaves nothing; larger ones in parts."""
+"""Most bytes of a file that one request puts, of which a killed process leaves nothing; larger ones go in parts."""
 
 _PART = 16 << 20
 _MARK = "millstreamput"
-"""Of an object's metadata: which put it is. When an answer was lost, that tells our own put from another's."""
+"""Name of the object metadata that identifies a put: after a lost reply it shows which writer put the object."""
 
 _PATIENT = (10, timedelta(minutes=3))
 _FIRST = (2, timedelta(seconds=15), timedelta(seconds=5))
-"""How often a request is tried again, and for how long: in the midst of the work, and at first.
+"""Number of retries of a request and their total time, during the work and for the first request.
 
-At first also how long an answer may take: a machine that has no credentials of its own is asked for them at an address
-that some networks swallow without a word.
+The first request also has a limit for its reply. A machine without credentials of its own requests them at an address
+that some networks drop silently.
 """
 
 
@@ -66,7 +66,7 @@ class ObjectStorage:
         self._opened: ObjectStore | None = None
 
     def iceberg_properties(self) -> Mapping[str, str]:
-        """The endpoint, if there is one; credentials are those of the environment."""
+        """Return the endpoint and region, if set; credentials are those of the environment."""
         given = {
             "s3.endpoint": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
             "s3.region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
@@ -76,18 +76,18 @@ class ObjectStorage:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, path: str) -> bytes:
-        """The object's content."""
+        """Return the object's content."""
         there = self.versioned(path)
         if there is None:
             raise FileNotFoundError(f"{self._url}/{path}")
         return there[0]
 
     def open(self, path: str) -> BinaryIO:
-        """The object's content, to be read in any order."""
+        """Open the object for reading in any order."""
         return opened(self._store, self._url, path)
 
     def exists(self, path: str) -> bool:
-        """True if something is there, by asking for it."""
+        """Return True if the object exists, by a request for it."""
         try:
             self._head(path)
         except FileNotFoundError:
@@ -95,17 +95,17 @@ class ObjectStorage:
         return True
 
     def modified_ms(self, path: str) -> int:
-        """Time of the object's put by the store's clock, in milliseconds since 1970."""
+        """Return the time of the object's put by the store's clock, in milliseconds since 1970."""
         return int(self._head(path)["last_modified"].timestamp() * 1000)
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """The paths below a folder; one that is missing may be there all the same."""
+        """Yield the paths below a folder; an object that the list lacks may exist all the same."""
         with explained(self._url, "list what is there"):
             for found in obstore.list(self._store, prefix or None):
                 yield from (meta["path"] for meta in found)
 
     def top(self) -> set[str]:
-        """The names directly below the place."""
+        """Return the names directly below the place."""
         with explained(self._url, "list what is there"):
             found = obstore.list_with_delimiter(self._store)
         return {path.rstrip("/") for path in [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]}
@@ -117,11 +117,11 @@ class ObjectStorage:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def create(self, path: str) -> NewObject:
-        """A file to write, which is put when it is kept."""
+        """Return a file to write; it is put when it is kept."""
         return Upload(lambda file, size: self._put_file(path, file, size))
 
     def _put_file(self, path: str, file: BinaryIO, size: int) -> None:
-        """Put a file under an unused name, and check that it is there as it was written."""
+        """Put a file under an unused name, and check the size of the object."""
         if size <= ONE_PUT:
             try:
                 self.put_version(path, file.read(), None)
@@ -143,7 +143,7 @@ class ObjectStorage:
     def replace_if_unchanged(
         self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
     ) -> None:
-        """Put bytes in the place of others."""
+        """Replace the bytes ``old``; raise ChangedMeanwhileError if the object has others."""
         there = self.versioned(path)
         if (None if there is None else there[0]) != old:
             raise self._changed(path)
@@ -151,7 +151,7 @@ class ObjectStorage:
         self.put_version(path, data, None if there is None else there[1])
 
     def versioned(self, path: str) -> tuple[bytes, Any] | None:
-        """The content and its version; None when nothing is."""
+        """Return the content and its version; None if the object does not exist."""
         try:
             with explained(self._url, f"get {path}"):
                 found = obstore.get(self._store, path)
@@ -160,7 +160,7 @@ class ObjectStorage:
             return None
 
     def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
-        """Put bytes in the place of that version, or of nothing; the version that they are."""
+        """Put bytes in place of that version, or of no object; return the new version."""
         mark = uuid.uuid4().hex
         try:
             with explained(self._url, f"put {path}"):
@@ -176,7 +176,7 @@ class ObjectStorage:
             return ours
 
     def _marked(self, path: str, mark: str) -> Any | None:
-        """The version there, if this put made it: its answer was lost and it was sent again."""
+        """Return the present version if this put made it: its reply was lost and the put was sent again."""
         try:
             with explained(self._url, f"get {path}"):
                 found = obstore.get(self._store, path)
@@ -199,7 +199,7 @@ class ObjectStorage:
         """Do nothing: a confirmed put is durable."""
 
     def sync_names(self, *paths: str) -> None:
-        """Check that a kept file is there, whichever job put it."""
+        """Check that a kept file exists, whichever job put it."""
         for path in paths:
             if not self.exists(path):
                 raise ObjectStoreError(f"{self._url}/{path} was put and is missing; nothing is lost: run this again")
@@ -208,7 +208,7 @@ class ObjectStorage:
 
     @contextmanager
     def locked(self, path: str) -> Iterator[str | None]:
-        """Hold the lock of that name. Yields its owner if that is another job, and None if it is ours."""
+        """Hold the lock of that name in the block; yield the owner if it is another job, else None."""
         with leased(partial(self.versioned, path), partial(self.put_version, path), self.lease_seconds) as holder:
             if holder is None:
                 self._try_conditions(path)
@@ -237,7 +237,7 @@ class ObjectStorage:
         return self._opened
 
     def _meet(self) -> None:
-        """Check that the store answers and lets us in, without the patience that an outage in the midst deserves."""
+        """Check that the store answers and accepts the credentials, with fewer retries than later requests have."""
         store = self._made(*self.patience_at_first)
         try:
             with explained(self._url, f"get {MANIFEST_NAME}"):
@@ -264,5 +264,5 @@ class ObjectStorage:
 
 
 def _version(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The version that a conditional put names."""
+    """Return the version in the form that a conditional put needs."""
     return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}

@@ -1,4 +1,4 @@
-"""Files on their way to an object store, and read from it."""
+"""Files on their way to an object store, and objects opened for reading."""
 
 import io
 import tempfile
@@ -11,7 +11,7 @@ from obstore.store import ObjectStore
 from millstream.spark.archiving.objects.refusals import explained
 
 WHOLE = 8 << 20
-"""Objects up to this size are fetched by one request; of larger ones the parts that are asked for."""
+"""Most bytes of an object that is fetched by one request; of larger objects only the ranges that are read."""
 
 _BUFFER = 256 << 10
 
@@ -27,7 +27,7 @@ class Upload:
         self.file: BinaryIO = tempfile.TemporaryFile(prefix="millstream-")  # noqa: SIM115 - drop closes it
 
     def keep(self) -> int:
-        """Put it; its size in bytes."""
+        """Put the file; return its size in bytes."""
         self.file.flush()
         size = self.file.tell()
         self.file.seek(0)
@@ -41,7 +41,7 @@ class Upload:
 
 
 def opened(store: ObjectStore, place: str, path: str) -> BinaryIO:
-    """An object, to be read in any order."""
+    """Open an object for reading in any order."""
     with explained(place, f"get {path}"):
         found = obstore.get(store, path)
         size = found.meta["size"]

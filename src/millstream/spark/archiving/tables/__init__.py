@@ -1,7 +1,7 @@
-"""An archive as tables: which columns a stream's entries have, and the logs by which other tools find their files.
+"""An archive as tables: the columns of a stream's entries, and the logs by which other tools find the files.
 
-``shape``, ``columns`` and ``table`` are PURE: the form asked for, the columns, the changes that a log needs. ``rows``
-makes columns of entries and entries of columns. ``delta`` and ``iceberg`` bring a table's own log to what the manifest
-names, ``publishing`` chooses between them. ``storage`` is where all of it lies: one class of few methods, for a local
-directory now.
+``shape``, ``columns`` and ``table`` are PURE: the requested form, the columns, the changes that a log needs. ``rows``
+converts entries to columns and back. ``delta`` and ``iceberg`` update a table's own log to the files that the manifest
+names; ``publishing`` chooses between them. ``storage`` is the place of all files: a class of few methods for a local
+directory (``objects`` has the one for object stores).
 """

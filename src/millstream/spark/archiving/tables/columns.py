@@ -1,8 +1,8 @@
-"""The columns of a stream's table: their names and types, and how they come to be. PURE: no Arrow, no files.
+"""The columns of a stream's table: their names and types, and the adding of new ones. PURE: no Arrow, no files.
 
-A column never changes its type: not all formats could, and files would have to be written again. A field whose values
-stop fitting gets another column next to the first, named after the type: ``price``, then ``price_double``. Each value
-is in the first of its field's columns that fits.
+A column never changes its type: not all formats could, and files would have to be rewritten. A field with values of a
+new type gets a further column, named after the type: ``price``, then ``price_double``. Each value is in the first
+column of its field that fits.
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import Any
 from millstream.errors import ConfigError
 
 MOST_COLUMNS = 500
-"""Columns of a table at most: a producer that makes up names of fields must not make up columns without end."""
+"""Most columns of a table: a producer that invents field names must not add columns without end."""
 
 OWN = ("id", "id_ms", "id_seq", "timestamp", "entry_json", "fields")
 """Columns of every table, which come from the entry and not from its fields."""
 
 TAKEN = {*OWN, "stream", "date", "hour", "month", "day"}
-"""Names that no column of a field gets; the last five name folders and partitions."""
+"""Names that no field's column gets; the last five are names of folders and partitions."""
 _WORDS = {
     "bigint": "bigint", "long": "bigint", "int": "bigint", "integer": "bigint", "double": "double", "float": "double",
     "boolean": "boolean", "bool": "boolean", "string": "string", "text": "string", "varchar": "string",
@@ -30,12 +30,15 @@ _COLUMN = re.compile(r"\s*(?:`([^`]+)`|([^\s,`()]+))\s+([A-Za-z]+(?:\s*\([^)]*\)
 
 
 class ColumnType(str):
-    """``bigint``, ``double``, ``boolean``, ``string``, ``binary``, ``timestamp``, ``date`` or ``decimal(p,s)``."""
+    """Type of a column.
+
+    One of ``bigint``, ``double``, ``boolean``, ``string``, ``binary``, ``timestamp``, ``date`` and ``decimal(p,s)``.
+    """
 
     __slots__ = ()
 
     def __new__(cls, text: str) -> "ColumnType":
-        """The type that a word means."""
+        """Return the type of this name; synonyms such as ``long`` are accepted."""
         word = text.strip().lower()
         if word in _WORDS:
             return super().__new__(cls, _WORDS[word])
@@ -48,7 +51,7 @@ class ColumnType(str):
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column."""
+    """A column for values of one field and one type."""
 
     field: str  # The field whose values it has
     name: str  # The column's name: the field's name if formats and tools allow that
@@ -56,12 +59,12 @@ class TableColumn:
 
     @property
     def json(self) -> list[str]:
-        """As manifest and files have it."""
+        """The column as JSON, for manifest and files."""
         return [self.field, self.name, str(self.type)]
 
 
 def load_columns(raw: Iterable[Sequence[Any]]) -> tuple[TableColumn, ...]:
-    """The inverse of :attr:`TableColumn.json`, for all columns of a table."""
+    """Parse all columns of a table from their :attr:`TableColumn.json`."""
     found = tuple(TableColumn(field, name, ColumnType(kind)) for field, name, kind in raw)
     for column in found:
         (column.field + column.name).encode()  # half of a surrogate pair is in no file
@@ -73,7 +76,7 @@ def load_columns(raw: Iterable[Sequence[Any]]) -> tuple[TableColumn, ...]:
 
 
 def parse_schema(text: str) -> list[tuple[str, ColumnType]]:
-    """Fields and their types, from a text such as ``item string, price decimal(18,2)``."""
+    """Parse fields and their types from a text such as ``item string, price decimal(18,2)``."""
     found: dict[str, ColumnType] = {}
     at = 0
     while at < len(text):
@@ -94,7 +97,7 @@ def parse_schema(text: str) -> list[tuple[str, ColumnType]]:
 
 
 def extended(known: Sequence[TableColumn], found: Mapping[str, ColumnType]) -> tuple[TableColumn, ...]:
-    """These columns and others for fields, or for values of a field that fit none of its columns."""
+    """Return these columns plus new ones for the found fields and types that have no column."""
     columns = list(known)
     taken = TAKEN | {column.name.lower() for column in columns}
     for field, kind in found.items():
@@ -114,13 +117,13 @@ def extended(known: Sequence[TableColumn], found: Mapping[str, ColumnType]) -> t
 
 
 def _name(field: str) -> str:
-    """A name that all formats and tools take; letters of any language stay."""
+    """Return a column name that all formats and tools accept; letters of any language stay."""
     name = re.sub(r"\W", "_", field)[:128] or "_"
     return f"_{name}" if name[0].isdigit() else name
 
 
 def joined(types: Iterable[ColumnType]) -> ColumnType:
-    """The type for values of all of these types."""
+    """Return a type that fits values of all of these types."""
     kinds = set(types)
     if len(kinds) == 1:
         return kinds.pop()
@@ -130,10 +133,10 @@ def joined(types: Iterable[ColumnType]) -> ColumnType:
 
 
 def agreed(known: Sequence[TableColumn], made: Iterable[Sequence[TableColumn]]) -> tuple[tuple[TableColumn, ...], bool]:
-    """The columns of a batch whose files were written by independent tasks.
+    """Return common columns for a batch whose files were written by independent tasks.
 
     Returns:
-        The columns, and whether all files have them as they are: if not, the batch is written again with these.
+        The columns, and True if all files have them already. If not, the batch is written again with these columns.
     """
     every = [tuple(columns) for columns in made]
     longest = max(every, key=len, default=tuple(known))

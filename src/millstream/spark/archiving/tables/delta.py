@@ -1,8 +1,8 @@
-"""The log of a Delta table, brought to the manifest's state by one commit, and read again by ``deltalake``.
+"""The log of a Delta table: one commit brings it to the manifest's state, and ``deltalake`` reads it back.
 
-The commit is written here, by the format's published rules: a file of JSON lines under the next number, put where
-there is none yet. ``deltalake`` has no commit that adds files and removes others without reading them, and the place
-below (``storage``) is one that is known to be durable. The library reads the log and its checkpoints.
+The commit is written here, by the format's published rules: a file of JSON lines under the next number, which must not
+exist yet. ``deltalake`` has no commit that adds files and removes others without reading them. Besides, ``storage``
+makes the commit durable. The library reads the log and writes its checkpoints.
 """
 
 import json
@@ -29,17 +29,17 @@ from millstream.spark.archiving.tables.table import TableChangedError, TableFile
 LOG = "_delta_log"
 CHECKPOINT_EVERY = 20
 _WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds between looks for a version that lists do not show yet."""
+"""Seconds between checks for a version that lists do not show yet."""
 
 _STATISTICS = 32
-"""Number of columns with a file's smallest and greatest values, as other writers have by default."""
+"""Number of columns with statistics, the default of other writers."""
 _LONGEST = 64
 _PARTITIONS = {"date": "date", "hour": "integer", "month": "string"}
 _TYPES = {"bigint": "long"}
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
-    """Bring the table's log to the plan's state: durable, and found again, when this returns."""
+    """Update the table's log to the plan's state; it is durable and verified when this returns."""
     table = _open(plan, storage)
     there = {} if table is None else _files(table)
     added, removed = plan.changes(there)
@@ -76,27 +76,28 @@ def publish(plan: TablePlan, storage: Storage) -> None:
 
 
 def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
-    """The files that the table shows, and the rows of each; none without a table."""
+    """Return the files that the table shows, with the rows of each; empty without a table."""
     table = _open(plan, storage)
     return {} if table is None else _files(table)
 
 
 def _is_evolved(table: "DeltaTable", plan: TablePlan, fields: list[dict[str, Any]]) -> bool:
-    """True if the table has fewer columns than it should."""
+    """Return True if columns must be added to the table."""
     parts = partition_values(plan.shape, 0)
     there = [field.name for field in table.schema().fields if field.name not in parts]
     return plan.extended(there, [field["name"] for field in fields if field["name"] not in parts])
 
 
 def _word_of(path: str) -> str:
-    """A path as the log has it; ``=`` as it is, since other writers name the same file so, letter by letter."""
+    """Return a path in the log's form; ``=`` stays unquoted, since other writers use that spelling of the same file."""
     return quote(path, safe="/=")
 
 
 def _open(plan: TablePlan, storage: Storage) -> "DeltaTable | None":
-    """The table at its newest version; None when there is none.
+    """Return the table at its newest version; None if it does not exist.
 
-    The library finds that version by a list. A list may lag behind, so the version after it is asked for by its name.
+    The library finds that version by a list. A list may lag behind, so the file of the next version is requested by
+    name.
     """
     place = f"{storage.location}/{plan.folder}"
     # The library's own question whether there is a table keeps all other threads from running until it is answered
@@ -123,19 +124,19 @@ def _wait(seconds: float) -> None:
 
 
 def _files(table: "DeltaTable") -> dict[str, int]:
-    """The files that the log shows, and the rows of each."""
+    """Return the files that the log shows, with the rows of each."""
     found = pa.table(table.get_add_actions()).select(["path", "num_records"]).to_pylist()
     return {unquote(row["path"]): row["num_records"] or 0 for row in found}
 
 
 def _checkpoint(table: "DeltaTable", plan: TablePlan, storage: Storage) -> None:
-    """Write the log so far as one file, with which readers begin."""
+    """Write the log so far as one file, from which readers start."""
     table.create_checkpoint()
     storage.sync(*(path for path in storage.list(f"{plan.folder}/{LOG}") if "checkpoint" in path))
 
 
 def _fields(shape: Shape, columns: Iterable[TableColumn]) -> list[dict[str, Any]]:
-    """The table's schema in the words of the format, with the partition's columns last."""
+    """Return the table's schema in the format's terms, with the partition columns last."""
     named = {column.name: _TYPES.get(column.type, str(column.type)) for column in columns}
     found: list[dict[str, Any]] = []
     for field in file_schema(shape, tuple(columns)):
@@ -183,7 +184,7 @@ def _add(plan: TablePlan, storage: Storage, file: TableFile, now: int, *, change
 
 
 def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    """The facts in a file's footer that save a reader from opening the file: rows, bounds and nulls of its columns."""
+    """Return a file's statistics, with which a reader can skip the file: rows, bounds and nulls of its columns."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -203,7 +204,7 @@ def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _word(value: Any) -> Any:
-    """A bound in JSON; None if it is better left out: long text, bytes, a value that rounding could make too small."""
+    """Return a bound for JSON; None for long text, bytes, and values that rounding could make too small."""
     if isinstance(value, bool | bytes | Decimal) or (isinstance(value, str) and len(value) > _LONGEST):
         return None
     if isinstance(value, datetime):

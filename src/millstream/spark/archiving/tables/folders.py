@@ -1,4 +1,4 @@
-"""Names of folders: of a stream's table, and of a file in it."""
+"""Names of folders: for a stream's table, and for a file in it."""
 
 import hashlib
 import re
@@ -10,9 +10,9 @@ _LONGEST = 180
 
 
 def table_folder(shape: Shape, stream: str) -> str:
-    """The folder of a stream's table.
+    """Return the folder of a stream's table.
 
-    Plain files are in a folder in the words of Hive, its characters escaped as in a URL. The libraries of Delta take
+    The folder of plain files is named as Hive does, with its characters escaped as in a URL. Delta's libraries take
     ``%`` in a path for an escape, and Polars ``=`` for a column, so the folders of tables have neither.
     """
     digest = hashlib.sha256(stream.encode("utf-8", "surrogateescape")).hexdigest()
@@ -25,6 +25,6 @@ def table_folder(shape: Shape, stream: str) -> str:
 
 
 def file_folder(shape: Shape, stream: str, ms: int) -> str:
-    """The folder of the file for an entry."""
+    """Return the folder of the file for an entry."""
     parts = [f"{name}={value}" for name, value in partition_values(shape, ms).items()]
     return "/".join([table_folder(shape, stream), *parts])

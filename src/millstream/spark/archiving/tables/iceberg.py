@@ -1,7 +1,7 @@
-"""The metadata of an Iceberg table, brought to the manifest's state by one commit through its catalog.
+"""The metadata of an Iceberg table: one commit through its catalog brings it to the manifest's state.
 
-The catalog is the archive's own (a file of SQLite in its directory) or one that the user names. Beside the metadata
-lies ``version-hint.text``, by which tools that have no catalog find the newest.
+The catalog is the archive's own (an SQLite file in its directory) or one that the user names. The file
+``version-hint.text`` beside the metadata names the newest version, for tools without a catalog.
 """
 
 import time
@@ -28,11 +28,11 @@ from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
 NAMESPACE = "millstream"
 HINT = "metadata/version-hint.text"
 _OWN = 5
-"""Columns of the entry itself."""
+"""Number of columns of the entry itself."""
 _TIMESTAMP = 4
-"""The number of the column by which files are parted."""
+"""Number of the column that partitions the files."""
 _WAITS = (0.1, 0.5, 2.0, 5.0)
-"""Seconds before a change is tried again of which a catalog sent no answer."""
+"""Seconds before a change without a reply from the catalog is tried again."""
 
 
 class CatalogUnansweredError(StorageError):
@@ -74,12 +74,12 @@ def open_catalog(name: str | None, storage: Storage) -> Catalog:
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
-    """Bring the table to the plan's state: durable, and found again, when this returns."""
+    """Update the table to the plan's state; it is durable and verified when this returns."""
     _repeated(plan, storage, lambda catalog: _bring(catalog, plan, storage))
 
 
 def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
-    """The files that the table shows, and the rows of each; none without a table."""
+    """Return the files that the table shows, with the rows of each; empty without a table."""
     found: dict[str, int] = {}
 
     def look(catalog: Catalog) -> None:
@@ -92,7 +92,7 @@ def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
 
 
 def _repeated(plan: TablePlan, storage: Storage, change: Callable[[Catalog], None]) -> None:
-    """Make a change again if its answer is lost: it begins with the table's state, its own commit included."""
+    """Make a change, again if its reply is lost: the change reads the table first, and sees its own commit."""
     lost = (CommitFailedException, TableAlreadyExistsError, RESTError, RequestException, SQLAlchemyError)
     catalog = open_catalog(plan.shape.catalog, storage)
     try:
@@ -136,7 +136,7 @@ def _bring(catalog: Catalog, plan: TablePlan, storage: Storage) -> None:
 
 
 def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
-    """Forget the states of the table that are older, since files of theirs are about to be removed."""
+    """Drop the snapshots of the table that are older, since their files are about to be removed."""
 
     def forget(catalog: Catalog) -> None:
         table = catalog.load_table((NAMESPACE, plan.folder))
@@ -152,7 +152,7 @@ def _place(plan: TablePlan, storage: Storage) -> str:
 
 
 def _made(catalog: Catalog, name: tuple[str, str], plan: TablePlan, storage: Storage) -> Table:
-    """The table, which is created if it does not exist."""
+    """Return the table, created if it does not exist."""
     if catalog.table_exists(name):
         table = catalog.load_table(name)
         if table.location() != _place(plan, storage):
@@ -179,13 +179,13 @@ def _made(catalog: Catalog, name: tuple[str, str], plan: TablePlan, storage: Sto
 
 
 def _files(table: Table) -> dict[str, Any]:
-    """The files that the table shows, by their paths below its folder."""
+    """Return the files that the table shows, by their paths below its folder."""
     base = f"{table.location()}/"
     return {task.file.file_path.removeprefix(base): task.file for task in table.scan().plan_files()}
 
 
 def _commit(table: Table, plan: TablePlan, added: list[str], removed: list[Any]) -> None:
-    """One commit: new columns, new files, and without those that were merged."""
+    """Commit new columns and new files, and remove merged files, in one transaction."""
     said = {"millstream.generation": str(plan.generation)}
     with table.transaction() as transaction:
         missing = plan.columns[len(table.schema().fields) - _OWN :]
@@ -208,7 +208,7 @@ def _commit(table: Table, plan: TablePlan, added: list[str], removed: list[Any])
 
 
 def _numbers_fit(schema: Any, plan: TablePlan) -> None:
-    """See that the catalog numbered the columns as the files have them, or values would come from other columns."""
+    """Check that the catalog numbered the columns as the files do; otherwise values would come from other columns."""
     first = first_number(plan.shape)
     for at, column in enumerate(plan.columns, first):
         if schema.find_field(column.name).field_id != at:

@@ -1,4 +1,4 @@
-"""Which library brings the tables of an archive to its manifest: none for plain files, Delta's, or Iceberg's."""
+"""The choice of the library that updates an archive's tables: none for plain files, Delta's, or Iceberg's."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,13 +12,13 @@ from millstream.spark.archiving.tables.storage import Storage
 from millstream.spark.archiving.tables.table import TablePlan
 
 PACKAGES = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy")}
-"""What a format needs."""
+"""Packages that a format needs."""
 
 _SIGNS = {"delta": "%", "iceberg": "%?#"}
-"""What libraries read as part of a URL in the path of a table, and control characters."""
+"""Characters in a table's path that libraries would read as part of a URL; control characters are refused too."""
 
 RETAIN_MS = 24 * 3_600_000
-"""How long files that were merged into others stay, for readers of an older state of a table."""
+"""Milliseconds for which merged files stay, for readers of an older state of a table."""
 
 
 class TableUnreadableError(StorageError):
@@ -70,12 +70,12 @@ def prepare(shape: Shape, storage: Storage) -> None:
 
 
 def _library(form: str) -> Any:
-    """The module that keeps the tables of a form; its packages are of an extra."""
+    """Return the module for the tables of a format; its packages are an optional extra."""
     return import_module(f"millstream.spark.archiving.tables.{form}")
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
-    """Bring a table's log to the plan's state: durable, and found again, when this returns."""
+    """Update a table's log to the plan's state; it is durable and verified when this returns."""
     if plan.shape.format in PACKAGES:
         library = _library(plan.shape.format)
         with _in_one_sentence(plan, storage):
@@ -83,7 +83,7 @@ def publish(plan: TablePlan, storage: Storage) -> None:
 
 
 def listed(plan: TablePlan, storage: Storage) -> Mapping[str, int]:
-    """The files that a table shows, and the rows of each; none of plain files."""
+    """Return the files that a table shows, with the rows of each; empty for plain files."""
     found: Mapping[str, int] = {}
     if plan.shape.format in PACKAGES:
         with _in_one_sentence(plan, storage):
@@ -92,7 +92,7 @@ def listed(plan: TablePlan, storage: Storage) -> Mapping[str, int]:
 
 
 def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
-    """Forget states of a table whose files are about to be removed; Delta's log needs nothing for that."""
+    """Drop old states of a table whose files are about to be removed; Delta's log needs nothing for that."""
     if plan.shape.format == "iceberg":
         with _in_one_sentence(plan, storage):
             _library("iceberg").expire(plan, storage, before_ms)

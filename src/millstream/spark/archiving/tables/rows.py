@@ -1,9 +1,9 @@
-"""Entries as rows of a table with a column for each field, and such rows as entries again: nothing is lost on the way.
+"""Entries as rows of a table with a column for each field, and such rows as entries again, without loss.
 
-A row holds what tools ask for: typed values. The values may not give back the entry to the byte: its order of fields,
-a repeated name, or ``12.50`` instead of ``12.5``. So each row is checked when it is written. If its values do not give
-back the entry, the row also holds the entry itself, as JSON in ``entry_json``. So an archive is lossless whatever its
-columns are.
+A row holds typed values, for tools. From these values the entry may not be restored to the byte: its order of fields, a
+repeated name, or ``12.50`` instead of ``12.5``. So each row is checked when it is written. If its values do not restore
+the entry exactly, the row also holds the entry itself, as JSON in ``entry_json``. So an archive is lossless with any
+columns.
 """
 
 import json
@@ -26,10 +26,10 @@ from millstream.spark.arrow.parse_values import convert, nothing
 from millstream.texts import is_utf8
 
 MARK = b"millstream.columns"
-"""The key of a file's metadata under which its columns are."""
+"""Key of a file's metadata that holds its columns."""
 
 LARGEST = 2**63 - 1
-"""Halves of ids are unsigned numbers of 64 bits, which neither Delta nor Iceberg has: greater ones are this one."""
+"""Largest half of an id in a file: ids have unsigned 64-bit halves, for which Delta and Iceberg have no type."""
 
 _LAST_MS = 253_402_300_799_999
 _FIXED: dict[str, pa.DataType] = {
@@ -48,15 +48,15 @@ _INFERRED = (
     ("boolean", r"^(?:true|false)$"),
 )
 _YEARS = {"timestamp": (-62_135_596_800_000_000, 253_402_300_799_999_999), "date": (-719_162, 2_932_896)}
-"""Years 1 to 9999, in the unit of the type: libraries of tables have no others, and could not tell a file's bounds."""
+"""Years 1 to 9999, in the unit of the type: table libraries support no others, and would fail on a file's bounds."""
 _ESCAPED = r"[^ !#-\[\]-~]"
-"""A character that JSON shows as another."""
+"""Pattern of a character that JSON escapes."""
 
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
-    """The type of a column as Arrow has it."""
+    """Return the Arrow type of a column."""
     if kind in _FIXED:
         return _FIXED[kind]
     digits, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
@@ -64,12 +64,12 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
 
 
 def initial(shape: Shape) -> tuple[TableColumn, ...]:
-    """The columns that a stream's table begins with."""
+    """Return the first columns of a new stream's table."""
     return extended((), {name: kind for name, kind in shape.fields if kind is not None})
 
 
 def file_schema(shape: Shape, columns: Sequence[TableColumn]) -> pa.Schema:
-    """The schema of a file. Columns are numbered, as Iceberg needs it: those of the entry first, then the others."""
+    """Return the schema of a file, with numbered columns for Iceberg: the entry's own first, then the fields'."""
     own: list[pa.Field] = [
         pa.field("id", pa.string()),
         pa.field("id_ms", pa.int64()),
@@ -89,7 +89,7 @@ def file_schema(shape: Shape, columns: Sequence[TableColumn]) -> pa.Schema:
 
 
 def first_number(shape: Shape) -> int:
-    """The number of the first column that is a field's."""
+    """Return the number of the first column of a field."""
     return 9 if shape.raw else 6
 
 
@@ -117,7 +117,7 @@ class Shaped(NamedTuple):
 
 
 def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped:
-    """Entries as rows, and the columns that they have."""
+    """Convert entries to rows, with the columns that they need."""
     ms, seq, fields = (rows[name].combine_chunks() for name in ("id_ms", "id_seq", "fields"))
     found = _Fields(fields, shape, known)
     halves = [half.cast(pa.string()) for half in (ms, seq)]
@@ -134,7 +134,7 @@ def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped
 
 
 class _Fields:
-    """The columns of some entries' fields."""
+    """Makes the columns of some entries' fields."""
 
     def __init__(self, fields: pa.Array, shape: Shape, known: Sequence[TableColumn]) -> None:
         self.columns = tuple(known)
@@ -168,19 +168,19 @@ class _Fields:
         return self._shape.columns == "all" or field in self._named
 
     def _has_place(self, field: str) -> bool:
-        """True if it has a column or may get one: names without end must not cost more than being passed over."""
+        """Return True if a field has a column or may get one; a field without one costs no more work."""
         return len(self.columns) < MOST_COLUMNS or field in self._first
 
     def _rank(self, field: str) -> int:
         return self._first[field]
 
     def _note_first(self) -> None:
-        """Keep the place of each field's first column; looked up for every name of a batch."""
+        """Note the index of each field's first column, which every name of a batch is looked up by."""
         for place, column in enumerate(self.columns):
             self._first.setdefault(column.field, place)
 
     def _fill(self, field: str, source: pa.Array) -> bool:
-        """Put a field's values into its columns; False if it has none and gets none."""
+        """Put a field's values into its columns; return False if it has no column."""
         given = source.is_valid()
         left = source
         text = pa.nulls(len(source), pa.binary())
@@ -203,7 +203,7 @@ class _Fields:
         return has_column
 
     def _put(self, column: TableColumn, left: pa.Array, text: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Put the fitting values into a column. Return the others, and the text that the columns give back so far."""
+        """Put the fitting values into a column; return the others, and the text that the columns restore so far."""
         fits = left
         if self._shape.columns != "schema" or column.type == "string":
             fits = pc.if_else(_mask(left, column.type), left, nothing())
@@ -217,7 +217,7 @@ class _Fields:
         return rest, pc.coalesce(text, texts(values, column.name))
 
     def left_over(self, fields: pa.Array) -> pa.Array:
-        """The entries that their columns would not give back as they were."""
+        """Return JSON of the entries that their columns would not restore exactly; null for the others."""
         wanted = np.flatnonzero(~self._exact)
         place = np.zeros(len(fields), np.int64)
         place[wanted] = np.arange(len(wanted))
@@ -225,9 +225,9 @@ class _Fields:
 
 
 def documents_of(fields: pa.Array) -> pa.Array:
-    """Each entry's fields as JSON, a list of names and values; bytes other than UTF-8 are halves of surrogate pairs.
+    """Return each entry's fields as JSON, a list of names and values; bytes outside UTF-8 become lone surrogates.
 
-    Words that JSON shows as they are, which most are, are joined in bulk: a fifth of what one by one costs.
+    Text that JSON does not escape, which is the usual case, is joined in bulk: a fifth of the cost of one by one.
     """
     rows, names, values = parts(fields)
     counts = np.bincount(rows, minlength=len(fields))
@@ -246,14 +246,14 @@ def documents_of(fields: pa.Array) -> pa.Array:
 
 
 def parts(fields: pa.Array) -> tuple[Any, pa.Array, pa.Array]:
-    """For every field of some entries: the row it is of, its name and its value."""
+    """Return the row, the name and the value of every field of some entries."""
     counts = pc.list_value_length(fields).to_numpy()
     names, values = fields.flatten().flatten()
     return np.repeat(np.arange(len(counts)), counts), names, values
 
 
 def _by_name(names: pa.Array) -> Iterator[tuple[bytes, Any]]:
-    """Each name and its places, in the order of first appearance."""
+    """Yield each name with its positions, in the order of first appearance."""
     coded = names.dictionary_encode()
     codes = coded.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
@@ -265,12 +265,12 @@ def _by_name(names: pa.Array) -> Iterator[tuple[bytes, Any]]:
 
 
 def _text(name: bytes) -> str | None:
-    """A field's name, if it is one that a column can be told by."""
+    """Return a field's name as text; None if it is too long or not UTF-8, so that it cannot have a column."""
     return name.decode() if len(name) <= 1024 and is_utf8(name) else None
 
 
 def _mask(values: pa.Array, kind: str) -> pa.Array:
-    """Which values are of a type that was inferred."""
+    """Return a mask of the values that have an inferred type."""
     pattern = dict(_INFERRED).get(kind)
     if pattern is not None:
         return pc.fill_null(pc.match_substring_regex(values.view(pa.binary()), pattern), False)
@@ -280,7 +280,7 @@ def _mask(values: pa.Array, kind: str) -> pa.Array:
 
 
 def _readable(values: pa.Array) -> pa.Array:
-    """Which values are UTF-8."""
+    """Return a mask of the values that are UTF-8."""
     try:
         values.view(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
@@ -289,7 +289,7 @@ def _readable(values: pa.Array) -> pa.Array:
 
 
 def _of_known_years(values: pa.Array, kind: str) -> pa.Array:
-    """Times of the years that all tools have; null for others."""
+    """Return times with those outside the years 1 to 9999 as null."""
     low, high = _YEARS[kind]
     numbers = values.view(pa.int32() if kind == "date" else pa.int64())
     known = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
@@ -297,7 +297,7 @@ def _of_known_years(values: pa.Array, kind: str) -> pa.Array:
 
 
 def _type_of(values: pa.Array) -> ColumnType | None:
-    """The type that all these values have; None if unknown: an empty value may mean none."""
+    """Return the type that fits all these values; None if all are empty, since an empty value may mean none."""
     present = values.filter(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))
     if not len(present):
         return None
@@ -309,7 +309,7 @@ def _type_of(values: pa.Array) -> ColumnType | None:
 
 
 def _word(part: bytes) -> str:
-    """Bytes in JSON: a byte outside UTF-8 becomes half of a surrogate pair, which no text has."""
+    """Return bytes as text for JSON: a byte outside UTF-8 becomes a lone surrogate, which no text has."""
     return part.decode("utf-8", "surrogateescape")
 
 
@@ -317,7 +317,7 @@ def _word(part: bytes) -> str:
 
 
 def columns_of(schema: pa.Schema) -> tuple[TableColumn, ...]:
-    """The columns of a file, as its metadata says."""
+    """Return the columns of a file, from its metadata."""
     try:
         return load_columns(parse((schema.metadata or {})[MARK]))
     except (KeyError, ValueError, TypeError, AttributeError) as reason:
@@ -325,7 +325,7 @@ def columns_of(schema: pa.Schema) -> tuple[TableColumn, ...]:
 
 
 def entries_of(batch: pa.RecordBatch, columns: Sequence[TableColumn]) -> pa.Array:
-    """The fields of rows as a :data:`LISTED` array: those of the columns that the batch has."""
+    """Return the entries' fields as a :data:`LISTED` array, from ``entry_json`` or from the batch's columns."""
     documents = batch.column("entry_json")
     whole = documents.is_valid().to_numpy(zero_copy_only=False)
     rows, ranks, names, values = [], [], [], []

@@ -1,6 +1,6 @@
 """The form of an archive: its format, the partitions of its files, the columns of its entries. PURE.
 
-An archive keeps the form it was made with: a job that is run again need not name it, and may not change it.
+An archive keeps its first form: a later job need not name it, and may not change it.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ PARTITIONS = ("none", "month", "day", "hour")
 _LAST_MS = 253_402_300_799_999
 _HOUR_MS = 3_600_000
 _NAMED = 10
-"""Number of fields that a sentence names."""
+"""Most fields that a message names."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The form that a job asks for; None means the archive's own value, or the default of a new one."""
+    """The form that a job requests; None means the archive's own value, or the default for a new archive."""
 
     format: str | None = None  # One of :data:`FORMATS`
     partition: str | None = None  # One of :data:`PARTITIONS`
@@ -46,12 +46,12 @@ class Shape:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The shape as JSON of the manifest."""
+        """The form as JSON, for the manifest."""
         return asdict(self)
 
     @classmethod
     def load(cls, raw: Mapping[str, Any]) -> "Shape":
-        """The inverse."""
+        """Parse and check a form from the manifest."""
         if raw["format"] not in FORMATS or raw["partition"] not in PARTITIONS:
             raise ValueError(f"format {raw['format']!r}, partition {raw['partition']!r}")
         catalog = raw["catalog"]
@@ -64,7 +64,7 @@ class Shape:
 
 
 def choose(there: Shape | None, wanted: Wanted) -> Shape:
-    """The form that a job works in."""
+    """Return the form to work in: the archive's, if the request does not contradict it, or a new one."""
     for name, value, words in (("format", wanted.format, FORMATS), ("partition", wanted.partition, PARTITIONS)):
         if value is not None and value not in words:
             raise ConfigError(f"{name} {value!r} is invalid. Write one of {', '.join(words)}.")
@@ -99,7 +99,7 @@ def _columns(wanted: Wanted) -> tuple[str, tuple[tuple[str, ColumnType | None], 
 
 
 def describe(shape: Shape) -> str:
-    """A form in words."""
+    """Return a form in words."""
     parted = "not partitioned" if shape.partition == "none" else f"by {shape.partition}"
     named = [repr(name) if kind is None else f"{name!r} {kind}" for name, kind in shape.fields]
     listed = ", ".join(named[:_NAMED]) + (f" and {len(named) - _NAMED} more" if len(named) > _NAMED else "")
@@ -113,7 +113,7 @@ def describe(shape: Shape) -> str:
 
 
 def part_of(shape: Shape, ms: int) -> int:
-    """The partition of an entry, as a number that grows with time."""
+    """Return the partition of an entry, as a number that grows with time."""
     if shape.partition == "none":
         return 0
     hour = ms // _HOUR_MS
@@ -126,12 +126,12 @@ def part_of(shape: Shape, ms: int) -> int:
 
 
 def moment(ms: int) -> datetime:
-    """The time of an id, the last second of the year 9999 for all that come later."""
+    """Return the time of an id; the last second of the year 9999 for later ids."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=min(ms, _LAST_MS) // 1000)
 
 
 def partition_values(shape: Shape, ms: int) -> dict[str, str]:
-    """The partition columns of an entry's file and their values, as text."""
+    """Return the partition columns of an entry's file with their values, as text."""
     when = moment(ms)
     return {
         "none": {},

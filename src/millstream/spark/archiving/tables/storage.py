@@ -1,8 +1,7 @@
 """The place of an archive: the few operations that its manifest, lock, files and table logs need.
 
-``Storage`` is what a place must have; a local directory is one here, an object store another (``objects``). An object
-is whole and durable when the call that puts it returns, or it is not there at all. Paths are below the root, with
-slashes.
+``Storage`` is the interface; a local directory implements it here, an object store in ``objects``. When a put returns,
+its object is complete and durable; before that it does not exist at all. Paths are below the root, with slashes.
 """
 
 import contextlib
@@ -19,14 +18,14 @@ from millstream.errors import StorageError
 from millstream.paths import sync_directory
 
 MANIFEST_NAME = "_manifest.json"
-"""What the archive holds: the one object that a place is asked for to see whether it can be used."""
+"""Name of the manifest: the one object that is requested to check that a place can be used."""
 
 CATALOG = "_catalog.db"
-"""Iceberg's catalog, where the archive has its own."""
+"""Name of Iceberg's catalog if the archive has its own."""
 
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES)
-"""What a file system without hard links says: some that are mounted over a network."""
+"""Errors of file systems without hard links, such as some network mounts."""
 
 
 class ChangedMeanwhileError(StorageError):
@@ -37,12 +36,12 @@ class ChangedMeanwhileError(StorageError):
 
 
 class NewObject(Protocol):
-    """An object that is being written; it does not exist before it is kept."""
+    """An object that is being written; it exists only after :meth:`keep`."""
 
     file: BinaryIO
 
     def keep(self) -> int:
-        """Give it its name, whole; its size in bytes."""
+        """Complete the object and give it its name; return its size in bytes."""
 
     def drop(self) -> None:
         """Discard bytes that are not kept."""
@@ -55,55 +54,55 @@ class Storage(Protocol):
 
     @property
     def location(self) -> str:
-        """The place in the form for people and the libraries of table formats."""
+        """The place as a path or URL, for people and the libraries of table formats."""
 
     def iceberg_properties(self) -> Mapping[str, str]:
         """The properties with which ``pyiceberg`` opens files of this storage."""
 
     def read(self, path: str) -> bytes:
-        """The object's content; raises FileNotFoundError if there is none."""
+        """Return the object's content; raise FileNotFoundError without one."""
 
     def open(self, path: str) -> BinaryIO:
-        """The object's content, to be read in any order; FileNotFoundError when nothing is."""
+        """Open the object for reading in any order; raise FileNotFoundError without one."""
 
     def exists(self, path: str) -> bool:
-        """True if something is there, by asking for it, not by a list."""
+        """Return True if the object exists, by a request for it, not by a list."""
 
     def modified_ms(self, path: str) -> int:
-        """Time of the object's put, in milliseconds since 1970."""
+        """Return the time of the object's put, in milliseconds since 1970."""
 
     def create(self, path: str) -> NewObject:
-        """Something to write, which has its name when it is kept."""
+        """Return an object to write, which gets its name when it is kept."""
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Put bytes under an unused name; ChangedMeanwhileError if it is used."""
+        """Put bytes under an unused name; raise ChangedMeanwhileError if it is used."""
 
     def replace_if_unchanged(
         self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
     ) -> None:
-        """Replace known bytes; raises ChangedMeanwhileError if another program changed them."""
+        """Replace known bytes; raise ChangedMeanwhileError if another program changed them."""
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """The paths below a folder; one that is missing here may be there all the same."""
+        """Yield the paths below a folder; an object that the list lacks may exist all the same."""
 
     def top(self) -> set[str]:
-        """The names directly below the root."""
+        """Return the names directly below the root."""
 
     def delete(self, path: str) -> None:
         """Remove an object; a missing one is not an error."""
 
     def sync(self, *paths: str) -> None:
-        """Make a library's files durable."""
+        """Make files that a library wrote durable."""
 
     def sync_names(self, *paths: str) -> None:
         """Make sure that every process finds the kept files after a crash."""
 
     def locked(self, path: str) -> AbstractContextManager[str | None]:
-        """Hold the lock of that name. Yields its owner if that is another job, and None if it is ours."""
+        """Hold the lock of that name in the block; yield the owner if it is another job, else None."""
 
 
 class LocalStorage:
-    """A directory of this machine, or one that is mounted."""
+    """A directory of this machine, or a mounted one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -111,28 +110,28 @@ class LocalStorage:
 
     @property
     def location(self) -> str:
-        """The place in the form for the libraries of table formats."""
+        """The path, for the libraries of table formats."""
         return str(self.root.absolute())
 
     def iceberg_properties(self) -> Mapping[str, str]:
-        """Nothing."""
+        """Return no properties: local files need none."""
         return {}
 
     def exists(self, path: str) -> bool:
-        """True if something is there."""
+        """Return True if the file exists."""
         return (self.root / path).exists()
 
     def modified_ms(self, path: str) -> int:
-        """Time of the file's last write, in milliseconds since 1970."""
+        """Return the time of the file's last write, in milliseconds since 1970."""
         return int(inside(self.root, path).stat().st_mtime * 1000)
 
     def top(self) -> set[str]:
-        """The names directly in the directory; none without a directory."""
+        """Return the names directly in the directory; empty if it does not exist."""
         return {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
 
     @contextlib.contextmanager
     def locked(self, path: str) -> Iterator[str | None]:
-        """Hold a file's lock; the directory is made if there is none, and goes again if nothing came into it."""
+        """Hold a file's lock in the block; create the directory if needed, and remove it if it stays empty."""
         new = not self.root.exists()
         self.root.mkdir(parents=True, exist_ok=True)
         with locked(self.root / path) as holder:
@@ -145,16 +144,16 @@ class LocalStorage:
                         self.root.rmdir()
 
     def read(self, path: str) -> bytes:
-        """The file's content."""
+        """Return the file's content."""
         with self.open(path) as file:
             return file.read()
 
     def open(self, path: str) -> BinaryIO:
-        """The file's content, to be read in any order."""
+        """Open the file for reading in any order."""
         return inside(self.root, path).open("rb")
 
     def create(self, path: str) -> "NewFile":
-        """A file to write, which has its name when it is kept."""
+        """Return a file to write, which gets its name when it is kept."""
         return NewFile(inside(self.root, path))
 
     def put_if_absent(self, path: str, data: bytes) -> None:
@@ -172,7 +171,7 @@ class LocalStorage:
     def replace_if_unchanged(
         self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
     ) -> None:
-        """Put bytes in the place of others."""
+        """Replace the bytes ``old``; raise ChangedMeanwhileError if the file has others."""
         target = inside(self.root, path)
         there = self.read(path) if target.exists() else None
         if there != old:
@@ -188,7 +187,7 @@ class LocalStorage:
         sync_directory(target.parent)
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """The files below a folder, those too that are being written."""
+        """Yield the files below a folder, unfinished ones included."""
         base = self.root / prefix
         for path in sorted(base.rglob("*")):
             if path.is_file():
@@ -207,14 +206,14 @@ class LocalStorage:
         self.sync_names(*paths)
 
     def sync_names(self, *paths: str) -> None:
-        """Make the names of files durable, and those of the folders they are in."""
+        """Make the names of files and of their folders durable."""
         folders = {folder for path in paths for folder in Path(path).parents}
         for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
             sync_directory(inside(self.root, str(folder)))
 
 
 class NewFile:
-    """A file while it is written, hidden until it is whole."""
+    """A file that is being written, hidden until it is complete."""
 
     def __init__(self, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +222,7 @@ class NewFile:
         self.file: BinaryIO = self._hidden.open("xb")
 
     def keep(self) -> int:
-        """Give it its name, durable but for the name; its size in bytes."""
+        """Make the content durable and give the file its name; return its size in bytes."""
         self.file.flush()
         os.fsync(self.file.fileno())
         size = self.file.tell()
@@ -246,7 +245,7 @@ class NewFile:
 
 
 def inside(root: Path, path: str) -> Path:
-    """A file or folder of the archive in ``root``."""
+    """Return the path of a file or folder in ``root``; raise StorageError if a link leads out of it."""
     found = root / path
     if not found.resolve().is_relative_to(root.resolve()):
         raise StorageError(
@@ -257,13 +256,13 @@ def inside(root: Path, path: str) -> Path:
 
 
 def _own(path: str, flags: int) -> int:
-    """Open a file of the archive itself, never the target of a link."""
+    """Open a file of the archive itself, without following a link."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[str | None]:
-    """Hold a file's lock. Yields its owner if that is another process, and None if it is ours."""
+    """Hold a file's lock in the block; yield the owner if it is another process, else None."""
     with open(path, "a+", opener=_own) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """A stream's table as its log must show it, and the differences from the present log. PURE: no files, no libraries.
 
-The manifest is what is true; a log of Delta or Iceberg is brought to it, by one commit for each change. So there is
-one way for a new batch, for merged files and for a job that was killed between the two: the difference is committed.
+The manifest decides; each commit brings a Delta or Iceberg log to it. So a new batch, merged files, and the state after
+a killed job are handled in one way: the difference is committed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ class TableFile:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A stream's table as the manifest has it."""
+    """A stream's table by the manifest."""
 
     stream: str  # Its key
     folder: str  # The table's folder, below the archive's directory
@@ -43,7 +43,7 @@ class TablePlan:
     generation: int  # The manifest's generation
 
     def changes(self, there: Mapping[str, int]) -> tuple[list[TableFile], list[str]]:
-        """The files to add to a table and the paths to remove from it."""
+        """Return the files to add to a table and the paths to remove from it."""
         foreign = sorted(there.keys() - self.files.keys() - self.retired)
         if foreign:
             raise self._changed(f"it has {foreign[0]!r}, which is none of the archive's files")
@@ -56,14 +56,14 @@ class TablePlan:
         return added, removed
 
     def extended(self, there: Sequence[str], wanted: Sequence[str]) -> bool:
-        """True if columns have to be added to the table."""
+        """Return True if columns must be added to the table."""
         for at, name in enumerate(there):
             if at >= len(wanted) or wanted[at] != name:
                 raise self._changed(f"it has the column {name!r} where the archive has another, or none")
         return len(there) < len(wanted)
 
     def confirm(self, there: Iterable[str]) -> None:
-        """See that a table shows the files it should, after a commit."""
+        """Check, after a commit, that a table shows the files that it should."""
         if set(there) != self.files.keys():
             raise self._changed("it does not show what was just committed to it")
 
