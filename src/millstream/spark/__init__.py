@@ -1,7 +1,7 @@
 """Streams as DataFrames: ``spark.readStream.format("millstream")`` and the same for batch reads.
 
 Spark finds the format by itself through the package ``pyspark_millstream``. Importing this package loads neither
-PySpark nor Java; what it offers is fetched on first use.
+PySpark nor Java; its public names are imported on first use.
 """
 
 import importlib

@@ -1,6 +1,6 @@
-"""The variants of ``format("millstream")`` besides the plain read of entries, and the one that the options ask for.
+"""The choice between the plain read of ``format("millstream")`` and its variants, by the options.
 
-Imported with the source itself, so it imports next to nothing.
+Imported with the source itself, so it imports almost nothing.
 """
 
 import re
@@ -24,7 +24,7 @@ CHOOSING = ("view", "mode")
 
 
 def special_read(raw: Mapping[str, str]) -> "View | GroupMode | Hashes | None":
-    """The view, the group mode, or the hashes that are asked for; None for the plain read."""
+    """Return the view, the group mode, or the read of hashes that the options choose; None for the plain read."""
     given = {name.lower(): value for name, value in raw.items()}
     if "hashes" in given:
         from millstream.spark.hashes.source import Hashes  # noqa: PLC0415 - only its users pay for it
@@ -50,7 +50,7 @@ def special_read(raw: Mapping[str, str]) -> "View | GroupMode | Hashes | None":
 
 
 def _word(given: dict[str, str], name: str, words: tuple[str, ...]) -> str:
-    """One of some words; the first if the option is not given."""
+    """Return one of these words; the first if the option is not given."""
     text = given.pop(name, words[0])
     if text.strip().lower() not in words:
         raise ConfigError(f"option {name!r} is {text!r}: it must be one of {', '.join(words)}")

@@ -1,7 +1,7 @@
-"""The source that Spark finds: ours, or one that says that this Spark is too old for it.
+"""The source that Spark finds: the real one, or one that raises an error because this Spark is too old.
 
-An error here would end every program's search for a Python source, also those that want another one. So a Spark that is
-too old gets a source too, which says so when it is used.
+An error on import would end every program's search for a Python source, even for another one. So a Spark that is too
+old gets a source too, which raises when it is used.
 """
 
 from collections.abc import MutableMapping
@@ -20,14 +20,14 @@ if TYPE_CHECKING or _PROBLEM is None:
 else:
 
     class DefaultSource(DataSource):
-        """Takes the place of the source if Spark is too old for it."""
+        """Placeholder for the source if Spark is too old for it."""
 
         def __init__(self, options: MutableMapping[str, str]) -> None:  # noqa: ARG002 - Spark's
             raise ConfigError(_PROBLEM)
 
         @classmethod
         def name(cls) -> str:
-            """The name that ``format(...)`` takes."""
+            """Return the name that ``format(...)`` takes."""
             return "millstream"
 
 

@@ -1,14 +1,14 @@
-"""Which PySpark is too old, in one sentence.
+"""The check of PySpark's version, with an error of one sentence.
 
 Imported wherever Spark looks for any Python source, so it imports nothing.
 """
 
 OLDEST = (4, 2)
-"""The first that tells a Python source where a batch begins and how large it may be: ``latestOffset(start, limit)``."""
+"""First version that passes the start and the limit of a batch to a Python source: ``latestOffset(start, limit)``."""
 
 
 def spark_problem(version: str) -> str | None:
-    """The problem with this PySpark; None if it is new enough."""
+    """Return the problem with this PySpark; None if it is new enough."""
     if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST:
         return None
     return (

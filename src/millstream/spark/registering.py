@@ -1,8 +1,8 @@
-"""``format("millstream")`` in a session whose workers do not have this package: it is sent to them by the driver.
+"""``format("millstream")`` in a session with workers that lack this package: the driver sends it to them.
 
-Spark finds the format by itself if the package is installed for the workers, and nothing here is needed. ``spark-submit
---py-files`` alone is not enough: Spark looks for formats in workers that get no such files. It puts a file on the path
-of the others only if its name ends in .zip, .egg or .jar, which a wheel's does not.
+Spark finds the format by itself if the package is installed for the workers; then this module is not needed.
+``spark-submit --py-files`` alone is not enough: Spark looks for formats in workers that get no such files. Other
+workers get a file on their path only if its name ends in .zip, .egg or .jar, which a wheel's does not.
 """
 
 import atexit
@@ -20,16 +20,16 @@ from millstream.errors import ConfigError
 from millstream.spark.found import DefaultSource
 
 _LEFT_OUT = {"__pycache__", "_core"}
-"""Compiled for this Python, and what the native core is made from."""
+"""Folders that are not sent: bytecode compiled for this Python, and the native core."""
 
 
 def register(spark: SparkSession) -> None:
     """Make ``format("millstream")`` known to this session, and send the package to its workers.
 
-    The package that this process has imported is sent: a wheel or zip of ``--py-files``, or an installed package. It is
-    used in place of one that workers may have, so that all run the same version. It goes without its native core, which
-    cannot be imported from a zip and which Spark's part makes no use of. The packages it needs (redis, hiredis,
-    pyarrow, numpy and so on) are not sent: they have compiled parts, and go in an environment (``--archives``).
+    It sends the package that this process has imported: a wheel or zip of ``--py-files``, or an installed package.
+    Workers use it in place of one that they may have, so that all run the same version. Its native core is left out: it
+    cannot be imported from a zip, and Spark's part does not use it. The packages it needs (redis, hiredis, pyarrow,
+    numpy and so on) are not sent: they have compiled parts, and go in an environment (``--archives``).
 
     Raises:
         ConfigError: the session is one of Spark Connect, whose server plans streams in a worker that gets no files.
@@ -49,7 +49,7 @@ def register(spark: SparkSession) -> None:
 
 
 def packed() -> Path:
-    """This package as a zip, which lasts as long as the process: executors may ask for it at any time."""
+    """Return this package as a zip, which lasts as long as the process: executors may fetch it at any time."""
     folder = Path(tempfile.mkdtemp(prefix="millstream-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     archive = folder / f"millstream-{_version.__version__}.zip"

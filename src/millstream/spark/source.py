@@ -1,6 +1,6 @@
-"""``format("millstream")`` as Spark sees it. Thin: the planner plans, ``reading`` reads, ``sink`` writes.
+"""``format("millstream")`` as Spark sees it. Thin: ``read.planner`` plans, ``read.reader`` reads, ``write`` writes.
 
-This module is imported whenever Spark looks for any Python data source, so it imports next to nothing.
+This module is imported whenever Spark looks for any Python data source, so it imports almost nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) -> T | ConfigError:
-    """The options, or the error in them."""
+    """Return the parsed options, or the error in them."""
     try:
         return parse(given)
     except ConfigError as problem:
@@ -48,7 +48,7 @@ def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) 
 
 @dataclass
 class RangePartition(datasource.InputPartition):
-    """One task's work; without ``ranges`` if Spark needs a partition and there is nothing to read."""
+    """The ranges that one task reads; without ``ranges`` if Spark needs a partition and there is nothing to read."""
 
     ranges: tuple[Range, ...] = ()
 
@@ -85,7 +85,7 @@ class MillstreamSource(datasource.DataSource):
             raise self._likelier(options)
 
     def _likelier(self, options: Mapping[str, str]) -> ConfigError:
-        """The error to show if neither a read nor a write is right."""
+        """Return the more useful of two errors if the options are valid neither for a read nor for a write."""
         given = {name.lower() for name in options}
         of_reads = names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP)
         reads = {name.lower() for name in of_reads}
@@ -116,11 +116,11 @@ class MillstreamSource(datasource.DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name that ``format(...)`` takes."""
+        """Return the name that ``format(...)`` takes."""
         return "millstream"
 
     def schema(self) -> StructType | str:
-        """The origin of an entry, and its fields: as a map, or those of the option ``fields`` as columns."""
+        """Return the columns: an entry's origin, and its fields as a map or, by the option ``fields``, as columns."""
         if self._new_table is None:
             return self._columns()
         if not self._new_table:  # one that gets its options from each query
@@ -129,13 +129,13 @@ class MillstreamSource(datasource.DataSource):
         return tables.kept(self._columns(), self._new_table)
 
     def _columns(self) -> StructType:
-        """All columns that the options ask for."""
+        """Return all columns that the options choose."""
         if self.special is not None:
             return self.special.schema()
         return entry_schema(self.parsed.fields, headers=self.parsed.headers)
 
     def _of_table(self, schema: StructType, plain: str) -> "MillstreamSource":
-        """The source with the options that a table has kept, and those of the query."""
+        """Return the source with the options of a table and those of the query."""
         stored = tables.stored(schema)
         if not stored or tables.says_where(self.options):
             return self
@@ -143,7 +143,7 @@ class MillstreamSource(datasource.DataSource):
         return MillstreamSource(tables.to_read(stored, plain) | dict(self.options))
 
     def reader(self, schema: StructType) -> datasource.DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         source = self._of_table(schema, names.BATCH)
         if source is not self:
             return source.reader(schema)
@@ -158,7 +158,7 @@ class MillstreamSource(datasource.DataSource):
         return kind(self.parsed, checked_schema(self.parsed, schema))
 
     def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``. The reader's first call reports a problem: see :class:`Refused`."""
+        """Return the reader for ``spark.readStream``. Its first call raises a problem: see :class:`Refused`."""
         try:
             source = self._of_table(schema, names.STREAM)
             if source is not self:
@@ -171,20 +171,20 @@ class MillstreamSource(datasource.DataSource):
             return Refused(problem)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamWriter:  # noqa: N802 - Spark's
-        """For ``writeStream``."""
+        """Return the writer for ``writeStream``."""
         from millstream.spark.write.sink import stream_sink  # noqa: PLC0415 - Arrow and the client only where rows are written
 
         return stream_sink(self.parsed_sink, schema, overwrite=overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
-        """For ``write``."""
+        """Return the writer for ``write``."""
         from millstream.spark.write.sink import batch_sink  # noqa: PLC0415 - as above
 
         return batch_sink(self.parsed_sink, schema, overwrite=overwrite)
 
 
 class _Reads:
-    """The work of both readers in a task."""
+    """The part of both readers that tasks run."""
 
     def __init__(self, parsed: opts.Options, schema: StructType) -> None:
         self._parsed = parsed
@@ -197,7 +197,7 @@ class _Reads:
         return Layout.of(self._schema, headers=self._parsed.headers)
 
     def read(self, partition: datasource.InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of one partition; each call returns the same ones."""
+        """Yield the rows of one partition; the same ones in every attempt."""
         assert isinstance(partition, datasource.InputPartition)
         ranges = getattr(partition, "ranges", ())
         if not ranges:
@@ -208,7 +208,7 @@ class _Reads:
 
 
 def _partitions(parsed: opts.Options, ranges: list[Range]) -> list[datasource.InputPartition]:
-    """The parts of a batch by their tasks."""
+    """Return the parts of a batch, packed for tasks."""
     return [RangePartition(each) for each in packed(ranges, parsed.min_partitions, parsed.max_per_partition)]
 
 
@@ -224,31 +224,32 @@ class BatchReader(_Reads, datasource.DataSourceReader):
     _bounds: Bounds | None = None
 
     def partitions(self) -> list[datasource.InputPartition]:
-        """The parts of the whole read, planned once."""
+        """Return the partitions of the whole read, planned once."""
         with closing(_planner(self._parsed)) as planner:
             ranges = planner.bounded(self._parsed.starting or "earliest", self._parsed.ending, self._bounds)
         return _partitions(self._parsed, ranges) or [RangePartition()]
 
 
 class FilteredReader(BatchReader):
-    """The same for one query, whose filters limit the read.
+    """A :class:`BatchReader` for one query with filters that limit the read.
 
-    Spark 4.3 keeps a reader that got filters with its ``load()`` and takes it for later queries of that DataFrame too,
-    also for those without filters. So filters are heeded only where that was asked for. In a session without
-    ``spark.sql.python.filterPushdown.enabled`` Spark refuses this reader.
+    Spark 4.3 keeps a reader that got filters with its ``load()``. It uses the reader for later queries of that
+    DataFrame too, also for those without filters. So filters are used only if an option asks for it. In a session
+    without ``spark.sql.python.filterPushdown.enabled`` Spark refuses this reader.
     """
 
     def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802 - Spark's name
-        """Remember the bounds that filters set for ids, times and streams; Spark applies all of them again."""
+        """Keep the bounds that filters set for ids, times and streams; Spark applies all filters again."""
         self._bounds = bounds_of(filters)
         return filters
 
 
 class Refused(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stands for the source of a query that cannot be.
+    """Placeholder for the source of a query with invalid options.
 
-    Spark 4.3 stops a reader that it did not get (an ``UnboundLocalError``), and shows that as the last line in place of
-    what ``streamReader`` has raised. So it gets one, which raises when it is asked.
+    If ``streamReader`` raises, Spark 4.3 still stops the reader that it did not get. The resulting
+    ``UnboundLocalError`` hides the first error as the last line. So Spark gets this reader, which raises the error at
+    its first call.
     """
 
     def __init__(self, problem: MillstreamError) -> None:
@@ -262,7 +263,7 @@ class Refused(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamReader(_Reads, datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A query's source. Spark keeps one of these at the driver for planning; tasks get copies and only read."""
+    """A query's source. Spark keeps one at the driver for planning; tasks get copies and only read."""
 
     def __init__(self, parsed: opts.Options, schema: StructType) -> None:
         super().__init__(parsed, schema)
@@ -275,13 +276,13 @@ class StreamReader(_Reads, datasource.DataSourceStreamReader, SupportsTriggerAva
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The beginning of a new query. Spark asks twice, and must be told the same."""
+        """Return the beginning of a new query. Spark calls this twice, and must get the same."""
         if self._initial is None:
             self._initial = dump(self._plan().begin(self._parsed.starting or "latest"))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The cap of a micro-batch, or its least size: Spark's API takes one of them. See :meth:`latestOffset`."""
+        """Return the cap of a micro-batch, or its least size: Spark's API takes only one. See :meth:`latestOffset`."""
         most, least = self._parsed.max_entries, self._parsed.min_entries
         if most is not None:
             return ReadMaxRows(most)
@@ -292,25 +293,25 @@ class StreamReader(_Reads, datasource.DataSourceStreamReader, SupportsTriggerAva
         self._plan().target_now()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of the next batch; entries before ``start`` are finished and are published."""
+        """Return the end of the next batch; publish that entries before ``start`` are finished."""
         cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         # Trigger.Once asks for everything there is, whatever the options say.
         least = None if isinstance(limit, ReadAllAvailable) else self._parsed.min_entries
         return dump(self._plan().next_end(load(start), cap, least))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The ends of the streams as of the last look at them, for the query's progress."""
+        """Return the last known ends of the streams, for the query's progress."""
         return dump(self._plan().latest) or None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[datasource.InputPartition]:
-        """The parts of a batch."""
+        """Return the partitions of a batch."""
         return _partitions(self._parsed, self._plan().ranges(load(start), load(end)))
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing: Spark calls this one batch late, and never for the last one; see :meth:`latestOffset`."""
+        """Do nothing: Spark calls this one batch late, and never for the last one; see :meth:`latestOffset`."""
 
     def stop(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._planner is not None:
             self._planner.close()
             self._planner = None

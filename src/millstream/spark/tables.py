@@ -1,12 +1,12 @@
 """Tables of Spark's catalog that keep options: ``CREATE TABLE orders USING millstream OPTIONS (stream 'orders')``.
 
-Spark 4.3 gives the options of a table to a Python data source once, when the table is made, and not when it is read or
-written. It gives the schema every time. So a table's options are kept in the comment of its first column, where
+Spark 4.3 gives the options of a table to a Python data source once, when the table is made. It does not give them for
+reads or writes. It gives the schema every time. So a table's options are kept in the comment of its first column, where
 DESCRIBE shows them, as ``millstream {"stream": "orders"}``.
 
-A comment travels with the column into whatever is made of it, files and other tables included. So it holds no password,
-and says nothing when rows are written: an INSERT has the comments of the rows' own columns, perhaps of another table.
-Imported with the source itself, so it imports next to nothing.
+A comment stays with the column in anything made of it, files and other tables included. So it holds no password. It is
+not used when rows are written: an INSERT has the comments of the rows' own columns, perhaps of another table. Imported
+with the source itself, so it imports almost nothing.
 """
 
 import json
@@ -30,7 +30,7 @@ NOT_WRITTEN = (
 )
 
 _GIVEN = "option."
-"""Before the names of what OPTIONS has, among all that Spark hands on of a table that is made."""
+"""Prefix of the names of OPTIONS, among all properties that Spark passes on for a new table."""
 
 _MARK = "millstream "
 
@@ -38,7 +38,7 @@ _PLACES = frozenset({"url", "stream", "streampattern", "partitionedstream", "has
 
 
 def declared(raw: Mapping[str, str]) -> dict[str, str]:
-    """The options of a table that is being made, by their names in lower case."""
+    """Return the options of a table that is being made, by their names in lower case."""
     lowered = {name.lower(): value for name, value in raw.items()}
     found = {name.removeprefix(_GIVEN): value for name, value in lowered.items() if name.startswith(_GIVEN)}
     reads = names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP)
@@ -54,7 +54,7 @@ def declared(raw: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_pushdown(options: Iterable[str]) -> None:
-    """Raise for filters that Spark 4.3 would share between all uses of a table in a query: rows would be missing."""
+    """Raise for the option ``pushdown``: Spark 4.3 would share filters between all uses of a table in a query."""
     if any(name.lower() == "pushdown" for name in options):
         raise ConfigError(
             "option 'pushdown' is for one use of one load(): a query may use a table twice, and Spark would mix their "
@@ -63,16 +63,16 @@ def refuse_pushdown(options: Iterable[str]) -> None:
 
 
 def says_where(options: Iterable[str]) -> bool:
-    """True if a query's options name the streams to read or write: then those of its table do not count.
+    """Return True if a query's options name the streams to read or write, in place of the table's options.
 
     A user who gives the columns of a table to another read (``.schema(spark.table("orders").schema)``) wants only
-    these.
+    the columns.
     """
     return not _PLACES.isdisjoint(name.lower() for name in options)
 
 
 def to_read(options: Mapping[str, str], plain: str) -> dict[str, str]:
-    """Those of a table's options that do something when it is read: one table is read by queries of several kinds."""
+    """Return a table's options that have an effect in this read: queries of several kinds read one table."""
     use = plain
     if "hashes" in options:
         use = names.LOOKUP
@@ -85,7 +85,7 @@ def to_read(options: Mapping[str, str], plain: str) -> dict[str, str]:
 
 
 def kept(schema: StructType, options: Mapping[str, str]) -> StructType | str:
-    """The schema of a new table, with its options in the first column's comment."""
+    """Return the schema of a new table, with its options in the first column's comment."""
     options = dict(options)
     columns = options.pop(names.TABLE_SCHEMA, "").strip()
     if not options:
@@ -104,7 +104,7 @@ def kept(schema: StructType, options: Mapping[str, str]) -> StructType | str:
 
 
 def _first_column(columns: str) -> int:
-    """The end of the first column of a schema's text."""
+    """Return the end of the first column in a schema's text."""
     depth, quote = 0, ""
     for at, letter in enumerate(columns):
         if quote:
@@ -121,7 +121,7 @@ def _first_column(columns: str) -> int:
 
 
 def stored(schema: StructType) -> dict[str, str]:
-    """The options of the table whose columns these are; none for any other columns."""
+    """Return the options of the table that has these columns; empty for any other columns."""
     comment = schema.fields[0].metadata.get("comment") if schema.fields else None
     if not isinstance(comment, str) or not comment.startswith(_MARK):
         return {}

@@ -1,4 +1,4 @@
-"""Arrow arrays made from numpy's memory as it is.
+"""Arrow arrays made from numpy's memory without a copy.
 
 ``pa.array`` and ``pa.scalar`` do as much and more, but import pandas at their first call. That costs each worker
 process of Spark half a second of processor time, which is most of the cost of a small read.
@@ -14,28 +14,28 @@ import pyarrow as pa
 from millstream.errors import UsageError
 
 MOST_BYTES = 2**31 - 1
-"""Arrow's strings are found by 32 bits."""
+"""Most bytes of an Arrow string array: its offsets have 32 bits."""
 
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def integers(values: Numbers) -> pa.Array:
-    """``pa.int32`` of these numbers, none of them null."""
+    """Return ``pa.int32`` of these numbers, without nulls."""
     return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
 
 
 def strings_in(data: pa.Buffer, bounds: Numbers) -> pa.Array:
-    """``pa.string`` of the text between each bound and the next one, in bytes from the beginning of ``data``."""
+    """Return ``pa.string`` of the text between each bound and the next, in bytes from the beginning of ``data``."""
     return pa.StringArray.from_buffers(len(bounds) - 1, pa.py_buffer(bounds), data)
 
 
 def strings(values: Sequence[bytes]) -> pa.Array:
-    """``pa.string`` of the bytes as they are, UTF-8 or not."""
+    """Return ``pa.string`` of the bytes as they are, UTF-8 or not."""
     return _strings(values, None)
 
 
 def optional_strings(values: Sequence[bytes | None]) -> pa.Array:
-    """The same, with null for a missing value."""
+    """Return ``pa.string`` of the bytes as they are, with null for None."""
     if None not in values:
         return _strings(values, None)  # type: ignore[arg-type] # none of them is None
     present = np.packbits([value is not None for value in values], bitorder="little")
@@ -52,12 +52,12 @@ def _strings(values: Sequence[bytes], present: pa.Buffer | None) -> pa.Array:
 
 
 def moments(micros: "np.ndarray[Any, np.dtype[np.int64]]") -> pa.Array:
-    """Microseconds since 1970 as Spark's timestamps."""
+    """Return microseconds since 1970 as Spark's timestamps."""
     return pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), len(micros), [None, pa.py_buffer(micros)])
 
 
 def again(words: tuple[bytes, ...], times: int) -> pa.Array:
-    """``pa.string`` of these words in their order, again and again."""
+    """Return ``pa.string`` of these words in their order, repeated ``times`` times."""
     rounded = 1 << max(times - 1, 0).bit_length()  # so that pages of nearly the same size share one
     return _again(words, rounded)[: times * len(words)]
 
@@ -71,5 +71,5 @@ def _again(words: tuple[bytes, ...], times: int) -> pa.Array:
 
 @functools.lru_cache(maxsize=8)
 def every_second(count: int) -> pa.Array:
-    """The first ``count`` even numbers, from 0."""
+    """Return the first ``count`` even numbers, from 0."""
     return integers(np.arange(0, 2 * count, 2, dtype=np.int32))

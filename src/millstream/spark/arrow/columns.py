@@ -1,8 +1,8 @@
-"""From the columns of a page to the record batches that a schema asks for, with typed values where it names types.
+"""From the columns of a page to record batches of a schema, with typed values where it names types.
 
-A column is one of three things: where the entry comes from (stream, id, timestamp), all of its fields in one value, or
-one field by its name. The name alone decides which. So names that differ from ours only in ways that Spark ignores are
-refused, not read as a field that no entry has.
+A column is one of three things: the entry's origin (stream, id, timestamp), all of its fields in one value, or one
+field by its name. The name alone decides. So a name that equals one of the entry's own columns except for upper and
+lower case, which Spark ignores, is refused. It would otherwise be read as a field that no entry has.
 """
 
 import json
@@ -46,7 +46,7 @@ class Layout:
 
     @classmethod
     def of(cls, schema: StructType, *, headers: bool = False) -> "Layout":
-        """The layout of a Spark schema."""
+        """Return the layout of a Spark schema."""
         target = as_arrow(schema)
         typed = {}
         pairs = listed = False
@@ -81,7 +81,7 @@ class Layout:
         return cls(target, Want(tuple(sorted(fields)), pairs, listed), typed, headers)
 
     def batch(self, stream: str, page: Page) -> pa.RecordBatch:
-        """The record batch of a page."""
+        """Return the record batch of a page."""
         rows = len(page.ids)
         bad: dict[str, Any] = {}
         opened = open_envelopes(page.fields[envelope.FIELD], bad) if self.headers else {}
@@ -94,7 +94,7 @@ class Layout:
         return record_batch(self.schema, made, bad, rows, f"entries of {stream!r}")
 
     def _column(self, name: str, stream: str, page: Page, rows: int, bad: dict[str, Any]) -> pa.Array:
-        """One column of a page; values that are not of its type are null, and noted in ``bad``."""
+        """Return one column of a page; values that are not of its type are null, and noted in ``bad``."""
         if name in self.typed:
             return converted(page.fields[name.encode()], self.typed[name], name, bad)
         if name == names.STREAM_COLUMN:
@@ -109,7 +109,7 @@ class Layout:
 
 
 def converted(source: pa.Array, kind: pa.DataType, name: str, bad: dict[str, Any]) -> pa.Array:
-    """A column of texts as one of its type; values that are not of it are null, and noted in ``bad``."""
+    """Return a column of texts as another type; values that are not of that type are null, and noted in ``bad``."""
     found, mistaken = convert(source, kind)
     if mistaken is not None:
         bad[name] = (mistaken, source)
@@ -119,7 +119,7 @@ def converted(source: pa.Array, kind: pa.DataType, name: str, bad: dict[str, Any
 def record_batch(
     schema: pa.Schema, made: Callable[[pa.Field], pa.Array], bad: dict[str, Any], rows: int, whose: str
 ) -> pa.RecordBatch:
-    """The columns in one batch, with a last look at what they could not convert."""
+    """Return the columns in one batch, and add the column of values that could not be converted last."""
     found = []
     for column in schema:
         array = made(column)
@@ -133,7 +133,7 @@ def record_batch(
 
 
 def _check_envelope(column: pa.Field) -> None:
-    """Raise unless a column of an entry's envelope is of the type that it has."""
+    """Raise unless a column of an entry's envelope has its fixed type."""
     fine = column.type == _MAP if column.name == names.HEADERS else column.type in (pa.binary(), pa.string())
     if not fine:
         wanted = "map<string,string>" if column.name == names.HEADERS else "binary or string"
@@ -144,7 +144,7 @@ def _check_envelope(column: pa.Field) -> None:
 
 
 def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]:
-    """The headers and bodies of entries, by column; null for an entry without an envelope."""
+    """Return the headers and bodies of entries, by column; null for an entry without an envelope."""
     headers: list[list[tuple[str, str]] | None] = []
     bodies: list[bytes | None] = []
     damaged = []
@@ -162,7 +162,7 @@ def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]
 
 
 def as_arrow(schema: StructType) -> pa.Schema:
-    """The schema as Arrow has it, in UTC whatever the session's time zone is: ids count milliseconds in that."""
+    """Return the Arrow schema, in UTC whatever the session's time zone is: ids count milliseconds in UTC."""
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except PySparkTypeError:  # names a type that may be deep in a column, and not the column
@@ -175,7 +175,7 @@ def as_arrow(schema: StructType) -> pa.Schema:
 
 
 def unreadable(column: StructField) -> ConfigError:
-    """The error for a column of a type that no field can be read as."""
+    """Return the error for a column with a type that no field can be converted to."""
     kind = column.dataType.simpleString()
     return ConfigError(
         f"schema: column {column.name!r} is of type {kind}, which no field can be read as: declare it string and cast "
@@ -184,7 +184,7 @@ def unreadable(column: StructField) -> ConfigError:
 
 
 def is_readable(kind: pa.DataType) -> bool:
-    """True if text can become this type; of another every value would be null."""
+    """Return True if text can be converted to this type; otherwise every value would be null."""
     if pa.types.is_nested(kind):
         parts = [kind.field(at) for at in range(kind.num_fields)]
         variant = any(part.metadata and b"variant" in part.metadata for part in parts)
@@ -198,7 +198,7 @@ def is_readable(kind: pa.DataType) -> bool:
 
 
 def timestamps(times: np.ndarray[Any, np.dtype[np.uint64]]) -> pa.Array:
-    """Milliseconds as Spark's timestamps; null past the year 9999, which ids may be and timestamps may not."""
+    """Return milliseconds as Spark's timestamps; null past the year 9999, where timestamps end but ids do not."""
     late = times > _LAST_MS
     if not late.any():
         return arrays.moments(times.astype(np.int64) * 1000)
@@ -207,13 +207,13 @@ def timestamps(times: np.ndarray[Any, np.dtype[np.uint64]]) -> pa.Array:
 
 
 def moments(values: Sequence[int | None]) -> pa.Array:
-    """The same from milliseconds that may be unknown."""
+    """Return milliseconds, some of them None, as Spark's timestamps."""
     micros = [None if value is None or not 0 <= value <= _LAST_MS else value * 1000 for value in values]
     return pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
 def corrupt(bad: dict[str, Any], rows: int) -> pa.Array:
-    """By row, the values that could not be converted."""
+    """Return the values that could not be converted, as a JSON object for each row; null for rows without any."""
     found: list[dict[str, str] | None] = [None] * rows
     for name, (mistaken, source) in bad.items():
         values = source.view(pa.binary())

@@ -1,11 +1,11 @@
-"""The fastest way from an XRANGE reply to Arrow arrays: for pages whose entries all have the same fields in one order.
+"""The fastest way from an XRANGE reply to Arrow arrays: for pages with the same fields in one order in all entries.
 
-Most streams have one producer's entries in them, and such a reply is the same text again and again but for the ids, the
-values and the lengths before them. The same parts (the *template*, taken from the first entry) are compared as a block.
-The others are walked through for all entries of the page at once: The length before each entry's first value gives the
-beginning of its second one, and so on to the end of the entry. That end has to be the beginning of the next entry. So
-every header is followed as a parser would, from the first byte on, and whatever bytes the values hold, line breaks and
-all, the reading is the right one. :func:`decode_uniform` declines a page where anything differs.
+Most streams have entries of one producer. Such a reply repeats one text; only the ids, the values and the lengths
+before them differ. The equal parts (the *template*, from the first entry) are compared as a block. The other parts are
+followed for all entries of the page at once. The length before each entry's first value gives the beginning of its
+second one, and so on to the end of the entry. That end must be the beginning of the next entry. So every header is
+followed as a parser would, from the first byte on. The result is right whatever bytes the values hold, line breaks
+included. :func:`decode_uniform` declines a page where anything differs.
 """
 
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from millstream.spark.model.offsets import Id, parse_id
 
 _CR, _LF, _STAR, _DASH, _ZERO = 13, 10, 42, 45, 48
 _PAIR = b"*2\r\n"
-"""Before each entry: it is an id and a list of fields."""
+"""Header of each entry: an array of an id and a list of fields."""
 _MS_DIGITS = 13
-"""Digits of the milliseconds in an id from 2001 to 2286; other pages are for the other way."""
+"""Digits of the milliseconds in an id from 2001 to 2286; pages with other ids are declined."""
 _MOST_DIGITS = 9
 _LEAST_DIGITS = 4
-"""Digits that a length before a value may have, besides one more than the first entry's has."""
+"""Digits that the length of a value may always have; more if the first entry's length has as many."""
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Ends = tuple[Ints, Ints]
-"""Where a value of each entry begins and ends."""
+"""The beginning and the end of one value of each entry."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _Template:
 
 
 def decode_uniform(raw: bytes, want: Want) -> tuple[Page, int] | None:
-    """The page of the XRANGE reply at the beginning of ``raw``, and that reply's length in bytes.
+    """Return the page of the XRANGE reply at the beginning of ``raw``, and the length of that reply in bytes.
 
     None if its entries are not alike, or the reply is incomplete.
     """
@@ -67,7 +67,7 @@ def decode_uniform(raw: bytes, want: Want) -> tuple[Page, int] | None:
 
 
 def _template(raw: bytes, at: int) -> _Template | None:
-    """The template that the entry at ``at`` gives; None if there is no whole one."""
+    """Return the template from the entry at ``at``; None if there is no complete entry."""
     names, before, digits = [], [_PAIR + b"$"], [2]
     try:
         place, _ = _bulk(raw, _expect(raw, at, _PAIR))
@@ -85,14 +85,14 @@ def _template(raw: bytes, at: int) -> _Template | None:
 
 
 def _expect(raw: bytes, at: int, words: bytes) -> int:
-    """The place after some bytes; ValueError if they are not there."""
+    """Return the index after these bytes; raise ValueError if they are not there."""
     if not raw.startswith(words, at):
         raise ValueError
     return at + len(words)
 
 
 def _number_after(raw: bytes, at: int, sign: bytes) -> tuple[int, int]:
-    """The place after the header at ``at``, and its number; ValueError if there is none."""
+    """Return the index after the header at ``at``, and its number; raise ValueError without one."""
     begin = _expect(raw, at, sign)
     end = raw.index(b"\r\n", begin)
     if not raw[begin:end].isdigit():
@@ -101,13 +101,13 @@ def _number_after(raw: bytes, at: int, sign: bytes) -> tuple[int, int]:
 
 
 def _bulk(raw: bytes, at: int) -> tuple[int, bytes]:
-    """The place after the bulk string at ``at``, and the string; ValueError if there is none."""
+    """Return the index after the bulk string at ``at``, and the string; raise ValueError without one."""
     begin, size = _number_after(raw, at, b"$")
     return _expect(raw, begin + size, b"\r\n"), raw[begin : begin + size]
 
 
 class _Reply:
-    """The bytes of a reply, and all its entries gone through side by side."""
+    """The bytes of a reply, with methods that follow all its entries in parallel."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -115,7 +115,10 @@ class _Reply:
         self._data = pa.py_buffer(raw)
 
     def walk(self, template: _Template, rows: int, begin: int) -> tuple[Ends, list[Ends], int] | None:
-        """Places of the ids and of each field's values, and the end of the reply; None if the template does not fit."""
+        """Return the bounds of the ids and of each field's values, and the end of the reply.
+
+        None if an entry differs.
+        """
         begins = self._begins(template, rows)
         if begins is None or begins[0] != begin:
             return None
@@ -133,10 +136,11 @@ class _Reply:
         return found[0], found[1:], int(at[-1]) + 2
 
     def _begins(self, template: _Template, rows: int) -> Ints | None:
-        """The likely beginnings of the entries, which the walk then proves.
+        """Return the likely beginnings of the entries, which the walk then proves.
 
-        Usually every other line that begins with a star is one. Values may begin with one too. Then the walk looks for
-        lines that give the number of fields and the first one's name, and an entry begins at the star before.
+        Usually every other line that begins with a star is an entry's. A value may contain such a line too. Then the
+        method looks for lines with the number of fields and the first one's name; an entry begins at the star before
+        each.
         """
         stars = np.flatnonzero(self._bytes == _STAR)[1:]
         stars = stars[self._bytes[stars - 1] == _LF]
@@ -150,17 +154,17 @@ class _Reply:
         return begins if len(begins) == rows else None
 
     def _all(self, places: Ints, words: bytes) -> bool:
-        """True if these bytes are at all of the places."""
+        """Return True if these bytes are at all of the places."""
         return self._at(places, len(words)).tobytes() == words * len(places)
 
     def _at(self, places: Ints, size: int) -> Bytes:
-        """So many bytes from each place on, a row each."""
+        """Return ``size`` bytes from each place on, one row each."""
         span = len(self._raw) - size + 1
         windows: np.ndarray[Any, Any] = np.ndarray((max(span, 0),), f"V{size}", buffer=self._raw, strides=(1,))
         return windows[places].view(np.uint8).reshape(len(places), size)
 
     def _sized(self, places: Ints, most: int) -> Ends | None:
-        """The bounds of the bulk strings whose lengths, of at most ``most`` digits, are at these places."""
+        """Return the bounds of the bulk strings with lengths, of at most ``most`` digits, at these places."""
         text = self._at(places, most + 2)
         digits = text - np.uint8(_ZERO)
         size = digits[:, 0].astype(np.int64)
@@ -180,7 +184,7 @@ class _Reply:
         return (begins, begins + size) if good.all() else None
 
     def _mixed(self, places: Ints, text: Bytes, digits: Bytes) -> Ends | None:
-        """The same for lengths of different numbers of digits."""
+        """Return the bounds as :meth:`_sized` does, for lengths of different numbers of digits."""
         size = digits[:, 0].astype(np.int64)
         good = digits[:, 0] <= 9
         more = np.ones(len(places), bool)
@@ -197,7 +201,7 @@ class _Reply:
         return (begins, begins + size) if good.all() else None
 
     def times(self, ids: Ends) -> Times | None:
-        """The milliseconds of the ids; None if they are not of the usual length."""
+        """Return the milliseconds of the ids; None if they do not have the usual number of digits."""
         begins, ends = ids
         if int((ends - begins).min()) <= _MS_DIGITS:
             return None
@@ -210,14 +214,14 @@ class _Reply:
         return found
 
     def ident(self, ids: Ends, row: int) -> Id:
-        """The id of an entry."""
+        """Return the id of an entry."""
         return parse_id(self._raw[ids[0][row] : ids[1][row]].decode())
 
     def pick(self, *parts: Ends) -> pa.Array:
-        """The values of one or more fields as strings, entry by entry.
+        """Return the values of one or more fields as strings, entry by entry.
 
-        The reply itself is seen as an array of strings, wanted ones and what lies between them by turns, from which
-        Arrow takes every second one. Strings that are all of one size, as ids are, need no such array.
+        The reply itself is viewed as an array of strings: wanted ones and the text between them, in turn. Arrow takes
+        every second one. Strings of one size, such as ids, need no such array.
         """
         begins, ends = parts[0]
         rows, size = len(begins), int(ends[0] - begins[0])
@@ -231,7 +235,7 @@ class _Reply:
 
 
 def _number(digits: Bytes) -> "np.ndarray[Any, np.dtype[np.uint32]]":
-    """Up to nine digits a row as a number."""
+    """Return up to nine digits a row as a number."""
     found = digits[:, 0].astype(np.uint32)
     for place in range(1, digits.shape[1]):
         found *= np.uint32(10)

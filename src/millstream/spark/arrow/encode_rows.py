@@ -1,7 +1,7 @@
-"""Rows of a DataFrame to XADD commands as they travel, in bulk: Arrow joins the words, no value becomes an object.
+"""Rows of a DataFrame to XADD commands as RESP bytes, in bulk: Arrow joins the parts, no value becomes a Python object.
 
-:class:`RowLayout` gives the meaning of a row's columns. The commands are kept by :mod:`millstream.spark.write.staging`
-and sent by :mod:`millstream.spark.write.publish` as they are, so that the driver need not look into them.
+:class:`RowLayout` defines the meaning of a row's columns. :mod:`millstream.spark.write.staging` stores the commands,
+and :mod:`millstream.spark.write.publish` sends them unchanged, so that the driver need not parse them.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ from millstream.spark.model.offsets import MAX_PART, Id
 from millstream.spark.options import names
 
 BATCH_BYTES = 32 << 20
-"""Rows are made into commands in portions of about this size, so that a task with large rows stays small."""
+"""Approximate size of a portion of rows that is encoded at once, so that a task with large rows stays small."""
 
 MOST_FIELDS = 100_000
-"""Fields of one row, at most; a server refuses commands of more than a million words."""
+"""Most fields of one row; a server refuses commands of more than a million arguments."""
 
 _CRLF = b"\r\n"
 # As XADD takes them: the second part may be left out, and is 0 then.
@@ -44,7 +44,7 @@ class RowLayout:
 
     @classmethod
     def of(cls, schema: StructType, target: str | None, *, headers: bool = False) -> "RowLayout":
-        """The layout of a DataFrame."""
+        """Return the layout of a DataFrame."""
         kinds = {}
         for column in schema:
             try:
@@ -75,10 +75,10 @@ class RowLayout:
 
 
 def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[str, str]) -> None:
-    """Raise unless the columns ``stream``, ``id`` and ``fields`` are of the types that they must have.
+    """Raise unless the columns ``stream``, ``id`` and ``fields`` have their fixed types.
 
-    They mean what they mean in a read, so that what was read can be written as it is. If the option names the stream, a
-    column of that name only says which stream the rows came from.
+    They mean the same as in a read, so that rows that were read can be written unchanged. If the option names the
+    stream, a column of that name is ignored: it shows which stream the rows came from.
     """
     if target is None and "stream" not in kinds:
         kafka = " (Kafka's column 'topic': withColumnRenamed('topic', 'stream'))" if "topic" in kinds else ""
@@ -117,7 +117,7 @@ def _check_envelope(kinds: dict[str, pa.DataType]) -> None:
 
 
 def _enveloped(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with their envelope in one column."""
+    """Return the rows with their envelope in one column."""
     bodies = batch.column(names.BODY).view(pa.binary()).to_pylist()
     made = []
     for headers, body in zip(batch.column(names.HEADERS).to_pylist(), bodies, strict=True):
@@ -132,7 +132,7 @@ def _enveloped(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _check_not_taken(name: str) -> None:
-    """Raise if a read of the name would not give the field."""
+    """Raise if a read would take this column's name for one of an entry's own columns."""
     own = names.column_of_an_entry(name)
     if own not in (None, names.FIELDS) or (own != name and own is not None):
         raise ConfigError(
@@ -147,7 +147,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 @dataclass
 class Commands:
-    """Some rows as commands."""
+    """Some rows as XADD commands."""
 
     data: memoryview  # The commands one after the other
     bounds: Ints  # The beginning of each, and the end of the last one
@@ -158,7 +158,7 @@ class Commands:
 
 
 def encode(batch: pa.RecordBatch, layout: RowLayout) -> Iterator[Commands]:
-    """The commands of a batch, in portions that fit into memory."""
+    """Yield the commands of a batch, in portions that fit into memory."""
     portions = max(1, -(-batch.nbytes // BATCH_BYTES))
     step = max(1, -(-batch.num_rows // portions))
     for start in range(0, batch.num_rows, step):
@@ -166,7 +166,7 @@ def encode(batch: pa.RecordBatch, layout: RowLayout) -> Iterator[Commands]:
 
 
 def _encode(batch: pa.RecordBatch, layout: RowLayout) -> Commands:
-    """The commands of some rows: the parts of all rows side by side, joined row by row in one call of Arrow's."""
+    """Return the commands of some rows; one call of Arrow joins the parts of all rows."""
     if layout.headers:
         batch = _enveloped(batch)
     rows = batch.num_rows
@@ -198,16 +198,16 @@ def _encode(batch: pa.RecordBatch, layout: RowLayout) -> Commands:
 
 
 def bulk(word: bytes) -> bytes:
-    """A word of a command as it travels."""
+    """Return a command's argument as a RESP bulk string."""
     return b"$%d\r\n%s\r\n" % (len(word), word)
 
 
 _SIZES = pa.array([b"%d\r\n" % size for size in range(4096)], pa.binary())
-"""How many bytes a word has and the end of that line: a part less to join, which is what joining costs."""
+"""Lengths below 4,096 as text with the end of line: one part less to join, and joining is the main cost."""
 
 
 def _sizes(values: pa.Array) -> pa.Array:
-    """The text between the ``$`` of each value and the value; null where the value is null."""
+    """Return the text between the ``$`` and each value; null where the value is null."""
     lengths = pc.binary_length(values)
     longest = pc.max(lengths).as_py()
     if longest is not None and longest >= len(_SIZES):
@@ -216,12 +216,12 @@ def _sizes(values: pa.Array) -> pa.Array:
 
 
 def _digits(numbers: pa.Array) -> pa.Array:
-    """Numbers as they travel; joining takes binary only, and a cast to that is not there."""
+    """Return numbers as text in binary; joining needs binary, and Arrow has no direct cast."""
     return pc.cast(numbers, pa.string()).view(pa.binary())
 
 
 def _join(parts: list[Any], rows: int) -> pa.Array:
-    """Row by row, all parts one after the other; a part that is null in a row is left out there."""
+    """Join all parts of each row; a part that is null in a row is left out there."""
     merged: list[Any] = []
     for part in parts:  # neighbouring constants are one
         if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
@@ -239,7 +239,7 @@ def _join(parts: list[Any], rows: int) -> pa.Array:
 
 
 def _by_column(batch: pa.RecordBatch, names: tuple[str, ...]) -> tuple[Ints, list[Any]]:
-    """The number of fields of each row, and their words; a null column adds no field to its row."""
+    """Return the number of fields of each row, and their parts; a null column adds no field to its row."""
     counts = np.zeros(batch.num_rows, np.int64)
     parts: list[Any] = []
     for name in names:
@@ -256,7 +256,10 @@ def _by_column(batch: pa.RecordBatch, names: tuple[str, ...]) -> tuple[Ints, lis
 
 
 def _by_map(fields: pa.MapArray) -> tuple[Ints, list[Any]]:
-    """The same for the column ``fields``; a null value adds no field."""
+    """Return the number of fields of each row, and their parts, from the column ``fields``.
+
+    A null value adds no field.
+    """
     rows = len(fields)
     offsets = np.asarray(fields.offsets.to_numpy(), np.int64)
     # A null map may still cover values.
@@ -277,7 +280,7 @@ def _by_map(fields: pa.MapArray) -> tuple[Ints, list[Any]]:
 
 
 def _check_counts(counts: Ints) -> None:
-    """Raise for a row that no server takes: at the task, which knows the rows."""
+    """Raise for a row that no server accepts: the task still knows the rows."""
     if len(counts) and int(counts.min()) < 1:
         raise UsageError(
             "a row has no field (every column, or the map, is null or empty), and an entry needs one: filter such rows "
@@ -291,7 +294,7 @@ def _check_counts(counts: Ints) -> None:
 
 
 def _targets(column: pa.Array) -> tuple[Ints, list[str]]:
-    """The stream of each row as a number, and the streams: few names in many rows are looked at once each."""
+    """Return the stream of each row as a number, and the streams; each name is checked once."""
     coded = column.dictionary_encode()
     try:
         names = coded.dictionary.to_pylist()
@@ -303,7 +306,7 @@ def _targets(column: pa.Array) -> tuple[Ints, list[str]]:
 
 
 def _ids(column: pa.Array) -> list[Id]:
-    """The id of each row."""
+    """Return the id of each row."""
     if column.null_count:
         raise UsageError("a row's column 'id' is null: give each row an id, or drop the column to have them made")
     parts = pc.extract_regex(column, _ID)

@@ -1,8 +1,8 @@
-"""Values of a DataFrame's column to the text of a field, which ``convert`` reads back as the same value.
+"""From values of a DataFrame's column to the text of a field, which ``convert`` reads back as the same value.
 
-That is the invariant, and the reason for each odd spelling here: Times are in UTC with a Z, binary in JSON is base64,
-and numbers beyond JSON are in the words of Spark's ``to_json``. A type for which it cannot hold is refused by
-:func:`unwritable`, for the column and before any row is looked at.
+This invariant is the reason for each odd format: times are in UTC with a Z, binary in JSON is base64, and numbers that
+JSON lacks are written as in Spark's ``to_json``. :func:`unwritable` refuses a type for which it cannot hold, before any
+row is read.
 """
 
 import base64
@@ -32,7 +32,7 @@ _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
 
 
 def unwritable(kind: pa.DataType) -> str | None:
-    """Why values of this type cannot be written as text that can be read back; None if they can."""
+    """Return the reason why values of this type cannot be written as text that can be read back; None if they can."""
     if pa.types.is_struct(kind):
         return next(filter(None, (unwritable(part.type) for part in kind)), None)
     if pa.types.is_map(kind):
@@ -45,7 +45,7 @@ def unwritable(kind: pa.DataType) -> str | None:
 
 
 def texts(values: pa.Array, name: str) -> pa.Array:
-    """The text of each value as ``pa.binary``; nulls stay null."""
+    """Return the text of each value as ``pa.binary``; nulls stay null."""
     kind = values.type
     if pa.types.is_binary(kind):
         return values
@@ -65,11 +65,11 @@ def texts(values: pa.Array, name: str) -> pa.Array:
 
 
 _FIRST_DAY, _LAST_DAY = -719_528, 2_932_896
-"""The years 0000 to 9999, in days from 1970: text of four digits can name them."""
+"""The years 0000 to 9999, in days from 1970: years of four digits."""
 
 
 def _outside_of_years(values: pa.Array) -> int:
-    """Count the dates or times of other years, for which Arrow writes text that nothing reads."""
+    """Count the dates or times outside the years 0000 to 9999, which nothing reads back from Arrow's text."""
     if pa.types.is_date(values.type):
         numbers, unit = values.view(pa.int32()), 1
     elif pa.types.is_timestamp(values.type):
@@ -81,7 +81,7 @@ def _outside_of_years(values: pa.Array) -> int:
 
 
 def _times(values: pa.Array) -> pa.Array:
-    """ISO times, those that have a zone in UTC with a Z."""
+    """Return ISO times; those with a time zone in UTC with a Z."""
     zone = "Z" if values.type.tz else ""
     local = pc.cast(values.view(pa.int64()), pa.timestamp("us"))
     text = pc.replace_substring(pc.cast(local, pa.string()), " ", "T", max_replacements=1)
@@ -92,7 +92,7 @@ def _times(values: pa.Array) -> pa.Array:
 
 
 def _documents(values: pa.Array, name: str) -> pa.Array:
-    """Structs, arrays and maps as JSON in UTF-8; an error names the column if one value has no such text."""
+    """Return structs, arrays and maps as JSON in UTF-8; an error names the column if a value cannot be written."""
     try:
         found = [None if value is None else _json(value, values.type) for value in values.to_pylist()]
     except (UnicodeDecodeError, OverflowError, ValueError) as reason:
@@ -101,7 +101,7 @@ def _documents(values: pa.Array, name: str) -> pa.Array:
 
 
 def _json(value: Any, kind: pa.DataType) -> str:
-    """JSON by hand: decimals keep their digits, and values without a word in JSON are text."""
+    """Return a value as JSON: decimals keep their digits, and values without a JSON form become text."""
     if value is None:
         return "null"
     if pa.types.is_struct(kind):
@@ -122,10 +122,10 @@ def _json(value: Any, kind: pa.DataType) -> str:
 
 
 _OUTSIDE = {math.inf: "Infinity", -math.inf: "-Infinity"}
-"""Numbers that JSON has not, in the words that Spark's own to_json uses."""
+"""Numbers that JSON lacks, written as in Spark's to_json."""
 
 
 def _object(parts: Any) -> str:
-    """An object; fields of a struct keep the schema's order, so that equal rows give equal text."""
+    """Return a JSON object; fields of a struct keep the schema's order, so that equal rows give equal text."""
     pairs = (f"{json.dumps(name, ensure_ascii=False)}:{_json(value, kind)}" for name, value, kind in parts)
     return "{" + ",".join(pairs) + "}"

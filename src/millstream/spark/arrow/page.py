@@ -1,4 +1,4 @@
-"""The entries of one reply in columns, as every way of decoding gives them, and the parts that a reader wants.
+"""The entries of one reply in columns, the result of both decoders, and the choice of columns that a reader needs.
 
 Strings keep the bytes that were stored, valid UTF-8 or not, as Spark's own cast from binary to string does.
 """
@@ -14,7 +14,7 @@ from millstream.spark.model.offsets import Id
 Times = np.ndarray[Any, np.dtype[np.uint64]]
 
 LISTED = pa.list_(pa.field("element", pa.struct([("name", pa.binary()), ("value", pa.binary())])))
-"""Fields as a list: the bytes as stored, nothing lost."""
+"""Type of fields as a list, with the bytes as stored and without loss."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Want:
 
     @property
     def by_name(self) -> bool:
-        """True if a field that an entry names twice must be distinguished from its repeats."""
+        """True if only the last value counts of a field that an entry names twice."""
         return self.pairs or bool(self.fields)
 
 
@@ -47,7 +47,7 @@ class Page:
 
 
 def listed_array(offsets: pa.Array, names: pa.Array, values: pa.Array) -> pa.Array:
-    """A :data:`LISTED` array from its parts."""
+    """Return a :data:`LISTED` array from its parts."""
     parts = [names.view(pa.binary()), values.view(pa.binary())]
     pairs = pa.StructArray.from_arrays(parts, fields=list(LISTED.value_type))
     return pa.ListArray.from_arrays(offsets, pairs, type=LISTED)

@@ -1,11 +1,11 @@
-"""Text of a field to the type of its column: a value that is not of that type becomes null, and is reported.
+"""From the text of a field to the type of its column: a value that is not of that type becomes null, and is reported.
 
-Whole columns at a time: Arrow converts an array in one call, and a value that it refuses has it refuse the array. So
-values are first held against the type's pattern, and only what is left to refuse is looked for by halving. JSON is the
-exception, value by value, since no call of Arrow's makes structs of text that may be of any other shape.
+Arrow converts an array in one call, and one invalid value makes it refuse the whole array. So values are first matched
+against the type's pattern, and remaining invalid values are found by halving. JSON is parsed value by value, since
+Arrow has no call that makes structs of text that may have any other shape.
 
-The text read here is the text that ``format_values`` writes, and that programs in other languages commonly write: a
-stream's producers are seldom ours.
+The accepted text is that of ``format_values``, and that which programs in other languages commonly write: most
+producers do not use Millstream.
 """
 
 import base64
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from millstream.client.jsontext import parse
 
 Mistaken = list[int]
-"""Rows whose value was not of the column's type."""
+"""Rows with a value that was not of the column's type."""
 
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|[+-]18(?::?00)?)"
 _UTC = r"(?:Z|[+-]00(?::?00)?)$"
@@ -37,7 +37,7 @@ _PATTERNS: list[tuple[Callable[[pa.DataType], bool], str]] = [
     # as in Spark's cast: a zone only after the seconds, and none beyond 18 hours
     (pa.types.is_timestamp, rf"{_DATE}([ T][0-9]{{2}}(:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]+)?{_ZONE}?)?)?)?"),
 ]
-"""The text of each type: Arrow alone would also take ``0x1f`` for a number, and Python ``20200101`` for a date."""
+"""Text of each type: Arrow alone would also accept ``0x1f`` as a number, and Python ``20200101`` as a date."""
 
 
 def _pattern(kind: pa.DataType) -> str:
@@ -45,13 +45,13 @@ def _pattern(kind: pa.DataType) -> str:
 
 
 def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | None]:
-    """Strings as another type.
+    """Convert strings to another type.
 
-    A null stays null; so does an empty value, unless the column is text or binary: Redis has no null, and producers
-    write nothing for it.
+    A null stays null. An empty value becomes null, unless the column is text or binary: Redis has no null, and
+    producers write an empty text for it.
 
     Returns:
-        The converted array, and the rows whose value was not of that type; None when there are none.
+        The converted array, and the rows with a value that was not of that type; None without any.
     """
     if pa.types.is_string(kind):
         return values, None
@@ -76,19 +76,19 @@ def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | N
 
 
 def nothing() -> pa.Scalar:
-    """A null string; ``pa.scalar`` would import pandas."""
+    """Return a null string; ``pa.scalar`` would import pandas."""
     return pa.nulls(1, pa.string())[0]
 
 
 def _parts(values: pa.Array) -> "tuple[np.ndarray[Any, np.dtype[np.int32]], np.ndarray[Any, np.dtype[np.uint8]]]":
-    """The beginning of each string and the end of the last one, and the bytes of all of them."""
+    """Return the offsets of the strings, and the bytes of all of them."""
     _, bounds, data = values.buffers()
     places = np.frombuffer(bounds or bytes(4), np.int32)[values.offset : values.offset + len(values) + 1]
     return places, np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
 
 
 def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bool:
-    """True if these are numbers of digits, or of digits and points, which Arrow reads just as we do."""
+    """Return True for numbers of only digits and points, which Arrow reads correctly without a pattern."""
     digits = text - np.uint8(ord("0")) <= 9
     if pa.types.is_floating(kind):
         digits |= text == ord(".")
@@ -96,7 +96,7 @@ def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bo
 
 
 def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values other than JSON; text that does not match its type becomes null before Arrow sees it."""
+    """Convert values other than JSON; text that does not match its type becomes null before Arrow gets it."""
     # On bytes: the pattern must not stumble over bytes outside UTF-8.
     alike = pc.match_substring_regex(values.view(pa.binary()), f"^(?:{_pattern(kind)})$")
     if pc.all(alike).as_py() is False:
@@ -109,7 +109,7 @@ def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow's cast, with null for each single value that it refuses (it would refuse the whole array)."""
+    """Cast with Arrow, with null for each value that it refuses (it would refuse the whole array)."""
     try:
         return pc.cast(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -121,7 +121,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Decimals. Arrow's cast wraps at 128 bits and crashes on some exponents: it gets only digits that fit."""
+    """Convert decimals. Arrow's cast wraps at 128 bits and crashes on some exponents: it gets only digits that fit."""
     whole = kind.precision - kind.scale
     digits = f"[0-9]{{1,{whole}}}" if whole else "0"
     fits = pc.match_substring_regex(values, rf"^-?{digits}(\.[0-9]{{0,{kind.scale}}})?$")
@@ -141,7 +141,10 @@ def _decimal_of(text: str, kind: pa.DataType) -> Decimal | None:
 
 
 def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """ISO times; one without a zone is UTC. A column without a zone takes no other: it would drop the difference."""
+    """Convert ISO times; a time without a zone is UTC.
+
+    For a column without a zone, times in zones other than UTC are null.
+    """
     # Arrow's cast takes an array of times with zones, or one without, and no mixture: each half has its own cast
     null = nothing()
     if pc.any(pc.match_substring_regex(values, r"\.[0-9]{7}")).as_py():  # cut to microseconds, as in Spark's cast
@@ -161,12 +164,12 @@ def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """JSON text as structs, arrays and maps."""
+    """Convert JSON text to structs, arrays and maps."""
     return pa.array([_json(value, kind) for value in values.view(pa.binary()).to_pylist()], type=kind)
 
 
 def _json(text: bytes | None, kind: pa.DataType) -> Any:
-    """One document as Python's values, or None if it does not fit: one entry must not fail a batch for good.
+    """Convert one JSON document, or return None if it does not fit: one entry must not fail a batch for good.
 
     Numbers with a fraction come as decimals, so that a decimal column gets the same digits.
     """
@@ -179,7 +182,7 @@ def _json(text: bytes | None, kind: pa.DataType) -> Any:
 
 
 def _fit(value: Any, kind: pa.DataType) -> Any:
-    """A parsed value as its type."""
+    """Convert a parsed value to its type."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -199,23 +202,23 @@ def _fit(value: Any, kind: pa.DataType) -> Any:
 
 
 _OUTSIDE = ("NaN", "Infinity", "-Infinity")
-"""Numbers that JSON has not, as Spark's to_json words them."""
+"""Numbers that JSON lacks, written as in Spark's to_json."""
 
 
 def _text(value: str) -> str:
-    """The text, if it is one in UTF-8: JSON may hold half of a pair, for which Arrow would refuse the whole column."""
+    """Return the text if it is valid UTF-8: for a lone surrogate, Arrow would refuse the whole column."""
     value.encode()
     return value
 
 
 def _must(condition: bool) -> None:
-    """The one error for a value of another type; ``assert`` would be gone with -O, and the value taken."""
+    """Raise the error for a value of another type; with -O, an ``assert`` would vanish and the value be accepted."""
     if not condition:
         raise ValueError
 
 
 def _scalar(value: Any, kind: pa.DataType) -> Any:
-    """A value other than a container; ``true`` is not a number, although Python takes it for 1."""
+    """Convert a value other than a container; ``true`` is not a number, although Python treats it as 1."""
     if pa.types.is_boolean(kind):
         _must(isinstance(value, bool))
         return value
@@ -242,6 +245,6 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
 
 
 def _decimal(value: Decimal, kind: pa.DataType) -> Decimal:
-    """The value with the column's scale."""
+    """Return the value with the column's scale."""
     exact = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
     return exact.quantize(value, Decimal(1).scaleb(-kind.scale))

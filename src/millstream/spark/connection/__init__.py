@@ -5,7 +5,7 @@ are not parsed). Then read ``routing`` (the server that has a key) and ``router`
 keys). The last two are ``bulk_reader`` (a task's pages, from a replica too) and ``retry`` (errors of a server that is
 away).
 
-The parts that each user needs:
+The users of each part:
 
 - the planner, group mode, views and recovery: ``Router``, which retries, routes by slot, and keeps WATCH and its
   transaction on one connection;

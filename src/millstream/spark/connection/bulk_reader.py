@@ -1,10 +1,11 @@
-"""Large reads of one stream as bytes of replies, from whichever server has it; connections outlive their tasks.
+"""Large reads of one stream as bytes of replies, from the server that has it; connections outlive their tasks.
 
-Reading changes nothing, so every missing reply is asked for again: after a broken connection, and after a redirection
+Reading changes nothing, so every missing reply is requested again: after a broken connection, and after a redirection
 to the server that has the key now.
 
-The primary names the end of a range. A task reads from a replica only after the replica has shown that id on the same
-connection. A stream reaches a replica in order, so its last id proves all entries below it; a lag would be a guess.
+The primary gives the last id of a range. A task reads from a replica only after the replica has shown that id on the
+same connection. A stream reaches a replica in order, so its last id proves that all earlier entries are there. A
+replication lag would be only an estimate.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from millstream.spark.model.offsets import Id, parse_id
 logger = logging.getLogger("millstream.spark")
 
 REPLICA_SECONDS = 5.0
-"""How long a task waits for a replica that has all of its range; then it reads the range from the primary."""
+"""Seconds that a task waits for a replica with all of its range before it reads from the primary."""
 
 
 class ReadFrom(NamedTuple):
@@ -42,7 +43,7 @@ _idle: dict[tuple[int, ReadFrom], RawConnection] = {}
 
 
 def borrow(server: ReadFrom) -> RawConnection:
-    """A connection, one that an earlier task left if there is one."""
+    """Return a connection, if possible one that an earlier task left."""
     kept = _idle.pop((os.getpid(), server), None)
     if kept is not None:
         return kept
@@ -52,7 +53,7 @@ def borrow(server: ReadFrom) -> RawConnection:
 
 
 def give_back(server: ReadFrom, found: RawConnection) -> None:
-    """Keep the connection for the next task, unless replies are still on their way or another is kept already."""
+    """Keep the connection for the next task, unless it has open replies or another one is kept already."""
     mine = (os.getpid(), server)
     if found.waiting or mine in _idle:
         found.close()
@@ -61,7 +62,7 @@ def give_back(server: ReadFrom, found: RawConnection) -> None:
 
 
 class BulkReader:
-    """Large reads of one stream."""
+    """Reads large parts of one stream."""
 
     def __init__(self, url: str, key: str, until: Id | None = None) -> None:
         self._url = url
@@ -83,11 +84,11 @@ class BulkReader:
         retrying(self._send)
 
     def receive(self) -> bytes:
-        """The replies to the last request."""
+        """Return the replies to the last request."""
         return retrying(self._receive)
 
     def last_id(self) -> Id | None:
-        """The stream's last-generated-id, as the last server says; None if it has no stream."""
+        """Return the stream's last-generated-id on the last server; None if that has no such stream."""
         if self._connection is None:
             raise ConnectionError("the connection is closed")
         try:
@@ -130,7 +131,7 @@ class BulkReader:
         raise routing.Redirected(str(error))
 
     def _asking(self, where: str) -> bytes:
-        """The replies from the node to which the slot is being moved, where the key has arrived."""
+        """Return the replies from the node that takes over the slot, to which the key has moved already."""
         there = borrow(ReadFrom(where))
         found = []
         try:
@@ -165,7 +166,7 @@ class BulkReader:
             raise
 
     def _open_replica(self, until: Id) -> bool:
-        """Connect to a replica that has everything; False if there is none in time."""
+        """Connect to a replica that has all of the range; return False if none has it in time."""
         if self._deadline is None:
             self._deadline = time.monotonic() + REPLICA_SECONDS
         while True:
@@ -188,7 +189,7 @@ class BulkReader:
             return []
 
     def _has(self, url: str, until: Id) -> bool:
-        """True if a replica is there and has everything up to an id; if so it is read from."""
+        """Connect to a replica; return True, and keep the connection, if it has all entries up to an id."""
         self._server = ReadFrom(url, replica=True, readonly=self._url.startswith(CLUSTERS))
         try:
             self._connection = borrow(self._server)
@@ -205,18 +206,18 @@ class BulkReader:
         return False
 
     def _lost(self) -> None:
-        """Drop the connection and forget which server has the stream, so that the next request asks again."""
+        """Drop the connection and the known route, so that the next request looks up the stream's server again."""
         self.drop()
         routing.forget(self._url)
 
     def drop(self) -> None:
-        """Break the connection off; the next question makes another one."""
+        """Close the connection; the next request makes another one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def close(self) -> None:
-        """Keep the connection for the next task if nothing is under way on it."""
+        """Keep the connection for the next task if it has no open request."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 give_back(self._server, self._connection)
@@ -224,7 +225,7 @@ class BulkReader:
 
 
 def _error_in(raw: bytes) -> Reply:
-    """The error among the replies, if one begins or ends them: where one is sent elsewhere, so are those after it."""
+    """Return the error if it is the first or last reply: a redirection applies to all later replies too."""
     last_line = raw[raw.rfind(b"\r\n", 0, -2) + 2 :] if b"\r\n" in raw[:-2] else raw
     if not raw.startswith(b"-") and not last_line.startswith(b"-"):
         return None
@@ -233,5 +234,5 @@ def _error_in(raw: bytes) -> Reply:
 
 
 def _last_id(reply: Reply) -> Id | None:
-    """From the reply to XINFO STREAM."""
+    """Return the last id in the reply to XINFO STREAM; None for an error."""
     return None if isinstance(reply, ErrorReply) else parse_id(pairs(reply)[b"last-generated-id"].decode())

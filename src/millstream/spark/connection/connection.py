@@ -1,8 +1,8 @@
-"""One blocking connection to one server: packed commands out, replies in, error replies among them as values.
+"""One blocking connection to one server: packed commands out, replies in, with error replies as values.
 
-redis-py makes the connection (TLS, user, password, database, Sentinels). From then on the socket is ours: a task sends
-commands that were packed elsewhere, and reads replies that redis-py would turn into objects one by one. A connection
-never repeats a command and follows no redirection: that is the work of ``router``, which knows the other servers.
+redis-py makes the connection (TLS, user, password, database, Sentinels). Then this module uses the socket directly: a
+task sends commands that were packed elsewhere, and reads replies that redis-py would turn into objects one by one. A
+connection never repeats a command and follows no redirection: ``router``, which knows the other servers, does.
 """
 
 import functools
@@ -20,27 +20,27 @@ Command: TypeAlias = tuple[bytes | str | int, ...]
 Reply: TypeAlias = Any
 
 ErrorReply = hiredis.ReplyError
-"""The value in the place of a reply if the server refused the command."""
+"""The value in place of a reply if the server refused the command."""
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
-"""Seconds after which a server that says nothing counts as gone: it may be busy with a script, but not for ever."""
+"""Seconds after which a silent server counts as gone: it may be busy with a script, but not for ever."""
 
 NOT_READY = ("LOADING", "MASTERDOWN")
-"""Errors of a server that will serve later, and has run nothing."""
+"""Codes of errors from a server that will serve later, and has not run the command."""
 
 _CHUNK = 1 << 16
 
 
 def control_client(url: str, patience: float = ANSWER_SECONDS) -> redis.Redis:
-    """A client for short commands, which answers bytes and gives up on a server that hangs for ``patience`` seconds."""
+    """Return a client for short commands; its replies are bytes, and it waits at most ``patience`` seconds."""
     connecting = min(CONNECT_SECONDS, patience)
     return sync_client(url, protocol=2, socket_connect_timeout=connecting, socket_timeout=patience, **_library())
 
 
 @functools.cache
 def _library() -> dict[str, Any]:
-    """The name and version that redis-py sends to a server, read once a process.
+    """Return the library name and version that redis-py sends to a server, read once a process.
 
     redis-py itself reads its package's metadata for every connection, which takes a millisecond. Versions without this
     class read it once.
@@ -53,7 +53,7 @@ def _library() -> dict[str, Any]:
 
 
 class BlockingConnection:
-    """A connection to a server."""
+    """A blocking connection to a server."""
 
     def __init__(self, url: str, *, readonly: bool = False, patience: float = ANSWER_SECONDS) -> None:
         self._connection = _connected(url, patience)
@@ -70,7 +70,7 @@ class BlockingConnection:
         self._socket.sendall(packed)
 
     def receive(self, count: int) -> list[Reply]:
-        """The next ``count`` replies."""
+        """Return the next ``count`` replies."""
         found: list[Reply] = []
         while len(found) < count:
             reply = self._reader.gets()
@@ -83,9 +83,9 @@ class BlockingConnection:
         return found
 
     def passes(self, expected: bytes) -> bool:
-        """True if the next replies are these very bytes; if not, they are left to :meth:`receive`.
+        """Return True if the next replies are exactly these bytes; if not, leave them to :meth:`receive`.
 
-        For a thousand replies that say nothing: only what is not expected becomes objects.
+        It serves thousands of replies such as OK or QUEUED: only unexpected ones become objects.
         """
         if self._reader.has_data():
             return False
@@ -97,7 +97,7 @@ class BlockingConnection:
         return passed
 
     def ask(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands in one go and wait for their replies."""
+        """Send commands in one write and return their replies."""
         self.received = 0
         self.send(pack(*commands))
         return self.receive(len(commands))
@@ -115,7 +115,7 @@ class BlockingConnection:
 
 
 def _connected(url: str, patience: float) -> Any:
-    """A connection of redis-py's; its errors of making one as those of a socket."""
+    """Return a connected redis-py connection; raise ConnectionError if the server is away."""
     pool: Any = control_client(url, patience).connection_pool
     connection = pool.make_connection()
     try:
@@ -128,11 +128,11 @@ def _connected(url: str, patience: float) -> Any:
 
 
 def pack(*commands: Command) -> bytes:
-    """The bytes of commands."""
+    """Return the RESP bytes of commands."""
     return b"".join(hiredis.pack_command(command) for command in commands)  # type: ignore[arg-type] # its stub says a tuple of one
 
 
 def pack_long(command: Command, last: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """A command as it travels, whose last word is large and comes in parts: to be joined once."""
+    """Return a command as parts to join once, with a large last argument that consists of parts."""
     _, _, words = pack(command).partition(b"\r\n")
     return [b"*%d\r\n%s$%d\r\n" % (len(command) + 1, words, sum(map(len, last))), *last, b"\r\n"]

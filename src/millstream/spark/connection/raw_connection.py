@@ -1,4 +1,4 @@
-"""A connection for large reads: whole replies as the bytes that came, to become columns without an object a value."""
+"""A connection for large reads: its replies stay bytes, to become columns without an object for each value."""
 
 import os
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from millstream.spark.connection import connection
 _CHUNK = 1 << 20
 _FIRST_BUFFER = 1 << 18
 _KEPT_BUFFER = 8 << 20
-"""Bytes of memory that an idle connection keeps at most; a usual page is half of it."""
+"""Most bytes of memory that an idle connection keeps; a usual page is half of it."""
 _ERROR_BYTES = 200
-"""Bytes in which an error reply is found."""
+"""Bytes at the end of the data in which an error reply is searched."""
 _PASSING = (*connection.NOT_READY, "CLUSTERDOWN", "TRYAGAIN")
-"""Errors that go away by themselves."""
+"""Codes of errors that go away by themselves."""
 
 
 class RawConnection(connection.BlockingConnection):
     """One connection for large reads, one request at a time.
 
-    The last command of every request is an ECHO of a secret word. So the connection sees the end of the replies without
-    parsing them, whatever bytes the entries hold.
+    The last command of every request is an ECHO of a random word. So the connection finds the end of the replies
+    without parsing them, whatever bytes the entries hold.
     """
 
     def __init__(self, url: str, *, readonly: bool = False, patience: float = connection.ANSWER_SECONDS) -> None:
@@ -42,7 +42,7 @@ class RawConnection(connection.BlockingConnection):
         self.send(connection.pack(*commands) + self._echo)
 
     def receive_raw(self) -> bytes:
-        """The replies to the last request, one after the other."""
+        """Return the replies to the last request, one after the other."""
         size = 0
         end = len(self._end)
         while size < end or self._buffer[size - end : size] != self._end:
@@ -65,7 +65,7 @@ class RawConnection(connection.BlockingConnection):
 
 
 def parsed(raw: bytes) -> list[connection.Reply]:
-    """The whole replies in some bytes as objects, errors among them as values."""
+    """Parse all complete replies in some bytes, with errors as values."""
     reader = hiredis.Reader()
     reader.feed(raw)
     found = []
@@ -75,9 +75,9 @@ def parsed(raw: bytes) -> list[connection.Reply]:
 
 
 def _check_refused(raw: bytes, expected: int) -> None:
-    """Raise if even the last command, an ECHO, was refused: a server that loads or wants a password refuses all.
+    """Raise if even the last command, an ECHO, was refused: a server that loads or needs a password refuses all.
 
-    Else the word that ends the replies would be waited for in vain.
+    Otherwise the connection would wait for the word that ends the replies in vain.
     """
     replies = parsed(raw)
     if len(replies) == expected and isinstance(replies[-1], connection.ErrorReply):
@@ -85,7 +85,7 @@ def _check_refused(raw: bytes, expected: int) -> None:
 
 
 def refused_all(reply: connection.Reply) -> Exception:
-    """The error to raise if a server refused an ECHO, which no command before it can be the reason for."""
+    """Return the error to raise if a server refused an ECHO, which cannot be due to an earlier command."""
     if str(reply).startswith(_PASSING):
         return ConnectionError(f"the server refuses every command: {reply}")
     if str(reply).startswith("NOPERM"):

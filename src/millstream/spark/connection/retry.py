@@ -1,7 +1,7 @@
-"""Trying again while a server is away: the errors that count as away, and the time to try.
+"""Retrying while a server is away: the errors that count as away, and the time to retry.
 
-A restart or a failover must not end a query, so whatever may be repeated is repeated for half a minute. A refused
-command is never repeated: the second answer would be the same.
+A restart or a failover must not end a query, so repeatable commands are repeated for half a minute. A refused
+command is never repeated: the second reply would be the same.
 """
 
 import time
@@ -13,15 +13,18 @@ import redis
 T = TypeVar("T")
 
 RETRY_SECONDS = 30.0
-"""How long a server that was there before may be away: a restart, a failover."""
+"""Seconds that a server may be away that was there before, for a restart or a failover."""
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
-"""Seconds between two tries; the pause doubles, so that a server that comes up is not kept busy by those who wait."""
+"""Longest seconds between two tries.
+
+The pause doubles up to it, so that waiting clients do not overload a new server.
+"""
 
 
 def lost_contact(reason: BaseException) -> bool:
-    """True if an error means that the server is away or not ready, rather than that it refused a command."""
+    """Return True if an error means that the server is away or not ready, not that it refused a command."""
     if isinstance(reason, redis.AuthenticationError):  # for redis-py a kind of ConnectionError
         return False
     return isinstance(reason, OSError | redis.ConnectionError | redis.TimeoutError | redis.BusyLoadingError)

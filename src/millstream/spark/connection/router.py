@@ -1,4 +1,4 @@
-"""Commands to the servers of their keys: a round trip a server, redirections followed, error replies as values."""
+"""Commands to the servers of their keys: a round trip for each server, redirections followed, errors as values."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -10,13 +10,13 @@ from millstream.spark.connection.retry import RETRY_SECONDS, retrying
 
 
 class Router:
-    """Connections that are made when they are first needed, each to a server that has keys that were asked about.
+    """Connections that are made on first use, one to each server that has some of the requested keys.
 
-    On a cluster a command goes to the node that has its key; one that names none (TIME, MULTI) goes with the next that
-    does, or with the one before. The requests of a call about one key keep their order.
+    On a cluster a command goes to the node that has its key. A command without a key (TIME, MULTI) goes with the next
+    one that has a key, or with the previous one. The commands of a call on one key keep their order.
 
-    A WATCH ties what follows to its connection: a transaction is refused on any other, since a new connection watches
-    nothing.
+    A WATCH binds the following transaction to its connection: on any other connection the transaction is refused, since
+    a new connection watches nothing.
     """
 
     def __init__(self, url: str) -> None:
@@ -27,11 +27,11 @@ class Router:
         self.received = 1  # Bytes of the last replies
 
     def ask(self, commands: Sequence[Command]) -> list[Reply]:
-        """The replies to commands that may be repeated: sent again for a while when the server is away."""
+        """Return the replies to repeatable commands; they are sent again for a while if the server is away."""
         return retrying(lambda: self.once(commands)) if commands else []
 
     def once(self, commands: Sequence[Command]) -> list[Reply]:
-        """The replies to commands that are sent once; a redirected command, which did not run, is sent on."""
+        """Return the replies to commands that are sent once; a redirected command, which did not run, is sent again."""
         names = {command[0] for command in commands}
         guard = self._watching if "MULTI" in names else None
         deadline = time.monotonic() + RETRY_SECONDS
@@ -50,7 +50,7 @@ class Router:
                 self._watching = None
 
     def once_at(self, server: str, commands: Sequence[Command]) -> list[Reply]:
-        """The replies of one server, whatever the commands are about."""
+        """Return the replies of this server, whatever keys the commands have."""
         try:
             connection = self.connect(server)
             replies = connection.ask(commands)
@@ -62,7 +62,7 @@ class Router:
         return replies
 
     def _sent(self, commands: Sequence[Command], *, whole: bool, guard: BlockingConnection | None) -> list[Reply]:
-        """The replies to all commands."""
+        """Send the commands to their servers and return all replies."""
         replies: list[Reply] = [None] * len(commands)
         for server, part in routing.by_server(self._url, commands, self._last).items():
             self._last = server
@@ -87,21 +87,21 @@ class Router:
     # --- connections, for callers that send ahead of their replies ----------------------------------------------------
 
     def server_of(self, key: str) -> str:
-        """The URL of the server that has a key now."""
+        """Return the URL of the server that has a key now."""
         return routing.server_of(self._url, key)
 
     def connect(self, server: str) -> BlockingConnection:
-        """The connection to a server, made if there is none."""
+        """Return the connection to a server, made on first use."""
         if server not in self._connections:
             self._connections[server] = BlockingConnection(server)
         return self._connections[server]
 
     def connection_of(self, key: str) -> BlockingConnection | None:
-        """The connection to the server that has a key, if there is one."""
+        """Return the connection to the server that has a key; None without one."""
         return self._connections.get(self.server_of(key))
 
     def receive(self, connection: BlockingConnection, count: int) -> list[Reply]:
-        """The next replies over a connection, none of which sends elsewhere."""
+        """Return the next replies over a connection; raise if one of them is a redirection."""
         replies = connection.receive(count)
         # ASK too: while a slot moves, the keys of a transaction may be on two nodes, and its WATCH is on one connection
         for reply in replies:
@@ -110,7 +110,7 @@ class Router:
         return replies
 
     def drop(self, reason: BaseException, servers: Iterable[str] | None = None) -> None:
-        """Close connections after an error; others are made, to the servers that have the keys then."""
+        """Close connections after an error; the next command connects to the present servers of the keys."""
         for server in list(self._connections if servers is None else servers):
             if (found := self._connections.pop(server, None)) is not None:
                 found.close()
@@ -125,17 +125,17 @@ class Router:
 
 
 def checked(reply: Reply) -> Reply:
-    """The reply itself."""
+    """Return the reply; raise if it is an error."""
     if isinstance(reply, ErrorReply):
         raise routing.refusal(reply, f"the server refused a command: {reply}")
     return reply
 
 
 def absent(reply: Reply) -> bool:
-    """True if a command was refused because its stream or its group is not there."""
+    """Return True if a command was refused because its stream or its group does not exist."""
     return isinstance(reply, ErrorReply) and ("no such key" in str(reply).lower() or str(reply).startswith("NOGROUP"))
 
 
 def pairs(flat: Reply) -> dict[bytes, Any]:
-    """A reply of names and values in turn."""
+    """Return a reply of names and values in turn as a dictionary."""
     return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -1,9 +1,9 @@
-"""The server of a key: the one module of Spark's part that knows the meaning of a URL.
+"""The server of a key: the one module of Spark's part that interprets a URL.
 
-A plain URL names one server. Sentinels are asked for the primary at every new connection (by redis-py). A cluster's
-nodes say which of them has which slot. The process keeps that map, corrects it by every redirection, and asks again
-when it cannot reach a node. Callers ask here for the server to open a connection to, and whether a reply redirects
-them. The facts of slots and of a cluster's URL are the client's.
+A plain URL names one server. Sentinels are queried for the primary at every new connection (by redis-py). A cluster's
+nodes report which node has which slot. The process keeps that map, corrects it by every redirection, and reads it again
+when it cannot reach a node. Callers get from this module the server to connect to, and the meaning of a redirection.
+The rules of slots and of a cluster's URL are in ``client``.
 """
 
 import os
@@ -23,19 +23,19 @@ from millstream.errors import ConfigError, NotLetInError, UsageError
 from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply
 
 MOVE_PAUSE = 0.05
-"""Seconds until a command is sent again to where its slot is said to be, while a slot is on its way."""
+"""Seconds until a command is sent again to the reported server, while a slot moves."""
 
 _SLOTS_SECONDS = 2.0
-"""For one node to say who has which slot; a dead one must not keep us from the next."""
+"""Seconds for one node to report the slots; a dead node must not block the next one."""
 _ROLE_SECONDS = 10
 
 
 class Redirected(ConnectionError):  # noqa: N818 - a state of the cluster, not a fault of the caller
-    """The server did not run a command because another one has its key now, or soon will: ask again where."""
+    """The server did not run a command, because another one has its key now or soon: look up the server again."""
 
 
 class _ClusterMap:
-    """The nodes of each slot of one cluster, as far as this process knows; its threads share it."""
+    """The known nodes of each slot of one cluster, shared by this process's threads."""
 
     def __init__(self, url: str) -> None:
         self.routes = Routes(url)
@@ -49,7 +49,7 @@ class _ClusterMap:
             return self.routes.slots
 
     def _ask(self) -> None:
-        """Learn from the first node that answers."""
+        """Read the slots from the first node that answers."""
         reason: object = None
         for address in self.routes.candidates:
             try:
@@ -70,7 +70,7 @@ class _ClusterMap:
 
 
 _maps: dict[tuple[int, str], _ClusterMap] = {}
-"""By process id (workers are forked) and URL."""
+"""Maps by process id (workers are forked) and URL."""
 
 
 def _map(url: str) -> _ClusterMap:
@@ -78,7 +78,7 @@ def _map(url: str) -> _ClusterMap:
 
 
 def _ask_once(server: str, command: Command, patience: float) -> Reply:
-    """The reply of one server, over a connection of its own."""
+    """Return the reply of one server, over a separate connection."""
     with closing(BlockingConnection(server, patience=patience)) as connection:
         (reply,) = connection.ask([command])
     if isinstance(reply, ErrorReply):
@@ -87,7 +87,7 @@ def _ask_once(server: str, command: Command, patience: float) -> Reply:
 
 
 def server_of(url: str, key: str | bytes) -> str:
-    """The URL to connect to for a key: of the cluster's node that has it, or the given one itself."""
+    """Return the URL to connect to for a key: the URL of the cluster's node that has it, or the given URL."""
     if not url.startswith(CLUSTERS):
         return url
     found = _map(url)
@@ -95,9 +95,10 @@ def server_of(url: str, key: str | bytes) -> str:
 
 
 def by_server(url: str, commands: Sequence[Command], last: str = "") -> dict[str, list[int]]:
-    """By the URL to connect to, which commands go there, by their number.
+    """Return the indexes of the commands that go to each server, by its URL.
 
-    On a cluster one that names no key (TIME, MULTI) goes with the next that does, or else with the one before.
+    On a cluster a command without a key (TIME, MULTI) goes with the next one that has a key, or else with the previous
+    one.
     """
     if not url.startswith(CLUSTERS):
         return {url: list(range(len(commands)))}
@@ -115,7 +116,7 @@ def by_server(url: str, commands: Sequence[Command], last: str = "") -> dict[str
 
 
 def primaries(url: str) -> list[str]:
-    """The URLs of all servers that have keys of their own."""
+    """Return the URLs of all servers that have keys."""
     if not url.startswith(CLUSTERS):
         return [url]
     found = _map(url)
@@ -124,7 +125,7 @@ def primaries(url: str) -> list[str]:
 
 
 def forget(url: str) -> None:
-    """A connection broke: ask the cluster for its slots again before the next one is made."""
+    """Have the cluster's slots read again before the next connection, because a connection broke."""
     if url.startswith(CLUSTERS):
         _map(url).routes.forget()
 
@@ -133,9 +134,9 @@ def forget(url: str) -> None:
 
 
 def redirection(url: str, reply: Reply) -> str | None:
-    """The redirection that a reply holds: ``""`` if it is to be asked for again, None if nothing.
+    """Return the redirection in a reply: ``""`` to send the command again, None if it is not a redirection.
 
-    Otherwise the URL of the node at which this one command is to be tried, after ASKING: its slot is being moved there,
+    Otherwise return the URL of the node to which to send this one command, after ASKING: its slot is being moved there,
     and the key has arrived.
     """
     if not isinstance(reply, ErrorReply):
@@ -153,7 +154,10 @@ def redirection(url: str, reply: Reply) -> str | None:
 
 
 def refusal(reply: Reply, said: str) -> UsageError:
-    """The error to raise if a server refused a command; a plain URL may turn out to name one node of a cluster."""
+    """Return the error to raise if a server refused a command.
+
+    A plain URL may turn out to name one node of a cluster.
+    """
     code = str(reply).split(" ", 1)[0]
     if code not in ("MOVED", "ASK", "CROSSSLOT"):
         return NotLetInError(said) if code == "NOPERM" else UsageError(said)
@@ -164,7 +168,7 @@ def refusal(reply: Reply, said: str) -> UsageError:
 
 
 def require_whole(reply: Reply) -> None:
-    """Insist on a server that has all keys before a look through them; ``reply`` is that to CLUSTER INFO."""
+    """Raise unless the server has all keys, before a scan of them; ``reply`` is the reply to CLUSTER INFO."""
     if (count := masters(reply)) > 1:
         raise ConfigError(f"option 'url': {part_of(count)}. Write {CLUSTERS}host:port,host:port, some of its nodes.")
 
@@ -173,7 +177,7 @@ def require_whole(reply: Reply) -> None:
 
 
 def replicas(url: str, key: str | bytes | None = None) -> list[str]:
-    """The URLs of the replicas of the server that has a key; of all servers for None."""
+    """Return the URLs of the replicas of the server that has a key; of all servers for None."""
     if url.startswith(CLUSTERS):
         found = _map(url)
         slots = found.slots()

@@ -22,7 +22,7 @@ class GroupOptions:
 
 @dataclass
 class ClaimPartition(InputPartition):
-    """One task's work."""
+    """The claimed entries that one task reads."""
 
     key: str  # The stream
     runs: tuple[Run, ...]  # The entries

@@ -24,16 +24,16 @@ from millstream.spark.model.offsets import Id, parse_id
 from millstream.spark.read.stream_info import StreamInfo
 
 PAGE = 1000
-"""Pending entries of one reply, and ids of one command."""
+"""Most pending entries of one reply, and most ids of one command."""
 
 RUN_MOST = 5000
-"""Entries of one run: a task reads a run in one go, and its count proves it whole."""
+"""Most entries of one run: a task reads a run at once, and its count proves it complete."""
 
 HELD_PART = 25_000
-"""Entries of one part of what a consumer holds."""
+"""Entries of one part of a consumer's pending entries."""
 
 _GAPS = 1000
-"""Questions, each whether anything lies between two entries, that are sent in one go."""
+"""Most commands, each to look for an entry between two others, in one round trip."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class PendingEntries:
         self.group = group
 
     def consumers(self) -> dict[str, int]:
-        """Each consumer, and how many entries it holds."""
+        """Return each consumer with its number of pending entries."""
         (reply,) = self._router.ask([("XINFO", "CONSUMERS", self.key, self.group)])
         if absent(reply):
             return {}
@@ -62,7 +62,7 @@ class PendingEntries:
         return {row[b"name"].decode("utf-8", "surrogateescape"): row[b"pending"] for row in rows}
 
     def pending(self, consumer: str | None, first: Id | str = "-", last: Id | str = "+") -> Iterator[list[list[Any]]]:
-        """Rows of XPENDING (id, consumer, idle milliseconds, deliveries), a page at a time."""
+        """Yield rows of XPENDING (id, consumer, idle milliseconds, deliveries), a page at a time."""
         start: str | None = str(first)
         owner = () if consumer is None else (consumer,)
         while start is not None:
@@ -75,14 +75,15 @@ class PendingEntries:
             start = behind(rows[-1][0])
 
     def runs(self, consumer: str) -> list[Run]:
-        """The entries that a consumer holds."""
+        """Return the entries that a consumer holds, as runs."""
         ids = [parse_id(row[0].decode()) for page in self.pending(consumer) for row in page]
         return self.as_runs(ids)
 
     def as_runs(self, ids: Sequence[Id]) -> list[Run]:
-        """Entries by their ids as runs: the server is asked for the entries between them.
+        """Return entries as runs, after a look at the entries between them on the server.
 
-        The entries between two pending ones may be others' or acknowledged, and a run that held them would be read too.
+        Entries between two of the ids may be pending for others or acknowledged already. A run across them would read
+        them too.
         """
         between: list[Command] = [
             ("XRANGE", self.key, f"({low}", f"({high}", "COUNT", 1) for low, high in pairwise(ids)
@@ -93,7 +94,7 @@ class PendingEntries:
         return joined(ids, gaps, RUN_MOST)
 
     def settle(self, consumer: str, runs: Sequence[Run]) -> Settled:
-        """Acknowledge a finished batch. Entries that others have claimed are acknowledged too: they are done."""
+        """Acknowledge a finished batch, including entries that others have claimed meanwhile: they are processed."""
         if consumer not in self.consumers():
             # It was settled before, to the end: the pending entries are of a group that was set back.
             return Settled(missing=0)
@@ -113,7 +114,7 @@ class PendingEntries:
     # --- entries that wait for their time ----------------------------------------------------------------------------
 
     def hold(self, min_idle_ms: int) -> None:
-        """Keep entries that are not due out of reach of the next claim."""
+        """Keep delayed entries out of the next claim until they are due."""
         first, looked = 0, due.PAGE
         while looked == due.PAGE:
             (reply,) = self._router.ask([due.hold(self.key, self.group, min_idle_ms, first=first, whole=True)])
@@ -121,7 +122,7 @@ class PendingEntries:
             first += due.PAGE
 
     def put_back(self, consumer: str, ids: Sequence[bytes], min_idle_ms: int, *, charged: bool) -> set[bytes]:
-        """Let those wait on that are not due, as if they had not been claimed; which these are."""
+        """Give claimed entries that are not due back to wait, as if they had not been claimed; return their ids."""
         early: dict[bytes, int] = {}
         for at in range(0, len(ids), PAGE):
             page = ids[at : at + PAGE]
@@ -139,22 +140,22 @@ class PendingEntries:
         return set(early)
 
     def claimed(self, consumer: str, min_idle_ms: int | None) -> list[Run]:
-        """The entries of a batch unknown to Spark that a consumer holds and that are due."""
+        """Return the due entries that a consumer holds, of a batch that Spark has not logged."""
         ids = [row[0] for page in self.pending(consumer) for row in page]
         self.put_back(consumer, ids, min_idle_ms or ASSUMED_MIN_IDLE_MS, charged=True)
         return self.runs(consumer)
 
     def hand_over(self, old: str, new: str) -> None:
-        """Give one consumer's entries to another; delivery counts stay.
+        """Move one consumer's entries to another; delivery counts stay.
 
-        By JUSTID, since no task has seen these entries: a count of deliveries that were none would make dead letters.
+        JUSTID leaves the counts alone, since no task has read these entries: counting them could make dead letters.
         """
         for page in self.pending(old):
             ids = [row[0] for row in page]
             checked(self._router.ask([("XCLAIM", self.key, self.group, new, 0, *ids, "JUSTID")])[0])
 
     def remove(self, consumer: str) -> None:
-        """Delete a consumer that holds nothing: deleting another one would lose its entries."""
+        """Delete a consumer without pending entries: deleting any other would lose its entries."""
         if self.consumers().get(consumer) != 0:
             return
         look: Command = ("XPENDING", self.key, self.group, "-", "+", PAGE, consumer)
@@ -167,7 +168,7 @@ class PendingEntries:
 
 
 def held_parts(options: GroupOptions) -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
-    """A consumer's entries of each stream, in parts: entries as runs of one, with their delivery counts."""
+    """Return a consumer's entries of each stream in parts: each entry as a run of one, with its delivery count."""
     keys = _checked_streams(options)
     found = []
     with closing(Router(options.parsed.url)) as router:
@@ -184,7 +185,7 @@ def held_parts(options: GroupOptions) -> list[tuple[str, tuple[Run, ...], tuple[
 
 
 def _checked_streams(options: GroupOptions) -> list[str]:
-    """The streams, each with the group: a misspelled one must not look like one that holds nothing."""
+    """Return the streams, after a check that each has the group: a misspelled one must not look empty."""
     with closing(StreamInfo(options.parsed)) as info:
         states = info.states(info.keys())
         for key, state in states.items():

@@ -1,9 +1,9 @@
-"""The driver's side of group mode: claims a batch before Spark knows of it, acknowledges it when it is known committed.
+"""The driver's side of group mode: it claims a batch before Spark logs it, and acknowledges it once it is committed.
 
-The order of steps is what makes a kill harmless at any of them. The name of the consumer that claims entries derives
-from the query's name and the batch's number. So the entries are found again if the driver dies before Spark has written
-the offset log. The offset names the entries, so that a batch is run again with the same ones. They are acknowledged
-when Spark asks for the batch after it, which it does only when this one's commit is written.
+The order of steps makes a kill harmless at any of them. The name of the consumer that claims entries derives from the
+query's name and the batch's number. So the entries are found again if the driver dies before Spark has written the
+offset log. The offset names the entries, so that a batch is run again with the same ones. They are acknowledged when
+Spark requests the next batch, which it does only after it has written the commit of this one.
 """
 
 import logging
@@ -31,13 +31,13 @@ from millstream.texts import plural
 logger = logging.getLogger("millstream.spark")
 
 _FIRST_PAGE = 200
-"""Entries of the first claim: their size is not known yet, and they pass by the driver."""
+"""Entries of the first claim: their size is not known yet, and the driver receives them."""
 _STALE_MOST = 1000
-"""Stale entries of one batch and stream: they lie apart, and the offset has to name each."""
+"""Most stale entries of one batch and stream: they are scattered, so the offset must name each."""
 
 
 class GroupPlanner:
-    """Plans the batches of one query of group mode."""
+    """Plans the batches of one query in group mode."""
 
     def __init__(self, options: GroupOptions) -> None:
         self._options = options
@@ -58,7 +58,7 @@ class GroupPlanner:
         self.report: dict[str, Any] = {}
 
     def connect(self) -> None:
-        """Make the first contact, which fails at once, while later ones are tried again."""
+        """Make the first contact, which fails at once; later ones are retried."""
         self._info.states(self._streams())
         names = sorted(filter(None, {self._plain.partitioned, *map(logical, self._pending_entries)}))
         members = [members_key(name, self._options.group) for name in names]
@@ -70,7 +70,7 @@ class GroupPlanner:
                 )
 
     def _streams(self) -> list[str]:
-        """Keys of the streams; partitions may join, and their groups are made before the layout names them."""
+        """Return the keys of the streams; new partitions may join, with groups made before the layout names them."""
         now, partitioned = time.monotonic(), self._plain.partitioned
         if now >= self._keys_due:
             self._keys_due = now + SCAN_SECONDS
@@ -82,13 +82,13 @@ class GroupPlanner:
         return list(self._pending_entries)
 
     def close(self) -> None:
-        """Return the connections. Claimed entries stay claimed: their batch may not be committed."""
+        """Close the connections. Claimed entries stay claimed: their batch may not be committed."""
         self._renewal.stop()
         self._info.close()
         self._router.close()
 
     def begin(self) -> Claim:
-        """The beginning of a new query; makes the missing groups."""
+        """Return the empty claim of a new query; create the missing groups."""
         states = self._info.states(self._streams())
         for key, state in states.items():
             if state is None and self._plain.streams:
@@ -132,7 +132,7 @@ class GroupPlanner:
         self._settled = claim.seq
 
     def _report_taken(self, key: str, claim: Claim, found: Any) -> None:
-        """Report a foreign claimer: the one thing that may have these entries processed twice."""
+        """Report entries that others claimed or acknowledged: only these may be processed twice."""
         missing = found.missing if claim.seq == self._mine else 0  # an earlier driver may have acknowledged some
         count = sum(found.taken.values()) + missing
         if not count:
@@ -159,11 +159,11 @@ class GroupPlanner:
     # --- the next one ------------------------------------------------------------------------------------------------
 
     def target_now(self) -> None:
-        """Trigger.AvailableNow: the entries that wait now are all there is to claim."""
+        """For Trigger.AvailableNow: limit the claims to the entries that wait now."""
         self._target = self._info.states(self._streams())
 
     def next_end(self, start: Claim, cap: int | None) -> Claim:
-        """The batch after ``start``, claimed; ``start`` itself when there is nothing new."""
+        """Claim and return the batch after ``start``; ``start`` itself when there is nothing new."""
         failpoints.reach("planning")
         self.settle(start)
         if not self._looked:
@@ -187,7 +187,7 @@ class GroupPlanner:
         return fresh.following(fresh.seq, runs)
 
     def _found(self, start: Claim) -> Claim | None:
-        """The entries that an earlier driver of this query had claimed, unknown to Spark."""
+        """Return the entries that an earlier driver of this query had claimed, and that Spark has not logged."""
         ours: dict[int, list[str]] = {}
         for key, entries in self._pending_entries.items():
             for consumer, held in entries.consumers().items():
@@ -226,7 +226,7 @@ class GroupPlanner:
         return runs
 
     def _waiting(self) -> dict[str, tuple[int, Id]]:
-        """By stream, how many entries (at most) the group has not delivered, and the last that it has."""
+        """Return, by stream, the most entries that the group has not delivered, and its last delivered id."""
         found = {}
         for key, state in self._info.states(self._streams()).items():
             group = self._group(key)
@@ -241,9 +241,10 @@ class GroupPlanner:
         return found
 
     def _count(self, key: str, state: StreamState, last: Id, lag: int) -> int:
-        """The number of entries to claim: those that wait or, for a run that ends, those that waited at its beginning.
+        """Return the number of entries to claim: those that wait or, for AvailableNow, those that waited at first.
 
-        A server may have lost count of a group's lag: where ids say that something waits, the lag is not believed.
+        A server may have lost count of a group's lag. For AvailableNow the result is at least one if ids show that
+        entries wait.
         """
         if state.last <= last:
             return 0
@@ -255,7 +256,7 @@ class GroupPlanner:
         return max(1, lag - (state.added - target.added))
 
     def _claim_new(self, key: str, consumer: str, count: int) -> list[Run]:
-        """Have the group deliver ``count`` entries; their content passes through the driver, which drops it."""
+        """Have the group deliver ``count`` entries; the driver receives their content and drops it."""
         most = min(RUN_MOST, self._plain.max_per_partition or RUN_MOST)
         if self._plain.min_partitions is not None:
             most = max(1, min(most, count // self._plain.min_partitions))
@@ -276,7 +277,7 @@ class GroupPlanner:
         return found
 
     def _claim_stale(self, key: str, consumer: str, room: int | None) -> list[Run]:
-        """Take over entries that other consumers have left idle, a stretch of the pending list at a time."""
+        """Claim entries that other consumers have left idle, a stretch of the pending list at a time."""
         idle = self._options.min_idle_ms
         most = _STALE_MOST if room is None else min(room, _STALE_MOST)
         if idle is None or most < 1 or time.monotonic() < self._stale_due.get(key, 0.0):
@@ -302,7 +303,7 @@ class GroupPlanner:
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def parts(self, start: Claim, end: Claim) -> list[tuple[str, tuple[Run, ...]]]:
-        """The parts in which tasks read a batch, which is begun by this."""
+        """Return the parts in which tasks read a batch, and start to renew its entries."""
         if end.seq <= start.seq:
             return []
         failpoints.reach("logged")

@@ -1,7 +1,7 @@
-"""A task of group mode: it reads the entries that were claimed, and proves that they are all there.
+"""A task of group mode: it reads the claimed entries, and checks that all of them exist.
 
 XRANGE changes nothing. Reading the pending list again would count each attempt of a task as a delivery, at five times
-the price.
+the cost.
 """
 
 import logging
@@ -29,7 +29,7 @@ from millstream.spark.options.read import Options
 logger = logging.getLogger("millstream.spark")
 
 _TOGETHER = 500
-"""Entries of small runs that are asked for in one go."""
+"""Entries of small runs that are requested together."""
 
 
 def _asked_for(key: str, runs: Sequence[Run]) -> list[Command]:
@@ -37,9 +37,9 @@ def _asked_for(key: str, runs: Sequence[Run]) -> list[Command]:
 
 
 def read_claim(options: Options, layout: Layout, part: ClaimPartition) -> Iterator[pa.RecordBatch]:
-    """The claimed entries of a partition as record batches.
+    """Yield the claimed entries of a partition as record batches.
 
-    The next portion is asked for before the one at hand is decoded, so that the server works meanwhile.
+    The next portion is requested before the present one is decoded, so that the server works meanwhile.
     """
     asked = list(portions(part.runs, attrgetter("n"), _TOGETHER))
     with closing(BulkReader(options.url, part.key)) as source:
@@ -71,7 +71,7 @@ def _check(options: Options, part: ClaimPartition, runs: Sequence[Run], page: Pa
 def with_deliveries(
     batches: Iterator[pa.RecordBatch], part: ClaimPartition, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """The same batches with the delivery count of each entry, if the schema has that column."""
+    """Yield the batches with the delivery count of each entry, if the schema has that column."""
     target = to_arrow_schema(schema, timezone="UTC")
     counts = {str(run.first): count for run, count in zip(part.runs, part.deliveries, strict=True)}
     for batch in batches:

@@ -1,7 +1,7 @@
 """Lease renewal of Spark's driver: while a batch runs, another thread renews the entries that the batch holds.
 
-When is for :mod:`millstream.client.leases` to say. A round asks the server which entries have been idle for a while, so
-it needs no knowledge of their number. Entries that another consumer has claimed are not ours, and not asked for.
+:mod:`millstream.client.leases` decides the times. A round queries which entries have been idle for a while, so it needs
+no list of them. Entries that another consumer has claimed are not this query's, and are not queried.
 """
 
 import logging
@@ -34,14 +34,14 @@ class LeaseRenewal:
         self._thread: threading.Thread | None = None
 
     def keep(self, consumer: str, keys: Sequence[str]) -> None:
-        """From now on renew this consumer's entries of these streams, and no others."""
+        """Renew this consumer's entries of these streams from now on, and no others."""
         self._held = (consumer, tuple(keys))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="millstream-renewal", daemon=True)
             self._thread.start()
 
     def rest(self) -> None:
-        """Renew nothing until the next :meth:`keep`."""
+        """Stop renewing until the next :meth:`keep`."""
         self._held = None
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class LeaseRenewal:
         asker.close()
 
     def round(self, asker: Router, consumer: str, keys: Sequence[str]) -> None:
-        """Renew once. Only entries that are idle for a while, which those that another has just claimed are not."""
+        """Renew the entries once that have been idle for a while; entries just claimed by others have not."""
         old = self.plan.renew_after_ms
         for key in keys:
             start: str | None = "-"

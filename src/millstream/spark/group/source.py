@@ -1,6 +1,6 @@
 """Group mode: a query that shares a consumer group with its other readers, and the entries that a consumer holds.
 
-Imported when ``format("millstream")`` is asked for it; thin, as ``source`` is.
+Imported only if the options of ``format("millstream")`` choose it. It is a thin layer, like ``source``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,18 +28,18 @@ DELIVERIES = StructField(names.DELIVERIES, LongType())
 
 
 class GroupMode:
-    """The meaning of ``format("millstream")`` in group mode."""
+    """The schema and the readers of ``format("millstream")`` in group mode."""
 
     def __init__(self, options: GroupOptions) -> None:
         self._options = options
 
     def schema(self) -> StructType:
-        """The schema of the plain read; a read of held entries adds their delivery counts."""
+        """Return the schema of the plain read; a read of held entries adds their delivery counts."""
         plain = entry_schema(self._options.parsed.fields, headers=self._options.parsed.headers)
         return StructType([*plain, DELIVERIES]) if self._options.consumer else plain
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``: the entries that one consumer holds."""
+        """Return the reader for ``spark.read``: the entries that one consumer holds."""
         if not self._options.consumer:
             raise ConfigError(
                 "option 'mode' is 'group', and a batch read would claim entries that nobody acknowledges. Use "
@@ -49,7 +49,7 @@ class GroupMode:
         return HeldReader(self._options, schema)
 
     def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         if self._options.consumer:
             raise ConfigError(
                 "option 'consumer' is for spark.read; a stream claims as consumers of its own 'queryName'"
@@ -66,13 +66,13 @@ class HeldReader(DataSourceReader):
         Layout.of(_without_deliveries(schema), headers=options.parsed.headers)
 
     def partitions(self) -> list[InputPartition]:
-        """The parts, by the entries that the consumer holds now."""
+        """Return the partitions, by the entries that the consumer holds now."""
         consumer = self._options.consumer
         parts = held_parts(self._options)
         return [ClaimPartition(key, runs, consumer, counts) for key, runs, counts in parts] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of one partition."""
+        """Yield the rows of one partition."""
         if not isinstance(partition, ClaimPartition):
             return iter(())
         layout = Layout.of(_without_deliveries(self._schema), headers=self._options.parsed.headers)
@@ -88,7 +88,7 @@ def _without_deliveries(schema: StructType) -> StructType:
 
 
 class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A query's source in group mode. Spark keeps one of these at the driver for planning; tasks only read."""
+    """A query's source in group mode. Spark keeps one at the driver for planning; tasks only read."""
 
     def __init__(self, options: GroupOptions, schema: StructType) -> None:
         self._options = options
@@ -107,13 +107,13 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return load(raw, self._options.group, self._options.query)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Before the first batch. Spark asks twice."""
+        """Return the offset before the first batch; Spark calls this twice."""
         if self._initial is None:
             self._initial = dump(self._plan().begin())
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The cap of a micro-batch."""
+        """Return the cap of a micro-batch."""
         most = self._options.parsed.max_entries
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
@@ -122,29 +122,29 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan().target_now()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The next batch, claimed; ``start`` is known to be committed and is acknowledged."""
+        """Claim and return the next batch; acknowledge ``start``, which is committed."""
         cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return dump(self._plan().next_end(self._load(start), cap))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The entries that wait in the group and the number that others have taken, for the query's progress."""
+        """Return the waiting entries, and the number that others have taken, for the query's progress."""
         return self._plan().report or None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        """The parts of a batch."""
+        """Return the partitions of a batch."""
         claim = self._load(end)
         parts = self._plan().parts(self._load(start), claim)
         return [ClaimPartition(key, runs, claim.consumer) for key, runs in parts]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of one partition; the same ones however often it is called."""
+        """Yield the rows of one partition; the same ones in every attempt."""
         assert isinstance(partition, ClaimPartition)
         return read_claim(
             self._options.parsed, Layout.of(self._schema, headers=self._options.parsed.headers), partition
         )
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """A batch that is committed; mostly :meth:`latestOffset` has been told before."""
+        """Acknowledge a committed batch, unless :meth:`latestOffset` did before."""
         self._plan().settle(self._load(end))
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@ from millstream.errors import ConfigError
 from millstream.spark.options import common, names
 
 KEY = "key"
-"""Column of a hash's whole key, where no other is named for what follows the prefix."""
+"""Column of a hash's whole key, unless an option names a column for the part after the prefix."""
 
 _GLOB = re.compile(r"[*?\[\]\\]")
 
@@ -24,7 +24,7 @@ class HashOptions(common.ServerOptions):
 
 
 def parse(raw: Mapping[str, str]) -> HashOptions:
-    """Check every option given."""
+    """Return the options, after a check of every one."""
     common.refuse(raw.keys(), names.others(names.LOOKUP), "in a read of hashes: leave it out")
     common.check_names(raw, names.options(names.LOOKUP), "load()")
     pattern = common.read(raw, "hashes", common.not_empty) or ""

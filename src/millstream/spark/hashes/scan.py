@@ -1,6 +1,6 @@
-"""A task: it scans for keys, keeps its share of them, and asks for their hashes a page at a time.
+"""The work of a task: it scans for keys, keeps its share of them, and reads their hashes a page at a time.
 
-Each task scans all keys, which costs the server a fraction of what the hashes cost, so that none has to be planned.
+Each task scans all keys, which costs the server a fraction of what the hashes cost, so that keys need no planning.
 """
 
 import zlib
@@ -30,7 +30,7 @@ from millstream.spark.read.stream_info import StreamInfo
 KEYS_A_TASK = 100_000
 MOST_TASKS = 8
 PAGE = 1000
-"""Keys that a step of the scan looks at, and hashes of one record batch, about."""
+"""Approximate keys of one step of the scan, and hashes of one record batch."""
 
 _MAP = pa.map_(pa.string(), pa.string())
 
@@ -48,7 +48,7 @@ class HashLayout:
 
     @classmethod
     def of(cls, schema: StructType, options: HashOptions) -> "HashLayout":
-        """The layout of a Spark schema."""
+        """Return the layout of a Spark schema."""
         made = cls(as_arrow(schema), options.key_column)
         for column in made.schema:
             if column.name in (made.key_column, CORRUPT):
@@ -65,7 +65,7 @@ class HashLayout:
         return made
 
     def batch(self, rows: Sequence[Row], prefix: str) -> pa.RecordBatch:
-        """The record batch of some hashes."""
+        """Return the record batch of some hashes."""
         bad: dict[str, Any] = {}
 
         def made(column: pa.Field) -> pa.Array:
@@ -85,16 +85,16 @@ class HashLayout:
 
 
 def shares(options: HashOptions) -> int:
-    """The number of tasks: more if there are many keys, of whatever kind."""
+    """Return the number of tasks: more if there are many keys, of whatever type."""
     with closing(StreamInfo(Options(url=options.url, pattern=options.pattern))) as info:
         size = info.size()
     return max(options.min_partitions or 1, min(MOST_TASKS, -(-size // KEYS_A_TASK)))
 
 
 def read(options: HashOptions, schema: StructType, number: int, of: int) -> Iterator[pa.RecordBatch]:
-    """The hashes of one share.
+    """Yield the hashes of one share.
 
-    A hash that is gone when it is asked for gives no row, and neither does a key that holds another type.
+    A hash that was deleted before it is read gives no row; neither does a key of another type.
     """
     layout = HashLayout.of(schema, options)
     with closing(Router(options.url)) as router:
@@ -105,9 +105,9 @@ def read(options: HashOptions, schema: StructType, number: int, of: int) -> Iter
 
 
 def share_keys(router: Router, options: HashOptions, number: int, of: int) -> Iterator[list[bytes]]:
-    """The keys of a share, each once: a scan may give one twice.
+    """Yield the keys of a share, each once: a scan may return one twice.
 
-    On a cluster all are looked through twice, for a hash that moves to a node that was looked at from one that was not.
+    On a cluster all keys are scanned twice, for a hash that moves to a node that was scanned before.
     """
     seen: set[bytes] = set()
     if not options.url.startswith(CLUSTERS):
@@ -132,7 +132,7 @@ def _scanned(router: Router, server: str, words: Command, options: HashOptions) 
 
 
 def hashes_of(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list[Row]:
-    """The fields wanted of each hash that is still there."""
+    """Return the wanted fields of each hash that still exists."""
     if layout.whole or not layout.typed:
         replies = router.ask([("HGETALL", key) for key in keys])
         return [(key, pairs(reply)) for key, reply in zip(keys, replies, strict=True) if _is_hash(reply) and reply]
@@ -153,7 +153,7 @@ def hashes_of(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list
 
 
 def _is_hash(reply: Any) -> bool:
-    """False if the key holds another type by now."""
+    """Return False if the key holds another type by now; raise for any other error."""
     if isinstance(reply, ErrorReply) and str(reply).startswith("WRONGTYPE"):
         return False
     checked(reply)

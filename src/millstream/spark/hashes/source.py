@@ -1,4 +1,4 @@
-"""The calls that Spark makes to read hashes: columns, and as many tasks as the number of keys suggests."""
+"""The calls that Spark makes to read hashes: columns, and a number of tasks that follows the number of keys."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,16 +30,16 @@ class Hashes:
         self._options = options
 
     def schema(self) -> StructType:
-        """The key, and all fields as a map."""
+        """Return the columns: the key, and all fields as a map."""
         text = StringType()
         return StructType([StructField(self._options.key_column, text), StructField("fields", MapType(text, text))])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return HashReader(self._options, schema)
 
     def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``: never."""
+        """Raise: ``spark.readStream`` cannot read hashes."""
         raise ConfigError(
             f"option 'hashes' is {self._options.pattern!r} ({', '.join(schema.fieldNames())}), a state and not a "
             "stream. Use spark.read, and join that with a stream."
@@ -55,11 +55,11 @@ class HashReader(DataSourceReader):
         HashLayout.of(schema, options)
 
     def partitions(self) -> list[InputPartition]:
-        """Shares of the keys, by how many there are now; which they are, each task finds out when it reads."""
+        """Return the shares by the present number of keys; each task finds its own keys when it reads."""
         count = shares(self._options)
         return [HashPart(number, count) for number in range(count)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of one share, as the hashes are now."""
+        """Yield the rows of one share, with the present fields of the hashes."""
         assert isinstance(partition, HashPart)
         return read(self._options, self._schema, partition.number, partition.of)

@@ -2,9 +2,9 @@
 
 PURE; Spark filters the rows itself once more.
 
-Times are exact. An id is text to Spark, which compares it letter by letter. Equality gives the id itself. Greater and
-less follow the order of ids only among ids with milliseconds of thirteen digits (2001 to 2286). They are used only if
-there are no other ids.
+Bounds from times are exact. Spark compares ids letter by letter, as text. Equality gives the id itself. Greater and
+less agree with the order of ids only if all milliseconds have thirteen digits (2001 to 2286). These bounds are used
+only if there are no other ids.
 """
 
 import re
@@ -21,12 +21,12 @@ _USUAL = re.compile(r"(\d{13})(?:-|$)")
 _LAST = Id(MAX_PART, MAX_PART)
 
 Filter = tuple[str, str, Any]
-"""Name of Spark's class, column, value."""
+"""The name of Spark's filter class, the column, and the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The entries to read."""
+    """The bounds of the entries to read."""
 
     after: Id = ZERO  # Ids up to this one are not wanted
     until: Id = _LAST  # Ids past this one are not wanted
@@ -35,29 +35,29 @@ class Bounds:
     streams: frozenset[str] | None = None  # The only streams wanted; None for all
 
     def within(self, after: Id, until: Id) -> "Bounds":
-        """These bounds, and others."""
+        """Return these bounds, narrowed to ``(after, until]``."""
         return replace(self, after=max(self.after, after), until=min(self.until, until))
 
     def range(self, ends: Sequence[Id]) -> tuple[Id, Id]:
-        """The ids wanted, as ``(after, until]``."""
+        """Return the range ``(after, until]`` of the wanted ids."""
         if not all(10**12 <= ident.ms < 10**13 for ident in ends):
             return self.after, self.until
         return max(self.after, before_time(self.low_ms)), min(self.until, Id(self.high_ms, MAX_PART))
 
     def narrow(self, stream: str, after: Id, until: Id, state: StreamState) -> tuple[Id, Id]:
-        """The rest of a range ``(after, until]`` of a live stream; empty unless the first is below the second."""
+        """Return the wanted part of a range ``(after, until]`` of a live stream, which may be empty."""
         if not self.wants(stream):
             return until, until
         ends = [state.last] if state.first is None else [state.first, state.last]
         return self.within(after, until).range(ends)
 
     def wants(self, stream: str) -> bool:
-        """True if a stream has to be read at all."""
+        """Return True if the filters allow entries of a stream."""
         return self.streams is None or stream in self.streams
 
 
 def bounds_of(filters: Iterable[object]) -> Bounds:
-    """The entries that the filters from Spark leave to be read."""
+    """Return the bounds from Spark's filters."""
     return narrowed(
         (type(each).__name__, each.attribute[0], each.value)  # type: ignore[attr-defined] # those with both
         for each in filters
@@ -66,7 +66,7 @@ def bounds_of(filters: Iterable[object]) -> Bounds:
 
 
 def narrowed(filters: Iterable[Filter]) -> Bounds:
-    """The entries that pass all these filters; filters that do not concern ids are ignored."""
+    """Return the bounds of the entries that pass all these filters; filters on other columns are ignored."""
     found = Bounds()
     for name, column, value in filters:
         if column == "timestamp":
@@ -97,7 +97,7 @@ def _by_time(bounds: Bounds, name: str, value: Any) -> Bounds:
 
 
 def _micros(value: Any) -> int | None:
-    """Microseconds since 1970; None for a value that is not a moment."""
+    """Return microseconds since 1970; None for a value that is not a time."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // _MICRO

@@ -1,4 +1,4 @@
-"""The claims of a query of group mode, as numbers alone: PURE, no server, no Spark, no clock.
+"""The claims of a query in group mode, as values: PURE, no server, no Spark, no clock.
 
 A batch of group mode is what one consumer of the group holds. The offset that Spark keeps names that consumer and its
 entries, as runs of ids with their counts. So a batch that is run again reads the same entries even if others have
@@ -20,7 +20,7 @@ from millstream.spark.model.packing import portions
 
 
 class Run(NamedTuple):
-    """Entries with nothing between them that belongs to others."""
+    """Claimed entries without any other entry between them."""
 
     first: Id  # Id of the first
     last: Id  # Id of the last
@@ -29,7 +29,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """One batch."""
+    """The claimed entries of one batch."""
 
     group: str  # The group whose entries they are
     query: str  # The query's name, from which its consumers' names derive
@@ -38,42 +38,42 @@ class Claim:
 
     @property
     def consumer(self) -> str:
-        """The consumer that holds the entries."""
+        """Name of the consumer that holds the entries."""
         return name(self.query, self.seq)
 
     @property
     def n(self) -> int:
-        """The number of entries."""
+        """Number of entries."""
         return sum(run.n for runs in self.runs.values() for run in runs)
 
     def following(self, seq: int, runs: Mapping[str, Sequence[Run]]) -> "Claim":
-        """A later batch of the same query."""
+        """Return a later batch of the same query."""
         return Claim(self.group, self.query, seq, {key: tuple(runs[key]) for key in sorted(runs) if runs[key]})
 
 
 def name(query: str, seq: int) -> str:
-    """The consumer of a batch."""
+    """Return the name of the consumer of a batch."""
     return f"{query}-{seq}"
 
 
 def number(query: str, consumer: str) -> int | None:
-    """Which of a query's batches a consumer is; None when it is none of them.
+    """Return the number of the batch that a consumer of this query holds; None for any other consumer.
 
-    Any user who may read in the group can name consumers. So a number that no query reaches counts as none: Python
-    refuses to read numbers beyond a limit of digits, and the batches are counted on from this one.
+    Any user who may read in the group can name consumers. So a number that no query reaches is ignored: Python refuses
+    to parse numbers beyond a limit of digits, and the next batch's number follows this one.
     """
     found = re.fullmatch(rf"{re.escape(query)}-([1-9][0-9]{{0,17}})", consumer)
     return int(found[1]) if found else None
 
 
 def dump(claim: Claim) -> dict[str, Any]:
-    """The offset as Spark keeps it; keys are sorted, since Spark compares offsets as text."""
+    """Return the offset in Spark's form; keys are sorted, since Spark compares offsets as text."""
     runs = {key: [[str(run.first), str(run.last), run.n] for run in claim.runs[key]] for key in sorted(claim.runs)}
     return {"claims": runs, "consumer": claim.consumer, "group": claim.group, "seq": claim.seq}
 
 
 def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
-    """The inverse of :func:`dump`."""
+    """Parse the offset that :func:`dump` made."""
     try:
         runs = {
             key: tuple(Run(parse_id(first), parse_id(last), int(n)) for first, last, n in found)
@@ -96,14 +96,14 @@ def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
 
 
 def parts(claim: Claim, wanted: int | None, most: int | None) -> list[tuple[str, tuple[Run, ...]]]:
-    """The claim cut into about equal parts, each of one stream; runs stay whole, since their counts prove them."""
+    """Return the claim cut into about equal parts of one stream each; runs stay whole, as their counts prove them."""
     size = -(-claim.n // (wanted or min(8, -(-claim.n // 100_000) or 1)))
     size = max(1, min(size, most or size))
     return [(key, tuple(part)) for key, runs in claim.runs.items() for part in portions(runs, attrgetter("n"), size)]
 
 
 def joined(ids: Sequence[Id], gaps: Iterable[bool], most: int) -> list[Run]:
-    """Single entries as runs."""
+    """Join single entries to runs."""
     found = [Run(ids[0], ids[0], 1)] if ids else []
     for ident, gap in zip(ids[1:], gaps, strict=True):
         last = found[-1]

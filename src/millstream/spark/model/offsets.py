@@ -1,15 +1,15 @@
-"""The entries that a micro-batch reads, decided from numbers alone: PURE, no server, no Spark, no clock.
+"""The entries that a micro-batch reads, decided from values alone: PURE, no server, no Spark, no clock.
 
-A position in a stream is an entry id together with the number of entries ever added up to it. The id says where to go
-on; the number makes lag and batch sizes exact and shows when entries vanished before they were read. Both come from
-one atomic answer of the server, since ids only grow: what is below ``last-generated-id`` can never be added to.
+A position in a stream is an entry id together with the number of entries ever added up to it. The id is the place to
+continue. The number makes lag and batch sizes exact and shows if entries vanished before they were read. Both come from
+one atomic reply of the server. Ids only grow, so nothing can be added below ``last-generated-id``.
 
 The offset that Spark keeps in its checkpoint is, for each key of a stream::
 
     {"from": "5-0", "from_n": 2, "id": "9-0", "n": 6}
 
-which is the whole batch, ``(from, id]``: were only its end kept, a first batch that failed could not be repeated,
-because Spark does not keep where it began.
+It holds the whole batch, ``(from, id]``. With its end alone, a first batch that failed could not be repeated, because
+Spark does not keep its beginning.
 """
 
 import re
@@ -34,7 +34,7 @@ class DataLossError(UsageError):
 
 
 class Id(NamedTuple):
-    """An entry id; compares as the server orders entries."""
+    """An entry id; it compares as the server orders entries."""
 
     ms: int
     seq: int
@@ -43,18 +43,18 @@ class Id(NamedTuple):
         return f"{self.ms}-{self.seq}"
 
     def as_int(self) -> int:
-        """One number with the same order, for arithmetic between ids."""
+        """Return one number with the same order, for arithmetic between ids."""
         return (self.ms << 64) | self.seq
 
     @property
     def before(self) -> "Id":
-        """The id just below this one; 0-0 has none and stays."""
+        """The id just below this one; for 0-0 itself."""
         one_less = max(0, self.as_int() - 1)
         return Id(one_less >> 64, one_less & MAX_PART)
 
     @property
     def after(self) -> "Id":
-        """The id just above this one; the greatest has none and stays."""
+        """The id just above this one; for the highest id itself."""
         one_more = min((1 << 128) - 1, self.as_int() + 1)
         return Id(one_more >> 64, one_more & MAX_PART)
 
@@ -63,7 +63,7 @@ ZERO = Id(0, 0)
 
 
 def parse_id(text: str) -> Id:
-    """An id from its text; the part after the dash may be absent and is then 0."""
+    """Parse an id; the part after the dash may be absent and is then 0."""
     found = _ID.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not an entry id such as 1700000000000-0")
@@ -74,13 +74,13 @@ def parse_id(text: str) -> Id:
 
 
 def before_time(ms: int) -> Id:
-    """The greatest id that is older than ``ms`` (milliseconds since 1970): reading after it starts at that time."""
+    """Return the highest id older than ``ms`` (milliseconds since 1970): reading after it starts at that time."""
     return Id(ms - 1, MAX_PART) if ms > 0 else ZERO
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The end and the beginning of a batch of one stream."""
+    """The beginning and the end of a batch of one stream."""
 
     start: Id  # Id after which the batch begins (exclusive)
     start_n: int  # Entries added up to ``start``
@@ -92,11 +92,11 @@ class Position:
 
     @classmethod
     def at(cls, ident: Id, n: int) -> "Position":
-        """An empty batch at one place: the beginning of a query."""
+        """Return an empty batch at one place: the beginning of a query."""
         return cls(ident, n, ident, n)
 
     def advanced(self, ident: Id, n: int, holes: int = 0) -> "Position":
-        """The batch that follows this one."""
+        """Return the batch that follows this one."""
         return Position(self.id, self.n, ident, n, holes)
 
 
@@ -104,7 +104,7 @@ Offset = dict[str, Position]
 
 
 def dump(offset: Mapping[str, Position]) -> dict[str, dict[str, Any]]:
-    """The offset as Spark keeps it. Keys are sorted: Spark compares offsets as text."""
+    """Return the offset in Spark's form. Keys are sorted: Spark compares offsets as text."""
     found: dict[str, dict[str, Any]] = {}
     for key in sorted(offset):
         at = offset[key]
@@ -116,7 +116,7 @@ def dump(offset: Mapping[str, Position]) -> dict[str, dict[str, Any]]:
 
 
 def load(raw: Mapping[str, Any]) -> Offset:
-    """The inverse of :func:`dump`."""
+    """Parse the offset that :func:`dump` made."""
     try:
         return {
             key: Position(
@@ -133,7 +133,7 @@ def load(raw: Mapping[str, Any]) -> Offset:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """The reply to one XINFO STREAM."""
+    """The state of a stream, from one reply to XINFO STREAM."""
 
     last: Id  # Last-generated-id
     added: int  # Entries-added, over the life of the stream
@@ -144,22 +144,22 @@ class StreamState:
 
     @property
     def removed(self) -> int:
-        """Entries added and no longer there, trimmed or deleted."""
+        """Number of entries that were added and later trimmed or deleted."""
         return max(0, self.added - self.length)
 
     @property
     def beginning(self) -> Position:
-        """Before the first entry there is."""
+        """Position before the first present entry."""
         return Position.at(ZERO, self.removed)
 
     @property
     def end(self) -> Position:
-        """After the last entry there is."""
+        """Position after the last entry."""
         return Position.at(self.last, self.added)
 
 
 def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
-    """Why reading on from ``at`` would silently read nothing or something else; None if it would not.
+    """Return the reason why reading on from ``at`` would silently read nothing or wrong entries; None if it is safe.
 
     The stream was deleted, or replaced by an older state of it (a restored backup, a failover to a replica behind).
     """
@@ -181,7 +181,7 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
 
 
 def how_it_went_back(at: Position, state: StreamState | None) -> str | None:
-    """The server's description of a stream that is behind ``at``, which was read; None if it is not."""
+    """Return how the stream is behind the position ``at``, which was read; None if it is not."""
     if at.n == 0 and at.id == ZERO:
         return None
     if state is None:
@@ -194,11 +194,11 @@ def how_it_went_back(at: Position, state: StreamState | None) -> str | None:
 
 
 def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n: int) -> str | None:
-    """The reason why a stream is another one than at an earlier look; None if it may be the same.
+    """Return the reason why a stream is not the one of an earlier state; None if it may be the same.
 
-    Entries never change and are only added at the end, so the first one moves on only where entries were removed. The
-    count of those never falls, unless a failover undid a trim: then all entries that were read and are not removed must
-    be there.
+    Entries never change and are only added at the end, so the first entry changes only if entries were removed. The
+    number of removed entries never falls, unless a failover undid a trim. Then all read entries that are not removed
+    must be there.
     """
     if now.removed < before.removed or (now.first and before.first and now.first < before.first):
         there = up_to()
@@ -214,7 +214,7 @@ def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n:
 
 
 def replaced_text(key: str, at: Position, reason: str) -> str:
-    """The error for a stream that was replaced between two looks."""
+    """Return the error text for a stream that was replaced between two checks."""
     return (
         f"stream {key!r} went back: {reason}. It was deleted and created again since this query last looked, so "
         f"entries up to {at.id} may be others than those that were read. Start the query with a new "
@@ -243,7 +243,7 @@ class Loss:
 
 
 def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:
-    """The entries past ``at`` that have left the stream; None when nothing has, or when it has all been read."""
+    """Return the entries past ``at`` that have left the stream unread; None without any."""
     gone = state.removed - at.n - at.holes
     if gone <= 0 or (state.first is not None and state.first <= at.id):
         # Trimming takes the oldest first: while anything up to ``at`` is still there it has not come past it.
@@ -263,14 +263,14 @@ def share(wanted: Mapping[str, int], cap: int, order: Mapping[str, Id]) -> dict[
 
 
 class Index:
-    """Known pairs (id, entries added) of one stream from earlier looks: a batch can end there without counting."""
+    """Known pairs (id, entries added) of one stream: a batch can end at one of them without counting."""
 
     def __init__(self, limit: int = 2048) -> None:
         self._points: list[tuple[Id, int]] = []
         self._limit = limit
 
     def add(self, ident: Id, n: int) -> None:
-        """Remember a pair; pairs that do not go forward are of no use and are ignored."""
+        """Add a pair; pairs that are not higher than the last one are ignored."""
         if self._points and (self._points[-1][0] >= ident or self._points[-1][1] >= n):
             return
         self._points.append((ident, n))
@@ -278,19 +278,19 @@ class Index:
             self._points = self._points[1::2]
 
     def forget_before(self, ident: Id) -> None:
-        """Drop the pairs up to ``ident``: they have been read."""
+        """Drop the pairs up to ``ident``: their entries have been read."""
         while self._points and self._points[0][0] <= ident:
             self._points.pop(0)
 
     def between(self, start: Id, end: Id) -> list[tuple[Id, int]]:
-        """The pairs strictly between two ids, in order."""
+        """Return the pairs strictly between two ids, in order."""
         return [point for point in self._points if start < point[0] < end]
 
     def cut(self, at: Position, budget: int, least: float = 0.9) -> tuple[Id, int] | None:
-        """The furthest known end of a batch of at most ``budget`` entries after ``at``.
+        """Return the furthest known end of a batch of at most ``budget`` entries after ``at``.
 
-        None when it would hold less than ``least`` of them. Deletions make a batch smaller than the difference of its
-        counts, never larger, so the budget is kept.
+        None if the batch would hold less than the share ``least`` of them. Deletions make a batch smaller than the
+        difference of its counts, never larger, so the budget is kept.
         """
         fitting = [point for point in self._points if at.id < point[0] and point[1] <= at.n + budget]
         if fitting and fitting[-1][1] >= at.n + budget * least:
@@ -299,9 +299,9 @@ class Index:
 
 
 def counted_cut(at: Position, state: StreamState, ident: Id, rows: int) -> Position:
-    """The end of a batch found by counting ``rows`` entries forward from ``at`` to ``ident``.
+    """Return the end of a batch found by counting ``rows`` entries forward from ``at`` to ``ident``.
 
-    Counting sees only what is there. If everything removed past ``at`` was trimmed, the number is still exact;
+    Counting sees only present entries. If everything removed past ``at`` was trimmed, the number is still exact;
     if entries were deleted further on, some of them may lie inside the batch.
     """
     skipped = max(0, state.removed - at.n - at.holes)
@@ -325,10 +325,10 @@ class Range:
 
 
 def batch_ranges(start: Mapping[str, Position], end: Mapping[str, Position]) -> list[Range]:
-    """The ranges of the batch between two offsets, one a stream that has something in it, sorted by key.
+    """Return the ranges of the batch between two offsets, one for each stream with entries in it, sorted by key.
 
-    A stream whose end does not lie after its start has nothing in it: that is what a restarted first batch looks like
-    when "latest" has moved on. The end's own beginning counts where it is the earlier one, which repeats that batch.
+    A stream has no entries in it if its end is not after its start. A restarted first batch is such a case if "latest"
+    has moved on. If the end's own beginning is earlier than the start, it counts, which repeats that batch.
     """
     found = []
     for key in sorted(end):
@@ -344,7 +344,7 @@ def batch_ranges(start: Mapping[str, Position], end: Mapping[str, Position]) -> 
 
 
 def estimated_rows(state: StreamState, start: Id, end: Id) -> int:
-    """About how many entries lie in ``(start, end]``, if they are spread evenly over the stream's ids."""
+    """Return the approximate number of entries in ``(start, end]``, if they are spread evenly over the stream's ids."""
     if state.first is None:
         return 0
     first, last = state.first.as_int(), state.last.as_int()
@@ -353,7 +353,7 @@ def estimated_rows(state: StreamState, start: Id, end: Id) -> int:
 
 
 def parts_for(rows: int, total: int, min_partitions: int | None) -> int:
-    """Into how many parts a range is split: its share of ``min_partitions``, or else one for each 100,000 entries."""
+    """Return the number of parts of a range: its share of ``min_partitions``, or else one for each 100,000 entries."""
     if rows <= 1:
         return 1
     if min_partitions is None:
@@ -362,9 +362,9 @@ def parts_for(rows: int, total: int, min_partitions: int | None) -> int:
 
 
 def split(whole: Range, parts: int, known: Sequence[tuple[Id, int]] = ()) -> list[Range]:
-    """Cut a range into about equal parts without asking the server.
+    """Cut a range into about equal parts without any command to the server.
 
-    Between two places whose count is known the entries are taken to be spread evenly over the ids, which is time.
+    Between two positions with known counts, the entries are assumed to be spread evenly over the ids, which is time.
     """
     if parts <= 1 or whole.rows <= 1:
         return [whole]
@@ -377,7 +377,7 @@ def split(whole: Range, parts: int, known: Sequence[tuple[Id, int]] = ()) -> lis
 
 
 def _place(points: Sequence[tuple[int, int]], n: int) -> int:
-    """The id at which the count ``n`` is reached, on straight lines between the points."""
+    """Return the id at which the count ``n`` is reached, by linear interpolation between the points."""
     for (low, low_n), (high, high_n) in pairwise(points):
         if n <= high_n and high_n > low_n:
             return low + (high - low) * (n - low_n) // (high_n - low_n)
@@ -385,7 +385,7 @@ def _place(points: Sequence[tuple[int, int]], n: int) -> int:
 
 
 def cut_at(whole: Range, cuts: Iterable[Id]) -> list[Range]:
-    """The parts of a range between the ids ``cuts``, each of which ends one part; none of them is empty of ids."""
+    """Return the parts of a range between the ids ``cuts``, each of which ends one part; no part is an empty range."""
     ends = [*sorted({cut for cut in cuts if whole.start < cut < whole.end}), whole.end]
     rows = max(1, whole.rows // len(ends))
     starts = [whole.start, *ends[:-1]]

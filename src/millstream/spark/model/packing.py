@@ -1,7 +1,7 @@
-"""Which parts of a batch one task reads: PURE, decided from numbers alone.
+"""The choice of the parts of a batch that one task reads: PURE, decided from numbers alone.
 
-A task costs Spark fifty milliseconds of processor whatever it reads, a part of it less than one. So the small parts of
-many streams are read together, in the order in which they come: what tasks read one after the other stays the same.
+A task costs Spark fifty milliseconds of processor time whatever it reads, a part of it less than one. So the small
+parts of many streams are read together, in their order, and the order of reading stays the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,17 +12,17 @@ from millstream.spark.model.offsets import Range
 T = TypeVar("T")
 
 MOST_ROWS = 100_000
-"""Entries of one task at most, unless one part has more."""
+"""Most entries of one task, unless one part has more."""
 TASKS = 8
-"""Tasks that share a batch, when that is worth it and no number is given."""
+"""Most tasks that share a batch if the options set no number."""
 LEAST_ROWS = 20_000
-"""Entries for which a task is worth it: as much processor as a task takes besides."""
+"""Entries that make a task worth its cost: reading them takes as much processor time as the task itself."""
 PART_ROWS = 200
-"""Entries that could be read in the time that each part takes besides its own."""
+"""Entries that could be read in the extra time that each part takes."""
 
 
 def portions(items: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Items in their order, together up to this weight; one that weighs more is alone."""
+    """Yield the items in their order, grouped up to this weight; an item that weighs more is alone."""
     portion: list[T] = []
     held = 0
     for item in items:
@@ -36,7 +36,7 @@ def portions(items: Iterable[T], weight: Callable[[T], int], most: int) -> Itera
 
 
 def packed(parts: Sequence[Range], least: int | None = None, most: int | None = None) -> list[tuple[Range, ...]]:
-    """The parts of each task."""
+    """Return the parts of each task."""
     weight = sum(part.rows + PART_ROWS for part in parts)
     size = max(LEAST_ROWS, -(-weight // TASKS)) if least is None else -(-weight // least)
     size = min(size, MOST_ROWS)

@@ -1,4 +1,4 @@
-"""The report of a Spark error for a person: the line that says what happened, without frames of either machine."""
+"""The text of a Spark error for a person: the line with the cause, without stack frames of Java or Python."""
 
 import re
 
@@ -9,10 +9,10 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 
 
 def last_words(error: object) -> str:
-    """The line of an error that names its cause.
+    """Return the line of an error that names its cause.
 
-    The error of Python code at the end of a chain is in a line ``SomeError: what happened``; the last of these is
-    the cause. Otherwise Spark's own first line says it.
+    An error of Python code at the end of a chain is in a line ``SomeError: what happened``; the last of these is
+    the cause. Otherwise it is Spark's own first line.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [_STATE.sub("", line) for line in lines if line and not _FRAME.match(line)]

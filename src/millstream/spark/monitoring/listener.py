@@ -1,7 +1,7 @@
-"""A listener that tells the server how a session's queries are doing, in the keys of ``queries``.
+"""A listener that reports the progress of a session's queries to the server, under the keys of ``store``.
 
-Spark calls a listener from one thread for all queries, so it only takes a note; a thread of its own writes. A server
-that is away costs notes of the history, never a batch: the last state is reported when it is back.
+Spark calls a listener from one thread for all queries, so it only queues a note; a separate thread writes. A server
+that is away loses entries of the history, but delays no batch: the last state is reported when it is back.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def _now_ms() -> int:
 
 
 class Watch(listener.StreamingQueryListener):
-    """Tells of every query of a session until it is closed."""
+    """Reports every query of a session until it is closed."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self._session = spark
@@ -55,9 +55,9 @@ class Watch(listener.StreamingQueryListener):
         spark.streams.addListener(self)
 
     def close(self) -> None:
-        """Send the remaining reports, and that this driver is gone.
+        """Send the remaining reports, and mark this driver as gone.
 
-        Spark tells of the end of a query a moment after it; that much is waited for.
+        Spark reports the end of a query a moment after it; this method waits for that report.
         """
         # One that has ended is listed for a moment more, before Spark tells of it.
         active = {query.id for query in self._session.streams.active if query.isActive}
@@ -77,18 +77,18 @@ class Watch(listener.StreamingQueryListener):
         return {facts["name"] or ident: dict(facts) for ident, facts in list(self._facts.items())}
 
     def _unended(self) -> set[str]:
-        """Queries whose end was not reported yet."""
+        """Return the queries whose end was not reported yet."""
         return {ident for ident, facts in self._facts.items() if facts["state"] == "running"}
 
     # -- what Spark calls ---------------------------------------------------------------------------------------------
 
     def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """A query begins, or begins again."""
+        """Note that a query begins, or begins again."""
         started = {"name": event.name, "run": str(event.runId), "started_ms": _now_ms(), "driver": self._driver}
         self._note(str(event.id), "started", {**started, "host": socket.gethostname(), "pid": os.getpid()}, new=True)
 
     def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """A batch is done."""
+        """Note that a batch has ended."""
         ident, at_ms, news = str(event.progress.id), _now_ms(), progress.figures(event.progress)
         before = self._facts.get(ident, {})
         news["total_rows"] = before.get("total_rows", 0) + event.progress.numInputRows
@@ -96,11 +96,11 @@ class Watch(listener.StreamingQueryListener):
         self._note(ident, "progress", news)
 
     def onQueryIdle(self, event: listener.QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing new for ten seconds."""
+        """Note that a query had nothing new for ten seconds."""
         self._note(str(event.id), None, {})
 
     def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """A query was stopped, came to its end, or died."""
+        """Note that a query was stopped, ended or failed."""
         error = None if event.exception is None else last_words(event.exception)
         self._note(str(event.id), "terminated", {"state": "failed" if error else "stopped", "error": error})
 
@@ -133,7 +133,7 @@ class Watch(listener.StreamingQueryListener):
         self._write_unwritten()
 
     def _take(self, event: str | None, facts: dict[str, Any]) -> None:
-        """Write a note, or keep it until the next heartbeat if the history had one a moment ago."""
+        """Write a note, or keep it until the next heartbeat if the history got one a moment ago."""
         ident = facts["id"]
         if event not in {"started", "terminated"}:
             self._unwritten[ident] = facts
@@ -151,7 +151,7 @@ class Watch(listener.StreamingQueryListener):
                 self._unwritten.pop(ident, None)
 
     def _try(self, call: Any) -> bool:
-        """True if the server took it; the first failure of several is logged."""
+        """Return True if the server accepted the write; the first of several failures is logged."""
         try:
             call()
         except redis.RedisError as error:

@@ -1,6 +1,6 @@
 """The parts of Spark's report of a micro-batch that go to the server: a few figures, whatever the query reads.
 
-The report is Spark's ``StreamingQueryProgress``. For sources that are not ours, only their rows are known.
+The report is Spark's ``StreamingQueryProgress``. Of sources other than Millstream's, only the rows are known.
 """
 
 import json
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 PHASES = 16
-"""Number of phases of a batch to report, the longest ones."""
+"""Most phases of a batch that are reported, the longest ones."""
 
 PLACES = 20
-"""Number of streams of a query whose place is reported, the first by name."""
+"""Most streams of a query with a reported position, the first by name."""
 
 RECENT = 100
-"""Batches that are kept for a trend, one a second at most."""
+"""Most batches that are kept for a trend, one a second at most."""
 
 _APART = 1000  # milliseconds
 
 
 def figures(progress: "StreamingQueryProgress") -> dict[str, Any]:
-    """One batch: what it read, how long each phase took, and the present place of the query in each stream."""
+    """Return the figures of one batch: rows, the time of each phase, and the query's position in each stream."""
     return {
         "batch": progress.batchId,
         "rows": progress.numInputRows,
@@ -40,18 +40,18 @@ def figures(progress: "StreamingQueryProgress") -> dict[str, Any]:
 
 
 def rate(value: float | None) -> float | None:
-    """Rows a second; None if Spark has no such figure, as for a first batch."""
+    """Return rows a second, rounded; None if Spark has no such figure, as for a first batch."""
     return round(value, 1) if value is not None and abs(value) < float("inf") else None
 
 
 def phases(durations: Mapping[str, int]) -> dict[str, int]:
-    """Milliseconds by phase, the longest first, without the whole (``triggerExecution``)."""
+    """Return milliseconds by phase, the longest first, without the total (``triggerExecution``)."""
     parts = [(name, ms) for name, ms in durations.items() if name != "triggerExecution"]
     return dict(sorted(parts, key=lambda part: -part[1])[:PHASES])
 
 
 def lag(sources: Any) -> int | None:
-    """Entries added to the streams and not in a finished batch; None if a source does not report it."""
+    """Return the entries added to the streams but not in a finished batch; None if a source does not report it."""
     total = 0
     try:
         for source in sources:
@@ -64,7 +64,7 @@ def lag(sources: Any) -> int | None:
 
 
 def places(sources: Any) -> list[dict[str, Any]]:
-    """The place of a query in each stream that it reads by itself; nothing for one that shares a group."""
+    """Return the position of a query in each stream that it reads by itself; empty for one that shares a group."""
     found = {}
     for source in sources:
         try:
@@ -79,7 +79,7 @@ def places(sources: Any) -> list[dict[str, Any]]:
 
 
 def watermark(times: Mapping[str, str]) -> int | None:
-    """Wall milliseconds of the watermark; None for a query without one, or before its first."""
+    """Return wall milliseconds of the watermark; None for a query without one, or before its first."""
     try:
         at = datetime.fromisoformat(times["watermark"])
     except (KeyError, TypeError, ValueError):
@@ -88,7 +88,7 @@ def watermark(times: Mapping[str, str]) -> int | None:
 
 
 def recent(before: Sequence[Sequence[float | None]], at_ms: int, news: Mapping[str, Any]) -> list[list[float | None]]:
-    """The last batches as rows of numbers, with one more: :data:`RECENT` of them, one a second at most."""
+    """Return the last batches as rows of numbers, with a new one: at most :data:`RECENT`, and one a second."""
     rows = [list(row) for row in before]
     if rows and (rows[-1][0] or 0) // _APART == at_ms // _APART:
         rows.pop()  # of the same second

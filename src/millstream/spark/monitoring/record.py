@@ -1,7 +1,7 @@
-"""The check that a driver wrote a query's record: any client may have written over it. Pure.
+"""The check that a driver wrote a query's record: any client may have overwritten it. Pure.
 
-A figure is a number that a page can show, a name is text that a command can name, and no list is longer than a driver
-makes it.
+A figure must be a number that a page can show, and a name must be text that a command can name. No list is longer than
+a driver's limit.
 """
 
 import math
@@ -18,12 +18,12 @@ _SAMPLE = 6  # numbers in a row of ``recent``
 
 
 def fits(name: str, value: object) -> bool:
-    """True if a field of a record may have a value."""
+    """Return True if a field of a record may have a value."""
     return _SHAPES.get(name, is_figure)(value)
 
 
 def is_figure(value: object) -> bool:
-    """True if it is a number of a size that a counter, a time or a rate has."""
+    """Return True for a finite number in the range of a counter, a time or a rate."""
     if isinstance(value, int):
         return abs(value) < _LARGEST  # and not by way of a float, which the largest do not fit into
     return isinstance(value, float) and math.isfinite(value) and abs(value) < _LARGEST

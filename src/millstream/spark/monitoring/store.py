@@ -5,11 +5,11 @@
     millstream:spark:progress       stream: an entry when a query starts and ends, and one a second at most while it
                                     goes on; trimmed to about 10,000 entries
 
-    millstream:spark:queries        hash: query id -> JSON, the last that is known of it; gone 30 days after it
+    millstream:spark:queries        hash: query id -> JSON, its last report; removed 30 days after it
 
-    millstream:spark:driver:<id>    string, gone soon after the driver's last heartbeat
+    millstream:spark:driver:<id>    string, which expires soon after the driver's last heartbeat
 
-A driver that was killed says nothing more: a query that should run and has no driver is shown as ``gone``.
+A driver that was killed reports nothing more: a query that should run but has no living driver is shown as ``gone``.
 """
 
 import json
@@ -34,7 +34,7 @@ PROGRESS = f"{PREFIX}progress"
 QUERIES = f"{PREFIX}queries"
 
 HISTORY = 10_000
-"""Entries of the stream, about."""
+"""Approximate length of the history stream, in entries."""
 
 HEARTBEAT_SECONDS = 5.0
 TTL_MS = 20_000
@@ -48,8 +48,11 @@ NEW: dict[str, Any] = {
     "input_rows_per_second": None, "batch_ms": None, "phases": None, "lag": None, "places": None, "watermark_ms": None,
     "state_rows": None, "recent": None, "error": None,
 }  # fmt: skip
-"""Every field of what is known of a query: ``rows`` are those of the last batch, ``total_rows`` of the run; ``phases``,
-``places`` and ``recent`` are made by ``progress.py``, which bounds them."""
+"""Every field of a query's record, with its default.
+
+``rows`` are those of the last batch, ``total_rows`` those of the run. ``progress.py`` makes ``phases``, ``places`` and
+``recent``, and limits their length.
+"""
 
 _IN_THE_HASH = ("places", "recent")  # and not in the history, whose entries stay small
 
@@ -75,12 +78,12 @@ class NoQueryError(MillstreamError):
 
 
 def driver_key(driver: str) -> str:
-    """The key that lives as long as a driver does."""
+    """Return the key that exists as long as a driver lives."""
     return f"{PREFIX}driver:{driver}"
 
 
 def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) -> None:
-    """Keep the last that is known of a query, and add an event to the history if there is one."""
+    """Store a query's last report, and add an event to the history if there is one."""
     with client.pipeline(transaction=False) as pipe:
         pipe.hset(QUERIES, str(facts["id"]), json.dumps(facts))
         if event is not None:
@@ -102,32 +105,32 @@ def forget(client: "redis.Redis", now_ms: int) -> None:
 
 
 def found(client: "redis.Redis") -> list[dict[str, Any]]:
-    """The record of every query, the latest report first."""
+    """Return the record of every query, the latest report first."""
     queries = recorded(_hash(client))
     return settled(queries, {driver for driver, key in driver_keys(queries).items() if client.exists(key)})
 
 
 def recorded(kept: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
-    """The queries in the server's hash, with every field of :data:`NEW`."""
+    """Return the queries in the server's hash, with every field of :data:`NEW`."""
     return [NEW | facts for facts in map(query_facts, kept.values()) if facts is not None]
 
 
 def driver_keys(queries: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
-    """Driver -> the key that is there while it lives."""
+    """Return, for each driver, the key that exists while it lives."""
     drivers = sorted({str(facts["driver"]) for facts in queries})
     # no driver's own name holds half of a pair, which could not be sent: such a one is found nowhere
     return {driver: driver_key(driver).encode(errors="backslashreplace") for driver in drivers}
 
 
 def settled(queries: Sequence[Mapping[str, Any]], alive: Container[str]) -> list[dict[str, Any]]:
-    """The queries, the last that reported first; one that should run is ``gone`` if its driver is."""
+    """Return the queries, the latest report first; a running one is ``gone`` if its driver is."""
     gone = [facts["state"] == "running" and str(facts["driver"]) not in alive for facts in queries]
     found = [{**facts, "state": "gone" if lost else facts["state"]} for facts, lost in zip(queries, gone, strict=True)]
     return sorted(found, key=lambda facts: -(facts["at_ms"] or 0))
 
 
 def look(url: str | None) -> list[dict[str, Any]]:
-    """The record of every query at a server, the latest report first."""
+    """Connect to a server and return the record of every query, the latest report first."""
     where = check_remote(find_url(url))
     with connect(where, socket_timeout=10, socket_connect_timeout=10) as client:
         try:
@@ -141,7 +144,7 @@ def look(url: str | None) -> list[dict[str, Any]]:
 
 
 def find(url: str | None, query: str) -> dict[str, Any]:
-    """The record of one query."""
+    """Return the record of one query."""
     every = look(url)
     named = [facts for facts in every if query in {facts["name"], facts["id"]}]
     for facts in named or (facts for facts in every if query and facts["id"].startswith(query)):
@@ -154,7 +157,7 @@ def _hash(client: "redis.Redis") -> dict[bytes, bytes]:
 
 
 def query_facts(value: bytes) -> dict[str, Any] | None:
-    """A query's report; None, with a warning, for a value that another client has written there."""
+    """Parse a query's report; None, with a warning, for a value that another client has written."""
     try:
         facts = parse_record(value)
         known = {name: facts[name] for name in NEW if facts.get(name) is not None}
@@ -169,5 +172,5 @@ def query_facts(value: bytes) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=100)
 def _warn(begins: bytes) -> None:
-    """Say it once: the console reads all of them every second."""
+    """Log a warning once for each value: the console reads all of them every second."""
     logger.warning("a record in %s was not written by a query, and is passed over: %r", QUERIES, begins)

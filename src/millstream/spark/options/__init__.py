@@ -1,5 +1,5 @@
 """The options of ``format("millstream")``: text from Spark in, one checked value out.
 
-Read ``names`` (which options there are, and where each does something), ``common`` (what reading and writing share),
-``read`` and ``write`` (their values).
+Read ``names`` (the options, and the uses in which each has an effect), ``common`` (parts that reading and writing
+share), ``read`` and ``write`` (their values).
 """

@@ -1,6 +1,6 @@
-"""The common parts of the options of reading and writing: names, values, and errors that say how to mend them.
+"""The common parts of the options of reading and writing: names, values, and errors with a remedy.
 
-Messages are one line: Spark puts a traceback in front of them, so that their line is what a user sees last.
+Messages are one line: Spark puts a traceback before them, so that this line is the last that a user sees.
 """
 
 import difflib
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """The options of every read and write: which server is meant."""
+    """The option of every read and write: the server."""
 
     url: str = field(repr=False)  # The server's URL
 
@@ -31,11 +31,11 @@ class ServerOptions:
 
 
 _OTHER_WORDS = {"streams": "stream", "key": "stream", "pattern": "streamPattern", "maxlength": "maxLen"}
-"""What the same thing might be called (lower case), for suggestions; names of other products are in ``foreign``."""
+"""Other names that users may try (lower case), for suggestions; names of other products are in ``foreign``."""
 
 
 def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None:
-    """Raise if one of the names is not one of the options: a misspelt one would be passed over in silence."""
+    """Raise if a name is not one of the options: otherwise a misspelt one would be ignored silently."""
     lowered = {option.lower(): option for option in options}
     others = {word: meant for word, meant in _OTHER_WORDS.items() if meant in lowered.values()}
     for name in given:
@@ -53,14 +53,14 @@ def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None
 
 
 def refuse(given: Collection[str], unwanted: Iterable[str], why: str) -> None:
-    """Raise if one of these options was given, which would do nothing; names in ``given`` are in lower case."""
+    """Raise if one of these options was given, since it would have no effect; names in ``given`` are in lower case."""
     for name in unwanted:
         if name.lower() in given:
             raise ConfigError(f"option {name!r} does nothing {why}")
 
 
 def read(given: Mapping[str, str], name: str, convert: Callable[[str], T]) -> T | None:
-    """The value of an option, None if it was not given."""
+    """Return the value of an option; None if it was not given."""
     text = given.get(name.lower())
     if text is None:
         return None
@@ -71,14 +71,14 @@ def read(given: Mapping[str, str], name: str, convert: Callable[[str], T]) -> T 
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError("it must be a whole number of at least 1")
     return int(text)
 
 
 def one_of(first: str, second: str) -> Callable[[str], str]:
-    """A function that reads one of two words, in any case as Spark's own options are."""
+    """Return a function that parses one of two words, in upper or lower case like Spark's own options."""
 
     def convert(text: str) -> str:
         if text.lower() not in (first, second):
@@ -89,19 +89,19 @@ def one_of(first: str, second: str) -> Callable[[str], str]:
 
 
 def boolean(text: str) -> bool:
-    """True or false; Python's own ``bool`` would take the text "false" for true."""
+    """Parse true or false; Python's own ``bool`` would take the text "false" for true."""
     return one_of("true", "false")(text) == "true"
 
 
 def not_empty(text: str) -> str:
-    """Any text."""
+    """Return the text, unless it is empty."""
     if not text:
         raise ValueError("it must not be empty")
     return text
 
 
 def duration(text: str, bare: str | None = None) -> int:
-    """Milliseconds, from a length of time such as ``15m``; ``bare`` is the unit of a number without one."""
+    """Parse a length of time such as ``15m`` to milliseconds; ``bare`` is the unit of a number without one."""
     found = times.span(text, bare)
     if not found:
         raise ValueError(times.SPAN)
@@ -109,7 +109,7 @@ def duration(text: str, bare: str | None = None) -> int:
 
 
 def find_url(given: Mapping[str, str]) -> str:
-    """The server's URL: the option ``url``, or else the one that all of Millstream takes."""
+    """Return the server's URL: the option ``url``, or else the default of all of Millstream."""
     url = url_text.find_url(given.get("url", "").strip())
     if url.startswith(EMBEDDED):
         raise ConfigError(

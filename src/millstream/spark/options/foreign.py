@@ -1,7 +1,7 @@
-"""Equivalents of the options of Kafka's source and sink and of spark-redis, for users who bring a job along.
+"""Equivalents of the options of Kafka's source and sink and of spark-redis, for users who migrate a job.
 
-A name of another program is refused like any unknown one, and the error says what it is called here or why it is
-not needed. Names are in lower case, as Spark hands them on.
+A name of another program is refused like any unknown one, and the error names the equivalent, or the reason why it is
+not needed. Names are in lower case, as Spark passes them on.
 """
 
 import json
@@ -13,7 +13,7 @@ from millstream.paths import packaged
 
 
 class Hint(NamedTuple):
-    """The equivalent of another program's name."""
+    """The equivalent of an option of another program."""
 
     whose: str  # The program that uses the name
     ours: str | None  # The option's name here; None where nothing is needed
@@ -22,20 +22,20 @@ class Hint(NamedTuple):
 
 @cache
 def _hints() -> dict[str, Hint]:
-    """The hints by name; a name that ends in a star is the beginning of names."""
+    """Return the hints by name; a name that ends in a star is a prefix."""
     rows = json.loads(packaged("millstream.spark.options", "foreign.json"))
     return {name: Hint(row["whose"], row.get("ours"), row.get("note", "")) for row in rows for name in row["names"]}
 
 
 def hint(name: str) -> Hint | None:
-    """The equivalent of a name of Kafka's or of spark-redis; None for one that is neither's."""
+    """Return the equivalent of a name of Kafka's or of spark-redis; None for any other name."""
     hints = _hints()
     found = next((each for each in hints if each.endswith("*") and name.startswith(each[:-1])), "")
     return hints.get(name) or hints.get(found)
 
 
 def refusal(name: str, options: Collection[str], call: str) -> str | None:
-    """The error for a name that is Kafka's or spark-redis's; None for any other."""
+    """Return the error for a name of Kafka's or of spark-redis; None for any other name."""
     found = hint(name)
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""Every name with a meaning in Spark's part, once: options with their uses, and columns.
+"""All names in Spark's part, once: options with their uses, and columns.
 
-Imported with the source itself, so it imports next to nothing.
+Imported with the source itself, so it imports almost nothing.
 """
 
 import json
@@ -11,8 +11,11 @@ from millstream.paths import packaged
 
 BATCH, STREAM, VIEW, GROUP, LOOKUP = "batch", "stream", "view", "group", "lookup"
 WRITE, APPEND = "write", "append"
-"""Uses in which an option has an effect: ``read``, ``readStream``, a view, mode ``group``, a read of hashes; any write,
-and the write of a batch."""
+"""Uses in which an option has an effect.
+
+Those of reads are ``read``, ``readStream``, a view, mode ``group`` and a read of hashes. Those of writes are any write,
+and the write of a batch.
+"""
 
 
 class Option(NamedTuple):
@@ -30,10 +33,10 @@ OPTIONS = {
 
 CHECKPOINT = "checkpointlocation"
 PASSED_TO_SINKS = (CHECKPOINT, "queryname")
-"""Options of a streaming query that Spark hands on to its sink, in lower case."""
+"""Options of a streaming query that Spark passes on to its sink, in lower case."""
 
 TABLE_SCHEMA = "schema"
-"""The columns of a table, an option of CREATE TABLE alone."""
+"""The option of CREATE TABLE for the columns of a table."""
 
 PROVIDER = "provider"
 """Option under which Spark passes on the format of a table."""
@@ -42,7 +45,7 @@ STREAM_COLUMN, ID, TIMESTAMP, FIELDS = ENTRY = ("stream", "id", "timestamp", "fi
 """Columns of every entry."""
 
 CORRUPT = "_corrupt"
-"""Column that takes the values that are not of their column's type, as a JSON object by field name."""
+"""Column for values that are not of their column's type, as a JSON object by field name."""
 
 HEADERS, BODY = ENVELOPE = ("headers", "body")
 """Columns of an entry's envelope, with the option ``includeHeaders``."""
@@ -52,23 +55,23 @@ DELIVERIES = "deliveries"
 
 
 def options(*uses: str) -> tuple[str, ...]:
-    """The options that have an effect in one of these uses."""
+    """Return the options that have an effect in one of these uses."""
     return tuple(name for name, known in OPTIONS.items() if set(known.uses) & set(uses))
 
 
 def of_a_table(raw: Mapping[str, str]) -> bool:
-    """True if these are the options of a ``CREATE TABLE ... USING``: Spark adds the format and the properties."""
+    """Return True if these are the options of a ``CREATE TABLE``: Spark adds the format and the properties."""
     return PROVIDER in {name.lower() for name in raw}
 
 
 def others(use: str) -> tuple[str, ...]:
-    """The options of reads that do nothing in this one: given there they are refused, not passed over."""
+    """Return the options of other reads, which have no effect in this one: they are refused, not ignored."""
     return tuple(name for name in options(BATCH, STREAM, VIEW, GROUP, LOOKUP) if use not in OPTIONS[name].uses)
 
 
 def column_of_an_entry(name: str) -> str | None:
-    """The column of every entry (or :data:`CORRUPT`) that Spark takes this name for; None for a field's own name.
+    """Return the entry's own column (or :data:`CORRUPT`) that Spark takes this name for; None for a field's name.
 
-    Spark does not tell ``ID`` from ``id``, and a server does: a column of the one name would be read as the other.
+    Spark treats ``ID`` and ``id`` as equal, but a server does not: one column would be read as the other.
     """
     return next((own for own in (*ENTRY, CORRUPT) if own == name.lower()), None)

@@ -1,6 +1,6 @@
-"""The options of ``format("millstream")``: text from Spark in, one checked value out, errors that say how to mend it.
+"""The options of reads by ``format("millstream")``: text from Spark in, one checked value out, errors with a remedy.
 
-Messages are one line: Spark puts a traceback in front of them, so that their line is what a user sees last.
+Messages are one line: Spark puts a traceback before them, so that this line is the last that a user sees.
 """
 
 import json
@@ -21,14 +21,16 @@ from millstream.spark.options import common, names
 from millstream.spark.options.common import boolean, check_names, duration, find_url, not_empty, one_of, positive, read
 
 DEFAULT_DELAY_MS = 15 * 60 * 1000
-"""How long a micro-batch waits for ``minEntriesPerTrigger``, as Kafka's source has it (``maxTriggerDelay``)."""
+"""Longest milliseconds that a micro-batch waits for ``minEntriesPerTrigger``; Kafka's source has the same default."""
 
 NO_STREAM = "option 'stream' is missing"
-"""How the error begins where nothing says what is to be read."""
+"""Beginning of the error if no option names the streams to read."""
 
 Where: TypeAlias = str | Mapping[str, "Id | Position | str"]
-"""A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id (with its count or without) or one of these
-words."""
+"""A position in the streams: ``"earliest"``, ``"latest"``, or a mapping.
+
+The mapping has, for each stream, an id (with or without its count) or one of these words.
+"""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,11 @@ class Options(common.ServerOptions):
     given: frozenset[str] = field(default_factory=frozenset)  # Names of the options that were given, in lower case
 
     def refuse(self, use: str, kind: str) -> None:
-        """Raise if an option was given that does nothing in this use (see ``names``), called ``kind``."""
+        """Raise if an option was given that has no effect in this use (see ``names``), called ``kind``."""
         common.refuse(self.given, names.others(use), f"in {kind}: leave it out")
 
     def reads(self, key: str) -> bool:
-        """True if a stream is one of this read."""
+        """Return True if this read includes a stream."""
         from millstream.client.partitions.layout import logical  # noqa: PLC0415 - it brings redis, and Spark only looks
 
         if self.partitioned is not None:
@@ -77,7 +79,7 @@ class Options(common.ServerOptions):
 
 
 def parse(raw: Mapping[str, str]) -> Options:
-    """Check every option given."""
+    """Return the options, after a check of every one."""
     given = {name.lower(): value for name, value in raw.items()}
     check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP), "load()")
     which = _which(given)
@@ -116,7 +118,7 @@ def parse(raw: Mapping[str, str]) -> Options:
 
 
 def parse_entries(raw: Mapping[str, str]) -> Options:
-    """The options that ``spark.read`` and ``spark.readStream`` both accept for reading entries."""
+    """Parse options for reading entries, and refuse a mixture of those of ``spark.read`` and ``spark.readStream``."""
     found = parse(raw)
     of_batches, of_streams = (
         next((name for name in names.others(other) if name in names.options(use) and name.lower() in found.given), None)
@@ -130,7 +132,7 @@ def parse_entries(raw: Mapping[str, str]) -> Options:
 
 
 def _check_together(found: Options) -> None:
-    """Raise for options that contradict each other: one of them would do nothing, and its user would not know."""
+    """Raise for options that contradict each other: one would have no effect, without the user's knowledge."""
     if found.headers and found.archive is not None:
         raise ConfigError("option 'includeHeaders' is for live streams. Leave it out where an archive is read.")
     if found.headers and set(found.fields) & set(names.ENVELOPE):
@@ -149,7 +151,7 @@ def _check_together(found: Options) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Names with commas between them; a stream that is named a second time would be read a second time."""
+    """Parse names with commas between them; a repeated name is refused, since its stream would be read twice."""
     found = tuple(name.strip() for name in text.split(","))
     if not all(found):
         raise ValueError("it must be names with commas between them")
@@ -159,7 +161,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _field_names(text: str) -> tuple[str, ...]:
-    """Names of fields that become columns, none of them that of a column which every entry has."""
+    """Parse names of fields that become columns; a column of every entry is refused."""
     found = _names(text)
     for name in found:
         if (own := names.column_of_an_entry(name)) is not None:
@@ -169,7 +171,7 @@ def _field_names(text: str) -> tuple[str, ...]:
 
 
 def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
-    """The archive's directory, made absolute here: the tasks may have another working directory."""
+    """Return the archive's directory, made absolute here because tasks may have another working directory."""
     folder = read(given, "archive", _folder)
     live_tail = read(given, "liveTail", boolean)
     if "livetail" in given and folder is None:
@@ -178,7 +180,7 @@ def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
 
 
 def _folder(text: str) -> str:
-    """A place for an archive; raises for a wrong one as every option's converter does."""
+    """Return the place of an archive; raise ValueError for a wrong one, as every option's converter does."""
     try:
         return str(archive_place(not_empty(text)))
     except ConfigError as problem:
@@ -186,7 +188,7 @@ def _folder(text: str) -> str:
 
 
 def _which(given: Mapping[str, str]) -> Options:
-    """Options with nothing but the streams: their names, or a pattern or partitioned stream, whose keys come and go."""
+    """Return options with only the streams: their names, or a pattern or partitioned stream with changing keys."""
     found = Options(
         "",
         read(given, "stream", _names) or (),
@@ -202,7 +204,7 @@ def _which(given: Mapping[str, str]) -> Options:
 
 
 def _place(given: Mapping[str, str], side: str, which: Options) -> Where | None:
-    """The place that one of the options of a side (starting or ending) names; None when none is given."""
+    """Return the position that an option of a side (starting or ending) names; None if none is given."""
     offsets, moment, moments = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     named = [name for name in (offsets, moment, moments) if name.lower() in given]
     if len(named) > 1:
@@ -222,7 +224,7 @@ def _place(given: Mapping[str, str], side: str, which: Options) -> Where | None:
 
 
 def _check_streams(option: str, found: Iterable[str], wanted: str, which: Options) -> None:
-    """Raise unless the places are those of the streams that are read."""
+    """Raise unless the positions are for exactly the streams that are read."""
     for key in found:
         if not which.reads(key):
             raise ConfigError(f"option {option!r} names stream {key!r}, which this query does not read. Remove it.")
@@ -232,7 +234,7 @@ def _check_streams(option: str, found: Iterable[str], wanted: str, which: Option
 
 
 def _instants(text: str) -> Mapping[str, Id]:
-    """A place for each stream, from a JSON of times."""
+    """Parse a position for each stream, from a JSON object of times."""
     wanted = 'it must be a JSON of milliseconds or times such as {"orders": 1700000000000}'
     parsed = _by_stream(text, wanted)
     for value in parsed.values():
@@ -242,7 +244,7 @@ def _instants(text: str) -> Mapping[str, Id]:
 
 
 def _instant(text: str) -> int:
-    """Milliseconds since 1970, of a time as every option takes it."""
+    """Parse a time in any form that options take, to milliseconds since 1970."""
     found = times.instant(text, time.time_ns() // 1_000_000)
     if found > MAX_PART:
         raise ValueError("no entry can be as late as that: it must be milliseconds since 1970")
@@ -250,9 +252,9 @@ def _instant(text: str) -> int:
 
 
 def _offsets(text: str) -> Where:
-    """A word for all streams, or a place for each.
+    """Parse a word for all streams, or a position for each.
 
-    As Kafka's source has it, so that what people know holds; the ids and counts are Redis's.
+    The form is that of Kafka's source, which users know; the ids and counts are those of Redis.
     """
     if text.lower() in ("earliest", "latest", "group"):
         return text.lower()
@@ -262,7 +264,7 @@ def _offsets(text: str) -> Where:
 
 
 def _by_stream(text: str, wanted: str) -> dict[str, Any]:
-    """The value that a JSON object has for each stream; ``wanted`` is the error of any other text."""
+    """Parse a JSON object with a value for each stream; ``wanted`` is the error for any other text."""
     try:
         parsed: Any = parse_json(text, object_pairs_hook=_once)
     except (json.JSONDecodeError, TooDeepError):
@@ -273,7 +275,7 @@ def _by_stream(text: str, wanted: str) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are all different: JSON would keep the last of two places of a stream."""
+    """Return a JSON object, after a check for repeated names: JSON would keep the last of two positions of a stream."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [name for name, _ in pairs]
@@ -282,9 +284,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _one_place(key: str, value: Any) -> Id | Position | str:
-    """A stream's place: a word, an id, or an id with the counts that a query's progress shows.
+    """Return a stream's position: a word, an id, or an id with the counts that a query's progress shows.
 
-    With its counts a new query goes on exactly where another one was, without counting entries again.
+    With its counts a new query continues exactly where another one was, without counting entries again.
     """
     if isinstance(value, dict) and isinstance(value.get("id"), str) and "n" in value:
         at = parse_id(value["id"])  # an offset as a query's progress shows it
@@ -300,7 +302,7 @@ def _one_place(key: str, value: Any) -> Id | Position | str:
 
 
 def _count(key: str, name: str, value: Any) -> int:
-    """A number of entries; True is refused, though it is an int for Python."""
+    """Return a number of entries; True is refused, although Python treats it as an int."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name!r} of stream {key!r} is {value!r} and must be a number of entries")
     return value

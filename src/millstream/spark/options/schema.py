@@ -1,6 +1,6 @@
-"""The columns that a read of entries has, as the option ``fields`` chooses them.
+"""The columns of a read of entries, as the option ``fields`` chooses them.
 
-With the options and not with the readers: the plain read, group mode and what an archive joins share them.
+The module is with the options and not with the readers, because the plain read, group mode and archives share it.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from millstream.spark.options.read import Options
 
 
 def entry_schema(fields: Sequence[str], *, headers: bool = False) -> StructType:
-    """The columns of a read: an entry's origin, and its fields as a map, or the named ones as columns."""
+    """Return the columns of a read: an entry's origin, and its fields as a map, or the named ones as columns."""
     text = StringType()
     kinds: dict[str, DataType] = {
         names.TIMESTAMP: TimestampType(),
@@ -28,7 +28,7 @@ def entry_schema(fields: Sequence[str], *, headers: bool = False) -> StructType:
 
 
 def checked_schema(options: Options, schema: StructType) -> StructType:
-    """The schema that the user gave, which the option ``fields`` must not contradict.
+    """Return the user's schema, after a check that it does not contradict the option ``fields``.
 
     Spark returns the source's own schema if the user gave none, so the same columns do not contradict it.
     """

@@ -9,7 +9,7 @@ from millstream.spark.options import common as opts
 from millstream.spark.options import names
 
 DEFAULT_TIMEOUT_MS = 24 * 3600 * 1000
-"""How long staged rows wait for a commit: longer than any job, so that only those of dead ones end by it."""
+"""Milliseconds that staged rows wait for a commit: longer than any job, so that only rows of dead jobs expire."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class SinkOptions(opts.ServerOptions):
     given: frozenset[str] = frozenset()  # Names of the options that were given, in lower case
 
     def refuse_batch_only(self) -> None:
-        """Raise if an option was given that means nothing in a streaming query."""
+        """Raise if an option was given that has no effect in a streaming query."""
         why = "in a streaming query, whose batches Spark numbers: leave it out"
         opts.refuse(self.given, names.options(names.APPEND), why)
 
 
 def parse(raw: Mapping[str, str]) -> SinkOptions:
-    """Check every option given."""
+    """Return the options, after a check of every one."""
     given = {name.lower(): value for name, value in raw.items() if name.lower() not in names.PASSED_TO_SINKS}
     if given.get("asyncprogresstrackingenabled", "").lower() == "true":
         raise ConfigError(
@@ -63,7 +63,7 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
 
 
 def _check_together(found: SinkOptions) -> None:
-    """Raise for options that contradict each other, or of which one does nothing without the other."""
+    """Raise for options that contradict each other, or that have no effect without another one."""
     trims = [name for name in ("maxLen", "minId", "retention") if name.lower() in found.given]
     if len(trims) > 1:
         raise ConfigError(f"options {trims[0]!r} and {trims[1]!r} are both given. Trim by one of them.")
@@ -76,14 +76,14 @@ def _check_together(found: SinkOptions) -> None:
 
 
 def _one_stream(text: str) -> str:
-    """The key of the target, commas and all: only a read takes several streams."""
+    """Return the key of the target, commas included: only a read takes several streams."""
     if not text:
         raise ValueError("it must be the key of a stream")
     return text
 
 
 def _version(text: str) -> int:
-    """The number of a write, from 0 on: numbers of batches, as ``foreachBatch`` gives them, are as good."""
+    """Parse the number of a write, from 0 on, such as the batch numbers of ``foreachBatch``."""
     if not text.isascii() or not text.isdigit():
         raise ValueError("it must be a whole number, one more for each write")
     return int(text)

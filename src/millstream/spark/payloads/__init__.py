@@ -1,7 +1,7 @@
-"""Payloads in formats that Spark cannot read without a jar: Avro, alone or with a schema registry in front.
+"""Payloads in formats that Spark cannot read without a jar: Avro, alone or with a schema registry's header.
 
-``functions`` has what users call, ``avro_types`` says which columns a schema makes, ``registry`` asks a schema
-registry. The formats themselves are read by their own libraries (``pip install 'millstream[avro]'``).
+Users call ``functions``. ``avro_types`` derives the columns of a schema, and ``registry`` reads from a schema registry.
+The formats' own libraries parse them (``pip install 'millstream[avro]'``).
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """The Spark types of an Avro schema, as in Spark's own ``from_avro``, and the conversions that make values fit.
 
-Every column may be null: in mode PERMISSIVE a payload that cannot be read is.
+Every column may be null: in mode PERMISSIVE a payload that cannot be read becomes null.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,13 +29,13 @@ _LOGICAL: dict[tuple[str, str], types.DataType] = {
 _AS_TEXT = {("string", "uuid"), ("int", "time-millis"), ("long", "time-micros")}
 
 _WIDER = ({"int", "long"}, "long"), ({"float", "double"}, "double")
-"""Unions that are one type: as in Spark's."""
+"""Unions that become one wider type, as in Spark's own ``from_avro``."""
 
 MOST_DIGITS = 38
 
 
 class AvroColumns:
-    """The column that a schema makes."""
+    """The Spark type for an Avro schema, and the conversion of its values."""
 
     def __init__(self, schema: Any) -> None:
         self._named: dict[str, Any] = {}

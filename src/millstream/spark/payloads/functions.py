@@ -1,8 +1,8 @@
 """``from_avro`` and ``from_confluent``: columns of bytes to columns of values, in Spark's Python workers.
 
-A payload may be faulty: no such schema, another format, bytes missing or left over. It then is null in mode PERMISSIVE,
-and ends the query in mode FAILFAST. A fault outside the payload, such as a registry that is away, ends the query in
-both modes.
+A payload may be faulty: an unknown schema, another format, bytes missing or left over. It then becomes null in mode
+PERMISSIVE, and ends the query in mode FAILFAST. A fault outside the payload, such as a registry that is away, ends the
+query in both modes.
 """
 
 import io
@@ -31,7 +31,7 @@ from pyspark.sql.types import DataType
 FAILFAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 
 _HEAD = struct.Struct(">bI")
-"""Of a payload with the id of its schema: a byte 0, and the id."""
+"""Header of a payload with the id of its schema: a byte 0, and the id."""
 
 
 class UndecodableError(MillstreamError):
@@ -44,7 +44,7 @@ class UndecodableError(MillstreamError):
 
 
 def from_avro(column: Column | str, schema: str, *, mode: str = FAILFAST) -> Column:
-    """The value of payloads in Avro's binary format, without a schema in front.
+    """Return the values of payloads in Avro's binary format, without a schema header.
 
     Returns:
         A column; a struct for a record.
@@ -56,10 +56,10 @@ def from_avro(column: Column | str, schema: str, *, mode: str = FAILFAST) -> Col
 def from_confluent(
     column: Column | str, registry: str, *, subject: str | None = None, schema: str | None = None, mode: str = FAILFAST
 ) -> Column:
-    """The value of payloads in the format of Confluent's serializers: a byte 0, the id of a schema, and Avro.
+    """Return the values of payloads of Confluent's serializers: a byte 0, the id of a schema, and Avro.
 
-    Each is read with the schema that it was written with, which a worker asks the registry for once. The columns are
-    those of one schema: the subject's latest as of now, or the one given.
+    Each payload is read with its writer's schema, which a worker fetches from the registry once. The columns are those
+    of one schema: the subject's latest one now, or the given one.
 
     Returns:
         A column; a struct for a record.
@@ -81,7 +81,7 @@ def _parsed(schema: str) -> Any:
 
 
 def _applied(column: Column | str, schema: Any, registry: str | None, mode: str) -> Column:
-    """The column of a function that runs in Spark's Python workers."""
+    """Return the column of a function that runs in Spark's Python workers."""
     if mode.upper() not in (FAILFAST, PERMISSIVE):
         raise ConfigError(f"mode={mode!r} is invalid. Write {FAILFAST} or {PERMISSIVE}.")
     columns = AvroColumns(schema)
@@ -107,7 +107,7 @@ def _check(schema: Any) -> None:
 
 
 def decoded(values: pa.Array, schema: Any, kind: DataType, registry: str | None, *, permissive: bool) -> pa.Array:
-    """The values that payloads hold."""
+    """Return the values in payloads."""
     target = to_arrow_type(kind, timezone="UTC")
     reading = _Payloads(schema, AvroColumns(schema).fit, registry)
     rows = [None if data is None else reading.attempt(data, permissive=permissive) for data in values.to_pylist()]
@@ -118,7 +118,7 @@ def decoded(values: pa.Array, schema: Any, kind: DataType, registry: str | None,
 
 
 def _one(row: Any, target: pa.DataType, *, permissive: bool) -> pa.Array:
-    """One value of a column that some do not fit, as a number of more than 32 bits in an ``int``."""
+    """Return one value of a column in which some values do not fit, such as more than 32 bits in an ``int``."""
     try:
         return pa.array([row], target)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as reason:
@@ -128,7 +128,7 @@ def _one(row: Any, target: pa.DataType, *, permissive: bool) -> pa.Array:
 
 
 class _Payloads:
-    """Reads payloads, each with the schema that it was written with."""
+    """Reads payloads, each with its writer's schema."""
 
     def __init__(self, schema: Any, fit: Fit | None, registry: str | None) -> None:
         self._schema = fastavro.parse_schema(schema)
@@ -137,7 +137,7 @@ class _Payloads:
         self._writers: dict[int, Any] = {}
 
     def attempt(self, data: bytes, *, permissive: bool) -> Any:
-        """The value of a payload, or null for one that cannot be read."""
+        """Return the value of a payload; if permissive, None for one that cannot be read."""
         try:
             return self._value(data)
         except UndecodableError:
@@ -186,7 +186,7 @@ class _Payloads:
 
 
 def _in_words(reason: Exception, size: int) -> str:
-    """The meaning of an error of fastavro's, which names Python's lists and numbers."""
+    """Return the meaning of an error of fastavro's, which names Python's lists and numbers."""
     text = str(reason)
     if isinstance(reason, EOFError) and text.startswith("Expected -"):
         return "a length in it is below 0: it is damaged, or was written with another schema"

@@ -1,7 +1,7 @@
-"""A schema registry, asked over HTTP by Confluent's API: the schema of an id, and the latest of a subject.
+"""A schema registry, read over HTTP by Confluent's API: the schema of an id, and the latest of a subject.
 
-A schema never changes under its id, so each process asks for it once. An id that is unknown is asked for again after a
-while: its producer may have registered it since.
+A schema never changes under its id, so each process fetches it once. An unknown id is tried again after a while: its
+producer may have registered it since.
 """
 
 import base64
@@ -19,16 +19,16 @@ from millstream.printable import without_password
 from millstream.spark.connection.retry import retrying
 
 PATIENCE = 10.0
-"""Seconds in which a registry that does not answer is asked again, and that one answer may take."""
+"""Seconds for which a silent registry is tried again, and most seconds of one reply."""
 
 UNKNOWN_SECONDS = 10.0
-"""How long an id counts as unknown."""
+"""Seconds for which an id counts as unknown."""
 
 _MOST_BYTES = 16 << 20
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A password goes to the registry that was named, and not to a server that it names."""
+    """Refuses redirects: the password is for the named registry only, not for another server."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the library's
         return None
@@ -53,12 +53,12 @@ class Registry:
         self._opener = build_opener(_NoRedirects)
 
     def by_id(self, ident: int) -> Any:
-        """The schema of an id as Python has its JSON; None if the registry has none."""
+        """Return the schema of an id as parsed JSON; None if the registry does not have it."""
         found = self._ask(f"/schemas/ids/{ident}")
         return None if found is None else self._avro(found, f"schema {ident}")
 
     def latest(self, subject: str) -> Any:
-        """The latest schema of a subject."""
+        """Return the latest schema of a subject."""
         found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
         if found is None:
             raise ConfigError(
@@ -78,7 +78,7 @@ class Registry:
             raise ConfigError(f"{what} in {self.shown} cannot be read: {found!r:.200}") from None
 
     def _ask(self, path: str) -> Mapping[str, Any] | None:
-        """The registry's answer at a path; None if there is nothing."""
+        """Return the registry's reply at a path; None for "not found"."""
         request = Request(self._url + path, headers=self._headers)  # noqa: S310 - http and https alone, see above
         try:
             return retrying(lambda: self._answer(request), PATIENCE)
@@ -113,7 +113,7 @@ class Registry:
 
 
 def forget() -> None:
-    """Ask for every schema again, as a new process does."""
+    """Drop all cached schemas, as in a new process."""
     _known.clear()
     _unknown.clear()
 
@@ -123,7 +123,7 @@ _unknown: dict[tuple[str, int], float] = {}
 
 
 def schema_of(url: str, ident: int) -> Any:
-    """The schema of an id, asked for once a process; None if the registry has none."""
+    """Return the schema of an id, fetched once a process; None if the registry does not have it."""
     at = (url, ident)
     if at not in _known:
         if time.monotonic() < _unknown.get(at, 0.0):

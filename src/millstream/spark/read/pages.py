@@ -1,4 +1,4 @@
-"""A range of a stream page by page: pages sized by bytes, asked for again when the server was away."""
+"""A range of a stream page by page: pages sized by bytes, requested again if the server was away."""
 
 from millstream.spark.arrow.decode import decode
 from millstream.spark.arrow.page import Page, Want
@@ -8,13 +8,13 @@ from millstream.spark.model.offsets import DataLossError, Id, parse_id
 FIRST_COUNT = 1000
 MOST_COUNT = 8000
 PAGE_BYTES = 4 << 20
-"""Pages are kept to about this size, so that a task with large entries stays small."""
+"""Approximate size of a page, so that a task with large entries stays small."""
 
 _NOTHING = Want()
 
 
 class Pages:
-    """The entries of ``(start, end]`` of one stream, over a connection that outlives this."""
+    """Reads the entries of ``(start, end]`` of one stream, over a connection that outlives this object."""
 
     def __init__(self, url: str, key: str, start: Id, end: Id, *, replica: bool = False) -> None:
         self._bulk = BulkReader(url, key, end if replica else None)
@@ -28,7 +28,7 @@ class Pages:
         self.done = start >= end  # Nothing is left
 
     def ask(self, most: int | None = None) -> None:
-        """Send for the page after the cursor, of at most ``most`` entries, without waiting for it."""
+        """Request the page after the cursor, of at most ``most`` entries, without waiting for it."""
         self._asked = self._count if most is None else min(self._count, most)
         self._bulk.send(
             [
@@ -39,11 +39,11 @@ class Pages:
         )
 
     def receive(self) -> bytes:
-        """The replies to the last request."""
+        """Return the replies to the last request."""
         return self._bulk.receive()
 
     def decode(self, raw: bytes, want: Want) -> tuple[Page | None, Id | None]:
-        """The page in ``raw`` (None when it is empty), and the stream's first entry just after it was read.
+        """Return the page in ``raw`` (None when it is empty), and the stream's first entry just after it was read.
 
         Moves the cursor past the page and sets ``done`` after the last one.
         """
@@ -57,10 +57,10 @@ class Pages:
         return page, parse_id(head[0][0].decode()) if head else None
 
     def _proved(self) -> bool:
-        """True if a page that came short of the end did so because there is no more.
+        """Return True if a page that ended before the range's end did so because there are no more entries.
 
-        The end was taken from the primary. A server may be behind: a primary that was replaced and does not know it, or
-        a replica that started again. It has fewer entries to give, and they would seem to have been deleted.
+        The primary gave the end. The present server may be behind it: a primary that was replaced without noticing, or
+        a restarted replica. It has fewer entries, and the missing ones would seem to be deleted.
         """
         try:
             last = self._bulk.last_id()
@@ -80,7 +80,7 @@ class Pages:
         return False
 
     def skip(self, most: int) -> tuple[int, Id] | None:
-        """Pass over up to ``most`` entries and drop them: how many, and the last one's id; None at the end."""
+        """Read up to ``most`` entries and drop them; return their number and the last id, or None at the end."""
         if self.done:
             return None
         self.ask(most)
@@ -88,5 +88,5 @@ class Pages:
         return None if page is None else (len(page.ids), page.last)
 
     def close(self) -> None:
-        """Keep the connection for the next range if nothing is under way on it."""
+        """Keep the connection for the next range if it has no open request."""
         self._bulk.close()

@@ -1,4 +1,4 @@
-"""The driver's side of a read: asks the server, lets ``offsets`` decide, reports lost entries."""
+"""The driver's side of a read: queries the server, has ``offsets`` decide, reports lost entries."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ from millstream.spark.read.stream_info import StreamInfo
 logger = logging.getLogger("millstream.spark")
 
 SCAN_SECONDS = 1.0
-"""How often streams that match a pattern are looked for; Spark itself asks every ten milliseconds."""
+"""Seconds between two scans for streams that match a pattern; Spark requests offsets every ten milliseconds."""
 
 
 class Planner:
@@ -37,13 +37,13 @@ class Planner:
         self.latest: Offset = {}
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connections."""
         self._streams.close()
 
     # --- where a query begins, and bounded reads ---------------------------------------------------------------------
 
     def begin(self, where: Where) -> Offset:
-        """The places named by ``where`` in the streams that are there."""
+        """Return the positions named by ``where`` in the existing streams."""
         states = self._existing(self._streams.keys())
         if where == "group":
             return self._from_group(states)
@@ -63,12 +63,12 @@ class Planner:
         return found
 
     def _counted(self, key: str, ident: Id, state: StreamState) -> Position:
-        """The place after an entry, with its number found by counting the later entries."""
+        """Return the position after an entry, with its number found by counting the later entries."""
         after = self._streams.walk(key, ident, state.last, stride=1 << 62)[1]
         return Position.at(ident, state.added - after)
 
     def _from_group(self, states: Mapping[str, StreamState]) -> Offset:
-        """The position of the query's group: the last position that a query without its checkpoint has published."""
+        """Return the position of the query's group: the last that a query whose checkpoint is lost has published."""
         group = self._options.group or ""
         found = {}
         for key, place in self._streams.group_places(group, states).items():
@@ -85,7 +85,7 @@ class Planner:
         return found
 
     def bounded(self, starting: Where, ending: Where, bounds: Bounds | None = None) -> list[Range]:
-        """The parts of a batch read, up to the present end of the streams at most."""
+        """Return the parts of a batch read, up to the present end of the streams at most."""
         states = self._existing(self._streams.keys())
         starts = self._places(states, starting, "startingOffsets")
         ends = self._places(states, ending, "endingOffsets")
@@ -103,7 +103,7 @@ class Planner:
         return self.parts(found)
 
     def _places(self, states: Mapping[str, StreamState], where: Where, option: str) -> dict[str, Id]:
-        """The id meant in each stream."""
+        """Return the id of an option in each stream."""
         if not isinstance(where, str):
             for key in sorted(set(where) - set(states) - {"*"}):
                 raise NotFoundError(
@@ -140,16 +140,16 @@ class Planner:
     # --- micro-batches -----------------------------------------------------------------------------------------------
 
     def target_now(self) -> None:
-        """Trigger.AvailableNow: the streams as they are now are all there is to read.
+        """For Trigger.AvailableNow: limit the read to the present entries.
 
-        A stream that is missing is dealt with where it is known how far it was read.
+        A missing stream is handled later, where the query's position in it is known.
         """
         states = self._streams.states(self._streams.keys())
         self._target = {key: state for key, state in states.items() if state is not None}
         self._ends.update({key: state.added for key, state in self._target.items()})
 
     def next_end(self, start: Mapping[str, Position], cap: int | None, least: int | None = None) -> Offset:
-        """The end of the batch that begins at ``start``: equal to it when there is nothing new."""
+        """Return the end of the batch that begins at ``start``: equal to it when there is nothing new."""
         self._publish(start)
         states = self._look(start)
         self.latest = {key: state.end for key, state in states.items()}
@@ -174,7 +174,7 @@ class Planner:
         return ends
 
     def _holds(self, waiting: int, least: int | None) -> bool:
-        """True if to wait for more entries."""
+        """Return True if the batch should wait for more entries."""
         now = time.monotonic()
         if least is not None and self._target is None and waiting < least and now < self._hold_until:
             return True
@@ -183,7 +183,7 @@ class Planner:
         return False
 
     def _look(self, start: Mapping[str, Position]) -> dict[str, StreamState]:
-        """The state of every stream that takes part now; streams that went back or lost entries are errors."""
+        """Return the state of every stream that takes part now; raise for streams that went back or lost entries."""
         keys = self._participants(start)
         found = {}
         self._gone = set()
@@ -210,7 +210,7 @@ class Planner:
         return found
 
     def _check_same(self, key: str, at: Position | None, state: StreamState) -> None:
-        """Raise if a stream was replaced since the last look, although its counters are ahead of the read entries."""
+        """Raise if a stream was replaced since the last check, although its counters are ahead of the read entries."""
         before = self._seen.get(key)
         if at is not None and before is not None:
 
@@ -222,7 +222,7 @@ class Planner:
         self._seen[key] = state
 
     def _check_gone(self, key: str, at: Position) -> None:
-        """Raise if a stream is gone that may have had unread entries.
+        """Raise if a deleted stream may have had unread entries.
 
         A sealed stream that was read to its end cannot have had more. Streams that are found by a pattern come and go.
         Nothing is lost if a stream is gone that was read to its end.
@@ -252,7 +252,7 @@ class Planner:
         return sorted({*start, *self._joined})
 
     def _limit(self, key: str, state: StreamState) -> StreamState:
-        """The state up to which a stream may be read now."""
+        """Return the state up to which a stream may be read now."""
         if self._target is None:
             return state
         target = self._target.get(key)
@@ -288,7 +288,7 @@ class Planner:
             logger.warning("%s; reading goes on", message)
 
     def _publish(self, start: Mapping[str, Position]) -> None:
-        """Publish the finished entries in the query's group: every tool for Redis then shows its lag."""
+        """Set the query's group to the finished entries: every tool for Redis then shows its lag."""
         group = self._options.group
         if group is None:
             return
@@ -303,7 +303,7 @@ class Planner:
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def ranges(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> list[Range]:
-        """The parts in which executors read a batch."""
+        """Return the parts in which executors read a batch."""
         wholes = offsets.batch_ranges(start, end)
         if not wholes:
             return []
@@ -321,7 +321,7 @@ class Planner:
         return self.parts(wholes)
 
     def parts(self, wholes: Sequence[Range]) -> list[Range]:
-        """Ranges cut into one part for each task; empty ones are left out."""
+        """Return the ranges cut into one part for each task; empty ones are left out."""
         firsts = self._streams.firsts({whole.key: (whole.start, whole.end) for whole in wholes})
         total = sum(whole.rows for whole in wholes)
         found: list[Range] = []

@@ -1,4 +1,4 @@
-"""A task: it reads its ranges page by page, and asks for the next page before it makes rows of the present one."""
+"""The work of a task: it reads its ranges page by page, and requests the next page before it converts a page."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ logger = logging.getLogger("millstream.spark")
 
 
 def read_ranges(options: Options, layout: Layout, wholes: Sequence[Range]) -> "Iterator[pa.RecordBatch]":
-    """The entries of ranges, one after the other, as record batches; doing it again gives the same rows."""
+    """Yield the entries of ranges, one after the other, as record batches; another attempt yields the same rows."""
     for key, page in pages_of(options, wholes, layout.want):
         yield layout.batch(key, page)
 
 
 def pages_of(options: Options, wholes: Sequence[Range], want: Want) -> Iterator[tuple[str, Page]]:
-    """The entries of ranges, each page with its stream; an error if they are trimmed before they are read."""
+    """Yield the entries of ranges, each page with its stream; raise if they are trimmed before they are read."""
     rest = iter(wholes)
     reading = _begun(options, rest)
     try:
@@ -42,7 +42,7 @@ def pages_of(options: Options, wholes: Sequence[Range], want: Want) -> Iterator[
 
 
 class _Reading:
-    """A range that is being read, its next page always asked for."""
+    """A range that is being read, with its next page always requested."""
 
     def __init__(self, options: Options, whole: Range) -> None:
         self._options = options
@@ -59,7 +59,7 @@ class _Reading:
         return self._pages.done
 
     def page(self, want: Want) -> Page | None:
-        """The page that was asked for; None when it is empty."""
+        """Return the requested page; None when it is empty."""
         if self.done:
             return None
         before = self._pages.cursor
@@ -73,16 +73,16 @@ class _Reading:
 
 
 def _begun(options: Options, rest: Iterator[Range]) -> _Reading | None:
-    """The next range, its first page asked for; None after the last."""
+    """Start the next range, with its first page requested; return None after the last."""
     whole = next(rest, None)
     return None if whole is None else _Reading(options, whole)
 
 
 def overtaken(whole: Range, cursor: Id, page: Page | None, first: Id | None) -> bool:
-    """True if entries of the batch may have left the stream before the page after ``cursor`` was read.
+    """Return True if entries of the batch may have left the stream before the page after ``cursor`` was read.
 
-    They have not while an entry up to the cursor is still there (trimming takes the oldest first), nor while the first
-    entry that the batch was planned with is.
+    They have not while an entry up to the cursor still exists (trimming takes the oldest first). Nor have they while
+    the first entry of the plan exists.
     """
     planned = whole.first
     if planned is None or (first is not None and first <= max(cursor, planned)):
@@ -91,7 +91,7 @@ def overtaken(whole: Range, cursor: Id, page: Page | None, first: Id | None) -> 
 
 
 def report(options: Options, whole: Range, *, warn: bool) -> None:
-    """Find out what happened to the batch's first entries: raise if they were trimmed, warn if deleted one by one."""
+    """Find out why the batch's first entries are missing: raise if they were trimmed, warn if deleted one by one."""
     with closing(StreamInfo(options)) as info:
         state = info.states([whole.key])[whole.key]
     what = _gone(whole, state)

@@ -1,4 +1,4 @@
-"""The driver's questions about streams: one round trip for all, and counting where nothing else helps."""
+"""The driver's commands about streams: one round trip for all, and counting only where nothing else helps."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class StreamInfo:
-    """The connections of the driver and the questions asked over them, always of the primary."""
+    """The connections of the driver, and the commands sent over them, always to the primary."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -32,7 +32,7 @@ class StreamInfo:
         self._met = False
 
     def _ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one round trip; errors of single commands come back as values."""
+        """Send commands in one round trip; errors of single commands are returned as values."""
         return self._contact(lambda: self._router.once(commands))
 
     def _contact(self, work: Callable[[], T]) -> T:
@@ -59,7 +59,7 @@ class StreamInfo:
         return found
 
     def _check_echo(self) -> None:
-        """Check at the driver for a refusal that would fail every task: tasks find the end of replies by an ECHO."""
+        """Raise at the driver if ECHO is refused, which would fail every task: it marks the end of replies."""
         (reply,) = self._router.once([("ECHO", "millstream")])
         if isinstance(reply, ErrorReply):
             raise refused_all(reply)
@@ -72,18 +72,18 @@ class StreamInfo:
             )
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._router.close()
 
     def size(self) -> int:
-        """The number of keys of any kind; 0 if the user may not know."""
+        """Return the number of keys of any type; 0 if the user may not read it."""
         replies = self._contact(
             lambda: [self._router.once_at(url, [("DBSIZE",)])[0] for url in routing.primaries(self._options.url)]
         )
         return sum(reply for reply in replies if not isinstance(reply, ErrorReply))
 
     def keys(self, pattern: str | None = None, *, sure: bool = True) -> list[str]:
-        """The streams of this read: those named, or those that are there now of a pattern or a partitioned stream."""
+        """Return the streams of this read: the named ones, or the present ones of a pattern or partitioned stream."""
         pattern = pattern or self._options.pattern
         if pattern is None and self._options.partitioned is not None:
             return self._partitions(self._options.partitioned)
@@ -93,12 +93,12 @@ class StreamInfo:
         return sorted(_key_text(name) for name in found)
 
     def _partitions(self, stream: str) -> list[str]:
-        """The partitions of all generations that are there."""
+        """Return the existing partitions of all generations."""
         keys = sorted(key for one in self.layout(stream).generations for key in one.keys)
         return [key for key, state in self.states(keys).items() if state is not None]
 
     def layout(self, stream: str) -> PartitionLayout:
-        """The layout of a partitioned stream."""
+        """Return the layout of a partitioned stream."""
         key = descriptor_key(stream)
         (found,) = self._ask([("GET", key)])
         if isinstance(found, ErrorReply) and str(found).startswith("WRONGTYPE"):
@@ -114,7 +114,7 @@ class StreamInfo:
         return layout
 
     def _scanned(self, pattern: str, times: int) -> set[bytes]:
-        """The streams of all servers."""
+        """Return the streams of all servers that match a pattern."""
         found: set[bytes] = set()
         if not self._options.on_cluster:
             routing.require_whole(self._router.once([CLUSTER_INFO])[0])
@@ -127,7 +127,7 @@ class StreamInfo:
         return found
 
     def states(self, keys: Iterable[str]) -> dict[str, StreamState | None]:
-        """The state of each stream, None for one that does not exist."""
+        """Return the state of each stream; None for one that does not exist."""
         names = list(keys)
         answers = self._ask([("XINFO", "STREAM", name) for name in names]) if names else []
         return {name: self._state(name, answer) for name, answer in zip(names, answers, strict=True)}
@@ -154,7 +154,7 @@ class StreamInfo:
         )
 
     def _refusal(self, key: str, command: str, answer: Exception) -> UsageError:
-        """The error to raise if the server refused a command on a stream."""
+        """Return the error to raise if the server refused a command on a stream."""
         if "WRONGTYPE" in str(answer) or "wrong kind of value" in str(answer):
             return ConfigError(
                 f"option 'stream': {key!r} holds no stream on {self._options.shown_url}: name another key"
@@ -162,17 +162,17 @@ class StreamInfo:
         return routing.refusal(answer, f"stream {key!r}: the server refused {command}: {answer}")
 
     def firsts(self, places: Mapping[str, tuple[Id, Id]]) -> dict[str, Id | None]:
-        """By stream, the id of the first entry in ``(start, end]`` that is there now."""
+        """Return, by stream, the id of the first present entry in ``(start, end]``."""
         commands = [("XRANGE", key, f"({start}", str(end), "COUNT", 1) for key, (start, end) in places.items()]
         answers = [checked(answer) for answer in (self._ask(commands) if commands else [])]
         return {key: parse_id(_text(rows[0][0])) if rows else None for key, rows in zip(places, answers, strict=True)}
 
     def first_in(self, key: str, start: Id, end: Id) -> Id | None:
-        """The id of the first entry in ``(start, end]`` of one stream."""
+        """Return the id of the first entry in ``(start, end]`` of one stream."""
         return self.firsts({key: (start, end)})[key]
 
     def entries(self, key: str, first: str, last: str, most: int) -> list[tuple[bytes, list[bytes]]]:
-        """The entries from one id to another, both inclusive: the id of each, and its names and values in turn."""
+        """Return the entries between two ids, both inclusive: the id of each, with its names and values in turn."""
         (answer,) = self._ask([("XRANGE", key, first, last, "COUNT", most)])
         if isinstance(answer, Exception):
             raise self._refusal(key, "XRANGE", answer)
@@ -180,12 +180,12 @@ class StreamInfo:
         return found
 
     def walk(self, key: str, start: Id, end: Id, stride: int, most: int | None = None) -> tuple[list[Id], int]:
-        """Count the entries in ``(start, end]`` by reading them in bounded pages and dropping all but their ids.
+        """Count the entries in ``(start, end]`` by reading them in bounded pages and dropping all but some ids.
 
-        The server has no rank query, and a script would cost it six times as much.
+        The server has no rank command, and a script would cost it six times as much.
 
         Returns:
-            The ids kept, and the number of entries passed.
+            The id of every ``stride``-th entry and of the last, and the number of entries.
         """
         kept: list[Id] = []
         passed = 0
@@ -202,7 +202,7 @@ class StreamInfo:
     # --- the group that shows progress -------------------------------------------------------------------------------
 
     def claim_group(self, group: str, keys: Iterable[str]) -> None:
-        """Make sure the group exists and is unused: moving the cursor of a group in use would skip others' entries."""
+        """Create the group if it is missing, and raise if it is in use: its other readers would skip entries."""
         names = list(keys)
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
             if isinstance(answer, Exception):  # no such stream yet: it joins later
@@ -217,7 +217,7 @@ class StreamInfo:
                 )
 
     def group_places(self, group: str, keys: Iterable[str]) -> dict[str, tuple[Id, int | None] | None]:
-        """A group's position in each stream: its last id and the number of entries up to it; None without a group."""
+        """Return a group's last id and number of entries up to it, in each stream; None without a group."""
         names = list(keys)
         found: dict[str, tuple[Id, int | None] | None] = {}
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
@@ -229,14 +229,14 @@ class StreamInfo:
         return found
 
     def publish(self, group: str, places: Mapping[str, tuple[Id, int]]) -> list[str]:
-        """Set the group's cursor of each stream to (id, entries read); returns the streams for which that failed."""
+        """Set the group's cursor of each stream to (id, entries read); return the streams for which that failed."""
         commands = [("XGROUP", "SETID", key, group, str(ident), "ENTRIESREAD", n) for key, (ident, n) in places.items()]
         answers = self._ask(commands) if commands else []
         return [key for key, answer in zip(places, answers, strict=True) if isinstance(answer, Exception)]
 
 
 def _step(passed: int, stride: int, most: int | None) -> int:
-    """Entries until the next one whose id is kept."""
+    """Return the number of entries until the next one with an id to keep."""
     step = stride - passed % stride
     return step if most is None else min(step, most - passed)
 

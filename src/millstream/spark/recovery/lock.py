@@ -1,4 +1,4 @@
-"""One recovery of a name at a time: a key on the server that its holder renews, and that ends by itself."""
+"""A lock for one recovery of a name at a time: a key on the server that its holder renews, and that expires."""
 
 import os
 import secrets
@@ -10,14 +10,14 @@ from millstream.spark.connection import routing
 from millstream.spark.connection.router import Router, checked
 
 LOCK_MS = 30_000
-"""Milliseconds after which the lock of a recovery that renews it no more is free."""
+"""Milliseconds after which a lock that is not renewed is free."""
 
 
 class RecoveryLock:
     """The lock of one recovery.
 
-    A recovery that was killed on this machine is seen to be gone at once, by its process id; one elsewhere when its
-    time is over. Owned by one driver: its thread that renews has a connection of its own.
+    A recovery that was killed on this machine is detected at once, by its process id. One on another machine is
+    detected when its key expires. One driver owns the lock; the thread that renews it has a separate connection.
     """
 
     def __init__(self, router: Router, key: str, name: str) -> None:
@@ -46,7 +46,7 @@ class RecoveryLock:
         raise UsageError(f"several recoveries named {self._name!r} began at the same time: leave one")
 
     def renew(self, router: Router) -> None:
-        """Keep the lock for another :data:`LOCK_MS`, on a connection of the caller's; see :meth:`check`."""
+        """Keep the lock for another :data:`LOCK_MS`, over the caller's connection; see :meth:`check`."""
         (owner,) = router.once([("GET", self._key)])
         if owner in (None, self._token):
             router.once([("SET", self._key, self._token, "PX", LOCK_MS)])
@@ -54,7 +54,7 @@ class RecoveryLock:
             self._lost = True
 
     def check(self) -> None:
-        """See that no other recovery has taken the lock, before anything is settled."""
+        """Raise if another recovery has taken the lock; called before entries are settled."""
         if self._lost:
             raise UsageError(
                 f"another recovery named {self._name!r} began while the server was out of reach for more than "
@@ -62,19 +62,19 @@ class RecoveryLock:
             )
 
     def release(self) -> None:
-        """Give the lock back, unless it is another's by now."""
+        """Release the lock, unless another recovery has it by now."""
         if self._router.ask([("GET", self._key)])[0] == self._token:
             self._router.ask([("DEL", self._key)])
 
 
 def died_here(owner: bytes) -> bool:
-    """True if the owner of a lock was a process of this machine that is no more."""
+    """Return True if the owner of a lock was a process of this machine and has ended."""
     host, pid = _owner(owner)
     return host == socket.gethostname() and pid.isdecimal() and len(pid) < 19 and has_ended(int(pid))
 
 
 def _owner(owner: bytes) -> tuple[str, str]:
-    """Machine and process of a lock's owner; any other value as it is."""
+    """Return host and process id of a lock's owner; unknown values as they are."""
     text = owner.decode(errors="backslashreplace")
     host, pid, *_ = [*text.rsplit(":", 2), "?", "?"]
     return host, pid

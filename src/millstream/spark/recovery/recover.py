@@ -1,8 +1,8 @@
 """Recovery: the pending entries of crashed workers, claimed in slices, decided about by a function, settled.
 
-The entries that the recovery's consumer holds *are* the slice at work. So a recovery that was killed continues at the
-same point. It first settles the entries that it still holds, and then claims on from the cursor, which is noted on the
-server.
+The entries that the recovery's consumer holds *are* the present slice. So a recovery that was killed continues at the
+same point. It first settles the entries that it still holds, and then claims on from the cursor, which the server
+stores.
 """
 
 import logging
@@ -133,7 +133,7 @@ def _milliseconds(given: str | int | timedelta) -> int:
 
 
 class Recovery:
-    """One recovery."""
+    """One run of a recovery."""
 
     def __init__(
         self, url: str, stream: str, group: str, min_idle: int, *, name: str, slice_size: int, dead: str | None
@@ -165,12 +165,12 @@ class Recovery:
         self._counts = RecoveryCounts()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._renewal.stop()
         self._router.close()
 
     def run(self, decide: Decide, progress: Progress | None = None) -> RecoveryCounts:
-        """Settle all that is stale, slice by slice; see :func:`recover`."""
+        """Settle all stale entries, slice by slice; see :func:`recover`."""
         counts = self._counts
         with self._alone():
             total = self._pending()
@@ -199,7 +199,7 @@ class Recovery:
         return counts
 
     def _pending(self) -> int:
-        """Pending entries of the group, those that are not stale among them."""
+        """Return the number of pending entries of the group, including those that are not stale."""
         (reply,) = self._router.ask([("XPENDING", self._entries.key, self._entries.group)])
         if absent(reply):
             raise NotFoundError(f"stream {self._entries.key!r} has no group {self._entries.group!r}: correct the names")
@@ -208,7 +208,7 @@ class Recovery:
     # --- slices ------------------------------------------------------------------------------------------------------
 
     def _held(self) -> dict[bytes, int]:
-        """The slice at work: the entries that the consumer holds, with delivery counts."""
+        """Return the present slice: the entries that the consumer holds, with delivery counts."""
         found: dict[bytes, int] = {}
         for page in self._entries.pending(self._name):
             found.update((row[0], row[3]) for row in page)
@@ -217,7 +217,7 @@ class Recovery:
         return found
 
     def _resume(self) -> None:
-        """Go on from the cursor that was noted, or from the last entry held: earlier entries were looked at."""
+        """Continue from the stored cursor, or from the last entry held: earlier entries were checked."""
         (noted,) = self._router.ask([("GET", self._cursor_key)])
         if checked(noted) is None:
             self._check_name()
@@ -270,12 +270,12 @@ class Recovery:
             self._note(_END if cursor == b"0-0" else cursor)
 
     def _put_back(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Let those of the entries wait on that are not due; which these are."""
+        """Give claimed entries that are not due back to wait; return their ids."""
         return self._entries.put_back(self._name, ids, self._min_idle, charged=False)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock of this name, and renew the claimed entries."""
+        """Hold the lock of this name in the block, and renew the claimed entries."""
         self._lock.acquire()
         self._renewal.keep(self._name, [self._entries.key])
         try:

@@ -1,7 +1,7 @@
 """Decisions on entries that a recovery holds, carried out: acknowledged, released to any consumer, or dead.
 
-Each is done in a way that may be done again after a kill, since what is done is held no more. Dead letters are written
-by :func:`millstream.client.dead_letter.transaction.DeadLetterTransaction`, as the worker writes its own.
+Each step may be repeated after a kill, since settled entries are no longer held. Dead letters are written by
+:func:`millstream.client.dead_letter.transaction.DeadLetterTransaction`, as the worker writes its own.
 """
 
 import time
@@ -31,7 +31,7 @@ from millstream.spark.group.pending import PAGE, PendingEntries
 from millstream.spark.model.offsets import parse_id
 
 WORDS = ("ack", "release", "dead")
-"""What may be decided, as ``recover(verdict=)`` and the function's column ``verdict`` say it."""
+"""The possible decisions, in ``recover(verdict=)`` and in the function's column ``verdict``."""
 
 _TRIES = 1000
 
@@ -45,7 +45,7 @@ class EntryDecision(NamedTuple):
 
 @dataclass
 class RecoveryCounts:
-    """The results for entries."""
+    """Numbers of entries by their outcome."""
 
     acked: int = 0  # Acknowledged by decision
     released: int = 0  # Given back by decision
@@ -56,13 +56,13 @@ class RecoveryCounts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of all settled entries."""
         return self.acked + self.released + self.dead + self.unjudged + self.deleted + self.taken
 
 
 @dataclass(slots=True)
 class _Dying:
-    """An entry that is to be dead, as the transaction takes it."""
+    """An entry to set aside, in the form of the dead-letter transaction."""
 
     id: bytes
     deliveries: int
@@ -91,7 +91,7 @@ class Settler:
         counts: RecoveryCounts,
         progress: Callable[[], None],
     ) -> None:
-        """Settle entries."""
+        """Settle entries by their decisions."""
         ids = list(deliveries)
         for at in range(0, len(ids), PAGE):
             page = ids[at : at + PAGE]
@@ -115,13 +115,13 @@ class Settler:
 
     # the decisions may be minutes old: the function ran in between, and others may have claimed what is ours
     def _mine(self, ids: Sequence[bytes]) -> list[bytes]:
-        """Those that are still held."""
+        """Return the entries that are still held."""
         pages = self._holdings.pending(self._consumer, parse_id(ids[0].decode()), parse_id(ids[-1].decode()))
         held = {row[0] for page in pages for row in page}
         return [ident for ident in ids if ident in held]
 
     def _there(self, ids: Sequence[bytes]) -> list[bytes]:
-        """Those whose entries are still in the stream."""
+        """Return the ids of entries that are still in the stream."""
         rows = self._asker.ask([("XRANGE", self._stream, ident, ident) for ident in ids])
         return [ident for ident, row in zip(ids, rows, strict=True) if checked(row)]
 
@@ -145,7 +145,7 @@ class Settler:
     def _write_letters(
         self, reasons: Mapping[bytes, str], deliveries: Mapping[bytes, int], counts: RecoveryCounts
     ) -> None:
-        """Set entries aside; those that are no longer in the stream have nothing to keep, and are acknowledged."""
+        """Set entries aside; entries that are no longer in the stream have nothing to keep, and are acknowledged."""
         rows = self._asker.ask([("XRANGE", self._stream, ident, ident) for ident in reasons])
         fields = {ident: row[0][1] for ident, row in zip(reasons, map(checked, rows), strict=True) if row}
         gone = [ident for ident in reasons if ident not in fields]
@@ -176,11 +176,11 @@ class Settler:
         raise UsageError(f"{self._route.dead} changed {_TRIES} times before its letters could be written; try again")
 
     def _drive(self, exchange: Exchange[bool]) -> bool | None:
-        """Send what the exchange asks for: a transaction once, and anything else until it is answered.
+        """Send the commands of an exchange: a transaction once, and anything else until it gets a reply.
 
-        None where the connection broke at the transaction: only then is there something to begin again. A server that
-        does not answer the rest was away for all the time that such a command is repeated. So the recovery ends instead
-        of waiting as long a thousand times.
+        Return None if the connection broke at the transaction: only then can the exchange start again. At any other
+        command the server was away for all the time of the retries, so the recovery ends. It would otherwise wait as
+        long a thousand times.
         """
         replies: list[Reply] | None = None
         try:
@@ -202,7 +202,7 @@ class Settler:
             return bool(end.value)
 
     def _explained(self, refused: LettersRefusedError, letters: int) -> Exception:
-        """The reason why no letters could be written, and the remedy, for the caller of ``recover``."""
+        """Return the error for ``recover``'s caller: the reason why no letters could be written, and the remedy."""
         dead = self._route.dead
         if refused.hindrance is not None:
             return UsageError(

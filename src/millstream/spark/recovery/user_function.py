@@ -1,4 +1,7 @@
-"""A user's function that decides: found by its name on a command line (``module:name``), and called over a slice."""
+"""A user's function that decides about entries: found by its name on a command line, and called with a slice.
+
+The name has the form ``module:name``.
+"""
 
 import importlib
 import sys
@@ -15,7 +18,7 @@ from millstream.spark.recovery.settle import WORDS, EntryDecision
 
 
 def load_function(spec: str) -> Callable[..., Any]:
-    """The function of a text such as ``triage:decide``; the module may be in the working directory."""
+    """Return the function of a text such as ``triage:decide``; the module may be in the working directory."""
     module, _, name = spec.partition(":")
     if not module or not name:
         raise UsageError(
@@ -39,7 +42,7 @@ def load_function(spec: str) -> Callable[..., Any]:
 
 
 class SparkDecisions:
-    """The user's function, called over the recovery's entries."""
+    """The user's function, called with the recovery's entries as a DataFrame."""
 
     def __init__(  # noqa: PLR0917 - private
         self,
@@ -57,7 +60,7 @@ class SparkDecisions:
         self._function = function
 
     def __call__(self, ids: Sequence[bytes]) -> dict[bytes, EntryDecision]:
-        """The decisions on a slice."""
+        """Return the decisions on a slice."""
         result = self._function(self._reader.load())
         if not isinstance(result, DataFrame):
             raise UsageError(
@@ -73,7 +76,7 @@ class SparkDecisions:
 
 
 def checked_decisions(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> dict[bytes, EntryDecision]:
-    """The decisions that a function's rows say, one an entry; entries without a row are left out."""
+    """Return the decisions in a function's rows, one an entry; entries without a row are left out."""
     found: dict[bytes, EntryDecision] = {}
     for ident, word, reason in rows:
         if word is None:

@@ -1,5 +1,5 @@
 """Local Spark sessions: ``local`` starts one quickly, and names the missing program if it cannot.
 
-``java_output`` keeps what Java prints while it starts until it is known whether it matters; ``sql`` is one query of the
-command line, from a session of its own to plain values.
+``java_output`` holds Java's output back while it starts, and shows it only after a failure. ``sql`` runs one query of
+the command line, in a session of its own, and returns plain values.
 """

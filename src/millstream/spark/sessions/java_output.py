@@ -1,7 +1,7 @@
-"""The output of Java while it starts, kept until it is known whether it matters.
+"""The output of Java while it starts, held back and shown only if the start fails.
 
-Java and Spark print warnings (incubator modules, logging profiles, native libraries) before any setting of logs counts.
-In a command they precede the answer and mean nothing. If the start fails, they are the explanation.
+Java and Spark print warnings (incubator modules, logging profiles, native libraries) before any log settings take
+effect. In a command they precede the result and mean nothing. If the start fails, they explain it.
 """
 
 import os
@@ -32,7 +32,7 @@ class _Relay:
         os.close(self._pipe)
 
     def open(self, *, show: bool) -> None:
-        """Pass on output from now on; the kept output is shown first, or forgotten."""
+        """Pass on output from now on; the kept output is shown first, or dropped."""
         with self._lock:
             if show and self._kept:
                 os.write(_STDERR, self._kept)
@@ -41,7 +41,10 @@ class _Relay:
 
 @contextmanager
 def held_back() -> Iterator[int]:
-    """The standard error for a Java that is started inside the block: passed on once the block has ended well."""
+    """Yield a file descriptor for Java's standard error; its output is shown if the block fails.
+
+    After a block that ended well, the earlier output is dropped and later output is passed on.
+    """
     reader, writer = os.pipe()
     relay = _Relay(reader)
     try:

@@ -3,8 +3,8 @@
 Each setting here has its price, which is why Spark does not have it by default:
 
 * Workers import PySpark from the installed package, whose modules are compiled once. Spark puts a zip first on their
-  path, which every worker would compile again. Price: a wrapper script in the cache, which also answers by itself which
-  Python it is: Spark asks before it starts each kind of worker.
+  path, which every worker would compile again. Price: a wrapper script in the cache. It also reports its Python version
+  without a start of Python, since Spark queries that before it starts each kind of worker.
 * ``SPARK_HOME`` is set to that package, which Spark's scripts would start a Python to find. Price: none known.
 * Checkpoint files are written through ``java.io`` semantics instead of Hadoop's local file system, which starts about
   ten processes a micro-batch. Price: two drivers on one checkpoint are distinguished less reliably. Local paths only.
@@ -12,7 +12,7 @@ Each setting here has its price, which is why Spark does not have it by default:
 * An archive of loaded Java classes in the cache (about 170 MB), written when a session ends and used by the next one.
 
 Spark starts its Python daemons itself. A process that imported PySpark while Java started, and forked the daemons,
-saved 0.5 s of processor time. It took 290 lines and relied on what PySpark does not document, so it was removed.
+saved 0.5 s of processor time. It took 290 lines and relied on undocumented parts of PySpark, so it was removed.
 """
 
 import contextlib
@@ -45,16 +45,16 @@ JAVA_NEEDED = 17
 PACKAGE = "openjdk-17-jre-headless"
 
 _WRITING_SECONDS = 600
-"""An archive without a header that is older than this was left by a process that died."""
+"""Seconds after which an archive without a header counts as left by a process that died."""
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 @functools.cache
 def java_problem() -> str | None:
-    """The obstacle to starting Spark, in one sentence that says what to install; None if there is a Java it can use.
+    """Return the obstacle to starting Spark, with the package to install; None if there is a suitable Java.
 
-    Cheap (it starts ``java -version``), so that a command can say so before it does anything slow.
+    Cheap (it starts ``java -version``), so that a command can report it before it does anything slow.
     """
     home, java = os.environ.get("JAVA_HOME"), _java()
     cure = f"apt-get install {PACKAGE} (or any Java {JAVA_NEEDED} or newer)"
@@ -73,13 +73,13 @@ def java_problem() -> str | None:
 
 
 def cache_folder() -> Path:
-    """The folder of the wrapper and the class archive: ``~/.cache/millstream``, or under ``XDG_CACHE_HOME``."""
+    """Return the folder of the wrapper and the class archive: ``~/.cache/millstream``, or under ``XDG_CACHE_HOME``."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base, "millstream")
 
 
 def worker_python() -> str:
-    """The Python for Spark's workers: this one, behind the wrapper if it can be written."""
+    """Return the Python for Spark's workers: this one, through the wrapper script if it can be written."""
     if "PYSPARK_PYTHON" in os.environ:
         return os.environ["PYSPARK_PYTHON"]
     text = packaged("millstream.spark.sessions", "worker.sh")
@@ -99,7 +99,7 @@ def worker_python() -> str:
 
 
 def java_options(*, quick: bool) -> str:
-    """Options of the Java process.
+    """Return the options of the Java process.
 
     Args:
         quick: compile with C1 only: starts faster, runs bulk work up to twice slower. For tests and short commands.
@@ -115,10 +115,10 @@ def java_options(*, quick: bool) -> str:
 
 
 def _archive_flag(archive: Path) -> str | None:
-    """True if the archive is used, or written at the end; None while another process writes it.
+    """Return Java's option to use the archive or to write it at the end; None while another process writes it.
 
-    Java writes its header last, and ignores a file without one; but a file that lost its end (a full disk, a power cut)
-    makes it abort. So an archive is tried once, and remembered with its size.
+    Java writes the archive's header last, and ignores a file without one. But a file that lost its end (a full disk, a
+    power cut) makes it abort. So an archive is tried once, and its size is noted.
     """
     tried = archive.with_suffix(".tried")
     try:
@@ -140,9 +140,9 @@ def _archive_flag(archive: Path) -> str | None:
 
 
 def _folder_of_settings() -> Path | None:
-    """A directory with files that Spark puts on Java's class path; None for none.
+    """Return a directory with files that Spark puts on Java's class path; None without one.
 
-    With one Java writes no class archive: it would end with exit code 1 and a message that it cannot be initialized.
+    With such a directory Java cannot write a class archive: it would end with exit code 1 and an initialization error.
     """
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     places = [os.environ.get("SPARK_CONF_DIR") or str(Path(home, "conf"))]
@@ -152,19 +152,19 @@ def _folder_of_settings() -> Path | None:
 
 
 def _java_takes(archive: Path) -> bool:
-    """True if Java starts with the archive."""
+    """Return True if Java starts with the archive."""
     words = [_java(), f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-version"]
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 def _java() -> str:
-    """The java that Spark starts."""
+    """Return the path of the java that Spark starts."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else shutil.which("java") or ""
 
 
 def _class_archive() -> Path | None:
-    """The class archive for this PySpark and this Java; None if the cache cannot be used."""
+    """Return the path of the class archive for this PySpark and this Java; None if the cache cannot be used."""
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,18 +181,18 @@ def _mark(text: str) -> str:
 
 
 def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = False, **confs: str) -> "SparkSession":
-    """A local Spark session with the settings above; an active one is used as it is.
+    """Return a local Spark session with the settings above; an active one is used as it is.
 
     Args:
         app_name: shown in Spark's logs.
         quick: for tests and short commands, see :func:`java_options`.
-        quiet: keep what Java says while it starts to itself, unless it does not start. For commands.
+        quiet: hide Java's output while it starts, unless it does not start. For commands.
         confs: more settings, with ``__`` for the dots of their names: ``spark__sql__session__timeZone="UTC"``; they
             win over the ones chosen here. ``master`` is short for ``spark__master``.
 
     Raises:
-        ConfigError: there is no Java that Spark can use, PySpark is too old, or Spark did not start; the text says what
-            to mend.
+        ConfigError: there is no Java that Spark can use, PySpark is too old, or Spark did not start; the text has the
+            remedy.
     """
     problem = java_problem() or spark_problem(pyspark.__version__)
     if problem is not None:

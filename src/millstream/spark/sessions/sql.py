@@ -52,7 +52,7 @@ def _frame(spark: SparkSession, table: str, options: Mapping[str, str]) -> DataF
 
 
 def _advice(condition: str | None) -> str:
-    """Advice that Spark cannot give with its error: which tables there are."""
+    """Return advice that Spark's error lacks: the names of the tables."""
     if condition != "TABLE_OR_VIEW_NOT_FOUND":
         return ""
     return f" The tables here are {', '.join(('entries', *VIEWS))}; --stream and --stream-pattern choose streams."
@@ -78,7 +78,7 @@ _HARMLESS = frozenset({"DescribeRelation", "DescribeQueryCommand", "ExplainComma
 
 
 def _ours(error: BaseException, url: str) -> MillstreamError | None:
-    """The error of ours that one of Spark's carries as the text of a traceback; None if it is Spark's own."""
+    """Return Millstream's error if the text of Spark's error contains one; None if the error is Spark's own."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     found = [match for line in lines if (match := re.match(r"millstream(?:\.\w+)*\.(\w+): (.*)", line))]
     if found:
@@ -91,7 +91,7 @@ def _ours(error: BaseException, url: str) -> MillstreamError | None:
 
 
 def _first(error: BaseException) -> str:
-    """The line of one of Spark's own errors that says what to do."""
+    """Return the first line of one of Spark's own errors."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 

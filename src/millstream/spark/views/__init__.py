@@ -1,5 +1,5 @@
-"""Views: the state of a server as tables: groups, consumers, pending entries, dead letters.
+"""Views: the state of a server as tables of groups, consumers, pending entries and dead letters.
 
-``columns`` says what each view shows, ``planner`` which tasks read which part of it, ``rows`` asks the server for
-them, and ``source`` is what Spark calls. Another column is a line in ``columns`` and a value in ``rows``.
+``columns`` has the columns of each view, ``planner`` divides it among tasks, ``rows`` reads it from the server, and
+Spark calls ``source``. A new column needs a line in ``columns`` and a value in ``rows``.
 """

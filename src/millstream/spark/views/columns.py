@@ -1,4 +1,4 @@
-"""The columns of each view, and one task's share of it, on which the planner, the reader and Spark's side agree."""
+"""The columns of each view, and one task's share of it, shared by the planner, the reader and ``source``."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ COLUMNS: dict[str, dict[str, DataType]] = {
         "fields": MapType(_TEXT, _TEXT), "letter_stream": _TEXT, "letter_id": _TEXT,
     },
 }  # fmt: skip
-"""By view, its columns in order."""
+"""Columns of each view, in order."""
 
 VIEWS = tuple(COLUMNS)
 

@@ -1,4 +1,4 @@
-"""Which tasks read a view: found at the driver from short answers, so that no task is given the whole of it."""
+"""The division of a view among tasks: made at the driver from short replies, so that no task reads all of it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,13 +12,13 @@ from millstream.spark.read.stream_info import StreamInfo
 from millstream.spark.views.columns import ViewPartition
 
 _KEYS_A_TASK = 500
-"""Streams whose groups or consumers one task asks for, at most."""
+"""Most streams with groups or consumers that one task reads."""
 _SUMMARY_PAGE = 1000
-"""Groups whose summaries are asked for in one go."""
+"""Most groups with summaries in one round trip."""
 
 
 def plan(kind: str, parsed: Options) -> list[ViewPartition]:
-    """The shares of a view's tasks."""
+    """Return the shares of a view's tasks."""
     info, router = StreamInfo(parsed), Router(parsed.url)
     try:
         if kind == "dead":
@@ -49,7 +49,7 @@ def plan(kind: str, parsed: Options) -> list[ViewPartition]:
 
 
 def _dead_letter_streams(info: StreamInfo, parsed: Options) -> list[str]:
-    """The dead-letter streams of the streams that are named, or of all that the pattern matches."""
+    """Return the dead-letter streams of the named streams, or of all that match the pattern."""
     keys = info.keys()
     if parsed.pattern is not None and not parsed.pattern.endswith(SUFFIX):
         # A stream may be gone and its dead letters not.
@@ -58,10 +58,10 @@ def _dead_letter_streams(info: StreamInfo, parsed: Options) -> list[str]:
 
 
 def _pending(router: Router, keys: Sequence[str]) -> Iterator[tuple[bytes, Range]]:
-    """Each group with pending entries, and the ids they lie between.
+    """Yield each group with pending entries, and the range of their ids.
 
-    XPENDING's summary has both, and costs the server the same however many are pending; the entries themselves are for
-    the tasks to ask for. A group that is gone between the two questions has nothing to show.
+    XPENDING's summary has both, and costs the server the same however many are pending; the tasks read the entries
+    themselves. A group that was deleted between the two commands gives nothing.
     """
     groups: list[tuple[str, bytes]] = []
     for key, reply in zip(keys, router.ask([("XINFO", "GROUPS", key) for key in keys]), strict=True):
@@ -78,7 +78,7 @@ def _pending(router: Router, keys: Sequence[str]) -> Iterator[tuple[bytes, Range
 
 
 def _split(wholes: list[tuple[bytes, Range]], parsed: Options) -> list[ViewPartition]:
-    """The shares of some ranges of ids, cut as those of a plain read are: by how many entries each has."""
+    """Return the shares of some ranges of ids, cut by their numbers of entries as in a plain read."""
     total = sum(whole.rows for _, whole in wholes)
     found = []
     for group, whole in wholes:

@@ -1,4 +1,4 @@
-"""The rows of a view: asked for page by page, so that millions of them never arrive in one reply."""
+"""The rows of a view: read page by page, so that millions of them never arrive in one reply."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -19,16 +19,16 @@ from millstream.spark.options.read import Options
 from millstream.spark.views.columns import COLUMNS, ViewPartition
 
 PAGE = 5000
-"""Pending entries of one reply; about 400 kB."""
+"""Most pending entries of one reply; about 400 kB."""
 
 _LETTERS = 500
-"""Dead letters of one reply; each may hold a traceback."""
+"""Most dead letters of one reply; each may hold a traceback."""
 
 Rows = list[Sequence[Any]]
 
 
 def read(kind: str, parsed: Options, schema: StructType, part: ViewPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of one share of a view, as record batches."""
+    """Yield the rows of one share of a view, as record batches."""
     target = to_arrow_schema(schema, timezone="UTC")
     names = list(COLUMNS[kind])
     places = [names.index(name) for name in target.names]
@@ -41,7 +41,7 @@ def read(kind: str, parsed: Options, schema: StructType, part: ViewPartition) ->
 
 
 def to_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column of Python values, as Arrow has it; text goes the same way as that of a plain read."""
+    """Return Python values as an Arrow column; text is converted as in a plain read."""
     if pa.types.is_string(kind):
         return optional_strings(
             [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
@@ -111,7 +111,7 @@ def _dead(router: Router, part: ViewPartition) -> Iterator[Rows]:
 
 
 def letter_row(flat: Sequence[bytes]) -> tuple[Any, ...]:
-    """The columns of a dead letter; of any other entry, its fields alone."""
+    """Return the columns of a dead letter; for any other entry, only its fields."""
     try:
         letter: DeadLetter = unpack(flat)
     except ValueError:

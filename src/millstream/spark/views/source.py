@@ -1,7 +1,7 @@
-"""Views: the state of a server as tables, whichever server it is.
+"""Views: the state of a server as tables, on Redis and compatible servers.
 
-A view is read when its rows are: two actions may see two states. Reading changes nothing, delivery counts and idle
-times included.
+A view is read when its rows are: two actions may see two states. Reading changes nothing, not even delivery counts and
+idle times.
 """
 
 from collections.abc import Iterator
@@ -28,11 +28,11 @@ class View:
         self.parsed = parsed
 
     def schema(self) -> StructType:
-        """All columns of the view."""
+        """Return all columns of the view."""
         return StructType([StructField(name, kind) for name, kind in COLUMNS[self.kind].items()])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``; ``schema`` may narrow the columns, and not change them."""
+        """Return the reader for ``spark.read``; ``schema`` may choose columns, but not change them."""
         known = COLUMNS[self.kind]
         for column in schema:
             if column.name not in known:
@@ -47,7 +47,7 @@ class View:
         return ViewReader(self.kind, self.parsed, schema)
 
     def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``: never."""
+        """Raise: ``spark.readStream`` cannot read a view."""
         raise ConfigError(
             f"option 'view' is {self.kind!r} ({', '.join(schema.fieldNames())}), a state and not a stream. Use "
             "spark.read, repeatedly if needed."
@@ -63,10 +63,10 @@ class ViewReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """The shares of the tasks, by the present streams."""
+        """Return the shares of the tasks, by the present streams."""
         return list(plan(self._kind, self._parsed)) or [ViewPartition()]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of one share."""
+        """Yield the rows of one share."""
         keys = getattr(partition, "keys", ())
         return read(self._kind, self._parsed, self._schema, partition) if keys else iter(())  # type: ignore[arg-type] # Spark hands back our own

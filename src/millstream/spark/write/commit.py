@@ -1,11 +1,11 @@
-"""The driver's part of the sink: makes staged rows visible, once, whatever dies meanwhile.
+"""The driver's part of the sink: makes staged rows visible, once, whatever process or server dies meanwhile.
 
 A commit has three steps. It *decides*: One SET of the writer's record names the batch and all of its staged rows, of
 every stream. From then on these rows are the batch. A repetition of the batch continues with them and drops its own
 rows, which may be in another order. It *publishes* piece by piece: A transaction adds the rows of a piece and counts
-the piece as done. So a piece is added once, however often and by however many drivers this is tried. It *closes* the
-record and removes what was staged. A batch whose record is closed, or that of a later one, adds nothing. A record that
-is still open when a later batch comes is finished first.
+the piece as published. So a piece is added once, however often and by however many drivers this is tried. It *closes*
+the record and removes the staged rows. A batch adds nothing if its record, or that of a later batch, is closed. A
+record that is still open when a later batch comes is finished first.
 """
 
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger("millstream.spark")
 
 
 class SinkCommit:
-    """The commits of one writer."""
+    """Commits the batches of one writer."""
 
     def __init__(self, options: SinkOptions, writer: str, *, lasting: bool, in_order: bool = False) -> None:
         self._options = options
@@ -39,16 +39,16 @@ class SinkCommit:
         self._pieces = PiecePublisher(options, writer, self._router, self._records)
 
     def commit(self, version: int, parts: Sequence[Part], sources: str | None = None) -> None:
-        """Make the rows visible unless a batch of this version, or of a later one, was already decided upon."""
+        """Make the rows visible unless a batch of this version, or of a later one, was already decided."""
         decided = self._decide(CommitRecord(version, tuple(parts), sum(part.rows for part in parts), sources))
         self._finish(decided)
         # The register may have ended before rows that were decided upon, which have no time to live.
         self.discard([*parts, *(decided.parts or ())])
 
     def discard(self, parts: Iterable[Part] = ()) -> None:
-        """Remove staged rows: these, and all that tasks of this writer left behind.
+        """Remove staged rows: those of ``parts``, and all that tasks of this writer left behind.
 
-        Decided rows stay for the attempt that goes on with them, because Spark also aborts after a failed commit.
+        Decided rows stay for the next attempt at the commit, because Spark also aborts after a failed commit.
         """
         register = keys.register(self._writer)
         known = self._records.read() if self._lasting else None
@@ -71,7 +71,7 @@ class SinkCommit:
     # --- deciding ----------------------------------------------------------------------------------------------------
 
     def _decide(self, mine: CommitRecord) -> CommitRecord:
-        """The batch as it was decided upon, now or by an earlier try."""
+        """Return the batch as it was decided, now or by an earlier attempt."""
         version = mine.version
         while True:
             known = self._records.read()
@@ -95,7 +95,7 @@ class SinkCommit:
                 return mine
 
     def _check_repeated(self, known: CommitRecord, mine: CommitRecord) -> None:
-        """Raise if another batch comes under a number that was written: its rows would be taken for written."""
+        """Raise if another batch has a number that was written: its rows would be taken for written."""
         difference = known.differs(mine)
         if not difference:
             return
@@ -119,7 +119,7 @@ class SinkCommit:
         )
 
     def _go_on_with(self, known: CommitRecord) -> None:
-        """Finish an earlier batch that was decided upon: its driver ended, or the server forgot that it was done."""
+        """Finish an earlier batch that was decided: its driver ended, or the server lost the closed record."""
         try:
             self._finish(known)
         except UsageError as reason:
@@ -161,7 +161,7 @@ class SinkCommit:
         self._check_ids(parts)
 
     def _check_open(self, partitions: Sequence[str]) -> None:
-        """Raise if a partition is sealed; rows that were decided upon could not go to another one."""
+        """Raise if a partition is sealed; decided rows could not go to another one."""
         looked = self._router.ask([("XINFO", "STREAM", stream) for stream in partitions])
         for stream, reply in zip(partitions, looked, strict=True):
             if not isinstance(reply, ErrorReply) and str(last_generated(reply)) == HIGHEST_ID:

@@ -1,4 +1,4 @@
-"""The commit record of a writer, as the server keeps it: its last batch, and the parts left to publish."""
+"""The commit record of a writer on the server: its last batch, and the parts left to publish."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from millstream.spark.write.staging import Part
 from millstream.texts import plural
 
 _MANY = 500
-"""Commands sent in one go where there may be thousands."""
+"""Most commands in one write where there may be thousands."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,10 @@ class CommitRecord:
     range: str | None = None
 
     def differs(self, other: "CommitRecord") -> str:
-        """The difference from another batch of the number as a verb phrase about that one; empty if none is known."""
+        """Return the difference from another batch of the same number, as a verb phrase about it.
+
+        Empty if none is known.
+        """
         if None not in {self.rows, other.rows} and self.rows != other.rows:
             return f"was written with {plural(self.rows or 0, 'row')} and now has {other.rows}"
         if None not in {self.range, other.range} and self.range != other.range:
@@ -39,13 +42,13 @@ class CommitRecord:
         return ""
 
     def packed(self) -> str:
-        """As it is kept."""
+        """Return the record as JSON."""
         parts = None if self.parts is None else [astuple(part) for part in self.parts]
         return json.dumps({"version": self.version, "parts": parts, "rows": self.rows, "range": self.range})
 
     @classmethod
     def unpacked(cls, text: bytes) -> "CommitRecord":
-        """The record of a text."""
+        """Parse a record from JSON."""
         try:
             kept = parse(text)
             parts = None if kept["parts"] is None else tuple(_part(part) for part in kept["parts"])
@@ -79,14 +82,14 @@ def _number(value: Any) -> int:
 
 
 class SinkRouter(Router):
-    """The driver's commands: refusals are errors with a remedy."""
+    """A router for the driver's commands, which turns error replies into errors with a remedy."""
 
     def __init__(self, options: SinkOptions) -> None:
         super().__init__(options.url)
         self._options = options
 
     def ask_all(self, commands: Sequence[Command]) -> list[Reply]:
-        """Replies to any number of commands that may be repeated."""
+        """Return the replies to any number of repeatable commands."""
         found: list[Reply] = []
         for start in range(0, len(commands), _MANY):
             found += self.ask(commands[start : start + _MANY])
@@ -94,7 +97,7 @@ class SinkRouter(Router):
         return found
 
     def check(self, replies: Iterable[Reply]) -> None:
-        """Raise for an error among the replies, and close: its connection may be in the midst of a transaction."""
+        """Raise for an error among the replies, and close: its connection may be inside a transaction."""
         try:
             raise_refused(replies, self._options)
         except UsageError:
@@ -111,7 +114,7 @@ class CommitRecordStore:
         self.key = keys.record(writer)  # The record's key
 
     def read(self) -> CommitRecord | None:
-        """The record as it is now; the next :meth:`replace` writes only if that has not changed."""
+        """Return the present record; the next :meth:`replace` writes only if that has not changed."""
         text = self._router.ask_all([("WATCH", self.key), ("GET", self.key)])[1]
         try:
             return None if text is None else self._checked(CommitRecord.unpacked(text))
@@ -122,14 +125,17 @@ class CommitRecordStore:
             ) from None
 
     def _checked(self, record: CommitRecord) -> CommitRecord:
-        """The record if all its keys are of this writer's staged rows: they are published from, and then removed."""
+        """Return the record if all its keys are this writer's staged rows, which are published and then removed."""
         for part in record.parts or ():
             if not keys.is_staged(part.key.encode(), self._writer):
                 raise ValueError(f"{part.key!r} is not a key of rows that it staged")
         return record
 
     def replace(self, record: CommitRecord) -> bool:
-        """Write the record unless it has changed since it was read; False if it was not, as far as is known."""
+        """Write the record unless it has changed since it was read.
+
+        Return False if it was not written, or may not be.
+        """
         try:
             replies = self._router.once([("MULTI",), ("SET", self.key, record.packed()), ("EXEC",)])
         except OSError as reason:  # perhaps it was written: the next read shows that

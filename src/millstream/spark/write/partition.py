@@ -15,9 +15,9 @@ _REAL = ("float", "double")
 
 
 def partition(stream: str, key: Column | str, url: str | None = None) -> Column:
-    """The key of the partition that gets a row, for the column ``stream`` of a write.
+    """Return the key of the partition for each row, for the column ``stream`` of a write.
 
-    The partition is the same that ``App.publish(key=...)`` chooses. The layout is the one of now: a query whose
+    The partition is the same that ``App.publish(key=...)`` chooses. The layout is the present one: a query whose
     partitions are sealed later ends, and continues with the new layout when it is started again.
 
     Args:
@@ -27,7 +27,7 @@ def partition(stream: str, key: Column | str, url: str | None = None) -> Column:
 
     Raises:
         NotFoundError: the stream is not partitioned.
-        LayoutError: the descriptor is not one of ours.
+        LayoutError: Millstream did not write the descriptor.
         UsageError: the number of partitions is being changed.
     """
     with closing(StreamInfo(Options(find_url({"url": url or ""})))) as info:

@@ -1,8 +1,8 @@
-"""A piece of staged rows: a line that says how many rows and the first one's id, then the XADDs as they travel.
+"""A piece of staged rows: a line with the number of rows and the first one's id, then the XADDs as RESP bytes.
 
-Staged rows are commands as they travel, and they are sent as they are, so a piece is checked before. Without the check,
-commands that others wrote there would run with the rights of the sink's user. One reply too many or too few would be
-taken for another command's. Pure.
+Staged rows are RESP commands that are sent unchanged, so a piece is checked before. Without the check, commands that
+other clients wrote there would run with the rights of the sink's user. One reply too many or too few would be taken for
+another command's. Pure.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ class Piece(NamedTuple):
 def pack_piece(
     command: Command, rows: int, first: Id | None, data: Sequence[bytes | memoryview]
 ) -> list[bytes | memoryview]:
-    """The command that keeps a piece, as bytes to be joined once: a piece may be a megabyte."""
+    """Return the command that stores a piece, as parts to join once: a piece may be a megabyte."""
     head = b"%d %s\n" % (rows, str(first or "").encode())
     return pack_long(command, [head, *data])
 
 
 def read_piece(kept: bytes, stream: str) -> Piece:
-    """A piece as it was staged."""
+    """Parse and check a staged piece."""
     begin = kept.index(b"\n") + 1
     count, _, ident = kept[: begin - 1].partition(b" ")
     rows = int(count)

@@ -1,8 +1,8 @@
 """Publishing of a decided batch: its staged rows become entries, piece by piece, each once.
 
-A piece is added in one transaction that also counts it as done, over a connection that watches the count. If another
-driver was faster or the connection broke, the transaction does nothing. The next look then shows the progress. Each
-transaction carries the look at the next piece behind it, so that a piece costs one round trip.
+A transaction adds a piece and counts it as published, over a connection that watches the count. If another
+driver was faster or the connection broke, the transaction does nothing. The next check then shows the progress. The
+commands that check the next piece follow each transaction, so that a piece costs one round trip.
 """
 
 import time
@@ -23,13 +23,13 @@ from millstream.spark.write.server_errors import refused
 from millstream.spark.write.staging import Part, not_increasing
 
 _NEXT = "next"
-"""Field of staged rows that counts the pieces that were published."""
+"""Field of staged rows that counts the published pieces."""
 
 _TRIES = 5
-"""How often a connection may break in the same piece."""
+"""Most times that a connection may break in the same piece."""
 
 _Step = tuple[Part, int]
-"""A piece by its part and its number there."""
+"""A piece, by its part and its number there."""
 
 
 class PiecePublisher:
@@ -79,13 +79,13 @@ class PiecePublisher:
                 step, following = following, next(steps, None)
 
     def _look(self, step: _Step) -> list[Reply]:
-        """The state of a piece, over the connection that watches it from now on."""
+        """Return the state of a piece, over the connection that watches it from now on."""
         looked = self._router.ask(_look_at(*step))
         self._watching = self._router.connection_of(step[0].key)
         return looked
 
     def _checked(self, record: CommitRecord, step: _Step, looked: list[Reply]) -> Piece | None:
-        """The piece if it is to be published now; None if it was already."""
+        """Return the piece if it must be published now; None if it was already."""
         part, number = step
         self._router.check(looked[:2])
         kept_count, kept = looked[1]
@@ -119,7 +119,7 @@ class PiecePublisher:
         )
 
     def _step(self, part: Part, number: int, piece: Piece, following: _Step | None) -> tuple[bool, list[Reply] | None]:
-        """Publish a piece; whether it was done, and the look at the following piece if it went along."""
+        """Publish a piece; return True if it was added, and the state of the following piece if known."""
         trim: list[Command] = [("XTRIM", part.stream, *self._trim)] if self._trim else []
         after: list[Command] = [*trim, ("HSET", part.key, _NEXT, number + 1)]
         if number:
@@ -145,7 +145,7 @@ class PiecePublisher:
         return True, looked
 
     def _check_added(self, part: Part, number: int, results: Sequence[Reply]) -> None:
-        """Raise if XADD failed inside the transaction, as it does when the key has become something else meanwhile."""
+        """Raise if XADD failed inside the transaction, for example because the key has another type meanwhile."""
         errors = [reply for reply in results if isinstance(reply, ErrorReply)]
         if not errors:
             return
@@ -154,7 +154,7 @@ class PiecePublisher:
         raise refused(errors[0], self._options)
 
     def _trim_words(self) -> tuple[Any, ...]:
-        """The words that trim a stream after rows were added, without its key; empty for no trimming."""
+        """Return the arguments of XTRIM after rows were added, without its key; empty for no trimming."""
         options = self._options
         how = "~" if options.approximate else "="
         if options.max_len is not None:
@@ -166,7 +166,7 @@ class PiecePublisher:
 
 
 def _look_at(part: Part, number: int) -> list[Command]:
-    """Asks for a piece and the progress of its part, such that the next transaction fails if that changes."""
+    """Return commands that read a piece and the progress of its part, and watch both for the next transaction."""
     commands: list[Command] = [("WATCH", part.key), ("HMGET", part.key, _NEXT, number)]
     if part.first is not None:
         commands[0] = ("WATCH", part.key, part.stream)
@@ -175,5 +175,5 @@ def _look_at(part: Part, number: int) -> list[Command]:
 
 
 def last_generated(reply: Reply) -> Id:
-    """The last id of a stream, from XINFO STREAM."""
+    """Return the last id of a stream, from XINFO STREAM."""
     return parse_id(pairs(reply)[b"last-generated-id"].decode())

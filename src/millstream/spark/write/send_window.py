@@ -1,4 +1,4 @@
-"""Commands sent ahead of their replies, to each server that has some of the keys, up to a limit on the way."""
+"""Commands sent ahead of their replies, to each server that has some of the keys, up to a limit of open requests."""
 
 from collections import deque
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from millstream.spark.options.write import SinkOptions
 from millstream.spark.write.server_errors import raise_refused
 
 ON_THE_WAY = 8 << 20
-"""Bytes sent and not yet confirmed, at most: then a task waits for the server."""
+"""Most bytes sent and not yet confirmed: at that limit a task waits for the server."""
 
 
 class _Packed(NamedTuple):
-    """Commands about one key as they travel, and how many replies they will have."""
+    """Packed commands about one key, with the number of their replies."""
 
     key: str
     data: bytes
@@ -32,11 +32,11 @@ class SendWindow:
         self._size = 0
 
     def send(self, key: str, *commands: Command) -> None:
-        """Send some commands about a key in a row; waits while too much is on its way."""
+        """Send some commands about a key, one after the other; wait while too many bytes are unconfirmed."""
         self.send_packed(key, pack(*commands), len(commands))
 
     def send_packed(self, key: str, packed: bytes, count: int) -> None:
-        """The same of commands that are packed already."""
+        """Send commands about a key that are packed already; wait while too many bytes are unconfirmed."""
         self._unsent.append(_Packed(key, packed, count))
         self._size += len(packed)
         retrying(self._send_all)
@@ -49,7 +49,7 @@ class SendWindow:
             self._confirm()
 
     def forget(self) -> None:
-        """Drop the connections and the commands on their way."""
+        """Drop the connections and all unconfirmed commands."""
         self.close()
         self._unconfirmed.clear()
         self._unsent.clear()
@@ -60,7 +60,7 @@ class SendWindow:
         self._router.close()
 
     def _send_all(self) -> None:
-        """Send the commands that were not sent, or whose connection is gone."""
+        """Send the commands that were not sent, or that were on a broken connection."""
         while self._unsent:
             server = self._router.server_of(self._unsent[0].key)
             try:
@@ -71,7 +71,7 @@ class SendWindow:
             self._unconfirmed.setdefault(server, deque()).append(self._unsent.popleft())
 
     def _lost(self, server: str, reason: Exception) -> None:
-        """Have everything that is not confirmed sent again: it may have to go elsewhere."""
+        """Queue all unconfirmed commands of a server again: they may have to go to another one."""
         self._router.drop(reason, [server])
         self._unsent.extend(self._unconfirmed.pop(server, ()))
 
@@ -79,7 +79,7 @@ class SendWindow:
         raise_refused(retrying(self._receive), self._options)
 
     def _receive(self) -> list[Reply]:
-        """Read the replies to the first commands of the connection with the most on its way."""
+        """Read the replies to the first commands of the server with the most open requests."""
         self._send_all()
         server = max(self._unconfirmed, key=lambda server: len(self._unconfirmed[server]))
         try:

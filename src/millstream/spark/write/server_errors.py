@@ -1,4 +1,4 @@
-"""The meaning of a server's refusal of a write, and its remedy, in one line."""
+"""The meaning of a server's error reply to a write, and its remedy, in one line."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,7 @@ _CURES = {
 
 
 def refused(reason: Reply, options: SinkOptions) -> UsageError:
-    """The error to raise for an error reply: a ``ConfigError`` if an option is to be changed."""
+    """Return the error to raise for an error reply: a ``ConfigError`` if an option must be changed."""
     text = str(reason)
     cure = _CURES.get(text.split(" ", 1)[0])
     if cure is None and is_sealed(UsageError(text)):
@@ -49,7 +49,7 @@ def raise_refused(replies: Iterable[Reply], options: SinkOptions) -> None:
 
 
 def sealed(stream: str, options: SinkOptions) -> UsageError:
-    """The error for a target that takes no entries any more."""
+    """Return the error for a target that accepts no more entries."""
     return UsageError(
         f"stream {stream!r} on {options.shown_url} is sealed, and this batch added nothing: the number of partitions "
         "was changed. Start the query again: partition(...) then chooses among the new partitions"
@@ -57,6 +57,6 @@ def sealed(stream: str, options: SinkOptions) -> UsageError:
 
 
 def wrong_type(stream: str, kind: bytes, options: SinkOptions) -> ConfigError:
-    """The error for a target that is not a stream."""
+    """Return the error for a target that is not a stream."""
     what = f"{stream!r} on {options.shown_url} is a {kind.decode()} and no stream"
     return ConfigError(f"option 'stream': {what}: name another key, or delete that one")

@@ -55,7 +55,7 @@ class Staged(WriterCommitMessage):
 
 
 def stage(options: SinkOptions, layout: RowLayout, writer: str, batches: "Iterable[pa.RecordBatch]") -> Staged:
-    """A task's work: rows to the server, unseen.
+    """Store a task's rows on the server, invisible to readers.
 
     Returns:
         The staged rows, or the problem with the rows, which the driver raises.
@@ -89,7 +89,7 @@ def settle(
     in_order: bool = False,
     sources: str | None = None,
 ) -> None:
-    """The driver's work: the rows of all tasks, seen."""
+    """Make the rows of all tasks visible; the driver calls it."""
     with closing(SinkCommit(options, writer, lasting=lasting, in_order=in_order)) as sink_commit:
         problem = next((message.problem for message in messages if message.problem is not None), None)
         if problem is not None:
@@ -99,7 +99,7 @@ def settle(
 
 
 def withdraw(options: SinkOptions, writer: str, *, lasting: bool) -> None:
-    """The driver's work after a failure: remove the tasks' staged rows, if the server is there."""
+    """Remove the tasks' staged rows after a failure, if the server is there; the driver calls it."""
     with closing(SinkCommit(options, writer, lasting=lasting)) as sink_commit:
         try:
             sink_commit.discard()
@@ -112,11 +112,11 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 
 
 _seen: set[tuple[str, str | None]] = set()
-"""Servers and streams that this process has found to be right: later trouble is waited for, not reported at once."""
+"""Servers and streams that passed the check in this process: later trouble is retried, not raised at once."""
 
 
 def check_server(options: SinkOptions) -> None:
-    """Raise at once, and in plain words, if there is no such server or the target is not a stream."""
+    """Raise at once, and in plain words, if the server is away or the target is not a stream."""
     if (options.url, options.stream) in _seen:
         return
     # If each row names its stream, the streams are still unknown: any key will do to reach a server.
@@ -148,7 +148,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         return stage(self._options, self._layout, _query(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Publish a batch, unless it was."""
+        """Publish a batch, unless it was published before."""
         staged = _staged(messages)
         if staged:
             sources = _batch_range(self._options.checkpoint, batchId)
@@ -170,7 +170,7 @@ def _query() -> str:
 
 
 def _job(app: str, stream: str | None) -> str:
-    """The writer of a numbered batch write: a ``foreachBatch`` that writes two streams numbers both alike."""
+    """Return the writer's name for a numbered batch write, with the stream: ``foreachBatch`` may write two."""
     named = quote(app, safe="")
     return f"job:{named}" if stream is None else f"job:{named}:{stream}"
 
@@ -199,7 +199,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> StreamSink:
-    """The sink that ``writeStream`` needs."""
+    """Return the sink for ``writeStream``."""
     options.refuse_batch_only()
     if overwrite:
         raise ConfigError(
@@ -210,7 +210,7 @@ def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) ->
 
 
 def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> BatchSink:
-    """The sink that ``write`` needs."""
+    """Return the sink for ``write``."""
     if overwrite:
         raise ConfigError(
             "mode('overwrite') would delete the stream, with its groups and their pending entries. Use "
@@ -226,11 +226,11 @@ def _checked(options: SinkOptions, schema: StructType) -> RowLayout:
 
 
 def _batch_range(checkpoint: str | None, batch: int) -> str | None:
-    """A short digest of the sources' offsets of a batch; None if the driver cannot read them as a local file.
+    """Return a short digest of the sources' offsets of a batch; None if they are not in a readable local file.
 
     Spark writes the sources' offsets of a batch to ``offsets/<batch>`` before it runs the batch, and reads that file
-    when it runs the batch again. If the file is lost, Spark makes a new batch of the same number, from what the sources
-    hold by then. The rows themselves do not separate the two: a query may give a repeated batch new random values.
+    when it runs the batch again. If the file is lost, Spark makes a new batch of the same number, from the sources'
+    present content. The rows themselves do not separate the two: a query may give a repeated batch new random values.
     """
     if checkpoint is None:
         return None

@@ -1,7 +1,7 @@
-"""A task of the sink: it keeps its rows in the server, next to their streams, until the driver commits them.
+"""The work of a sink's task: it stores its rows on the server, next to their streams, until the driver commits them.
 
-Rows are kept as the commands that will add them, in pieces. A piece keeps a server busy for milliseconds only, and a
-commit adds one piece in one step. All commands may be sent twice, and are where a connection broke.
+Rows are stored in pieces, as the commands that will add them. A piece blocks a server for milliseconds only, and a
+commit adds one piece in one step. All commands may be sent twice, and are sent again after a broken connection.
 """
 
 import os
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 PIECE_ROWS = 1000
 PIECE_BYTES = 1 << 20
 PIECE_WORDS = 30_000
-"""Limits of a piece in rows, words and (approximately) bytes: it is added in one step."""
+"""Limits of a piece in rows, bytes (approximately) and arguments: it is added in one step."""
 
 GATHERED = 32 << 20
-"""Bytes that wait to make whole pieces when rows go to many streams, at most."""
+"""Most bytes that wait for complete pieces when rows go to many streams."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass
 class _Waiting:
-    """Rows for one stream that do not make a piece yet."""
+    """Rows for one stream that are too few for a piece."""
 
     part: Part
     data: list[bytes | memoryview] = field(default_factory=list)
@@ -60,7 +60,7 @@ class _Waiting:
 
 
 class Staging:
-    """The rows of one attempt of one task."""
+    """Stages the rows of one attempt of one task."""
 
     def __init__(self, options: SinkOptions, writer: str) -> None:
         self._options = options
@@ -72,11 +72,11 @@ class Staging:
 
     @property
     def parts(self) -> list[Part]:
-        """The parts that have rows, by stream."""
+        """The parts with rows, one for each stream."""
         return [waiting.part for waiting in self._waiting.values()]
 
     def write(self, batches: "Iterable[pa.RecordBatch]", layout: RowLayout) -> None:
-        """Keep the rows; when this returns, the server has them all."""
+        """Store the rows; when this returns, the server has them all."""
         for batch in batches:
             for commands in encode(batch, layout):
                 self._add(commands)
@@ -84,7 +84,7 @@ class Staging:
         self._window.confirm_all()
 
     def discard(self) -> None:
-        """Remove the kept rows; the next commit removes the rest, or its time to live ends."""
+        """Remove the stored rows; any that remain are removed by the next commit or expire."""
         staged = [part.key for part in self.parts]
         if staged:
             self._window.forget()
@@ -114,7 +114,7 @@ class Staging:
             self._flush(waiting)
 
     def _extend(self, stream: str, commands: Commands, rows: np.ndarray[Any, Any] | None) -> None:
-        """Take the rows for one stream, and pass on every whole piece."""
+        """Add the rows for one stream, and send every complete piece."""
         waiting = self._waiting.get(stream)
         if waiting is None:
             key = keys.staged(stream, self._writer, f"{self._token}:{len(self._waiting)}")
@@ -186,7 +186,7 @@ class Staging:
 
 
 def _fitting(sizes: np.ndarray[Any, Any], words: np.ndarray[Any, Any], waiting: _Waiting) -> int:
-    """The number of rows that go into the waiting piece; at least one if it is empty."""
+    """Return the number of rows that fit into the waiting piece; at least one if it is empty."""
     left = PIECE_ROWS - waiting.rows
     by_bytes = int(np.searchsorted(np.cumsum(sizes[:left]), PIECE_BYTES - waiting.size, side="right"))
     by_words = int(np.searchsorted(np.cumsum(words[:left]), PIECE_WORDS - waiting.words, side="right"))
@@ -194,7 +194,7 @@ def _fitting(sizes: np.ndarray[Any, Any], words: np.ndarray[Any, Any], waiting: 
 
 
 def not_increasing(stream: str, last: object, ident: object) -> UsageError:
-    """The error for ids that do not grow."""
+    """Return the error for ids that do not grow."""
     return UsageError(
         f"column 'id': {ident} comes after {last} in stream {stream!r}, and ids must grow from row to row, partition "
         "to partition and batch to batch: sort by it (in one partition, or by ranges), or drop the column to have ids "

@@ -1,8 +1,9 @@
-"""A place in an object store: ``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``abfss://container@account.../prefix``.
+"""A place in an object store, by its URL.
 
-Credentials and endpoint are those of the environment, as ``obstore``, ``deltalake`` and ``pyiceberg`` read it; each
-process opens the place by itself. A put is durable and whole when the store confirms it. Objects are asked for by name,
-because a list may lag: nothing is concluded from an object's absence in a list.
+The URL is ``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``abfss://container@account.../prefix``. Credentials and
+endpoint are those of the environment, as ``obstore``, ``deltalake`` and ``pyiceberg`` read it. Each process opens the
+place by itself. A put is durable and complete when the store confirms it. Objects are requested by name, because a list
+may lag: an object's absence from a list proves nothing.
 """
 
 import os
