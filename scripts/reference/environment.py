@@ -15,7 +15,7 @@ VARIABLES = {
     "MILLSTREAM_MASTERAUTH": "password for that",
     "MILLSTREAM_CONTEXT": "the context to use, a named server (docs/contexts.md)",
     "MILLSTREAM_COMPLETE_TIMEOUT": "seconds that completion by Tab waits for the server's names; 0.5 unless given",
-    "MILLSTREAM_CONSOLE_PASSWORD": "password that `millstream console` asks for",
+    "MILLSTREAM_CONSOLE_PASSWORD": "password that browsers must send to `millstream console`",
     "MILLSTREAM_CORE": "`python` or `native`: which core is used; `native` makes it an error if there is none",
 }
 #: Set by ``millstream run`` for the processes that it starts, or by tests.

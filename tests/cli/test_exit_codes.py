@@ -49,6 +49,16 @@ def test_what_nothing_is_called_is_four(memory_server: ServerProcess, words: tup
     assert code(f"redis://127.0.0.1:{free_port()}/0", *words) == 3
 
 
+@pytest.mark.parametrize("words", [("limit", "ls"), ("spark", "ls"), ("spark", "show", "q")], ids=" ".join)
+def test_a_cluster_without_nodes_is_three(words: tuple[str, ...]) -> None:
+    """The sentence is that of every command, whichever way the command reaches a cluster."""
+    url = f"redis+cluster://127.0.0.1:{free_port()}"
+    done = CliRunner().invoke(main, [*words, "--url", url])
+    assert done.exit_code == 3
+    why = f"cannot connect to {url}: no node of the cluster answers: connection refused. Start the server"
+    assert done.stderr.startswith(f"millstream {' '.join(words[:2])}: {why}")
+
+
 def ended(*words: str) -> int:
     """The exit code of a subcommand that names its servers itself."""
     done = CliRunner().invoke(main, words)

@@ -270,7 +270,7 @@ class Line:
             except (AccessDenied, ConfigError) as error:  # the connection is refused for good
                 await self._hang_up()
                 self._fail(batch, error)
-            except (RedisError, OSError, TimeoutError) as error:
+            except (RedisError, OSError, TimeoutError, Disconnected) as error:
                 await self._hang_up()
                 waited = min(limit, round(asyncio.get_running_loop().time() - began, 1))
                 reason = str(error) or f"it did not answer within {waited:g} s"

@@ -69,7 +69,7 @@ SCHEDULE: Rows = {
     "ls": ("later.schedule:ls", "List the recurring schedules: their times, delays and missed firings."),
     "show": ("later.schedule:show", "Show one recurring schedule: its timetable, its next times."),
 }
-LIMIT: Rows = {"ls": ("later.limit:ls", "List the limits of the fleet: used, in use, refused, waiting.")}
+LIMIT: Rows = {"ls": ("later.limit:ls", "List the limits that all workers share: used, in use, refused, waiting.")}
 SPARK: Rows = {
     "ls": ("spark.queries:ls", "List the queries that report to this server, those that reported last first."),
     "metrics": (
@@ -109,7 +109,7 @@ def group() -> None:
       millstream group ls                                  of all streams, the worst first
       millstream group ls orders
       millstream group show orders billing
-      millstream group rewind orders billing --to 1h-ago   shows a preview, and asks
+      millstream group rewind orders billing --to 1h-ago   shows a preview, and prompts
     """
 
 
@@ -249,7 +249,7 @@ def schedule() -> None:
 
 @click.group(cls=NounGroup, rows=LIMIT, changes=("limits.changes",))
 def limit() -> None:
-    """Show and set limits of the fleet: rates and simultaneous runs that hold for all workers together.
+    """Show and set limits that all workers share: rates and numbers of simultaneous runs.
 
     The code of workers declares them (`@app.subscriber(limit=)`). A rate that is set here holds in place of the code's.
 

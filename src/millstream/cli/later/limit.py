@@ -28,7 +28,7 @@ _LIMITS = (
 @click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of limits shown.")
 @watch_options
 def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
-    """List the limits of the fleet, with the use that living workers reported in the last five seconds.
+    """List the limits that all workers share, with the use that living workers reported in the last five seconds.
 
     `set`: the rate was set at run time. `in use`: slots of entries that run. `used` and `refused`: permits since the
     start of these workers. `waiting`: entries in hand or put aside until a permit is there.

@@ -297,13 +297,13 @@ def cut(directory: Path, place: str, yes: bool) -> None:
     """Cut a damaged log at a chosen byte, and keep the rest next to it.
 
     A server refuses to start on a log that is damaged in the middle, since the records after the damage had been
-    acknowledged. `millstream log check` prints the byte to cut at. This command shows each key that loses data, asks
+    acknowledged. `millstream log check` prints the byte to cut at. This command shows each key that loses data, prompts
     for confirmation, and cuts. Nothing is removed: the bytes are kept in DIR in files named cut-..., which `millstream
     log dump` reads. Try a backup first (`millstream restore`).
 
     \b
     Examples:
-      millstream log cut data --at log-00000000000000000001.seg:5120          show the loss, and confirm
+      millstream log cut data --at log-00000000000000000001.seg:5120          show the loss, and prompt
       millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
 
     \b

@@ -345,7 +345,7 @@ _ROWS = (
     _fixed("tls-cert-file", "", text, "the server's certificate"),
     _fixed("tls-key-file", "", text, "its key"),
     _fixed("tls-ca-cert-file", "", text, "certificates of the authorities that sign the clients'"),
-    _fixed("tls-auth-clients", "yes", choice("no", "optional", "yes"), "demand a certificate of clients"),
+    _fixed("tls-auth-clients", "yes", choice("no", "optional", "yes"), "require a certificate from clients"),
     _fixed("tls-replication", "no", yes_no, "follow a primary over TLS (`--tls-replication`)"),
     _fixed("databases", "16", integer(16, 16), "number of databases"),
     # where the data is

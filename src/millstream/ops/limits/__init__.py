@@ -1,1 +1,1 @@
-"""Limits of all workers: their use, and their rates set at run time."""
+"""Limits that all workers share: their use, and their rates at run time."""

@@ -1,4 +1,4 @@
-"""Limits of all workers as data. PURE."""
+"""Limits that all workers share as facts. PURE."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -132,15 +132,18 @@ def settled(queries: Sequence[Mapping[str, Any]], alive: Container[str]) -> list
 def look(url: str | None) -> list[dict[str, Any]]:
     """Connect to a server and return the record of every query, the latest report first."""
     where = check_remote(find_url(url))
-    with connect(where, socket_timeout=10, socket_connect_timeout=10) as client:
-        try:
+    try:
+        with connect(where, socket_timeout=10, socket_connect_timeout=10) as client:
             return found(client)
-        except redis.AuthenticationError as error:
-            raise QueriesError(unreached(where, error)) from None
-        except redis.ConnectionError as error:
-            raise Disconnected(unreached(where, error)) from None
-        except redis.RedisError as error:
-            raise QueriesError(f"the queries cannot be read: {said(error)}") from None
+    except redis.AuthenticationError as error:
+        raise QueriesError(unreached(where, error)) from None
+    except redis.exceptions.RedisClusterException as error:  # its text ends with the last node's error
+        lost = OSError(f"no node of the cluster answers: {str(error).rpartition('node: ')[2]}")
+        raise Disconnected(unreached(where, lost)) from None
+    except redis.ConnectionError as error:
+        raise Disconnected(unreached(where, error)) from None
+    except redis.RedisError as error:
+        raise QueriesError(f"the queries cannot be read: {said(error)}") from None
 
 
 def find(url: str | None, query: str) -> dict[str, Any]:
