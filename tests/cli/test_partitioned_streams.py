@@ -102,3 +102,17 @@ def test_tail_follows_all_partitions(server: ServerProcess, client: redis.Redis)
         finally:
             running.kill()
     assert (row["stream"], row["fields"]) == ("orders{0}", {"n": "late"})
+
+
+def test_add_names_the_partitions_of_a_partitioned_stream(server: ServerProcess, client: redis.Redis) -> None:
+    """The name of the whole and a former partition take no entries: the error has the way to publish, and the keys."""
+    fill(server, client)
+    for key, last in (("orders", "orders{0} to orders{2}"), ("orders{0}", "orders~2{0} to orders~2{3}")):
+        if key != "orders":
+            client.execute_command("XSETID", key, HIGHEST_ID)
+            second_generation(client, "orders", 4)
+        done = CliRunner().invoke(main, ["stream", "add", key, "n=1", "--url", server.url])
+        assert done.exit_code == 5, done.output
+        assert f"the stream 'orders' is partitioned by key, and {key!r} takes no entries" in done.stderr
+        assert f"app.publish('orders', ..., key=...). Or add to the key's partition, one of {last};" in done.stderr
+        assert "0 entries were added" in done.stderr

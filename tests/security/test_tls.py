@@ -14,9 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from click.testing import CliRunner
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from millstream.cli.main import main
 from millstream.client.line import Disconnected, Line
 from millstream.errors import UsageError
 from millstream.server import thread
@@ -349,3 +351,20 @@ def test_files_without_a_port_are_a_usage_error(certificates) -> None:
     )
     assert told.returncode == 2
     assert "--tls-port" in told.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("stream", "ls", "--url"), ("spark", "ls", "--url"), ("doctor",)], ids=lambda w: w[0]
+)
+def test_a_certificate_that_fails_is_what_the_error_advises_about(certificates, words: tuple[str, ...]) -> None:
+    """The server runs, so the next step is about the authority, the file, or the client's certificate."""
+    ca = f"?ssl_ca_certs={certificates.ca}"
+    with ServerThread(tls=served(certificates, auth_clients="yes")) as running:
+        for options, step in (
+            ("", "Give the certificate of its authority in the URL (?ssl_ca_certs=FILE), correct its own"),
+            ("?ssl_ca_certs=/nowhere.crt", "Correct the files in the URL, or"),
+            (ca, "give a client certificate if it requires one (?ssl_certfile=FILE&ssl_keyfile=FILE), or"),
+        ):
+            done = CliRunner().invoke(main, [*words, tls_url(running) + options])
+            assert done.exit_code == 3, done.output
+            assert step in done.output

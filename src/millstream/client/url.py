@@ -37,6 +37,20 @@ def url_of_environment() -> str | None:
     return os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or None
 
 
+def remedy(url: str, error: Exception, start: str = "Start the server") -> str:
+    """The next step for a server that cannot be reached: to start it, or over TLS to correct a certificate."""
+    reason = str(error)
+    if not url.startswith("rediss://"):
+        return start
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return "Give the certificate of its authority in the URL (?ssl_ca_certs=FILE), correct its own certificate"
+    if "no such file" in reason:
+        return "Correct the files in the URL"
+    if "ssl_certfile" not in url and re.search("closed|pipe|reset", reason):  # TLS 1.3 has no other sign of it
+        return f"{start}, give a client certificate if it requires one (?ssl_certfile=FILE&ssl_keyfile=FILE)"
+    return start
+
+
 def no_connection(url: str, error: Exception) -> str:
     """Return the beginning of an error text: the server that cannot be reached, and the reason without its address."""
     reason = without_secrets(str(error)).rstrip(".")
@@ -48,7 +62,8 @@ def no_connection(url: str, error: Exception) -> str:
 
 def unreached(url: str, error: Exception) -> str:
     """Return the error text for a server that cannot be reached, with the ways to name another."""
-    return f"{no_connection(url, error)} Start the server, or give another URL with --url, MILLSTREAM_URL or REDIS_URL."
+    step = remedy(url, error)
+    return f"{no_connection(url, error)} {step}, or give another URL with --url, MILLSTREAM_URL or REDIS_URL."
 
 
 @contextlib.contextmanager
@@ -60,7 +75,7 @@ def advised(url: str) -> Iterator[None]:
         if error.sent:
             raise
         raise Disconnected(
-            f'{no_connection(url, error)} Start the server, or give its URL: App("redis://host:6379") or '
+            f'{no_connection(url, error)} {remedy(url, error)}, or give its URL: App("redis://host:6379") or '
             'MILLSTREAM_URL. publish(retry="30s") waits for a server that starts.',
             sent=False,
         ) from error

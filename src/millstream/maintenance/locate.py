@@ -5,7 +5,7 @@ from pathlib import Path
 import redis
 
 from millstream.client.connect import sync_client
-from millstream.client.url import check_remote, no_connection
+from millstream.client.url import check_remote, no_connection, remedy
 from millstream.errors import MillstreamError, UsageError
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.lockfile import read_owner
@@ -33,7 +33,7 @@ def directory_of(url: str) -> Path:
             answer = client.config_get("dir")
         except redis.RedisError as error:
             raise UnreachableError(
-                f"{no_connection(url, error)} Start the server, or give its data directory instead of the URL."
+                f"{no_connection(url, error)} {remedy(url, error)}, or give its data directory instead of the URL."
             ) from error
     if "millstream_version" not in info:
         raise UsageError(

@@ -18,6 +18,8 @@ from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, s
 from millstream.client.capabilities import find
 from millstream.client.jsontext import fault, parse_record
 from millstream.client.line import Command, Line
+from millstream.client.partitions.declared import find_layout
+from millstream.client.partitions.layout import is_sealed, logical
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.parameters import entry_id
 from millstream.ops.payloads.entry import EntryPayload
@@ -204,9 +206,23 @@ async def _add(line: Line, how: AddOptions, entries: Iterable[list[bytes]], adde
                 added.take(reply)
         if (refused := next((reply for reply in answers if isinstance(reply, Exception)), None)) is not None:
             kind = NotAddedError if added.count else ChangeRefusedError
-            raise kind(f"{how.stream}: {said(refused)}; {_added(added.count)}")
+            reason = await _sealed(line, how.stream) if is_sealed(refused) else ""
+            raise kind(f"{how.stream}: {reason or said(refused)}; {_added(added.count)}")
         if wrong is not None:
             raise UsageError(f"{wrong}; {_added(added.count, ' before it')}") from None
+
+
+async def _sealed(line: Line, stream: str) -> str:
+    """The reason and the remedy for a sealed stream that is, or was, part of a partitioned one; else empty."""
+    whole = logical(stream) or stream
+    layout = await find_layout(line, whole)
+    if layout is None:
+        return ""
+    return (
+        f"the stream {whole!r} is partitioned by key, and {stream!r} takes no entries. Publish from an app: "
+        f"app.publish({whole!r}, ..., key=...). Or add to the key's partition, one of {layout.keys[0]} to "
+        f"{layout.keys[-1]}"
+    )
 
 
 async def _write_down(line: Line, how: AddOptions, typed: Sequence[str], added: AddedEntries, output: Output) -> None:

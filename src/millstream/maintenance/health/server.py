@@ -12,7 +12,7 @@ from millstream import core
 from millstream.client.capabilities import Capabilities, find_sync
 from millstream.client.connect import sync_client
 from millstream.client.line import wrong_reply
-from millstream.client.url import check_remote
+from millstream.client.url import check_remote, remedy
 from millstream.maintenance.health import replication
 from millstream.maintenance.health.findings import Finding, Level, note, ok, problem, warning
 from millstream.maintenance.health.pairs import PAIR_SETTINGS, ServerWords, diagnose_pairs
@@ -135,7 +135,7 @@ def _unseen(error: Exception, url: str) -> Finding:
         "reachable",
         f"{without_password(url)}: {error}",
         "nothing else can be checked",
-        "check address, port and password, and whether the server runs",
+        f"{remedy(url, error)}, or correct the address, port or password",
     )
 
 

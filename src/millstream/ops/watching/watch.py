@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from millstream.client.line import AccessDenied, Command, Disconnected, Line, wrong_reply
 from millstream.client.open import open_line
-from millstream.client.url import REPORT
+from millstream.client.url import REPORT, remedy
 from millstream.errors import MillstreamError
 from millstream.ops.asking import NotedLine
 from millstream.ops.watching.history import History
@@ -253,4 +253,5 @@ def unanswered(server: ConsoleServer, error: Exception) -> str:
     said = without_secrets(str(error)).rstrip(".")
     if isinstance(error, AccessDenied):
         return f"{server.address} refuses the console: {said}. Start the console with the URL of a user who has access."
-    return f"{server.address} does not answer: {said}. Start it, or start the console with another URL."
+    step = remedy(server.url, error, "Start it")
+    return f"{server.address} does not answer: {said}. {step}, or start the console with another URL."

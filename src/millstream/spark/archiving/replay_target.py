@@ -11,7 +11,7 @@ from typing import Any
 import redis
 from redis import exceptions as refusals
 
-from millstream.client.url import CLUSTERS, SENTINELS, SERVERS, no_connection
+from millstream.client.url import CLUSTERS, SENTINELS, SERVERS, no_connection, remedy
 from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.archiving.replay_model import Fields, Replay, ReplayBatch, ReplayError, ReplayResult
 from millstream.spark.connection import routing
@@ -61,7 +61,8 @@ class ReplayTarget:
         except (redis.RedisError, OSError, ValueError) as reason:
             shown = parse_options({"url": self._what.target, "stream": "-"}).shown_url
             kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
-            raise kind(f"the target of --to: {no_connection(shown, reason)} Start it, or correct --to.") from None
+            step = remedy(self._what.target, reason, "Start it")
+            raise kind(f"the target of --to: {no_connection(shown, reason)} {step}, or correct --to.") from None
         if found not in (b"none", b"stream"):
             raise ConfigError(f"{self._what.into!r} at the target is a {found.decode()}. Name a stream.")
         self._check_apart()

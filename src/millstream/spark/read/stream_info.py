@@ -9,7 +9,7 @@ import redis
 
 from millstream.client.cluster_line import CLUSTER_INFO
 from millstream.client.partitions.layout import LayoutError, PartitionLayout, descriptor_key, parse_layout
-from millstream.client.url import no_connection
+from millstream.client.url import no_connection, remedy
 from millstream.errors import ConfigError, NotFoundError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import Command, ErrorReply
@@ -52,8 +52,9 @@ class StreamInfo:
             ) from None
         except (redis.RedisError, OSError) as reason:
             kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
+            step = remedy(self._options.url, reason)
             raise kind(
-                f"option 'url': {no_connection(self._options.shown_url, reason)} Start the server, or correct the URL."
+                f"option 'url': {no_connection(self._options.shown_url, reason)} {step}, or correct the URL."
             ) from None
         self._met = True
         return found

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from millstream.client.url import no_connection
+from millstream.client.url import no_connection, remedy
 from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.connection.connection import ErrorReply
@@ -126,9 +126,8 @@ def check_server(options: SinkOptions) -> None:
             (kind,) = router.once([("TYPE", key)])
     except (UsageError, redis.RedisError, OSError, ValueError) as reason:
         away = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
-        raise away(
-            f"option 'url': {no_connection(options.shown_url, reason)} Start the server, or correct the URL."
-        ) from None
+        step = remedy(options.url, reason)
+        raise away(f"option 'url': {no_connection(options.shown_url, reason)} {step}, or correct the URL.") from None
     if isinstance(kind, ErrorReply):
         raise refused(kind, options)
     if options.stream is not None and kind not in (b"stream", b"none"):
