@@ -236,3 +236,30 @@ def test_entries_are_offered_to_nobody_but_readers(changing: ConsoleThread, held
 def test_a_form_has_an_end(changing: ConsoleThread) -> None:
     """A longer form is not read."""
     assert confirm(changing, {"do": "x" * 2_000_000}).status == 413
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"do": "dead edit", "ids": "1-0"},
+        {"do": "dead edit", "ids": "1-0", "document": "{}"},
+        {"do": "stream partition", "number": "4"},
+        {"do": "pending claim", "group": "g", "ids": "1-0", "to": "c"},
+    ],
+    ids=str,
+)
+def test_a_key_that_is_not_a_stream_is_named(
+    changing: ConsoleThread, client: redis.Redis, words: dict[str, str]
+) -> None:
+    """The page is a refusal, not a failure of the console or of the server."""
+    client.set("text", 1)
+    page = preview(changing, {**words, "key": "text"})
+    assert page.status in {403, 404}
+    assert page.facts["error"] == "the key 'text' holds no stream"
+
+
+def test_a_damaged_descriptor_is_a_refusal(changing: ConsoleThread, client: redis.Redis) -> None:
+    """The page names the key."""
+    client.set("millstream:{s}:partitions", "junk")
+    page = preview(changing, {"do": "stream unseal", "key": "s"})
+    assert (page.status, "millstream:{s}:partitions does not describe" in page.facts["error"]) == (403, True)

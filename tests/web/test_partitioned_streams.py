@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import pytest
 import redis
 
+from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.partitions.layout import HIGHEST_ID
 from millstream.client.partitions.lease import owner_key
 from millstream.server.thread import ServerThread
@@ -81,3 +82,32 @@ def test_separators_alone_name_nothing(
     whole, plain = (console.ask(f"/change?{urlencode({**words, 'key': key})}") for key in ("orders", "plain"))
     refusals = [re.findall(r"<h1>Refused</h1><p.*?</p>", page.text) for page in (whole, plain)]
     assert refusals[0] == refusals[1] != []
+
+
+def test_a_letter_of_a_partition_is_corrected_by_the_name_of_the_stream(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """The form is that of the partition's letter; an id that no partition has is refused with the stream's name."""
+    fill(data, client)
+    letter = DeadLetter((b"n", b"1"), "orders{1}", "1-1", "billing", "c", 5, "error", "ValueError: no", "T", 1, 1001)
+    ident = client.execute_command("XADD", "orders{1}:dead", "*", *pack(letter)).decode()
+    for path in ("/change.json?do=dead+edit&", "/correction.json?"):
+        page = console.ask(f"{path}key=orders&ids={ident}")
+        assert (page.status, page.facts["stream"], page.facts["letter"]) == (200, "orders{1}:dead", ident)
+        missing = console.ask(f"{path}key=orders&ids=1-0")
+        assert missing.status == 404
+        assert "there is no letter 1-0 in the partitions of 'orders'" in missing.facts["error"]
+
+
+def test_a_group_that_no_partition_has_is_named(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """The ids of a change are not what is wrong then."""
+    fill(data, client)
+    words = {"do": "pending claim", "key": "orders", "ids": "1-0", "to": "c"}
+    for group, reason in (
+        ("nobody", "no partition of 'orders' has a group 'nobody': `millstream group ls orders` lists them"),
+        ("billing", "'1-0': no partition of 'orders' has it"),
+    ):
+        page = console.ask(f"/change.json?{urlencode({**words, 'group': group})}")
+        assert (page.status, page.facts["error"]) == (404, reason)

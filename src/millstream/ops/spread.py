@@ -18,6 +18,8 @@ from millstream.ops.making import Page, Prepared
 from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, TargetMissingError, Undo
 from millstream.ops.rights import NO_CHANGE
 from millstream.ops.streams.partitioned import named_as
+from millstream.ops.words import command_words, shell_line
+from millstream.worker.registry.lookup import groups
 
 _NAMED = 20  # number of partitions for which a preview shows texts
 
@@ -76,10 +78,19 @@ async def _chosen(action: Action, parts: Spread, line: Line, texts: Texts, keys:
         found[key] = [one for one, known in zip(ids, there, strict=True) if known]
     missing = [one for one in ids if not any(one in there for there in found.values())]
     if len(missing) == len(ids):
+        group = texts.get("group")
+        if group is not None and action.noun != "dead" and not await _in_any(line, keys, group):
+            shows = shell_line(command_words("group ls", texts["key"]))
+            raise TargetMissingError(f"no partition of {texts['key']!r} has a group {group!r}: `{shows}` lists them")
         raise TargetMissingError(f"{', '.join(map(repr, ids[:3]))}: no partition of {texts['key']!r} has it")
     chosen = {key: there for key, there in found.items() if there}
     chosen[next(iter(chosen))] += missing  # Its plan reports them
     return [{**texts, "key": key, word.name: word.joined(there)} for key, there in chosen.items()]
+
+
+async def _in_any(line: Line, keys: Sequence[str], group: str) -> bool:
+    """True if a stream has the group."""
+    return any([group in await groups(line, key) for key in keys])
 
 
 def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]) -> Prepared:

@@ -16,7 +16,7 @@ from millstream.client.dead_letter.admin import DeadLetterStream, LetterFilter, 
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.client.line import Line
 from millstream.ops.letters.changes import FITTING, fitting
-from millstream.ops.letters.reading import admin_of, parts_of_letters
+from millstream.ops.letters.reading import admin_of, parts_of_letters, place_in_parts
 from millstream.ops.parameters import entry_id
 from millstream.ops.words import command_words, order, shell_line
 from millstream.texts import plural
@@ -180,18 +180,8 @@ def place_of(url: str | None, stream: str, key: str | None, ident: str) -> str:
 
     For a stream without partitions, the letter need not exist.
     """
-
-    async def part(line: Line) -> str | None:
-        places = await parts_of_letters(line, stream)
-        for place in places:
-            if (await admin_of(line, place).find([ident]))[0]:
-                return place
-        lists = shell_line(command_words("dead ls", stream))
-        if places:
-            raise NotThereError(f"there is no letter {ident} in the partitions of {stream!r}; `{lists}` lists them")
-        return None
-
-    return (None if key is not None else ask(url, part)) or places_of(url, stream, key)[0]
+    part = None if key is not None else ask(url, lambda line: place_in_parts(line, stream, ident))
+    return part or places_of(url, stream, key)[0]
 
 
 def _chosen(typed: dict[str, str | None]) -> LetterFilter:

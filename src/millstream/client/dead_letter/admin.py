@@ -263,5 +263,7 @@ async def _place(line: Line, key: bytes, last: Reply) -> DeadLetterStream | None
 
 def _checked(reply: Reply, key: str) -> Reply:
     if isinstance(reply, ResponseError):
+        if str(reply).startswith("WRONGTYPE"):
+            raise NotFoundError(f"the key {key!r} holds no stream")
         raise DeadLetterStreamError(f"{key}: {said(reply)}")
     return reply

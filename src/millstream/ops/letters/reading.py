@@ -98,6 +98,18 @@ async def parts_of_letters(line: Line, stream: str) -> tuple[str, ...]:
     return tuple(found or usual[:1])
 
 
+async def place_in_parts(line: Line, stream: str, ident: str) -> str | None:
+    """The dead-letter stream of a partitioned stream that has a letter; None if the stream is not partitioned."""
+    places = await parts_of_letters(line, stream)
+    for place in places:
+        if (await admin_of(line, place).find([ident]))[0]:
+            return place
+    if places:
+        lists = shell_line(command_words("dead ls", stream))
+        raise TargetMissingError(f"there is no letter {ident} in the partitions of {stream!r}; `{lists}` lists them")
+    return None
+
+
 async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list[tuple[bytes, bytes]]]:
     """Return a letter and the fields of its entry; raise an error if it cannot be edited."""
     found, _ = await admin_of(line, key).find([ident])

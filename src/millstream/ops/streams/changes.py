@@ -160,6 +160,8 @@ async def partition(
             f"The stream {stream!r} is partitioned already. `millstream stream repartition` changes the number."
         )
     if found is not None or not await is_missing(change.line, stream):
+        if found is None:
+            await reading_streams.one(change.line, stream)  # Refuses a key that is not a stream
         return await prepared_repartition(change, "stream partition", stream, number, by)
     return plan_partition(layout)
 

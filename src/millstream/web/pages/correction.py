@@ -16,6 +16,7 @@ async def correction_page(asked: Asked) -> WebPage:
     """Return the page with the entry of a letter as an editable document, or an edited one with its error."""
     key, line = asked.word("key"), asked.watch.line
     try:
+        key = await reading.place_in_parts(line, key, asked.entry_id("ids")) or key
         one, before = await reading.editable(line, key, asked.entry_id("ids"))
     except UsageError as error:  # The entry is not a letter
         raise ChangeRefusedError(str(error)) from None

@@ -11,7 +11,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from millstream.client.dead_letter.admin import DeadLetterStreamError
 from millstream.client.line import AccessDenied, Disconnected, WrongReplyError, wrong_reply
+from millstream.client.partitions.layout import LayoutError
 from millstream.errors import MillstreamError
 from millstream.ops.asking import NotReadableError
 from millstream.ops.plan import ChangeRefusedError, TargetMissingError
@@ -175,7 +177,7 @@ def refusal(error: MillstreamError, asked: Asked) -> WebPage:
         return trouble("Not found", str(error), 404)
     if isinstance(error, Disconnected | AccessDenied | WrongReplyError):
         return trouble("No answer", str(error), 502)
-    if isinstance(error, ChangeRefusedError):
+    if isinstance(error, ChangeRefusedError | DeadLetterStreamError | LayoutError):
         return trouble("Refused", str(error), 403, back=_back(asked))
     return trouble("Error", str(error), 500)
 
