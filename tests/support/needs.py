@@ -93,7 +93,7 @@ def other(name: str) -> str:
     path = found(name)
     if path is None:
         variable, usual = OTHERS[name]
-        pytest.skip(f"no {os.environ.get(variable) or usual}: see {variable} in CONTRIBUTING.md")
+        pytest.skip(f"no {os.environ.get(variable) or usual}: set {variable}, or see tests/README.md")
     return path
 
 
