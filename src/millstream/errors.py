@@ -57,7 +57,7 @@
     ├── EntryLostError       another consumer has the entry, or it was deleted; no outcome is recorded
     │
     │   Errors that end an operation; the text says what happened and what to do:
-    ├── AccessDenied         the server refused the user, password or a missing right; a retry is useless (client)
+    ├── AccessDenied         the server refused the user, the password or a right; a retry is useless (client)
     ├── Withheld             a condition no longer held, so the commands were not sent (client)
     ├── WrongReplyError      a server's reply has the wrong type for its command (client)
     ├── LettersRefusedError  the server refuses dead letters; failed entries stay pending (client)
@@ -70,7 +70,7 @@
     ├── NotAddedError        some entries were added, then the server refused one (cli)
     ├── NotReadableError     the stream or group does not exist or cannot be read (console)
     │   └── NotAllowedError         the user has no right to read it (console)
-    ├── StandingStillError   streams lost entries and were not archived; the others were (spark)
+    ├── StandingStillError   streams are not those archived before, and were skipped (spark)
     ├── ReapError            the script that removes dead consumers did not run (worker)
     ├── HealthError          the health endpoint cannot listen (worker)
     ├── MetricsError         prometheus-client is not installed (worker)

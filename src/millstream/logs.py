@@ -25,7 +25,7 @@ class Harmless(logging.Filter):
     """Filter that escapes control characters and indents continuation lines. It drops no record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Escape unprintable characters and secrets, and indent continuation lines; return True for every record."""
+        """Escape unprintable characters, hide secrets, and indent continuation lines; return True for every record."""
         try:
             message = record.getMessage()
         except (TypeError, ValueError):

@@ -55,10 +55,7 @@ def _named_by(word: str) -> list[GivenServer]:
 
 
 def check_changes(urls: Sequence[str]) -> None:
-    """Return if changes may be allowed on these servers.
-
-    A report cannot be changed, and a production server needs a confirmation.
-    """
+    """Refuse changes on a report, and require a confirmation for a production server."""
     if any(url.startswith(REPORT) for url in urls):
         raise UsageError("A report cannot be changed. Omit --allow-changes, or give a server.")
     confirm(f"Show {', '.join(map(without_password, urls))} with changes allowed?", "allow them", yes=True)
