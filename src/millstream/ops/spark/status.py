@@ -107,7 +107,7 @@ class QueriesSeen:
 
     at_ms: int  # Wall milliseconds of the reading
     queries: tuple[QueryStatus, ...] = ()  # Queries, the latest report first
-    why: str | None = None  # The reason why nothing is known of them; None when it is
+    why: str | None = None  # The reason why the queries are unknown; None if they are known
 
     @property
     def lost(self) -> tuple[QueryStatus, ...]:
@@ -192,7 +192,7 @@ class ArchiveSeen:
     streams: tuple[ArchivedStream, ...] = ()  # Streams by key
     runs: tuple[ArchiveRun, ...] = ()  # Runs, that with the newest entries first
     newest: tuple[DataFile, ...] = ()  # The newest data files
-    why: str | None = None  # The reason why nothing is known of it; None when it is
+    why: str | None = None  # The reason why the archive is unknown; None if it is known
 
 
 def archived_streams(

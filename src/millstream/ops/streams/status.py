@@ -86,8 +86,8 @@ class Lag:
     server: int | None = None  # The server's figure, even if the ids contradict it; None for null or if missing
     # The reason why the server does not report it; None if it does. A counted lag has a reason and a number.
     reason: UnknownLag | None = None
-    at_least: int = 0  # It is no less
-    at_most: int | None = None  # It is no more; None when nothing is known of that
+    at_least: int = 0  # Lower bound
+    at_most: int | None = None  # Upper bound; None if there is none
     why: str = ""  # The reason as a sentence; empty without one
     # The command that repairs the server's figure; None if there is none, or no need
     repair: tuple[str, ...] | None = None
@@ -211,8 +211,8 @@ class GroupPosition:
     """The position of a group in its stream, as the server reports it."""
 
     length: int  # Entries in the stream
-    first: str | None  # Id of the oldest one; None when it is empty
-    last: str | None  # Id of the newest one; None when it is empty
+    first: str | None  # Id of the oldest one; None if it is empty
+    last: str | None  # Id of the newest one; None if it is empty
     added: int | None  # Entries ever added; None if the server does not report it
     deleted: str | None  # The highest id that XDEL deleted, ``"0-0"`` for none; None if not reported
     delivered: str  # The group's last delivered id
