@@ -40,7 +40,7 @@ class Background:
         return self._begun is not None
 
     def run(self, url: str, work: Callable[[Sender], Awaitable[T]]) -> T:
-        """Run a coroutine with a sender for the server and wait for it; its result or exception is passed on."""
+        """Run a coroutine with a sender for the server; return its result, or raise its exception."""
         with self._lock:  # So that no work reaches an event loop that has ended
             future = self._thread(url).submit(work)
         try:

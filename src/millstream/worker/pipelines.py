@@ -96,7 +96,7 @@ class Pipeline:
 
     function: Callable[..., Any]
     sources: tuple[Source, ...]
-    url: Callable[[], str]  # The server's, asked for when Spark starts
+    url: Callable[[], str]  # Returns the URL of the server when Spark starts
     sink: Sink | None
     checkpoint: str | None
     trigger: str | None

@@ -40,7 +40,7 @@ class Middleware:
     """
 
     def connects(self, url: str) -> None:
-        """Note the server that the app uses from now on; called before the other hooks."""
+        """Receive the URL of the app's server, before any other hook is called."""
 
     async def run(self, call_next: Run, msg: Message) -> Any:
         """Wrap one run of a handler, including its arguments and dependencies.
@@ -56,7 +56,7 @@ class Middleware:
         return await call_next(msgs)
 
     def received(self, msgs: Sequence[Message], began_ns: int) -> None:
-        """Note the entries of a read, new or claimed; called for the app's middlewares only.
+        """Receive the entries of a read, new or claimed; called for the app's middlewares only.
 
         It is called before any of them runs. Some may never run here: they are released at a stop or a pause.
 

@@ -2,7 +2,7 @@
 
 Any number of movers may run at once, in any process: one script on the server removes a schedule and adds its entry.
 Movers take turns only to save work. The mover that has the turn looks four times a second, the others once a second.
-A worker reads with its heartbeat whether the server has schedules. If it has, each mover searches for their streams.
+Each heartbeat of a worker reads whether the server has schedules. If it has, the mover searches for their streams.
 Movers poll, so no wake-up can be lost.
 """
 

@@ -299,7 +299,7 @@ class Limiter:
                     self._put_aside(one, b"", held, permits.wait_ms, charged=False)
                     return False
                 await set_within(self._freed, min(permits.wait_ms / 1000, _ASK_AGAIN) * random.uniform(1.0, 1.1))
-                # The entry may have been lost, or the worker told to drain, while this waited
+                # The entry may have been lost, or the worker ordered to drain, during the wait
                 if held.state is not State.BUFFERED or self.quiet():
                     await self._undo(granted, spare=False)
                     self.give_back(held)

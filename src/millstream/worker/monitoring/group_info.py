@@ -32,7 +32,7 @@ class GroupFacts:
     # time
     pending_age: float | None
     undelivered_age: float | None  # Seconds since the oldest undelivered entry was added
-    consumers: Sequence[Record]  # Rows of XINFO CONSUMERS, if they were asked for
+    consumers: Sequence[Record]  # Rows of XINFO CONSUMERS, if requested
 
 
 @dataclass(frozen=True, slots=True)

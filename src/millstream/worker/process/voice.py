@@ -90,7 +90,7 @@ class Voice:
             self._hear(line)
 
     def _hear(self, line: bytes) -> None:
-        self.silent, self._warned = 0.0, False  # any line is a sign of life
+        self.silent, self._warned = 0.0, False  # Any line shows that the process runs
         if line in (READY, PIPELINES):
             self.said.add(line)
             self.spoke.set()

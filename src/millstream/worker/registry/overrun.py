@@ -52,7 +52,7 @@ class Overrun:
                     )
 
     def end(self, subscription: Subscription, work: Work) -> None:
-        """End this process, or log the overrun without a supervisor, since a run exceeds its hard limit."""
+        """End this process because a run exceeds its hard limit; without a supervisor, only log that."""
         entries = [work] if isinstance(work, Held) else list(work)
         about = (subscription.hard_limit, self._standstill.names(entries) if entries else subscription.name)
         if not supervised:

@@ -113,7 +113,7 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | 
         return HandlerPause(stream, group, value.decode(errors="replace"), "", 0)
 
 
-# -- the other side: whoever looks and commands ------------------------------------------------------------------------
+# -- the other side: programs that read the registry and send orders ---------------------------------------------------
 
 
 async def workers(line: Line) -> list[dict[str, Any]]:

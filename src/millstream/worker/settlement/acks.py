@@ -310,7 +310,7 @@ class PendingAcks:
             elif held.state is not State.LOST:
                 member.stats.fenced += 1
                 member.lose(held)
-        # By identity: a release or a retry has a command of its own
+        # By identity, since a release or a retry has its own command
         if answer.step.move is self._ack_move:
             count = _acked(reply) if answer.entries else 0
             member.stats.acked += count

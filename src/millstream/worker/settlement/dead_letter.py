@@ -123,7 +123,7 @@ class DeadLetterWriter:
         member = self._member
         exchange = self._transaction(batch).by_transaction(batch, _TRIES)
         async with member.guard:  # a WATCH is the connection's, and all subscribers of an app share this one
-            # a process that was frozen after the look must look again: the entries may be others' by then
+            # A process that was frozen after the look must look again: it may have lost the entries
             return await drive(exchange, member.private, only_if=partial(self._fresh, batch), sending=self._sending)
 
     def _sending(self, commands: list[Command]) -> None:

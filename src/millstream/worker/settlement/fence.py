@@ -166,7 +166,7 @@ class Fence:
                 replies = await line.calls([one for part in plain for one in part], only_if=self._fresh(answers))
             except Withheld:
                 continue  # we were frozen, or there was no connection for long
-            # The replies come in one list; each answer takes those of its own commands
+            # The replies come in one list; each answer takes those of its commands
             for answer, part in zip(answers, plain, strict=True):
                 _note(answer, part, replies[: len(part)])
                 del replies[: len(part)]

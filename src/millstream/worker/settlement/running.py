@@ -30,7 +30,7 @@ class Process:
 
 os.register_at_fork(after_in_child=Process.forked)
 
-#: Errors by the id of a running entry that its handler never sees, each with the task that nobody has awaited yet.
+#: Errors that a handler never sees, by the id of its running entry, each with the task that nothing has awaited yet.
 STRAY: dict[int, tuple[BaseException, asyncio.Task[Any] | None]] = {}
 
 
@@ -58,7 +58,7 @@ def blamed(held: Held) -> BaseException | None:
 
 
 class RunningSince:
-    """Start times of the runs that one observer has seen: the time of the first look that saw the run."""
+    """Start times of runs, as one observer knows them: the time of its first look that found the run."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[bytes, int], int] = {}

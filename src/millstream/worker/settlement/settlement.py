@@ -19,10 +19,9 @@ class Settlement:
 
     held: Held  # The entry
     event: Event  # ``ACK``, ``RELEASE``, ``RETRY`` or ``DIE``
-    # Its handler ended this delivery with a word of its own, which the failure log counts: what is counted there was no
-    # crash
+    # The handler itself ended this delivery, which the failure log counts; a delivery counted there is not a crash
     failed: bool = False
-    charge: bool = True  # The server goes on counting this delivery; False takes it back, for what never ran
+    charge: bool = True  # True keeps this delivery counted; False takes it back, for an entry that never ran
     delay_ms: int = 0  # Milliseconds until a retry is due
 
     @property

@@ -27,7 +27,7 @@ EACH_ALONE_MS = 15_000  # Milliseconds for which the spare runs its entries one 
 
 _KNOWN = 10_000  # Entries of which that time is known; the oldest is forgotten first
 
-STARTS = 2**20  # Spares of one supervisor that are told apart
+STARTS = 2**20  # Number of spares of one supervisor that have distinct numbers
 
 # Notes of the supervisor on a spare: it ended by its own doing; it runs, and is killed if it is blocked or stopped.
 OWN_END, RUNS = b"!", b"+"
@@ -118,7 +118,7 @@ class HandOver:
             FenceStep(emulate.recount(group, spare.consumer, part[0].deliveries - 1), part, [*map(self._row, part)])
             for part in by_count(given)
         ]
-        # An error leaves here before the entries are dropped, so they are still ours then
+        # An error leaves here before the entries are dropped, so this consumer still owns them
         await self._fence.take(steps, line)
         for held in given:
             held.step(Event.LOSE)

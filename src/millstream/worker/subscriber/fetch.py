@@ -461,7 +461,7 @@ class Fetcher(SubscriberPart):
         if None not in rows:
             return []
         member = self._member
-        # Most: those just claimed and those in hand, which keep their places in the list
+        # At most the entries just claimed and the held ones, which keep their places in the list
         end, most = b"+" if self._cursor == _FIRST_CURSOR else self._cursor, len(rows) + len(member.held)
         ours = await self._ask("XPENDING", member.stream, member.group, start, end, most, member.consumer)
         ids = [row[0] for row in _checked(ours) if row[0] not in member.held]

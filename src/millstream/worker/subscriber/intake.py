@@ -248,7 +248,7 @@ class Intake(SubscriberPart):
 
     async def _read(self, room: int) -> list[Held]:
         """Read entries and put them into the buffer, or into the queue of isolated runs; return them."""
-        # An isolated run waits until this read is over: its entries could be in hand next to it
+        # An isolated run waits until this read is over: its entries could be held at the same time
         self._gate.began()
         try:
             began_ns = time.time_ns() if self._received is not None else 0

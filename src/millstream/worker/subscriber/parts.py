@@ -17,7 +17,7 @@ class Common(NamedTuple):
     """The shared state, made once for each subscriber."""
 
     subscription: Subscription  # The stream, the way to read it, and the function
-    member: Membership  # The consumer, and the entries it has in hand
+    member: Membership  # The consumer, and the entries that it holds
     leases: Leases  # Renews held entries, so that no other consumer claims them
     failures: FailureLog  # Tells failures from crashes, and decides how to run an entry again
     delays: EntryDelays  # Due times of delayed entries

@@ -113,7 +113,7 @@ class AfterRun(SubscriberPart):
             return
         if self._subscription.is_async:
             # A handler can kill its own process by a signal. If its entry came back uncharged each time, it would
-            # do so for ever
+            # do so without end
             if stopped_alone is not None and stopped_alone():
                 log.warning(
                     "%s %s: a signal ended this process alone, or its supervisor, while the handler ran; it counts as "
