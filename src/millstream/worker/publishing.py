@@ -180,9 +180,9 @@ class Publishing:
             headers: None writes fields alone; a mapping, even an empty one, writes FastStream's envelope. A
                 ``content-type`` in it applies to bytes, and to the text of a JSON document; it is replaced if the
                 content would be read as another type.
-            retry: time for which it is sent again while no reply comes, or while the server cannot accept it, in
-                seconds or as a text such as ``"2m"``. It is added only once, see
-                :mod:`millstream.worker.handlers.sender`. None sends it once.
+            retry: seconds, or a text such as ``"2m"``, for which it is sent again while no reply comes, or while the
+                server cannot accept it. It is added only once, see :mod:`millstream.worker.handlers.sender`. None
+                sends it once.
             at: time at which the entry is added: an aware datetime, an ISO text with a zone, or milliseconds since
                 1970. It waits on the server until then, and any worker of any app of that server adds it. The call
                 returns the schedule's id.
