@@ -33,7 +33,7 @@ def probes(near: str = NOWHERE) -> tuple[Command, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The newer stream commands and options one server has."""
+    """The newer stream commands and options that a server has."""
 
     xnack: bool = False  # XNACK (Redis 8.8): give an entry back, with or without charging the delivery
     xackdel: bool = False  # XACKDEL (Redis 8.2)

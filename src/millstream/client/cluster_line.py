@@ -74,7 +74,7 @@ class Places(Routes):
 
 
 class NearLine(Line):
-    """A line to the node that has a key at the time of connecting."""
+    """A line to the node that has a key, looked up at every connection."""
 
     def __init__(self, url: str, key: str, *, greet: Sequence[Command] = ()) -> None:
         self._places = Places(url)

@@ -247,7 +247,7 @@ class Line:
                     limit.reschedule(asyncio.get_running_loop().time())
 
     async def _drive(self) -> None:
-        """Send the queued commands, read as many replies, repeat."""
+        """Send the queued commands and read their replies, in a loop."""
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -73,7 +73,7 @@ class Slots:
 
     @property
     def primaries(self) -> list[Address]:
-        """Every node that has slots of its own."""
+        """Every node that has slots, replicas excluded."""
         return sorted({nodes[0] for _, _, nodes in self.ranges})
 
     def nodes(self, key: str | bytes) -> tuple[Address, ...]:

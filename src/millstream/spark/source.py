@@ -70,13 +70,13 @@ class MillstreamSource(datasource.DataSource):
             return
         if not isinstance(chosen, ConfigError):
             options = {name: value for name, value in options.items() if name.lower() not in dispatch.CHOOSING}
-        # Also where the environment is looked at: this runs on the driver's machine, readers may not. Spark does not
-        # say whether it is going to read or to write, so that only what is wrong for both is an error already here.
-        # A query's name is such a case: Spark hands it on to the sink, and of the reads only mode 'group' takes one.
+        # The environment is read here because this runs on the driver's machine, which readers may not. Spark does not
+        # show yet if it will read or write, so only options that are invalid for both are an error here already.
+        # A query's name is an example: Spark passes it on to the sink, and of the reads only mode 'group' takes one.
         self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse_entries, options)
         self._writing = _attempt(write.parse, options)
         if str(self._reading).startswith(opts.NO_STREAM) and not tables.says_where(options):
-            # Perhaps of a table, whose own options are known when Spark gives its columns
+            # It may be a table: its options are known once Spark gives its columns
             self._reading = ConfigError(f"{opts.NO_STREAM}: set .option('stream', 'orders'). {tables.NOT_KEPT}")
             if not options and not url_text.url_of_environment():
                 self._writing = ConfigError(f"{opts.NO_STREAM}: set .option('stream', 'orders'). {tables.NOT_WRITTEN}")
@@ -123,9 +123,9 @@ class MillstreamSource(datasource.DataSource):
         """Return the columns: an entry's origin, and its fields as a map or, by the option ``fields``, as columns."""
         if self._new_table is None:
             return self._columns()
-        if not self._new_table:  # one that gets its options from each query
+        if not self._new_table:  # a table that gets its options from each query
             return entry_schema(())
-        MillstreamSource(tables.to_read(self._new_table, names.STREAM))  # problems of a stream are reported now too
+        MillstreamSource(tables.to_read(self._new_table, names.STREAM))  # raises errors of a stream now
         return tables.kept(self._columns(), self._new_table)
 
     def _columns(self) -> StructType:
@@ -189,7 +189,7 @@ class _Reads:
     def __init__(self, parsed: opts.Options, schema: StructType) -> None:
         self._parsed = parsed
         self._schema = schema
-        self._layout()  # which checks the schema
+        self._layout()  # checks the schema
 
     def _layout(self) -> "Layout":
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
@@ -258,7 +258,7 @@ class Refused(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _raise(self, *_: object, **__: object) -> NoReturn:
         raise self._problem
 
-    # The partitions too: a batch that is repeated needs no other offset
+    # The partitions too: a repeated batch is planned without a new offset
     initialOffset = latestOffset = partitions = read = prepareForTriggerAvailableNow = _raise  # noqa: N815 - Spark's
 
 
@@ -295,7 +295,7 @@ class StreamReader(_Reads, datasource.DataSourceStreamReader, SupportsTriggerAva
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end of the next batch; publish that entries before ``start`` are finished."""
         cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        # Trigger.Once asks for everything there is, whatever the options say.
+        # Trigger.Once reads all entries, whatever the options are.
         least = None if isinstance(limit, ReadAllAvailable) else self._parsed.min_entries
         return dump(self._plan().next_end(load(start), cap, least))
 

@@ -76,7 +76,7 @@ def stored(row: Sequence[Any]) -> StoredLetter:
 
 @dataclass(slots=True)
 class PutBackOutcome:
-    """The outcomes of the letters that were to be put back."""
+    """The outcomes of a batch of letters to put back."""
 
     # Id of each letter, the stream it went to, and its id there
     returned: list[tuple[str, str, str]] = field(default_factory=list)

@@ -83,7 +83,7 @@ class FailedEntry(Protocol):
 
     @property
     def letter(self) -> DeadLetter:
-        """The letter to write."""
+        """Dead letter to write."""
 
     @property
     def unsettled(self) -> bool:
@@ -132,7 +132,7 @@ class LettersRefusedError(MillstreamError):
 
 
 def hindrance(kind: object, info: object, letters: int) -> str | None:
-    """The reason why a transaction cannot add letters to a key, such as "holds a list"; None without one."""
+    """Return the reason why a transaction cannot add letters to a key, such as "holds a list"; None without one."""
     if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
         return f"holds a {kind.decode()} and no stream"
     if isinstance(info, Exception) and str(info).startswith("WRONGTYPE"):

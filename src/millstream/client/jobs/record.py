@@ -134,7 +134,7 @@ def parse_progress(text: bytes | None) -> dict[str, Any] | None:
 
 
 ENDS = ("done", "dead", "cancelled")
-"""States of an entry that has ended."""
+"""Final states of an entry."""
 
 
 def hint(wanted: WantedResult, ident: str) -> list[tuple[str | int, ...]]:

@@ -76,7 +76,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The time of a schedule."""
+    """The due time of a schedule, absolute or as a delay, and the time until it expires."""
 
     at_ms: int | None = None  # Milliseconds since 1970; None counts from the server's present time
     delay_ms: int = 0

@@ -59,7 +59,7 @@ class KnownRange:
     _ids: list[Id] = field(default_factory=list)
 
     def learn(self, low: Id, high: Id, rows: Sequence[Row], *, count: int | None, falling: bool) -> None:
-        """Add one reply."""
+        """Add the rows of one reply."""
         found = [order_of(row[0]) for row in rows]
         self._rows.update(zip(found, rows, strict=True))
         if count is not None and found and len(found) >= count:  # the reply ends at COUNT, before the end of the range

@@ -66,6 +66,6 @@ def _not_there(
             for ident, row in zip(page.ids.to_pylist(), page.listed.to_pylist(), strict=True):
                 if missing.get(ident) == [part for pair in row for part in pair.values()]:
                     del missing[ident]
-    except FileNotFoundError:  # the job says so, which looks for all files
+    except FileNotFoundError:  # the job itself checks for missing files
         return None
     return parse_id(next(iter(missing))) if missing else None

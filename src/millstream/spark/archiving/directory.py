@@ -87,7 +87,7 @@ class Folder:
             )
 
     def _foreign(self) -> list[str]:
-        begun = (LOCK, SCRATCH, f"{MANIFEST}.new")  # by a job that was killed before its first manifest
+        begun = (LOCK, SCRATCH, f"{MANIFEST}.new")  # left by a job that was killed before its first manifest
         return [name for name in self.storage.top() if name not in begun and not name.startswith(CATALOG)]
 
     def read(self) -> ArchiveManifest:

@@ -57,7 +57,7 @@ class WritePlan:
 
     root: Path | str  # The archive's place: a directory, or the URL of a place in an object store
     shape: Shape = field(default_factory=Shape)  # The form of its files
-    columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)  # By stream, those that its table has
+    columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)  # Columns of each stream's table
     target_bytes: int = TARGET_BYTES  # Size at which a file is closed and another one begun
 
     def of(self, stream: str) -> tuple[TableColumn, ...]:
@@ -101,7 +101,7 @@ class FileWriter:
 
     def drop(self) -> None:
         """Discard the file."""
-        self._parquet.close()  # or it would write its end when it is collected, to a closed file
+        self._parquet.close()  # otherwise the garbage collector would have it write to a closed file
         self._new.drop()
 
 
@@ -160,7 +160,7 @@ class PartWriter:
         self._write()
         self._close()
         first = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
-        return [*first, *self._done[1:]]  # the first one tells of all
+        return [*first, *self._done[1:]]  # the first file carries the facts of all
 
     def drop(self) -> None:
         """Discard the unfinished file."""
@@ -225,7 +225,7 @@ def _by_part(batch: pa.RecordBatch, shape: Shape) -> Iterator[tuple[tuple[str, i
     cuts = np.flatnonzero((hours[1:] != hours[:-1]) | (codes[1:] != codes[:-1])) + 1
     ends = [*cuts.tolist(), batch.num_rows]
     begin = 0
-    for end in ends:  # hours, of which a partition has one or more
+    for end in ends:  # a partition has one hour or more
         key = (streams[begin].as_py(), part_of(shape, int(times[begin])))
         if end < batch.num_rows and key == (streams[end].as_py(), part_of(shape, int(times[end]))):
             continue
@@ -284,7 +284,7 @@ def _undamaged(path: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, UnicodeDecodeError, OSError) as reason:
         if isinstance(reason, OSError) and reason.errno is not None:
-            raise  # of the disk: Arrow's own errors, for unreadable files, have no number
+            raise  # an error of the disk: Arrow's own errors have no number
         first = (str(reason).strip().splitlines() or [""])[0]
         raise DamagedFileError(
             f"the file {path!r} of the archive is damaged ({first}): restore it from a backup"
@@ -346,7 +346,7 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
         except FileNotFoundError:
             manifest = folder.read()
             if manifest.generation == seen:
-                raise  # the manifest names a file that is not there
+                raise  # the manifest names a missing file
             seen = manifest.generation
             left = [file.path for file in manifest.of(stream, cursor, until)]
 

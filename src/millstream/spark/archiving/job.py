@@ -42,7 +42,7 @@ Tell = Callable[[str, int, int], None]
 logger = logging.getLogger("millstream.spark")
 
 LOOK_SECONDS = 0.2
-_NEW_SECONDS = 30.0  # between looks for new streams, while the query reads by names
+_NEW_SECONDS = 30.0  # between searches for new streams, while the query reads by names
 PARTS = 500
 """Approximate partitions of a batch: their files can be written and added to a table in some seconds."""
 
@@ -104,7 +104,7 @@ def archive(
     forms = {name: settings.pop(name) for name in [each.name for each in fields(Wanted)] if name in settings}
     given: dict[str, Any] = {"once": True, "wanted": Wanted(**forms)} | settings
     chosen = ArchiveSettings(url, streams, archive_place(to), **given)
-    from millstream.spark.sessions.local import session  # noqa: PLC0415 - most runs, and all looks, need no PySpark
+    from millstream.spark.sessions.local import session  # noqa: PLC0415 - most runs, and ``look``, need no PySpark
 
     return run(chosen, spark or session("millstream archive"), stop, lambda _what, _done, _all: None)
 
@@ -134,7 +134,7 @@ class Outlook:
     archive: int  # Entries that would be archived
     trim: int  # Entries that would then be removed from the stream
     left: int  # Entries that would stay
-    held_by: str  # The obstacle to the first of those, in words
+    held_by: str  # The obstacle to trimming the first of them, in words
 
 
 def look(settings: ArchiveSettings) -> list[Outlook]:
@@ -199,7 +199,7 @@ def partitions_ahead(
         step = sum(last - first for first, last in spans) // _SLICES + 1
         slices = [(at, min(last, at + step - 1)) for first, last in spans for at in range(first, last + 1, step)]
         spans = [each for each in slices if firsts(stream, Id(each[0], 0).before, Id(each[1], MAX_PART)) is not None]
-        if 2 * len(spans) > len(slices):  # there are entries nearly everywhere
+        if 2 * len(spans) > len(slices):  # nearly all slices have entries
             break
     return min(whole, sum(between(*span) for span in spans))
 
@@ -233,7 +233,7 @@ class _ArchiveRun:
         self._scratch = _scratch(store.folder)
         self._failed: BaseException | None = None
         self._named = frozenset[str]()  # streams that the query reads by name
-        self._still = frozenset[str]()  # streams that stood still when the query began
+        self._still = frozenset[str]()  # streams that were put aside when the query began
         self._total = 0
 
     def drive(self, stop: Callable[[], bool]) -> list[Progress]:
@@ -276,7 +276,7 @@ class _ArchiveRun:
         java = getattr(self._spark, "_jsc", None)
         try:
             return java is None or not java.sc().isStopped()
-        except Exception:  # noqa: BLE001 - whatever the bridge to a process that is gone raises
+        except Exception:  # noqa: BLE001 - any error of the bridge to an ended process
             return False
 
     @staticmethod
@@ -321,7 +321,7 @@ class _ArchiveRun:
                 if settings.once:
                     parts += partitions_ahead(self._store.manifest, stream, states[stream], info.first_in)
         self._named, self._still = frozenset(there), frozenset(self._store.still)
-        if settings.streams or self._store.still:  # a pattern would take in those that stand still
+        if settings.streams or self._store.still:  # a pattern would include streams that were put aside
             ways = {"streamPattern", "partitionedStream"}
             common = {name: value for name, value in common.items() if name not in ways}
             common["stream"] = ",".join(there)
@@ -334,7 +334,7 @@ class _ArchiveRun:
             ranges = self._offset(number)
             self._store.take(f"{self._name}-{number:06d}", ranges, partial(_write, frame))
         except BaseException as reason:
-            self._failed = reason  # Spark would hand on its text only
+            self._failed = reason  # Spark would pass on only its text
             raise
 
     def _offset(self, number: int) -> Offset:
@@ -407,6 +407,6 @@ def _scratch(folder: Folder) -> Path:
 
 
 def _write(frame: DataFrame, plan: WritePlan, label: str) -> Sequence[DataFile]:
-    """Have Spark's tasks write a batch."""
+    """Have Spark's tasks write a batch; return its files."""
     made = frame.mapInArrow(partial(write_batches, plan, label), MADE)
     return [file_of(row.file) for row in made.collect()]

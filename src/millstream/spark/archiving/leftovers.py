@@ -35,9 +35,9 @@ _LAST = Id(MAX_PART, MAX_PART)
 class Swept:
     """The result of a sweep."""
 
-    manifest: ArchiveManifest  # That is true then
+    manifest: ArchiveManifest  # The manifest after the sweep
     news: Mapping[str, str]  # By stream, a sentence about files that were kept
-    doubtful: frozenset[str] = frozenset()  # Streams with entries that the manifest counts as archived without a file
+    doubtful: frozenset[str] = frozenset()  # Streams with archived entries that are in no file
 
 
 def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], entries: Entries) -> Swept:
@@ -135,11 +135,11 @@ def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entr
 def _holds(folder: Folder, path: str, look: Callable[[BinaryIO], bool]) -> bool:
     """Return the result of ``look`` for a file that no manifest names; False for a file that cannot be read."""
     if not path.endswith(".parquet"):
-        return False  # never whole
+        return False  # never complete
     try:
         with folder.storage.open(path) as file:
             return look(file)
-    except (FileNotFoundError, DamagedFileError):  # a list that lags; one that cannot be read now is another matter
+    except (FileNotFoundError, DamagedFileError):  # a lagging list, or a damaged file
         return False
 
 
@@ -150,7 +150,7 @@ def _named_have(folder: Folder, manifest: ArchiveManifest, stream: str, ids: Ite
         return True
     begin = parse_id(first).before
     named = _named(folder, manifest.of(stream, begin, manifest.place(stream).id), begin)
-    return all(ident in named for ident in chain([first], ids))  # each look goes on where the last one ended
+    return all(ident in named for ident in chain([first], ids))  # each search continues where the last one ended
 
 
 def _named(folder: Folder, files: Iterable[DataFile], after: Id) -> Iterator[str]:

@@ -43,9 +43,9 @@ class DataFile:
     last: Id  # Id of its last entry
     rows: int  # Its entries
     bytes: int  # Its size
-    # With which it was written; the manifest has them by stream
+    # Columns with which it was written; the manifest has them by stream
     columns: tuple[TableColumn, ...] = field(default=(), compare=False)
-    # By field, how many values of its batch were in no column; not in the manifest
+    # By field, the number of its batch's values that were in no column; not in the manifest
     unfit: Mapping[str, int] = field(default_factory=dict, compare=False)
     # Fields of its batch that the archive's form names; not in the manifest
     seen: frozenset[str] = field(default=frozenset(), compare=False)
@@ -55,7 +55,7 @@ class DataFile:
 class ArchivePosition:
     """The position up to which a stream is archived."""
 
-    id: Id  # Up to this id everything that was in the stream is archived
+    id: Id  # All entries of the stream up to this id are archived
     n: int  # Entries added to the stream up to there
     holes: int = 0  # Further entries that may have been added, see :class:`millstream.spark.model.offsets.Position`
 
@@ -75,8 +75,8 @@ class ArchiveManifest:
     shape: Shape = field(default_factory=Shape)  # The form of the files
     # By stream: the columns of its table; the columns of a file are the first of them
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
-    # Files that were merged into others, which readers of an older state of a table may still be at, and when they
-    # were, in milliseconds since 1970
+    # Files that were merged into others, but may still have readers of an older state of a table; each with the time
+    # of the merge, in milliseconds since 1970
     retired: tuple[tuple[str, int], ...] = ()
 
     def place(self, stream: str) -> ArchivePosition:
@@ -98,7 +98,7 @@ class ArchiveManifest:
         for stream, read in ranges.items():
             at = self.places.get(stream)
             if at is not None and read.id == at.id:
-                continue  # an offset names every stream of its query, those too of which there was nothing new
+                continue  # an offset names all streams of its query, also those without new entries
             if at is not None and read.start != at.id:
                 raise ManifestError(
                     f"the batch of stream {stream!r} begins after {read.start} and the archive ends at {at.id}: "
@@ -204,9 +204,7 @@ def dump(manifest: ArchiveManifest) -> str:
         "format": FORMAT,
         "generation": manifest.generation,
         "places": {name: at.raw for name, at in sorted(manifest.places.items())},
-        "archived": dict(
-            sorted(rows_of(manifest.files).items())
-        ),  # no files are ever left out: merged ones hold as many
+        "archived": dict(sorted(rows_of(manifest.files).items())),  # merging keeps the number of entries
         "shape": manifest.shape.json,
         "columns": {name: [one.json for one in found] for name, found in sorted(manifest.columns.items())},
         "retired": [list(pair) for pair in manifest.retired],
@@ -258,7 +256,7 @@ def _below(path: str) -> str:
     """Check that a file's path is below the archive's directory: named files are read, and removed once merged."""
     if "\0" in path or {"", ".", ".."} & set(path.split("/")):
         raise ValueError(f"the path {path!r} is not one below the archive's directory")
-    path.encode(errors="surrogateescape")  # half of a surrogate pair cannot be part of a file's name
+    path.encode(errors="surrogateescape")  # a file's name cannot contain a lone surrogate
     return path
 
 

@@ -48,9 +48,9 @@ class ArchivePart(InputPartition):
     """Archive files that one task reads."""
 
     stream: str  # The stream's key
-    after: Id  # Ids up to this one are not wanted
-    until: Id  # Nor those past this one
-    paths: tuple[str, ...]  # Its files at the time of planning
+    after: Id  # Exclusive lower bound of the ids
+    until: Id  # Inclusive upper bound of the ids
+    paths: tuple[str, ...]  # Files at the time of planning
 
 
 @dataclass
@@ -143,7 +143,7 @@ class _Plan:
             again = self._folder.read()
             if all(again.place(stream) == manifest.place(stream) for stream in states):
                 return found
-            # Archived and perhaps trimmed before the first live entries were asked for: those may have been others.
+            # Entries may have been archived and trimmed before the first live entries were read.
 
     def _planned(self, manifest: ArchiveManifest, states: Mapping[str, StreamState]) -> list[InputPartition]:
         streams = self._streams(manifest, states)
@@ -182,7 +182,7 @@ class _Plan:
             again = self._folder.read()
             if again.generation == manifest.generation:
                 raise problem
-            manifest = again  # the job archived and trimmed between the two looks
+            manifest = again  # the job archived and trimmed between the two reads
         return manifest, {}
 
     def _gap(
@@ -221,7 +221,7 @@ class _Plan:
         if self._options.min_partitions is not None:
             size = min(size, 1 + sum(file.bytes for file in files) // self._options.min_partitions)
         for run in portions(files, attrgetter("bytes"), size):
-            # Each part ends with its last file, so that a part that finds its files merged reads its own rows.
+            # Each part ends with its last file, so that it reads only its own rows if its files were merged.
             low, high = max(after, run[0].first.before), min(until, run[-1].last)
             yield ArchivePart(stream, low, high, tuple(each.path for each in run))
 
@@ -244,7 +244,7 @@ def gap(options: Options, stream: str, place: ArchivePosition, state: StreamStat
         )
     loss = offsets.find_loss(stream, at, state) if state is not None else None
     if loss is None or place.id == ZERO:
-        return None  # of a stream that is not archived at all, what is there is all there is
+        return None  # a stream without archived entries has no gap
     text = f"between the archive and the live stream there is a gap: {loss}"
     if loss.certain and options.fail_on_loss:
         return DataLossError(f"{text}. Set option 'failOnDataLoss' to 'false' to read without them")
@@ -293,7 +293,7 @@ def _caught_up(
             return whole
         first, problem = _follows(options, whole, place)
         manifest = folder.read()
-        if manifest.place(whole.key) == place:  # nothing past it was archived before we asked, hence nothing trimmed
+        if manifest.place(whole.key) == place:  # no more was archived, so no more was trimmed
             if problem is not None:
                 raise problem
             return replace(whole, first=first)

@@ -24,13 +24,13 @@ class Replay:
     """The source, target and options of a replay."""
 
     source: str = field(repr=False)  # Place of an archive, or URL of a server
-    stream: str  # Key there
+    stream: str  # Key of the stream in the source
     target: str = field(repr=False)  # URL of the server that gets the entries
-    into: str  # Key there
+    into: str  # Key of the stream at the target
     since_ms: int | None = None  # Entries from this time on; None for the beginning
-    until_ms: int | None = None  # Entries before this time; None for the end as it is when the replay begins
-    where: tuple[tuple[bytes, bytes], ...] = ()  # Field and value that an entry must have, each of them
-    speed: float | None = None  # 1 for as fast as they came in, 10 for ten times; None for as fast as it goes
+    until_ms: int | None = None  # Entries before this time; None for the end at the replay's beginning
+    where: tuple[tuple[bytes, bytes], ...] = ()  # Fields and values that an entry must have, all of them
+    speed: float | None = None  # 1 for the original speed, 10 for ten times; None for the highest possible
     ids: Literal["keep", "new"] = "new"  # ``keep`` writes the entries under their own ids, ``new`` under new ones
     id_field: bytes | None = None  # With ``new``, a field that gets the old id; None for none
     # The replay's name: an interrupted replay continues under the same name; None derives one from all of the above
@@ -48,7 +48,7 @@ class Replay:
     @property
     def description(self) -> bytes:
         """The properties that must be equal for one run to continue another, as JSON."""
-        # Without the source's password: the target keeps this, and a replay goes on when that was changed.
+        # Without the source's password: the target stores this, and the password may change between runs.
         facts = [without_password(self.source), self.stream, self.since_ms, self.until_ms, self.ids, repr(self.where)]
         return json.dumps(facts).encode()
 
@@ -57,13 +57,13 @@ class Replay:
 class ReplayResult:
     """The result of a replay."""
 
-    read: int = 0  # Entries looked at by this run
+    read: int = 0  # Entries read by this run
     written: int = 0  # Entries written, over all its runs
     skipped: int = 0  # Entries that the filter left out, by this run
     resumed_after: str | None = None  # Last id of the run before; None for a new one
-    last: str | None = None  # Id of the last entry looked at
+    last: str | None = None  # Id of the last entry read
     finished: bool = False  # False if it was stopped
-    before: bool = False  # True when an earlier run had finished it, and this one had nothing to do
+    before: bool = False  # True if an earlier run had finished it, so that this run did nothing
 
 
 @dataclass

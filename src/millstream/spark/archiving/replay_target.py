@@ -91,7 +91,7 @@ class ReplayTarget:
         if what.stream != what.into or not what.source.startswith(SERVERS):
             return
         assert self._client is not None
-        # A source that cannot be asked now tells so when it is read.
+        # A source that is away raises its error when it is read.
         with contextlib.suppress(redis.RedisError, OSError, KeyError), control_client(what.source) as source:
             if _server(source) == _server(self._client):
                 raise self._itself(what)
@@ -168,7 +168,7 @@ class ReplayTarget:
         try:
             last = parse_id(pipe.xinfo_stream(self._what.into)["last-generated-id"].decode())
         except redis.ResponseError:
-            return  # there is no such stream yet
+            return  # the stream does not exist yet
         if last >= first:
             raise ReplayError(
                 f"stream {self._what.into!r} has ids up to {last}, and {first} would come after it: with --ids keep "
@@ -188,7 +188,7 @@ class ReplayTarget:
         def once() -> None:
             client = self._connected()
             with client.pipeline(transaction=True) as pipe:
-                if not client.exists(self._key):  # nothing was to be replayed
+                if not client.exists(self._key):  # there were no entries to replay
                     self._note(pipe, self._after, 0)
                 pipe.hset(self._key, "done", 1)
                 pipe.expire(self._key, CURSOR_DAYS * 86400)
@@ -204,7 +204,7 @@ class ReplayTarget:
 
     def _again(self, work: Callable[[], None]) -> None:
         """Retry a repeatable call while the server is away, or on another server that has the target now."""
-        # AskError is that of MOVED, too
+        # AskError is the class of MOVED, too
         elsewhere = (refusals.AskError, refusals.TryAgainError, refusals.ClusterDownError, refusals.ReadOnlyError)
 
         def once() -> None:

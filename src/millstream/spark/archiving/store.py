@@ -50,19 +50,19 @@ class ArchiveSettings:
     """The settings of an archive job."""
 
     url: str = field(repr=False)  # The server's URL
-    streams: tuple[str, ...]  # Keys; empty with a pattern or a partitioned stream
+    streams: tuple[str, ...]  # Keys of streams; empty with a pattern or a partitioned stream
     to: Path | str  # The archive's place: a directory, or the URL of a place in an object store
-    pattern: str | None = None  # Glob of keys instead
-    once: bool = False  # End when everything that was there at the start is archived
+    pattern: str | None = None  # Glob of keys, in place of ``streams``
+    once: bool = False  # True to end when the entries at the start are archived
     every: float = 10.0  # Seconds between batches
-    per_batch: int = 200_000  # Entries of a batch at most
+    per_batch: int = 200_000  # Most entries of a batch
     trim: bool = True  # True if the streams are trimmed
     keep: Keep = field(default_factory=Keep)  # The archived entries that stay in a stream
-    skip_lost: bool = False  # Go on when entries were trimmed by others before they were archived
+    skip_lost: bool = False  # True to continue if others trimmed entries before they were archived
     target_bytes: int = TARGET_BYTES  # Approximate size of a file
     wanted: Wanted = field(default_factory=Wanted)  # The form of the archive
-    retain_ms: int = RETAIN_MS  # Time that merged files stay, if the archive has tables
-    partitioned: str | None = None  # Name of a partitioned stream instead
+    retain_ms: int = RETAIN_MS  # Milliseconds that merged files stay, if the archive has tables
+    partitioned: str | None = None  # Name of a partitioned stream, in place of ``streams``
 
     @property
     def source(self) -> dict[str, str]:
@@ -80,9 +80,9 @@ class Progress:
     upto: str = "0-0"  # Archived up to this id
     total: int = 0  # Entries in the archive
     trimmed: int = 0  # Entries removed from the stream by this job
-    left: int | None = None  # Entries still in the stream after the last look
-    held_by: str = ""  # The obstacle to the next entry, in words
-    news: list[str] = field(default_factory=list)  # Columns that this job made, and values that fit none, in words
+    left: int | None = None  # Entries in the stream after the last trim
+    held_by: str = ""  # The obstacle to trimming the next entry, in words
+    news: list[str] = field(default_factory=list)  # Messages: new columns, and values that fit none
 
 
 class ArchiveStore:
@@ -441,7 +441,7 @@ class ArchiveStore:
                 merged = merged.with_merged(run, new, int(time.time() * 1000) if kept else None)
             self._switch(merged)
             self._publish({run[0].stream for run in some})
-            if not kept:  # a reader that began before finds its rows in the new file
+            if not kept:  # a reader that began earlier finds its rows in the new file
                 self.folder.remove(file.path for run in some for file in run)
 
     def _drop_retired(self) -> None:
@@ -463,7 +463,7 @@ class ArchiveStore:
         for (stream, part), files in groupby(
             self.manifest.files, lambda file: (file.stream, part_of(shape, file.first.ms))
         ):
-            closed = part_of(shape, self.manifest.place(stream).id.ms) > part  # it cannot grow any more
+            closed = part_of(shape, self.manifest.place(stream).id.ms) > part  # the partition cannot grow any more
             yield from mergeable(list(files), closed=closed, target=self._settings.target_bytes)
 
     # --- trimmed entries ---------------------------------------------------------------------------------------------
@@ -508,5 +508,5 @@ class ArchiveStore:
         return [stream for stream in sorted(streams) if not named or stream in named]
 
     def report(self) -> list[Progress]:
-        """The result of the job, stream by stream."""
+        """Return the result of the job, stream by stream."""
         return [self._progress[stream] for stream in self._mine(self._progress)]

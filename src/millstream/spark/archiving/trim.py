@@ -38,8 +38,8 @@ class ReplacedError(UsageError):
 class Keep:
     """The archived entries that stay in the stream."""
 
-    ms: int | None = None  # Entries younger than this, by the server's clock; None for no such floor
-    entries: int | None = None  # Number of the newest entries; None for no such floor
+    ms: int | None = None  # Milliseconds: entries younger than this stay, by the server's clock; None for no limit
+    entries: int | None = None  # Number of the newest entries that stay; None for no limit
     given: str = ""  # The age as the user wrote it, such as ``"1h"``
 
 
@@ -48,10 +48,10 @@ class Trimmed:
     """The result of trimming a stream, or of a check without trimming."""
 
     stream: str  # Its key
-    limit: Id | None  # Entries below this id may go, or have gone; None when the stream is not there
+    limit: Id | None  # Entries below this id may be or were removed; None without a stream
     count: int  # Entries removed
-    left: int  # Entries that are still there
-    held_by: str  # The obstacle to the next entry, in words; empty when everything archived is gone
+    left: int  # Entries left in the stream
+    held_by: str  # The obstacle to the next entry, in words; empty if all archived entries are removed
 
 
 class Trimmer:
@@ -60,7 +60,7 @@ class Trimmer:
     def __init__(self, url: str, keep: Keep) -> None:
         self._router = Router(url)
         self._keep = keep
-        # Known entries of each archived stream, in few bytes, and the id up to which they are known
+        # Digest of the known entries of each archived stream, and the id up to which they are known
         self._known: dict[str, tuple[bytes, str]] = {}
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Trimmer:
             reach("trimming")
             answer = self._ask(stream, archived, cut=True)
             if answer[0] == b"look":
-                if checks == CHECKS:  # a moved head may be another stream's: no id proves that it is not
+                if checks == CHECKS:  # another first entry may be that of a new stream: its id proves nothing
                     held = "its first entry changed during each check; the next trimming tries again"
                     return Trimmed(stream, ZERO, total, answer[2], held)
                 check(answer[1].decode())
@@ -113,7 +113,7 @@ class Trimmer:
         floors = ["" if floor is None else floor for floor in (self._keep.ms, self._keep.entries)]
         place = (str(archived.id), archived.n)
         known = self._known.get(stream, (b"?", str(archived.id)))
-        # Said again after a lost reply it cuts what may be cut then, which is right as well.
+        # Sent again after a lost reply, it trims the entries that may be trimmed then, which is also right.
         (answer,) = self._router.ask([("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK, *known)])
         if isinstance(answer, ErrorReply):
             raise UsageError(

@@ -85,7 +85,7 @@ def decode_parsed(entries: Sequence[Entry], want: Want) -> Page | None:
 
 def _by_name(flat: Sequence[bytes]) -> Fields:
     words = iter(flat)
-    # The words in turn; slices, or a check, would cost half as much more
+    # Names and values in turn; slices, or a check, would cost half as much more
     return dict(zip(words, words, strict=False))
 
 

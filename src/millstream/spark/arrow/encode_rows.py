@@ -27,7 +27,7 @@ MOST_FIELDS = 100_000
 """Most fields of one row; a server refuses commands of more than a million arguments."""
 
 _CRLF = b"\r\n"
-# As XADD takes them: the second part may be left out, and is 0 then.
+# The form that XADD takes: the second part may be left out, and is 0 then.
 _ID = r"^(?P<ms>[0-9]{1,20})(?:-(?P<seq>[0-9]{1,20}))?$"
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -49,7 +49,7 @@ class RowLayout:
         for column in schema:
             try:
                 kinds[column.name] = to_arrow_type(column.dataType, timezone="UTC")
-            except Exception:  # noqa: BLE001 - PySpark's own error for a type that Arrow has not
+            except Exception:  # noqa: BLE001 - PySpark's own error for a type that Arrow lacks
                 kinds[column.name] = pa.null()
         _check_own(kinds, target, {column.name: column.dataType.simpleString() for column in schema})
         if headers:
@@ -223,7 +223,7 @@ def _digits(numbers: pa.Array) -> pa.Array:
 def _join(parts: list[Any], rows: int) -> pa.Array:
     """Join all parts of each row; a part that is null in a row is left out there."""
     merged: list[Any] = []
-    for part in parts:  # neighbouring constants are one
+    for part in parts:  # adjacent constants are merged
         if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
             merged[-1] += part
         else:

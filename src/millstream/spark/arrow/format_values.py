@@ -1,8 +1,8 @@
 """From values of a DataFrame's column to the text of a field, which ``convert`` reads back as the same value.
 
-This invariant is the reason for each odd format: times are in UTC with a Z, binary in JSON is base64, and numbers that
-JSON lacks are written as in Spark's ``to_json``. :func:`unwritable` refuses a type for which it cannot hold, before any
-row is read.
+This invariant is the reason for the odd formats. Times are in UTC with a Z, and binary in JSON is base64. Numbers that
+JSON lacks are written as in Spark's ``to_json``. :func:`unwritable` refuses a type for which the invariant cannot hold,
+before any row is read.
 """
 
 import base64
@@ -60,7 +60,7 @@ def texts(values: pa.Array, name: str) -> pa.Array:
         return _times(values).view(pa.binary())
     if pa.types.is_nested(kind):
         return _documents(values, name)
-    found = pc.cast(values, pa.string())  # for all else Arrow's words are those that its casts read
+    found = pc.cast(values, pa.string())  # Arrow's casts read its own text of all other types
     return found.view(pa.binary())
 
 

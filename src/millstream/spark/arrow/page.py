@@ -23,7 +23,7 @@ class Want:
 
     fields: tuple[bytes, ...] = ()  # Names of fields that become arrays of their own
     pairs: bool = False  # True if all fields are wanted as a map
-    # True if all fields are wanted as a list of name and value, which keeps their order and a name's repeats
+    # True if all fields are wanted as a list of name and value, which keeps their order and repeated names
     listed: bool = False
 
     @property

@@ -97,13 +97,13 @@ def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bo
 
 def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert values other than JSON; text that does not match its type becomes null before Arrow gets it."""
-    # On bytes: the pattern must not stumble over bytes outside UTF-8.
+    # On bytes: the pattern must not fail on bytes outside UTF-8.
     alike = pc.match_substring_regex(values.view(pa.binary()), f"^(?:{_pattern(kind)})$")
     if pc.all(alike).as_py() is False:
         values = pc.if_else(alike, values, nothing())
     if pa.types.is_timestamp(kind):
         return _times(values, kind)
-    if pc.any(pc.starts_with(values, "+")).as_py():  # Arrow knows no plus sign
+    if pc.any(pc.starts_with(values, "+")).as_py():  # Arrow does not accept a plus sign
         values = pc.replace_substring_regex(values, r"^\+", "")
     return _decimals(values, kind) if pa.types.is_decimal(kind) else _cast(values, kind)
 
@@ -115,7 +115,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if len(values) == 1:
             return pa.nulls(1, kind)
-    # Few values are wrong as a rule: halving finds k of n in about k log n casts, and costs one where all are right
+    # Usually few values are wrong: halving finds k of n in about k log n casts, and costs one cast if all are right
     half = len(values) // 2
     return pa.concat_arrays([_cast(values.slice(0, half), kind), _cast(values.slice(half), kind)])
 
@@ -145,7 +145,7 @@ def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
     For a column without a zone, times in zones other than UTC are null.
     """
-    # Arrow's cast takes an array of times with zones, or one without, and no mixture: each half has its own cast
+    # Arrow's cast takes an array of times with zones, or one without, but no mixture: each kind has its own cast
     null = nothing()
     if pc.any(pc.match_substring_regex(values, r"\.[0-9]{7}")).as_py():  # cut to microseconds, as in Spark's cast
         values = pc.replace_substring_regex(values, r"(\.[0-9]{6})[0-9]+", r"\1")
@@ -236,7 +236,7 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
         return float(value)
     _must(not isinstance(value, bool) and isinstance(value, int | Decimal))
     if pa.types.is_integer(kind):
-        # The bounds first: 1e999999999 as a whole number would take minutes, and all memory.
+        # The bounds first: converting 1e999999999 to an integer would take minutes, and all memory.
         _must(-(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1) and value == int(value))
         return int(value)
     if pa.types.is_floating(kind):

@@ -34,8 +34,8 @@ class ReadFrom(NamedTuple):
     """A server, and the role in which it is read."""
 
     url: str  # URL of that one server (or of the Sentinels that name it)
-    replica: bool = False  # It is one, so that there is another to turn to
-    readonly: bool = False  # It is one of a cluster
+    replica: bool = False  # True for a replica, so that another server can be tried
+    readonly: bool = False  # True for a replica in a cluster
 
 
 _idle: dict[tuple[int, ReadFrom], RawConnection] = {}
@@ -177,7 +177,7 @@ class BulkReader:
                     return True
             if not there or time.monotonic() + routing.MOVE_PAUSE > self._deadline:
                 return False
-            time.sleep(routing.MOVE_PAUSE)  # it is behind, or away; nothing tells when it is not
+            time.sleep(routing.MOVE_PAUSE)  # the replica is behind or away, and sends no sign when it is not
 
     def _replicas(self) -> list[str]:
         try:
@@ -229,7 +229,7 @@ def _error_in(raw: bytes) -> Reply:
     last_line = raw[raw.rfind(b"\r\n", 0, -2) + 2 :] if b"\r\n" in raw[:-2] else raw
     if not raw.startswith(b"-") and not last_line.startswith(b"-"):
         return None
-    replies = parsed(raw)  # the last line may be that of a value
+    replies = parsed(raw)  # the last line may be part of a value
     return next((reply for reply in (replies[0], replies[-1]) if isinstance(reply, ErrorReply)), None)
 
 

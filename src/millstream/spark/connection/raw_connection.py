@@ -32,7 +32,7 @@ class RawConnection(connection.BlockingConnection):
         self._end = b"$%d\r\n%s\r\n" % (len(word), word)
         self._buffer = bytearray(_FIRST_BUFFER)
         self._replies = 0
-        self.waiting = False  # Replies are still on their way
+        self.waiting = False  # True while replies are outstanding
 
     def request(self, commands: Sequence[connection.Command]) -> None:
         """Send commands; :meth:`receive_raw` must fetch their replies before the next are sent."""
@@ -47,7 +47,7 @@ class RawConnection(connection.BlockingConnection):
         end = len(self._end)
         while size < end or self._buffer[size - end : size] != self._end:
             if size == len(self._buffer):
-                self._buffer += bytes(size)  # as much again
+                self._buffer += bytes(size)  # doubles it
             with memoryview(self._buffer) as view:
                 got = self._socket.recv_into(view[size : size + _CHUNK])
                 if not got:

@@ -25,7 +25,7 @@ The pause doubles up to it, so that waiting clients do not overload a new server
 
 def lost_contact(reason: BaseException) -> bool:
     """Return True if an error means that the server is away or not ready, not that it refused a command."""
-    if isinstance(reason, redis.AuthenticationError):  # for redis-py a kind of ConnectionError
+    if isinstance(reason, redis.AuthenticationError):  # redis-py derives it from ConnectionError
         return False
     return isinstance(reason, OSError | redis.ConnectionError | redis.TimeoutError | redis.BusyLoadingError)
 
@@ -40,5 +40,5 @@ def retrying(work: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
         except Exception as reason:
             if not lost_contact(reason) or time.monotonic() + pause > deadline:
                 raise
-        time.sleep(pause)  # the server is away; a task has nothing else to do than to try again
+        time.sleep(pause)  # the server is away; a task can only try again
         pause = min(_LONGEST_PAUSE, pause * 2)

@@ -42,7 +42,7 @@ class Router:
                 except routing.Redirected:
                     if guard is not None or time.monotonic() > deadline:
                         raise
-                time.sleep(routing.MOVE_PAUSE)  # no node tells when a slot has arrived
+                time.sleep(routing.MOVE_PAUSE)  # no node reports that a slot has arrived
         finally:
             if "WATCH" in names:
                 self._watching = self._connections.get(self._last)

@@ -120,7 +120,7 @@ def primaries(url: str) -> list[str]:
     if not url.startswith(CLUSTERS):
         return [url]
     found = _map(url)
-    found.routes.forget()  # one that is left out would be a silent gap
+    found.routes.forget()  # a missing node would be a silent gap
     return [found.cluster.url(address) for address in found.slots().primaries]
 
 

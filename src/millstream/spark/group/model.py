@@ -14,10 +14,10 @@ class GroupOptions:
 
     parsed: Options  # The options that it shares with the plain read
     group: str  # The group whose entries are read
-    query: str  # From which the names of the query's consumers derive
-    # Entries that others have left idle for so long are claimed too; None leaves them alone
+    query: str  # The query's name, a part of its consumers' names
+    # Idle time after which entries of other consumers are claimed too; None leaves them alone
     min_idle_ms: int | None = None
-    consumer: str = ""  # For a batch read, whose pending entries are read
+    consumer: str = ""  # The consumer whose pending entries a batch read returns
 
 
 @dataclass
@@ -27,4 +27,4 @@ class ClaimPartition(InputPartition):
     key: str  # The stream
     runs: tuple[Run, ...]  # The entries
     consumer: str  # The consumer that holds them
-    deliveries: tuple[int, ...] = ()  # Delivery count of each entry, if each is a run of its own; else empty
+    deliveries: tuple[int, ...] = ()  # Delivery count of each entry if each run has one entry; else empty

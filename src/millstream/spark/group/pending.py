@@ -40,9 +40,9 @@ _GAPS = 1000
 class Settled:
     """The results of acknowledging the entries of a batch."""
 
-    acked: int = 0  # Held by the batch's consumer to the end
-    taken: Counter[str] = field(default_factory=Counter)  # By consumer, those that others had claimed meanwhile
-    missing: int = 0  # Those that were pending no more
+    acked: int = 0  # Entries that the batch's consumer held to the end
+    taken: Counter[str] = field(default_factory=Counter)  # Entries that others had claimed meanwhile, by consumer
+    missing: int = 0  # Entries that were no longer pending
 
 
 class PendingEntries:
@@ -96,7 +96,7 @@ class PendingEntries:
     def settle(self, consumer: str, runs: Sequence[Run]) -> Settled:
         """Acknowledge a finished batch, including entries that others have claimed meanwhile: they are processed."""
         if consumer not in self.consumers():
-            # It was settled before, to the end: the pending entries are of a group that was set back.
+            # The batch was settled completely before: pending entries come from a group that was set back.
             return Settled(missing=0)
         found = Settled(missing=sum(run.n for run in runs))
         for run in runs:
@@ -118,7 +118,7 @@ class PendingEntries:
         first, looked = 0, due.PAGE
         while looked == due.PAGE:
             (reply,) = self._router.ask([due.hold(self.key, self.group, min_idle_ms, first=first, whole=True)])
-            looked = reply[0] if isinstance(reply, list) else 0  # a user without scripts puts back the claimed entries
+            looked = reply[0] if isinstance(reply, list) else 0  # a user without scripts puts claimed entries back
             first += due.PAGE
 
     def put_back(self, consumer: str, ids: Sequence[bytes], min_idle_ms: int, *, charged: bool) -> set[bytes]:
@@ -162,7 +162,7 @@ class PendingEntries:
         delete: Command = ("XGROUP", "DELCONSUMER", self.key, self.group, consumer)
         held, removed = self._router.once([("MULTI",), look, delete, ("EXEC",)])[-1]
         if checked(removed) and checked(held):
-            # Another driver of the same query read in between. Its entries are given back to it.
+            # Another driver of the same query read in between, and gets its entries back.
             ids = [row[0] for row in held]
             checked(self._router.ask([("XCLAIM", self.key, self.group, consumer, 0, *ids, "FORCE", "JUSTID")])[0])
 

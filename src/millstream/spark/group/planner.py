@@ -45,15 +45,15 @@ class GroupPlanner:
         self._info = StreamInfo(options.parsed)
         self._router = Router(options.parsed.url)
         self._renewal = LeaseRenewal(options.parsed.url, options.group, options.min_idle_ms)
-        self._pending_entries: dict[str, PendingEntries] = {}  # by stream of this read
+        self._pending_entries: dict[str, PendingEntries] = {}  # by stream
         self._keys_due = 0.0
-        self._looked = False  # whether entries claimed by an earlier driver have been looked for
+        self._looked = False  # True once entries claimed by an earlier driver were looked for
         self._settled = 0  # number of the last batch that was acknowledged
-        self._mine = 0  # number of the last batch that this process knows to have been whole
+        self._mine = 0  # number of the last batch that this process has planned
         self._page = _FIRST_PAGE
         self._cursors: dict[str, bytes] = {}
         self._stale_due: dict[str, float] = {}
-        self._target: dict[str, StreamState | None] | None = None  # Trigger.AvailableNow: the streams as they were
+        self._target: dict[str, StreamState | None] | None = None  # for AvailableNow: the streams at the beginning
         self._taken = 0
         self.report: dict[str, Any] = {}
 
@@ -177,7 +177,7 @@ class GroupPlanner:
         except Exception as reason:
             if not lost_contact(reason):
                 raise
-            # True if a page was claimed whose reply was lost is known to the server alone.
+            # A page may be claimed although its reply was lost: only the server knows.
             self._router.close()
             idle = self._options.min_idle_ms
             runs = {key: held.claimed(fresh.consumer, idle) for key, held in self._pending_entries.items()}
@@ -195,7 +195,7 @@ class GroupPlanner:
                 if seq is not None and held:
                     ours.setdefault(seq, []).append(key)
         for seq in [seq for seq in ours if seq <= start.seq]:
-            # Not of a committed batch: read by another driver of the same checkpoint, after it had lost it.
+            # Not of a committed batch: another driver claimed them, which had lost the checkpoint to this one.
             for key in ours.pop(seq):
                 self._pending_entries[key].hand_over(
                     claims.name(self._options.query, seq), start.following(start.seq + 1, {}).consumer
@@ -289,7 +289,7 @@ class GroupPlanner:
         cursor, rows, *gone = checked(reply)
         failpoints.reach("claiming")
         self._cursors[key] = cursor
-        if cursor == b"0-0":  # the whole list was looked at; entries age, so not at once again
+        if cursor == b"0-0":  # the whole list was searched; it is searched again after a while
             self._stale_due[key] = time.monotonic() + max(1.0, idle / 4000)
         if gone and gone[0]:
             logger.warning(

@@ -20,7 +20,7 @@ class HashOptions(common.ServerOptions):
     pattern: str  # Glob of keys, as SCAN MATCH takes it
     key_column: str = KEY  # Column of the key, or of its part after ``prefix``
     prefix: str = ""  # Beginning of every key, which the column leaves out; empty for whole keys
-    min_partitions: int | None = None  # Tasks, at least; None for as many as the number of keys suggests
+    min_partitions: int | None = None  # Least number of tasks; None to follow the number of keys
 
 
 def parse(raw: Mapping[str, str]) -> HashOptions:

@@ -41,7 +41,7 @@ Row = tuple[bytes, dict[bytes, bytes]]
 class HashLayout:
     """The source of each column."""
 
-    schema: pa.Schema  # The schema of the batches, as Spark wants them
+    schema: pa.Schema  # The schema of the batches for Spark
     key_column: str  # The key's column
     typed: dict[str, pa.DataType] = field(default_factory=dict)  # Columns that are fields of a hash, with their types
     whole: bool = False  # True if all fields are wanted as a map
@@ -146,7 +146,7 @@ def hashes_of(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list
         rows.append((key, known))
         if not known:
             doubtful.append(key)
-    # Has it none of these fields, or is it gone? HMGET gives the same for both.
+    # HMGET gives the same for a hash without these fields and for a deleted one.
     there = router.ask([("EXISTS", key) for key in doubtful])
     gone = {key for key, exists in zip(doubtful, there, strict=True) if not exists}
     return [row for row in rows if row[0] not in gone]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class HashPart(InputPartition):
     """One task's share of the keys."""
 
-    number: int  # Which of the shares
+    number: int  # Number of this share, from 0
     of: int  # The number of shares
 
 

@@ -30,8 +30,8 @@ class Bounds:
 
     after: Id = ZERO  # Ids up to this one are not wanted
     until: Id = _LAST  # Ids past this one are not wanted
-    low_ms: int = 0  # Nor are smaller milliseconds, where all ids are of usual size
-    high_ms: int = MAX_PART  # Nor greater ones, there
+    low_ms: int = 0  # Lowest milliseconds wanted, used if all ids have thirteen digits of them
+    high_ms: int = MAX_PART  # Highest milliseconds wanted, used on the same condition
     streams: frozenset[str] | None = None  # The only streams wanted; None for all
 
     def within(self, after: Id, until: Id) -> "Bounds":
@@ -108,7 +108,7 @@ def _by_id(bounds: Bounds, name: str, value: Any) -> Bounds:
         try:
             wanted = [parse_id(each) for each in (value if name == "In" else (value,)) if each is not None]
         except ValueError:
-            return bounds  # no entry has such an id, which Spark finds out by itself
+            return bounds  # no entry has such an id; Spark's own filter drops all rows
         return bounds.within(min(wanted).before, max(wanted)) if wanted else bounds
     found = _USUAL.match(value) if isinstance(value, str) else None
     if found is None:

@@ -22,8 +22,8 @@ from millstream.spark.model.packing import portions
 class Run(NamedTuple):
     """Claimed entries without any other entry between them."""
 
-    first: Id  # Id of the first
-    last: Id  # Id of the last
+    first: Id  # Id of the first entry
+    last: Id  # Id of the last entry
     n: int  # Number of entries when they were claimed
 
 
@@ -31,10 +31,10 @@ class Run(NamedTuple):
 class Claim:
     """The claimed entries of one batch."""
 
-    group: str  # The group whose entries they are
-    query: str  # The query's name, from which its consumers' names derive
-    seq: int = 0  # Number of the batch; 0 is where a query begins, and holds nothing
-    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # By stream, the entries in their order
+    group: str  # The group that the entries are claimed from
+    query: str  # The query's name, a part of its consumers' names
+    seq: int = 0  # Number of the batch; 0 is the beginning of a query, without entries
+    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # The entries of each stream, in order
 
     @property
     def consumer(self) -> str:

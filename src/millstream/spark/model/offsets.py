@@ -86,8 +86,8 @@ class Position:
     start_n: int  # Entries added up to ``start``
     id: Id  # Last id of the batch (inclusive)
     n: int  # Entries added up to ``id``
-    # Upper bound on entries added up to ``id`` beyond ``n``; above 0 only if entries were deleted ahead of a reader
-    # that counts its way forward, until it has caught up
+    # Most entries that may have been added up to ``id`` beyond ``n``. Above 0 only while a reader counts its way past
+    # deleted entries, until it has caught up
     holes: int = 0
 
     @classmethod
@@ -137,9 +137,9 @@ class StreamState:
 
     last: Id  # Last-generated-id
     added: int  # Entries-added, over the life of the stream
-    length: int  # Entries there now
-    max_deleted: Id  # Greatest id removed by XDEL (trimming leaves it alone)
-    first: Id | None  # Id of the first entry there now; None when there is none
+    length: int  # Present number of entries
+    max_deleted: Id  # Highest id removed by XDEL (trimming does not change it)
+    first: Id | None  # Id of the first present entry; None without one
     mark: bytes = b""  # Digest of the first entry's content
 
     @property
@@ -228,10 +228,10 @@ class Loss:
 
     key: str  # The stream
     after: Id  # Last id that was read
-    until: Id | None  # First id still there; None when there is none
+    until: Id | None  # First id that still exists; None without one
     count: int  # Number of lost entries
-    # They were trimmed. Otherwise entries were deleted one by one further on as well (XDEL, as groups do with what they
-    # have finished), and the server does not tell the two apart.
+    # True if they were trimmed. False if later entries were deleted one by one as well (XDEL, which groups use for
+    # finished entries): then the server's counts do not separate the two.
     certain: bool
 
     def __str__(self) -> str:
@@ -246,7 +246,7 @@ def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:
     """Return the entries past ``at`` that have left the stream unread; None without any."""
     gone = state.removed - at.n - at.holes
     if gone <= 0 or (state.first is not None and state.first <= at.id):
-        # Trimming takes the oldest first: while anything up to ``at`` is still there it has not come past it.
+        # Trimming removes the oldest first: while an entry up to ``at`` exists, it has not gone past ``at``.
         return None
     return Loss(key, at.id, state.first, gone, certain=state.max_deleted <= at.id)
 
@@ -320,7 +320,7 @@ class Range:
     end: Id  # Inclusive
     start_n: int  # Entries added up to ``start``
     rows: int  # Upper bound on the rows, for sizing only
-    # First entry past ``start`` that was there when the batch was planned; None when there was none
+    # First entry past ``start`` at the time of planning; None without one
     first: Id | None = None
 
 

@@ -59,7 +59,7 @@ class Watch(listener.StreamingQueryListener):
 
         Spark reports the end of a query a moment after it; this method waits for that report.
         """
-        # One that has ended is listed for a moment more, before Spark tells of it.
+        # An ended query is listed for a moment more, before Spark reports its end.
         active = {query.id for query in self._session.streams.active if query.isActive}
         with self._news:
             self._news.wait_for(lambda: self._unended() <= active, _PATIENCE)
@@ -80,7 +80,7 @@ class Watch(listener.StreamingQueryListener):
         """Return the queries whose end was not reported yet."""
         return {ident for ident, facts in self._facts.items() if facts["state"] == "running"}
 
-    # -- what Spark calls ---------------------------------------------------------------------------------------------
+    # -- called by Spark ----------------------------------------------------------------------------------------------
 
     def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Note that a query begins, or begins again."""
@@ -106,13 +106,13 @@ class Watch(listener.StreamingQueryListener):
 
     def _note(self, ident: str, event: str | None, news: dict[str, Any], *, new: bool = False) -> None:
         before = self._facts.get(ident, {})
-        if new:  # the last error stays to be seen while the query is tried again
+        if new:  # the last error stays visible while the query is tried again
             before = {"error": before.get("error")}
         facts = store.NEW | before | {"id": ident, "at_ms": _now_ms()} | news
         with self._news:
             self._facts[ident] = facts
             self._news.notify_all()
-        with contextlib.suppress(queue.Full):  # the server is away, and the next note says more than this one
+        with contextlib.suppress(queue.Full):  # the server is away, and the next note replaces this one
             self._notes.put_nowait((event, facts))
 
     # -- the thread that writes ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The parts of Spark's report of a micro-batch that go to the server: a few figures, whatever the query reads.
 
-The report is Spark's ``StreamingQueryProgress``. Of sources other than Millstream's, only the rows are known.
+The report is Spark's ``StreamingQueryProgress``. For sources other than Millstream's, only the rows are known.
 """
 
 import json
@@ -74,7 +74,7 @@ def places(sources: Any) -> list[dict[str, Any]]:
                 place = {"id": str(at["id"]), "n": int(at["n"]), "latest_n": there.get("n")}
                 found[stream] = {"stream": stream, **place}
         except (TypeError, ValueError, KeyError, AttributeError):
-            continue  # of another kind of source
+            continue  # another kind of source
     return [found[stream] for stream in sorted(found)[:PLACES]]
 
 
@@ -91,6 +91,6 @@ def recent(before: Sequence[Sequence[float | None]], at_ms: int, news: Mapping[s
     """Return the last batches as rows of numbers, with a new one: at most :data:`RECENT`, and one a second."""
     rows = [list(row) for row in before]
     if rows and (rows[-1][0] or 0) // _APART == at_ms // _APART:
-        rows.pop()  # of the same second
+        rows.pop()  # the last row is of the same second
     names = ("input_rows_per_second", "rows_per_second", "batch_ms", "rows", "lag")
     return [*rows, [at_ms, *(news[name] for name in names)]][-RECENT:]

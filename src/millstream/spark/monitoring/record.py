@@ -25,7 +25,7 @@ def fits(name: str, value: object) -> bool:
 def is_figure(value: object) -> bool:
     """Return True for a finite number in the range of a counter, a time or a rate."""
     if isinstance(value, int):
-        return abs(value) < _LARGEST  # and not by way of a float, which the largest do not fit into
+        return abs(value) < _LARGEST  # not converted to a float, which may overflow
     return isinstance(value, float) and math.isfinite(value) and abs(value) < _LARGEST
 
 

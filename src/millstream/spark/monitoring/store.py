@@ -38,7 +38,7 @@ HISTORY = 10_000
 
 HEARTBEAT_SECONDS = 5.0
 TTL_MS = 20_000
-"""Seconds between two heartbeats of a driver, and milliseconds for which it counts as alive after the last."""
+"""Seconds between two heartbeats of a driver, and milliseconds for which it counts as alive after the last one."""
 
 FORGET_MS = 30 * 86_400_000
 
@@ -54,7 +54,7 @@ NEW: dict[str, Any] = {
 ``recent``, and limits their length.
 """
 
-_IN_THE_HASH = ("places", "recent")  # and not in the history, whose entries stay small
+_IN_THE_HASH = ("places", "recent")  # not in the history, to keep its entries small
 
 STATES = ("running", "stopped", "failed", "gone")
 
@@ -118,7 +118,7 @@ def recorded(kept: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
 def driver_keys(queries: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
     """Return, for each driver, the key that exists while it lives."""
     drivers = sorted({str(facts["driver"]) for facts in queries})
-    # no driver's own name holds half of a pair, which could not be sent: such a one is found nowhere
+    # a name with a lone surrogate, which no driver has, cannot be sent: its key is not found
     return {driver: driver_key(driver).encode(errors="backslashreplace") for driver in drivers}
 
 

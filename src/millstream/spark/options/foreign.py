@@ -16,8 +16,8 @@ class Hint(NamedTuple):
     """The equivalent of an option of another program."""
 
     whose: str  # The program that uses the name
-    ours: str | None  # The option's name here; None where nothing is needed
-    note: str = ""  # A remark: how its value differs, or why there is no such option
+    ours: str | None  # The option's name in Millstream; None if none is needed
+    note: str = ""  # A remark: the difference of its value, or the reason for no such option
 
 
 @cache

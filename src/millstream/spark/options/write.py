@@ -20,12 +20,12 @@ class SinkOptions(opts.ServerOptions):
     max_len: int | None = None  # Entries to keep in a stream
     min_id: str | None = None  # Entries below this id are trimmed
     retention_ms: int | None = None  # Entries older than this are trimmed
-    approximate: bool = True  # True if trimming may leave some more, which costs the server less
+    approximate: bool = True  # True if trimming may leave more entries, which costs the server less
     headers: bool = False  # True if entries are written as envelopes, of the columns ``headers`` and ``body``
-    staging_ms: int = DEFAULT_TIMEOUT_MS  # Time that rows wait for a missing commit
-    app: str | None = None  # The writer whose writes ``version`` counts, for a batch write that may be run again
+    staging_ms: int = DEFAULT_TIMEOUT_MS  # Milliseconds that rows wait for a missing commit
+    app: str | None = None  # Name of the writer that ``version`` counts for, if a batch write may be run again
     version: int | None = None  # The number of this write
-    checkpoint: str | None = None  # Folder of the streaming query's checkpoint, if Spark hands it on
+    checkpoint: str | None = None  # Folder of the streaming query's checkpoint, if Spark passes it on
     given: frozenset[str] = frozenset()  # Names of the options that were given, in lower case
 
     def refuse_batch_only(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 
@@ -23,7 +23,7 @@ from millstream.texts import plural
 
 try:
     import fastavro
-except ImportError:  # of an extra
+except ImportError:  # an optional extra
     fastavro = None  # type: ignore[assignment] # a module or None
 
 from pyspark.sql.types import DataType
@@ -90,7 +90,7 @@ def _applied(column: Column | str, schema: Any, registry: str | None, mode: str)
     kind = columns.kind
 
     bytes_of = F.col(column) if isinstance(column, str) else column
-    udf: Any = arrow_udf  # whose declared types know no function whose kind Spark finds out by itself
+    udf: Any = arrow_udf  # its type hints lack a function with an inferred kind
     made: Column = udf(lambda values: decoded(values, schema, kind, registry, permissive=permissive), kind)(
         bytes_of.cast("binary")
     )
@@ -102,7 +102,7 @@ def _check(schema: Any) -> None:
         raise ConfigError("Avro is read by fastavro, which is not installed. Run pip install 'millstream[avro]'.")
     try:
         fastavro.parse_schema(schema)
-    except Exception as reason:  # noqa: BLE001 - of several kinds, all of them about the schema
+    except Exception as reason:  # noqa: BLE001 - several types of errors, all about the schema
         raise ConfigError(f"the Avro schema is invalid: {reason}") from None
 
 
@@ -175,7 +175,7 @@ class _Payloads:
         try:
             found = fastavro.schemaless_reader(data, writer, reader)
             found = found if self._fit is None else self._fit(found)
-        except Exception as reason:  # noqa: BLE001 - of many kinds, whatever the bytes are
+        except Exception as reason:  # noqa: BLE001 - many types of errors, depending on the bytes
             size = len(data.getvalue())
             raise UndecodableError(f"a payload cannot be read by {what}: {_in_words(reason, size)}") from None
         if left := len(data.read()):

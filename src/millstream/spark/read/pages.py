@@ -23,7 +23,7 @@ class Pages:
         self._count = FIRST_COUNT
         self._asked = 0
         self._failed = False
-        self.doubtful = False  # The last page came short, from a server that has not shown the end
+        self.doubtful = False  # The last page was short, from a server that has not shown the end
         self.cursor = start  # The last entry that was read
         self.done = start >= end  # Nothing is left
 
@@ -33,7 +33,7 @@ class Pages:
         self._bulk.send(
             [
                 ("XRANGE", self._key, f"({self.cursor}", str(self._end), "COUNT", self._asked),
-                # After the page: what it shows as still there was there when the page was read.
+                # After the page: an entry that it shows existed when the page was read.
                 ("XRANGE", self._key, "-", "+", "COUNT", 1),
             ]
         )
@@ -69,7 +69,7 @@ class Pages:
         replica = self._bulk.from_replica
         if (last is None and not replica) or (last is not None and last >= self._end):
             return True
-        self._bulk.drop()  # the next page is asked for over a new connection, which finds the primary as it is now
+        self._bulk.drop()  # the next page comes over a new connection, to the present primary
         if self._failed and not replica:
             raise DataLossError(
                 f"stream {self._key!r} went back: entries up to {self._end} were to be read, and its last id is now "

@@ -31,9 +31,9 @@ class Planner:
         self._target: dict[str, StreamState] | None = None
         self._published: dict[str, tuple[Id, int]] = {}
         self._warned: set[str] = set()
-        self._ends: dict[str, int] = {}  # entries added to each stream by the last look at it
+        self._ends: dict[str, int] = {}  # entries added to each stream at its last check
         self._gone: set[str] = set()
-        self._seen: dict[str, StreamState] = {}  # at the last look, to tell a stream from another under its name
+        self._seen: dict[str, StreamState] = {}  # states at the last check, to detect a replaced stream
         self.latest: Offset = {}
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class Planner:
             elif ident == offsets.ZERO:
                 found[key] = state.beginning
             elif ident >= state.last:
-                # Perhaps ahead of the last entry: ids up to it may still be added, and are not wanted.
+                # It may be ahead of the last entry: entries up to it may still be added, and are not wanted.
                 found[key] = Position.at(ident, state.added)
             else:
                 found[key] = self._counted(key, ident, state)
@@ -111,7 +111,7 @@ class Planner:
                 )
         found = {}
         for key, state in states.items():
-            # Found by the pattern and not named: from its beginning to its end.
+            # A stream of the pattern without a named position is read from its beginning to its end.
             other = "earliest" if option == "startingOffsets" else "latest"
             place = where if isinstance(where, str) else where.get(key, where.get("*", other))
             if isinstance(place, Position):
@@ -160,12 +160,12 @@ class Planner:
         budgets = None
         if cap is not None:
             budgets = offsets.share(waiting, cap, {key: at.id for key, at in begun.items()})
-        # One that is gone is forgotten: a stream that comes under its name is another one, read from its beginning.
+        # A deleted stream is dropped: a later stream of its name is a new one, read from its beginning.
         ends = {key: at for key, at in start.items() if key not in self._gone}
         for key, state in states.items():
             limit = self._limit(key, state)
             if limit.last <= begun[key].id:
-                if limit.added > begun[key].n:  # entries came, but before the place where this query begins
+                if limit.added > begun[key].n:  # entries were added, but before the query's beginning
                     ends[key] = Position.at(begun[key].id, limit.added)
             elif budgets is None or waiting[key] <= budgets.get(key, 0):
                 ends[key] = begun[key].advanced(limit.last, limit.added)
@@ -195,7 +195,7 @@ class Planner:
                     self._gone.add(key)
                     self._seen.pop(key, None)
                 elif self._options.streams and not self._options.skip_missing:
-                    raise self._missing(key)  # named first at a restart, which does not ask for the beginning
+                    raise self._missing(key)  # a newly named stream at a restart, which skips ``begin``
                 continue
             if at is not None and (reason := offsets.went_back(key, at, state)):
                 raise DataLossError(reason)

@@ -55,7 +55,7 @@ class _Reading:
 
     @property
     def done(self) -> bool:
-        """True if nothing is left."""
+        """True if no page is left."""
         return self._pages.done
 
     def page(self, want: Want) -> Page | None:

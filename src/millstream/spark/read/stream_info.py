@@ -44,7 +44,7 @@ class StreamInfo:
             self._check_replicas()
         except ConfigError:
             raise
-        except UsageError as reason:  # it answered
+        except UsageError as reason:  # the server replied with an error
             info = str(reason).removeprefix("option 'url': ")
             raise NotLetInError(
                 f"option 'url': cannot connect to {self._options.shown_url}: {info.rstrip('.')}. Correct its user, or "
@@ -206,7 +206,7 @@ class StreamInfo:
         """Create the group if it is missing, and raise if it is in use: its other readers would skip entries."""
         names = list(keys)
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
-            if isinstance(answer, Exception):  # no such stream yet: it joins later
+            if isinstance(answer, Exception):  # the stream does not exist yet: it joins later
                 continue
             info = _named(group, answer)
             if info is None:

@@ -263,7 +263,7 @@ class Recovery:
             except Exception as reason:
                 if not lost_contact(reason):
                     raise
-                return  # claimed entries are held, and are found there
+                return  # entries that were claimed are found in the pending list
             cursor, ids, *gone = checked(reply)
             claimed += len(ids) - len(self._put_back(ids))
             self._counts.deleted += len(gone[0]) if gone else 0

@@ -47,10 +47,10 @@ class EntryDecision(NamedTuple):
 class RecoveryCounts:
     """Numbers of entries by their outcome."""
 
-    acked: int = 0  # Acknowledged by decision
-    released: int = 0  # Given back by decision
+    acked: int = 0  # Entries acknowledged by decision
+    released: int = 0  # Entries given back by decision
     dead: int = 0  # In the dead-letter stream
-    unjudged: int = 0  # Given back because nothing was decided about them
+    unjudged: int = 0  # Entries given back without a decision
     deleted: int = 0  # No longer in the stream, and acknowledged
     taken: int = 0  # Claimed or acknowledged by others meanwhile; their decisions were not carried out
 
@@ -113,7 +113,7 @@ class Settler:
                 self._write_letters({ident: decisions[ident].reason for ident in batch}, deliveries, counts)
                 progress()
 
-    # the decisions may be minutes old: the function ran in between, and others may have claimed what is ours
+    # the decisions may be minutes old: while the function ran, other consumers may have claimed the entries
     def _mine(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return the entries that are still held."""
         pages = self._holdings.pending(self._consumer, parse_id(ids[0].decode()), parse_id(ids[-1].decode()))
@@ -135,7 +135,7 @@ class Settler:
     def _release(self, ids: Sequence[bytes]) -> int:
         if not ids:
             return 0
-        # Charged, which keeps the counts as they are: claiming them counted no delivery that could be taken back.
+        # Charged, which keeps the counts: the recovery's claim counted no delivery to take back.
         move: Any = emulate.release(self._capabilities, self._group, 0, charge=True).command(self._stream, ids)
         checked(self._asker.ask([move])[0])
         return len(ids)
@@ -149,7 +149,7 @@ class Settler:
         rows = self._asker.ask([("XRANGE", self._stream, ident, ident) for ident in reasons])
         fields = {ident: row[0][1] for ident, row in zip(reasons, map(checked, rows), strict=True) if row}
         gone = [ident for ident in reasons if ident not in fields]
-        ours = self._mine(gone) if gone else []  # a worker that has claimed one meanwhile still has its fields
+        ours = self._mine(gone) if gone else []  # a worker that has claimed an entry meanwhile still has its fields
         counts.taken += len(gone) - len(ours)
         counts.deleted += self._ack(ours)
         entries = [
@@ -193,7 +193,7 @@ class Settler:
                 try:
                     replies = self._asker.once(commands)
                 except routing.Redirected:
-                    replies = None  # nothing of it ran: its keys are elsewhere by now
+                    replies = None  # no command ran: the keys are on another node by now
                 except Exception as lost:
                     if not lost_contact(lost):
                         raise

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from millstream.errors import UsageError
 from millstream.spark.recovery.settle import WORDS, EntryDecision

@@ -93,7 +93,7 @@ def worker_python() -> str:
                 out.write(text)
             Path(out.name).chmod(stat.S_IRWXU)
             Path(out.name).replace(path)
-        except OSError:  # a home that cannot be written to: slower, and no less right
+        except OSError:  # a home that cannot be written to: only slower
             return sys.executable
     return str(path)
 
@@ -199,8 +199,8 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
         raise ConfigError(problem)
     from pyspark.errors import PySparkException  # noqa: PLC0415 - missing from versions that are refused above
 
-    # By the environment, not by a conf: the workers that look for data sources and plan reads heed nothing else, and
-    # would otherwise be whatever python3 is on PATH, where this package may not be installed.
+    # By the environment, not by a conf: the workers that look for data sources and plan reads use nothing else. They
+    # would otherwise run any python3 on PATH, where this package may not be installed.
     os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_HOME", _find_spark_home())
@@ -239,6 +239,6 @@ def _launch(chosen: Mapping[str, str], errors: int) -> None:
     """Start the Java process that the session will use, unless there is one."""
     if SparkContext._gateway is None:  # noqa: SLF001 - no other way to see it
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
-        # A signal to the command's process group is for the command, which stops Java when it no longer needs it.
+        # A signal to the process group must reach only the command, which stops Java when it no longer needs it.
         how = {"stderr": errors, "start_new_session": True}
         SparkContext._ensure_initialized(gateway=launch_gateway(conf, how))  # type: ignore[no-untyped-call] # noqa: SLF001 - as above

@@ -31,8 +31,8 @@ class Found:
 
 
 def run(query: str, options: Mapping[str, str]) -> Found:
-    """Run a query; ``entries``, ``groups``, ``consumers``, ``pending`` and ``dead`` are its tables."""
-    # PySpark logs an error once more, as JSON with its frames; the one line that is shown says it.
+    """Run a query; its tables are ``entries``, ``groups``, ``consumers``, ``pending`` and ``dead``."""
+    # PySpark logs an error once more, as JSON with its stack frames; the line that is shown is enough.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     spark = session("millstream sql", quick=True, quiet=True, spark__log__level="OFF")
     try:

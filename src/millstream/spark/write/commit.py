@@ -42,7 +42,7 @@ class SinkCommit:
         """Make the rows visible unless a batch of this version, or of a later one, was already decided."""
         decided = self._decide(CommitRecord(version, tuple(parts), sum(part.rows for part in parts), sources))
         self._finish(decided)
-        # The register may have ended before rows that were decided upon, which have no time to live.
+        # The register may have expired before decided rows, which have no time to live.
         self.discard([*parts, *(decided.parts or ())])
 
     def discard(self, parts: Iterable[Part] = ()) -> None:
@@ -55,7 +55,7 @@ class SinkCommit:
         kept = {part.key.encode() for part in known.parts or ()} if known is not None else set()
         (registered,) = self._router.ask_all([("SMEMBERS", register)])
         own = {key for key in registered if keys.is_staged(key, self._writer)}
-        if len(own) < len(registered):  # with the sink's rights, whatever others wrote there would be removed
+        if len(own) < len(registered):  # keys that other clients added would be removed with the sink's rights
             logger.warning("%s names keys that this writer never made: they stay", register)
         staged = {part.key.encode() for part in parts} | own
         self._router.ask_all([("UNLINK", key) for key in sorted(staged - kept)])
@@ -110,7 +110,7 @@ class SinkCommit:
         )
 
     def _outdated(self, version: int, last: int) -> UsageError:
-        # Taken for written, its rows would be lost: a checkpoint that is behind cuts its batches differently.
+        # If it counted as written, its rows would be lost: a checkpoint that is behind cuts its batches differently.
         return UsageError(
             f"batch {version} of query {self._writer} comes after its batch {last} was written to "
             f"{self._options.shown_url}: the checkpoint is an old copy, or another driver goes on with it; go on with "
@@ -139,7 +139,7 @@ class SinkCommit:
         self._close(decided)
 
     def _close(self, record: CommitRecord) -> None:
-        while self._records.read() == record:  # or another driver did it at the same moment
+        while self._records.read() == record:  # otherwise another driver closed it at the same moment
             if self._records.replace(replace(record, parts=None)):
                 return
 

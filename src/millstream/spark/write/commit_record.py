@@ -25,7 +25,7 @@ class CommitRecord:
 
     version: int  # The batch's version
     parts: tuple[Part, ...] | None  # The parts left to publish; None when it is done
-    # Number of its rows and digest of its sources' offsets: they distinguish it from a batch that was cut differently.
+    # Number of rows, and digest of the sources' offsets: both distinguish it from a batch that was cut differently.
     # None if unknown
     rows: int | None = None
     range: str | None = None
@@ -65,7 +65,7 @@ def _part(kept: list[Any]) -> Part:
     for text in (part.key, part.stream):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is not a key")
-        text.encode()  # half of a surrogate pair, as JSON may hold, is in no key's name
+        text.encode()  # no key contains a lone surrogate, which JSON may hold
     return part
 
 
@@ -138,7 +138,7 @@ class CommitRecordStore:
         """
         try:
             replies = self._router.once([("MULTI",), ("SET", self.key, record.packed()), ("EXEC",)])
-        except OSError as reason:  # perhaps it was written: the next read shows that
+        except OSError as reason:  # it may have been written: the next read shows it
             self._router.drop(reason)
             return False
         self._router.check(replies)

@@ -3,7 +3,7 @@
 from contextlib import closing
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from millstream.errors import UsageError
 from millstream.spark.options.common import find_url
@@ -37,7 +37,7 @@ def partition(stream: str, key: Column | str, url: str | None = None) -> Column:
     column = F.col(key) if isinstance(key, str) else key
     # Spark knows the type when it analyses the query, and leaves out the branches of other types.
     kind, wrong = F.typeof(column), f"partition({stream!r}) is invalid: "
-    # Java's text of a real number is not Python's.
+    # Java's text of a float differs from Python's.
     text = F.when(kind.isin(*_REAL), F.udf(repr, "string")(column)).otherwise(column.cast("string"))
     fault = F.when(column.isNull(), F.lit(f"{wrong}the key of a row is null. Filter such rows, or give them a key."))
     refused = F.concat(F.lit(f"{wrong}its keys are "), kind, F.lit(", not text, bytes or numbers. Cast to string."))

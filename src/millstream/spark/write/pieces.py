@@ -15,7 +15,7 @@ from millstream.spark.model.offsets import Id, parse_id
 
 
 class Piece(NamedTuple):
-    """A piece that was read back."""
+    """A piece of staged rows that was read back from the server."""
 
     rows: int  # Number of XADDs
     first: Id | None  # Id of the first one; None when the server gives ids

@@ -45,7 +45,7 @@ class PiecePublisher:
 
     def publish(self, record: CommitRecord) -> None:
         """Publish the pieces that were not published yet, in their order."""
-        # one after the other: how many there are is what the record says, which others may have written
+        # a generator: the record's number of pieces may be wrong if another client wrote it
         steps = ((part, number) for part in record.parts or () for number in range(part.pieces))
         step, following = next(steps, None), next(steps, None)
         self._trim = self._trim_words()
@@ -61,14 +61,14 @@ class PiecePublisher:
             failpoints.reach("publishing")
             try:
                 done, looked = self._step(*step, piece, following)
-            except Redirected as reason:  # the slot is on its way to another node: nothing was done
+            except Redirected as reason:  # the slot moves to another node: nothing was done
                 self._router.drop(reason)
                 looked = None
                 if time.monotonic() > until:
                     raise
-                time.sleep(MOVE_PAUSE)  # no node tells when a slot has arrived
+                time.sleep(MOVE_PAUSE)  # no node reports that a slot has arrived
                 continue
-            except OSError as reason:  # whether it was done is seen by looking again
+            except OSError as reason:  # the next check shows if it was done
                 self._router.drop(reason)
                 looked, failures = None, failures + 1
                 if failures > _TRIES:
@@ -101,7 +101,7 @@ class PiecePublisher:
             return None
         if piece is None or done < number:
             if self._records.read() != record:
-                return None  # another driver of the same query was faster, and has cleared up
+                return None  # another driver of the same query was faster, and has removed the rows
             raise self._broken(
                 f"batch {record.version} of writer {self._writer} was being published when rows of it were lost "
                 f"({part.key} on {self._options.shown_url}, piece {number} of {part.pieces} for stream {part.stream!r})"
@@ -126,7 +126,7 @@ class PiecePublisher:
             # This piece itself stays until the next one, to be put back if the server refuses to add it.
             after.append(("HDEL", part.key, number - 1))
         connection, self._watching = self._watching, None
-        if connection is None or connection is not self._router.connection_of(part.key):  # a new one watches nothing
+        if connection is None or connection is not self._router.connection_of(part.key):  # a new one has no WATCH
             return False, None
         look: list[Command] = []
         if following is not None and self._router.connection_of(following[0].key) is connection:

@@ -49,7 +49,7 @@ _BEFORE_OFFSETS = 2  # Lines with the format's version and with the batch's time
 class Staged(WriterCommitMessage):
     """The rows that a task has staged."""
 
-    writer: str  # The writer whose rows they are
+    writer: str  # The writer of the rows
     parts: list[Part] = field(default_factory=list)  # By stream
     problem: UsageError | None = None  # The problem with the rows; if set, nothing may be published
 
@@ -75,7 +75,7 @@ def stage(options: SinkOptions, layout: RowLayout, writer: str, batches: "Iterab
 
 
 def _drop(staging: Staging) -> None:
-    with contextlib.suppress(Exception):  # the error that led here is the one to tell; staged rows end by themselves
+    with contextlib.suppress(Exception):  # the first error is the one to raise; staged rows expire
         staging.discard()
 
 
@@ -119,7 +119,7 @@ def check_server(options: SinkOptions) -> None:
     """Raise at once, and in plain words, if the server is away or the target is not a stream."""
     if (options.url, options.stream) in _seen:
         return
-    # If each row names its stream, the streams are still unknown: any key will do to reach a server.
+    # If each row names its stream, the streams are still unknown: any key leads to a server.
     key = options.stream or keys.PREFIX
     try:
         with contextlib.closing(Router(options.url)) as router:
@@ -156,7 +156,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Remove the staged rows."""
         staged = _staged(messages)
-        if staged:  # else no task got so far, and the query's id is not known here
+        if staged:  # otherwise no task has staged rows, and the query's id is unknown
             withdraw(self._options, staged[0].writer, lasting=True)
 
 

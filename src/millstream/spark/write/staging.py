@@ -39,9 +39,9 @@ class Part:
     """The rows of one task for one stream."""
 
     stream: str  # The target
-    key: str  # Key of its rows
+    key: str  # Key of the staged rows
     pieces: int = 0  # Number of pieces
-    rows: int = 0  # In all of them
+    rows: int = 0  # Number of rows in all pieces
     first: str | None = None  # Id of the first row; None when the server gives ids
     last: str | None = None  # Id of the last row
 
@@ -175,7 +175,7 @@ class Staging:
             part.first = part.first or str(waiting.first)
             part.last = str(waiting.last)
         kept = pack_piece(("HSET", part.key, part.pieces), waiting.rows, waiting.first, waiting.data)
-        # One step, so that nothing without a time to live stays behind when the task dies between the two.
+        # One step, so that a task that dies leaves no key without a time to live.
         ends = pack(("PEXPIRE", part.key, self._options.staging_ms), ("EXEC",))
         self._window.send_packed(part.key, b"".join((pack(("MULTI",)), *kept, ends)), 4)
         part.pieces += 1

@@ -40,7 +40,7 @@ class LockRecord:
     """The content of the lock's object."""
 
     owner: str  # The owner's unique name; empty when the lock was given back
-    who: str  # The same for people
+    who: str  # The owner's name for people
     process: str  # The owner's process, so that its death can be seen on its own machine; empty if unknown
     lease_seconds: float  # Time that the owner keeps the lock without a renewal, in seconds
     renewed: int = 0  # Number of renewals
@@ -108,7 +108,7 @@ def _take(read: Read, put: Put, mine: LockRecord) -> tuple[str | None, Any]:
         try:
             return None, put(mine.data, None if there is None else there[1])
         except ChangedMeanwhileError:
-            continue  # another one took it, or its owner renewed it: it is looked at again
+            continue  # another job took it, or its owner renewed it: read it again
 
 
 class _Renewal:
@@ -143,7 +143,7 @@ class _Renewal:
             there = self._read()
             if there is None or (found := LockRecord.load(there[0])).owner != self._record.owner:
                 raise
-            # Once more is renewed, or who watches might find the same bytes, and some stores call those one version
+            # A further renewal: others that watch might find the same bytes, which some stores call the same version
             record = replace(record, renewed=found.renewed + 1)
             self._version = self._put_version(record.data, there[1])
         self._record = record
@@ -170,7 +170,7 @@ def _process() -> str:
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{machine}/{Path('/proc/self/ns/pid').stat().st_ino}/{pid}/{_started(pid)}"
     except OSError:
-        return ""  # no Linux: whether it lives is seen from its lease alone
+        return ""  # not Linux: only the lease shows if the process lives
 
 
 def _started(pid: int) -> str:

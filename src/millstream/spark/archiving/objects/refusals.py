@@ -94,7 +94,7 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
 
     if has(_NO_BUCKET):
         return _no_bucket(place)
-    if has(_NO_CREDENTIALS):  # the last place that is asked for some is the machine's own, by an address of its own
+    if has(_NO_CREDENTIALS):  # the last source of credentials is the machine's own, at a special address
         return NotLetInError(
             f"{place}: no credentials were found: set those of the store in the environment ({variables.credentials}), "
             "on executors too"
@@ -118,7 +118,7 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
             f"{place}: the store receives too many requests ({said}) and did not {doing} before the "
             "retries ended: run this again later, or with larger batches; nothing is lost"
         )
-    if status is None and "BadScheme" in text:  # of the HTTP client: the address is http://, and TLS is demanded
+    if status is None and "BadScheme" in text:  # from the HTTP client: the address is http://, but TLS is required
         return NotReachedError(
             f"{place}: the object store{f' at {host}' if host else ''} is named by an address without TLS, which is "
             f"not allowed: set {variables.http}=true in the environment, or name one that begins with https://"

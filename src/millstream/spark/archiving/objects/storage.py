@@ -138,7 +138,7 @@ class ObjectStorage:
             )
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Put bytes under an unused name."""
+        """Put bytes under an unused name; raise ChangedMeanwhileError if it is used."""
         self.put_version(path, data, None)
 
     def replace_if_unchanged(
@@ -168,7 +168,7 @@ class ObjectStorage:
                 mode: Any = "create" if version is None else version
                 made = obstore.put(self._store, path, data, mode=mode, attributes={_MARK: mark}, use_multipart=False)
             return _version(made)
-        except FileNotFoundError:  # a version that must be there is not
+        except FileNotFoundError:  # the version to replace does not exist
             raise self._changed(path) from None
         except (AlreadyExistsError, PreconditionError):
             ours = self._marked(path, mark)
@@ -244,7 +244,7 @@ class ObjectStorage:
             with explained(self._url, f"get {MANIFEST_NAME}"):
                 obstore.get(store, MANIFEST_NAME)
         except (FileNotFoundError, ObjectStoreError):
-            return  # it is there, and its next answer says more
+            return  # the store answers; the next reply shows more
 
     def _made(self, retries: int, longest: timedelta, answer: timedelta | None = None) -> ObjectStore:
         parts = urlsplit(self._url)
@@ -253,7 +253,7 @@ class ObjectStorage:
             "retry_config": {"max_retries": retries, "retry_timeout": longest},
         }
         if answer is not None:
-            # Not client_options, for which obstore passes over those of the environment
+            # Not client_options: with it, obstore ignores those of the environment
             more["config"] = {"timeout": f"{answer.total_seconds()} s"}
         with explained(self._url, "open it"):
             if parts.scheme == "s3":

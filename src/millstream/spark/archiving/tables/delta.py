@@ -100,7 +100,7 @@ def _open(plan: TablePlan, storage: Storage) -> "DeltaTable | None":
     name.
     """
     place = f"{storage.location}/{plan.folder}"
-    # The library's own question whether there is a table keeps all other threads from running until it is answered
+    # The library's own check for a table would block all other threads until the store replies
     begun = any(storage.exists(path) for path in (_log(plan, 0), f"{plan.folder}/{LOG}/_last_checkpoint"))
     if not begun:
         return None

@@ -102,7 +102,7 @@ def _repeated(plan: TablePlan, storage: Storage, change: Callable[[Catalog], Non
             except lost as reason:
                 if seconds is None:
                     raise _unmade(plan, reason) from None
-                time.sleep(seconds)  # nothing tells when a catalog is back
+                time.sleep(seconds)  # no sign shows that a catalog is back
     finally:
         catalog.close()
 
@@ -194,7 +194,7 @@ def _commit(table: Table, plan: TablePlan, added: list[str], removed: list[Any])
             with transaction.update_schema() as schema:
                 for column in missing:
                     schema.add_column(column.name, wanted.find_type(column.name))
-        metadata = transaction.table_metadata  # made again, copies and all, at every request
+        metadata = transaction.table_metadata  # each access makes it again, with copies
         _numbers_fit(metadata.schema(), plan)
         if not (added or removed):
             return
@@ -219,7 +219,7 @@ def _numbers_fit(schema: Any, plan: TablePlan) -> None:
 
 
 def _keep(table: Table, plan: TablePlan, storage: Storage) -> None:
-    """Make the library's files durable, and record the newest metadata."""
+    """Make the files that the library wrote durable, and record the newest metadata."""
     folder = f"{plan.folder}/metadata"
     storage.sync(*(path for path in storage.list(folder) if path.endswith((".avro", ".json"))))
     name = table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json").encode()

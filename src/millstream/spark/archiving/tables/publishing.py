@@ -38,7 +38,7 @@ def _in_one_sentence(plan: TablePlan, storage: Storage) -> Iterator[None]:
     except Exception as reason:
         of_disk = storage.local is not None or (isinstance(reason, OSError) and reason.errno is not None)
         if of_disk and isinstance(reason, OSError) and not isinstance(reason, FileNotFoundError):
-            raise  # of the disk, not of the table: it is full, or may not be written
+            raise  # an error of the disk, not of the table: the disk is full or read-only
         first = (str(reason).strip().splitlines() or [""])[0]
         if storage.local is None:
             raise TableUnreadableError(

@@ -50,14 +50,14 @@ class NewObject(Protocol):
 class Storage(Protocol):
     """A place for one archive."""
 
-    local: Path | None  # The directory, where it is one of this machine; None elsewhere
+    local: Path | None  # The directory if it is on this machine; None for an object store
 
     @property
     def location(self) -> str:
         """The place as a path or URL, for people and the libraries of table formats."""
 
     def iceberg_properties(self) -> Mapping[str, str]:
-        """The properties with which ``pyiceberg`` opens files of this storage."""
+        """Return the properties with which ``pyiceberg`` opens files of this storage."""
 
     def read(self, path: str) -> bytes:
         """Return the object's content; raise FileNotFoundError without one."""
@@ -139,7 +139,7 @@ class LocalStorage:
                 yield None if holder is None else f"process {holder}"
             finally:
                 if new and holder is None and self.top() == {path}:
-                    with contextlib.suppress(OSError):  # another job has come into it meanwhile
+                    with contextlib.suppress(OSError):  # another job uses the directory meanwhile
                         (self.root / path).unlink()
                         self.root.rmdir()
 
@@ -157,7 +157,7 @@ class LocalStorage:
         return NewFile(inside(self.root, path))
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Put bytes under an unused name."""
+        """Put bytes under an unused name; raise ChangedMeanwhileError if it is used."""
         new = self.create(path)
         try:
             new.file.write(data)
@@ -228,7 +228,7 @@ class NewFile:
         size = self.file.tell()
         self.file.close()
         try:
-            os.link(self._hidden, self._target)  # unlike a rename it fails where the name is taken
+            os.link(self._hidden, self._target)  # unlike a rename, it fails if the name is taken
         except OSError as reason:
             if reason.errno not in _NO_LINKS:
                 raise
@@ -270,7 +270,7 @@ def locked(path: Path) -> Iterator[str | None]:
             file.seek(0)
             yield file.read().strip() or "unknown"
             return
-        if not os.fstat(file.fileno()).st_nlink:  # it was removed, with its directory, after it was opened here
+        if not os.fstat(file.fileno()).st_nlink:  # the file was removed, with its directory, after it was opened
             yield "that ends now"
             return
         file.truncate(0)

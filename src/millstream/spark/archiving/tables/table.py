@@ -26,8 +26,8 @@ class TableFile:
     path: str  # Below the table's folder
     rows: int  # Its entries
     bytes: int  # Its size
-    ms: int  # Milliseconds of its first entry's id
-    last: tuple[int, int]  # The halves of its last entry's id
+    ms: int  # Milliseconds of the first entry's id
+    last: tuple[int, int]  # The halves of the last entry's id
 
 
 @dataclass(frozen=True)
