@@ -1,7 +1,7 @@
 """Streams: ids in order, entries, groups, pending entries, and every way they change. PURE.
 
-Read ``stream`` (the counters and the lag), ``entries`` (nodes that are replies already), ``group`` and ``pending`` (the
-deliveries), then ``stream_ops``. ``ordered`` and ``listpack`` are tools of these; ``idempotence`` is separate.
+Read ``stream`` (the counters and the lag), ``entries`` (nodes stored as reply bytes), ``group`` and ``pending`` (the
+deliveries), then ``stream_ops``. ``ordered`` and ``listpack`` are their tools. ``idempotence`` is separate.
 
 Costs, with n entries and p pending records:
 

@@ -1,21 +1,21 @@
-"""The ordered store of entries: blocks that are at once Redis's nodes and the bytes of our replies.
+"""The ordered store of entries: each block is both a node as in Redis and the bytes of a reply.
 
-PURE. The classes here are the specification, and run if the native core was not built. Its double of them
-(``_core/entries.c``) keeps its entries otherwise, but does and replies the same.
+PURE. The classes here are the specification, and run if the native core was not built. The double in C
+(``_core/entries.c``) stores entries in another form, but behaves and replies the same.
 
 A block holds the entries of one Redis node *in the form in which they are replied*: ``*2``, the id, the array of fields
 and values. A range of n contiguous entries is then a few slices, and the same bytes serve RESP2 and RESP3. A full block
-is sealed to immutable ``bytes``, so replies may hold on to it without copying. If entries are small, sealing also cuts
+is sealed to immutable ``bytes``, so replies may refer to it without copying. If entries are small, sealing also cuts
 the first field's name out of each, and reading puts it back.
 
-The store is not a tree, since entries come at one end and mostly go at the other. A list of blocks, with a list of
-their first ids, is found by two bisections and appended to at its end. Encoding costs the same on adding as on reading,
-and adding does it once for all readers. The price is a copy of the last, unsealed block's part for each reader of it.
+The store is not a tree, since entries are added at one end and mostly removed at the other. It is a list of blocks with
+a list of their first ids. Two bisections find an entry. An entry is encoded once, when it is added, for all its
+readers. The price: each read of the last, unsealed block copies the part that it replies.
 
-Deleting marks a tombstone; a block goes when its last live entry does. There is one exception: trimming removes a block
-for the ids it ever held. So trimming can empty a block whose newest entries were deleted before. That block stays, with
-nothing but tombstones. All this shows in Redis (node counts, ``~`` trimming), so it is exact here: see
-:mod:`millstream.engine.streams.listpack` for the sizes.
+Deleting marks a tombstone; a block goes when its last live entry does. There is one exception: trimming compares the
+bound with every id that a block ever held. So trimming can empty a block whose newest entries were deleted before. That
+block stays, with nothing but tombstones. All this shows in Redis (node counts, ``~`` trimming), so it is exact here:
+see :mod:`millstream.engine.streams.listpack` for the sizes.
 
 Invariants, checked by the state-machine tests: ids ascend within and over blocks; only the last block is unsealed.
 ``length`` is the sum of the blocks' live entries; ``low`` and ``high`` of a block are its outermost live entries.
@@ -58,19 +58,19 @@ class PyEntryStore:
 
     @property
     def footprint(self) -> int:
-        """The bytes that it counts for, added up again."""
+        """Memory of the store in bytes, computed from scratch."""
         return sum(block.footprint for block in self._blocks)
 
     @property
     def taken(self) -> int:
-        """The bytes that its nodes count for, as counted along."""
+        """Memory of the nodes in bytes, as counted with each change."""
         return self._counted
 
     def needs_block(self, added: int, max_bytes: int, max_entries: int) -> bool:
-        """True if an entry starts a new node, by Redis's two rules: bytes and number of entries.
+        """Report whether an entry starts a new node, by Redis's two rules: bytes and number of entries.
 
-        Tombstones count as entries, since they are in Redis's listpack too. The bytes are those of fields and values as
-        they are, not as the listpack stores them: the rule is Redis's, and not exact there either.
+        Tombstones count as entries, since they are in Redis's listpack too. The bytes are the plain sizes of fields and
+        values, not their sizes in a listpack: Redis's rule is as inexact.
         """
         if not self._blocks:
             return True
@@ -104,10 +104,10 @@ class PyEntryStore:
             self.length += 1
 
     def extend(self, packed: list[list[Any]]) -> None:
-        """Add nodes of a snapshot (:meth:`~millstream.engine.streams.nodes.Block.pack`) after the others.
+        """Append nodes from a snapshot (:meth:`~millstream.engine.streams.nodes.Block.pack`).
 
-        Blocks that share their field names with the one before share the list of them: a stream of millions of like
-        entries has it once.
+        Neighbouring blocks with equal field names share one list of them: a stream of millions of like entries has it
+        once.
         """
         blocks: list[Block] = []
         before = None
@@ -144,7 +144,7 @@ class PyEntryStore:
         return 0
 
     def _find(self, entry_id: int) -> tuple[int, int] | None:
-        """Index of the block and position in it of a live entry."""
+        """Return the indexes of a live entry: of its block, and within the block."""
         index = bisect_right(self._firsts, entry_id) - 1  # the last block that begins at or below the id
         if index < 0:
             return None
@@ -166,7 +166,7 @@ class PyEntryStore:
         return self._blocks[found[0]].slice(found[1], found[1] + 1)
 
     def remove(self, entry_id: int, *, keep: bool = False) -> bool:
-        """Delete one entry; whether it was there. Its block stays without a live entry only if ``keep``."""
+        """Delete one entry; report whether it existed. A block without a live entry stays only if ``keep``."""
         found = self._find(entry_id)
         if found is None:
             return False
@@ -181,7 +181,7 @@ class PyEntryStore:
         return True
 
     def remove_below(self, bound: int, *, keep: bool) -> int:
-        """Delete every entry with an id below ``bound``, and every block that ends below it; how many entries went."""
+        """Delete entries with ids below ``bound``, and blocks that end below it; return the number of entries."""
         removed = whole = 0
         for block in self._blocks:
             if block.ids[-1] >= bound:
@@ -221,7 +221,7 @@ class PyEntryStore:
             self._drop(index)
 
     def _drop(self, index: int) -> None:
-        """Forget a block. One that is the last from now on takes entries again, as the node before it does in Redis."""
+        """Drop a block. A block that becomes the last one takes entries again, as in Redis."""
         self._count(-self._blocks[index].footprint)
         del self._blocks[index], self._firsts[index]
         if index and index == len(self._blocks):
@@ -230,9 +230,9 @@ class PyEntryStore:
     def reach_back(self, last: int) -> None:
         """Make room above ``last``, an id at or above every live one, for entries to come.
 
-        Tombstones above it would be in the way of finding later entries at their ids. Those of a block that begins at
-        or below ``last`` count as stored at ``last`` from now on, so that the block is as full as before. Blocks that
-        lie above as a whole go; Redis keeps them, and then finds its own nodes out of order.
+        Tombstones above ``last`` would hide later entries with their ids. In a block that begins at or below ``last``,
+        they count as stored at ``last`` from now on, so the block is as full as before. Blocks that begin above it are
+        dropped; Redis keeps them, and then finds its own nodes out of order.
         """
         while self._blocks and self._blocks[-1].ids[0] > last:
             self._drop(len(self._blocks) - 1)
@@ -248,14 +248,14 @@ class PyEntryStore:
         return len(self._blocks)
 
     def nodes(self) -> Iterator[Block]:
-        """The nodes, oldest first; nothing may change while a caller goes through them or holds one."""
+        """The nodes, oldest first; the store must not change while a caller iterates or holds a node."""
         return iter(self._blocks)
 
     def reply(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> tuple[int, list[Buffer], int]:
         """Live entries with ids in [start, end] in wire form.
 
         Returns:
-            Their number, their bytes in any number of pieces, and the id of the last one, 0 without one.
+            The number of entries, their bytes in any number of pieces, and the last id (0 if there is none).
         """
         number = 0
         buffers: list[Buffer] = []
@@ -267,7 +267,7 @@ class PyEntryStore:
     def rows(self, start: int, end: int, count: int = -1) -> Iterator[tuple[int, Buffer]]:
         """Live entries with ids in [start, end] one by one, oldest first: the id and the wire form.
 
-        Nothing may be added or deleted on the way.
+        The store must not change during the iteration.
         """
         for block, low, high in self._runs(start, end, count):
             for at in range(low, high):
@@ -277,7 +277,7 @@ class PyEntryStore:
         """Live entries with ids in [start, end], oldest first, as runs within blocks.
 
         Yields:
-            The block, the first position and the position after the last.
+            The block, the first position, and the position after the last one.
         """
         if start > end or not self._blocks:
             return
@@ -301,7 +301,7 @@ class PyEntryStore:
 
     @staticmethod
     def _live_runs(block: Block, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """The stretches of a block without a tombstone between two positions."""
+        """The runs of live entries between two positions of a block."""
         # Nearly always: nothing was deleted from the middle
         if not block.dead:
             if low < high:
@@ -325,7 +325,7 @@ class PyEntryStore:
         return found
 
     def _reversed_runs(self, start: int, end: int, count: int = -1) -> Iterator[Run]:
-        """Live entries, newest first, one entry a run."""
+        """Live entries, newest first, as runs of one entry each."""
         if start > end or not self._blocks:
             return
         index = bisect_right(self._firsts, end) - 1
@@ -356,7 +356,7 @@ class PyEntryStore:
 
 
 def _node_bytes(max_bytes: int) -> int:
-    """The most bytes of a node, by ``stream-node-max-bytes``."""
+    """Largest size of a node in bytes, by ``stream-node-max-bytes``."""
     return max_bytes if 0 < max_bytes <= NODE_BYTES_CAP else NODE_BYTES_CAP
 
 

@@ -47,7 +47,7 @@ class NodeRow(NamedTuple):
 
 
 def encode(nodes: Sequence[Block]) -> bytes:
-    """The payload of neighbouring nodes, of either core, at least one."""
+    """Return the payload of neighbouring nodes, at least one, of either core."""
     found = [nodeform.encode(node) for node in nodes]
     before = found[0][0].first
     table = bytearray(varint(len(found)) + pack(before))
@@ -63,7 +63,7 @@ def encode(nodes: Sequence[Block]) -> bytes:
 
 
 def rows(payload: bytes) -> list[NodeRow]:
-    """The table of an extent; the sizes in it are those of the payload."""
+    """The table of an extent; its sizes fit the payload."""
     if len(payload) < _HEAD.size:
         raise ValueError("an extent is damaged: it is cut short")
     form, length, crc = _HEAD.unpack_from(payload)
@@ -114,7 +114,7 @@ def _read_row(table: bytes, at: int, before: int) -> tuple[int, int, NodeFigures
 
 
 def node(payload: bytes, row: NodeRow) -> list[Any]:
-    """One node of an extent, as both cores take it."""
+    """One node of an extent, in the form that both cores unpack."""
     data = payload[row.begin : row.begin + row.size]
     if crc32(data) != row.crc:
         raise ValueError("an extent is damaged: the checksum of a node is wrong")
@@ -122,5 +122,5 @@ def node(payload: bytes, row: NodeRow) -> list[Any]:
 
 
 def nodes(payload: bytes) -> Iterator[list[Any]]:
-    """All of them, in order."""
+    """All nodes of an extent, in order."""
     return (node(payload, row) for row in rows(payload))

@@ -1,4 +1,4 @@
-"""Consumer groups: their deliveries, and how far the group has come.
+"""Consumer groups: their deliveries and their positions in the stream.
 
 PURE. The state-machine tests check the invariants after every step. The group's records are exactly the consumers'
 records and the released ones. The time order holds the same records, released ones first.
@@ -62,11 +62,11 @@ class PyGroup:
 
     @property
     def footprint(self) -> int:
-        """The bytes that it counts for with consumers and records, added up again."""
+        """Memory of the group with its consumers and records in bytes, computed from scratch."""
         return self._size(sum(map(len, self.consumers)))
 
     def consumer(self, name: bytes, now: int) -> PyConsumer:
-        """The consumer of this name, created if need be."""
+        """Return the consumer of this name; create it if it does not exist."""
         found = self.consumers.get(name)
         if found is None:
             found = self.consumers[name] = PyConsumer(name, now)
@@ -75,7 +75,7 @@ class PyGroup:
         return found
 
     def assign(self, entry_id: int, consumer: PyConsumer, time: int, count: int) -> None:
-        """Make ``consumer`` the holder of an entry, in place of an earlier one."""
+        """Make ``consumer`` the owner of an entry, in place of an earlier one."""
         record = self.pending.get(entry_id)
         if record is None:
             record = Pending(entry_id, consumer, time, count)
@@ -97,8 +97,7 @@ class PyGroup:
     def restore(self, entry_id: int, consumer: PyConsumer | None, time: int, count: int) -> None:
         """Add a record of a snapshot after all others in time; :meth:`restored` must follow the last.
 
-        Putting each into the order of ids at once would cost a search for each; sorted once at the end they cost next
-        to none.
+        Sorting the records by id once at the end is far cheaper than a search for each.
         """
         if consumer is None:
             self.order.release(Pending(entry_id, None, time, count))
@@ -106,7 +105,7 @@ class PyGroup:
             self.order.insert(Pending(entry_id, consumer, self.order.known(time), count))
 
     def restored(self) -> None:
-        """All records are there: bring them into the order of ids."""
+        """Sort the records by id, after the last :meth:`restore`."""
         # A snapshot is trusted less than memory: two records of one id would leave one that no XACK can reach
         records = sorted(self.order, key=lambda record: record.id)
         if any(one.id == other.id for one, other in pairwise(records)):
@@ -121,7 +120,7 @@ class PyGroup:
         self._count()
 
     def release(self, entry_id: int, count: int) -> None:
-        """Take an entry from its holder and let any consumer claim it; creates the record if there is none."""
+        """Take an entry from its consumer so that any consumer may claim it; create the record if there is none."""
         record = self.pending.get(entry_id)
         if record is None:
             record = Pending(entry_id, None, 0, count)
@@ -138,7 +137,7 @@ class PyGroup:
         self._count()
 
     def forget(self, entry_id: int) -> bool:
-        """Drop an entry's record (acknowledged, or gone); whether there was one."""
+        """Drop the record of an entry that was acknowledged or is gone; report whether there was one."""
         record = self.pending.pop(entry_id)
         if record is None:
             return False
@@ -150,7 +149,7 @@ class PyGroup:
         return True
 
     def assign_all(self, packed: bytes, consumer: PyConsumer, time: int, counts: list[int]) -> None:
-        """Make ``consumer`` the holder of several entries, see :meth:`assign`."""
+        """Make ``consumer`` the owner of several entries, see :meth:`assign`."""
         ids, pending = unpack_all(packed), self.pending
         # Ids may repeat or descend: XCLAIM names them in the client's order
         if not ids or (len(pending) and pending.last() >= ids[0]) or not all(map(lt, ids, ids[1:])):
@@ -165,7 +164,7 @@ class PyGroup:
         self._count()
 
     def forget_all(self, packed: bytes) -> int:
-        """Drop several entries' records; how many there were."""
+        """Drop the records of several entries; return how many there were."""
         ids = unpack_all(packed)
         if not ids or not self.pending.begins_with(ids):
             return sum(map(self.forget, ids))
@@ -187,9 +186,9 @@ class PyGroup:
     def claimable(
         self, entries: EntryStore, start: int, min_idle: int, now: int, *, most: int, looks: int
     ) -> Claimable:
-        """Records that may be claimed from an id on; with ``min_idle`` 0 also those with a time ahead of the clock.
+        """Find records to claim from an id on; with ``min_idle`` 0 also those with a time ahead of the clock.
 
-        A released record may always be claimed, and one whose entry is gone is found however fresh it is.
+        A released record may always be claimed. A record of a deleted entry is found at any idle time.
         """
         found: list[Pending] = []
         gone: list[int] = []
@@ -211,7 +210,7 @@ class PyGroup:
         return Claimable(cursor, taken, [record.count for record in found], pack_all(gone))
 
     def drop_consumer(self, name: bytes) -> int:
-        """Delete a consumer and its records; return their number. Its entries are not delivered again."""
+        """Delete a consumer and its records; return the number of records. Its entries are not delivered again."""
         consumer = self.consumers.pop(name, None)
         if consumer is None:
             return 0
@@ -238,7 +237,7 @@ class PyGroup:
 
 
 def next_count(count: int) -> int:
-    """One delivery more, saturating as Redis 8.8 does."""
+    """Add one to a delivery count, saturating as Redis 8.8 does."""
     return count + 1 if count < MAX_DELIVERIES else count
 
 

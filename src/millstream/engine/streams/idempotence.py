@@ -1,12 +1,12 @@
-"""Idempotent adding (Redis 8.6): the messages that each producer added, for as long as the stream remembers.
+"""Idempotent adding (Redis 8.6): the messages that each producer added, within the limits of the stream.
 
-PURE. A producer that got no reply sends its message again, with the same name for it. The reply is the first entry's
-id. Memory is bounded twice: by the age of the message and by the number of messages a producer may have. So a promise
-of "once" holds for retries that come within both.
+PURE. A producer that got no reply sends its message again, under the same message id. The reply is the first entry's
+id. Memory is bounded twice: by the age of the message and by the number of messages per producer. So "once" is promised
+only for retries within both limits.
 
 Expiry goes by the age of the *entry's id*, in a job that runs about once a second; a lookup does not expire anything.
 So the result does not depend on the clock at the lookup, and a log replays it. Deleting or trimming an entry does not
-forget its message.
+remove its message.
 
 Source: https://redis.io/docs/latest/commands/xadd/ (IDMP, IDMPAUTO) and the server's behaviour.
 """
@@ -19,7 +19,7 @@ _PRODUCER, _MESSAGE = 350, 180
 
 
 class Idempotence:
-    """One stream's memory of producers."""
+    """The messages of one stream's producers."""
 
     __slots__ = ("added", "duplicates", "duration", "footprint", "maxsize", "producers")
 
@@ -33,12 +33,12 @@ class Idempotence:
         self.duplicates = 0  # Additions refused as duplicates so far
 
     def find(self, producer: bytes, message: bytes) -> int | None:
-        """The id of the entry that this message became, if it is still remembered."""
+        """Return the id of the entry that a message became, or None if the message is not recorded."""
         messages = self.producers.get(producer)
         return None if messages is None else messages.get(message)
 
     def remember(self, producer: bytes, message: bytes, entry_id: int) -> int:
-        """Note a new message; the producer's oldest goes when there are too many. Return the growth in bytes."""
+        """Record a new message, and drop the producer's oldest one above the limit. Return the growth in bytes."""
         before = self.footprint
         messages = self._of(producer)
         # A replica may not have forgotten it yet: it is the newest again. A dictionary keeps the place of a key that it
@@ -53,7 +53,7 @@ class Idempotence:
         return self.footprint - before
 
     def fill(self, producer: bytes, messages: dict[bytes, int]) -> None:
-        """Take a producer over with its messages, oldest first, from where they were kept."""
+        """Add a producer with its stored messages, oldest first."""
         mine = self._of(producer)
         for message, entry_id in messages.items():
             if message not in mine:
@@ -72,7 +72,7 @@ class Idempotence:
         self.footprint -= _MESSAGE + len(message)
 
     def configure(self, duration: int, maxsize: int) -> None:
-        """Set both limits; a change forgets all producers, but not the totals."""
+        """Set both limits; a change drops all producers, but not the totals."""
         if (duration, maxsize) != (self.duration, self.maxsize):
             self.duration, self.maxsize = duration, maxsize
             self.producers, self.footprint = {}, 0
@@ -84,7 +84,7 @@ class Idempotence:
         return any(not messages or next(iter(messages.values())) >> 64 <= bound for messages in self.producers.values())
 
     def expire(self, now: int) -> None:
-        """Forget, per producer from its oldest on, messages with an entry id older than the duration."""
+        """Drop each producer's messages, oldest first, with an entry id older than the duration."""
         bound = now - self.duration * 1000
         for producer, messages in list(self.producers.items()):
             # It stops at the first that is young enough: one with an older id after it stays until its turn
@@ -98,7 +98,7 @@ class Idempotence:
                 self.footprint -= _PRODUCER + len(producer)
 
     def tracked(self) -> int:
-        """Messages remembered now."""
+        """Number of messages recorded now."""
         return sum(map(len, self.producers.values()))
 
     def copy(self) -> "Idempotence":
@@ -110,10 +110,10 @@ class Idempotence:
 
 
 def content_digest(fields: list[bytes]) -> bytes:
-    """A message id from the content (IDMPAUTO), the very bytes that Redis makes: replicas know a message by them.
+    """Return a message id made from the content (IDMPAUTO), equal to Redis's: replicas find messages by it.
 
-    Each pair is hashed with the length of its name, or ``a bc`` and ``ab c`` would be one message. The hashes of the
-    pairs are added up, and combined by exclusive or. So the id depends on how often a pair occurs, but not on the
+    Each pair is hashed with the length of its name; otherwise ``a bc`` and ``ab c`` would be one message. The pairs'
+    hashes are combined by addition and by exclusive or. So the id depends on how often a pair occurs, but not on the
     order.
     """
     sums = [0, 0]

@@ -1,8 +1,8 @@
-"""Listpacks of Redis: the sizes, in bytes, that they would have, and their bytes.
+"""Listpacks of Redis: the sizes in bytes that they would have, and their bytes.
 
 A stream's nodes close when their listpack is full, and trimming with ``~`` removes whole nodes, so the sizes show. A
-node that closed one entry earlier or later than Redis's would make ``XTRIM ~`` reply another number. The bytes are only
-made for a Redis that is to read them.
+node that closed one entry earlier or later than Redis's would make ``XTRIM ~`` reply another number. The bytes are made
+only for a Redis that will read them.
 
 Source: the listpack format's description (one length-prefixed, back-length-suffixed element after another; integers in
 1 to 9 bytes), https://github.com/antirez/listpack/blob/master/listpack.md.
@@ -15,7 +15,7 @@ EMPTY = 7
 
 
 def integer(value: int) -> int:
-    """Bytes of an integer element, its back length included."""
+    """Size of an integer element with its back length, in bytes."""
     # The first byte, the rest of the number, and one byte of back length: every number is below 128 bytes
     if 0 <= value <= 127:
         return 2
@@ -31,7 +31,7 @@ def integer(value: int) -> int:
 
 
 def back_length(size: int) -> int:
-    """Bytes of the size after an element; but for the first, its bounds are one below a power of two."""
+    """Size of an element's back length, in bytes; the bounds after the first are one below a power of two."""
     if size <= 127:
         return 1
     if size < 16383:
@@ -44,7 +44,7 @@ def back_length(size: int) -> int:
 
 
 def _canonical(data: bytes) -> int | None:
-    """The number that a string represents, if it is written the one canonical way and fits 64 bits."""
+    """Return the number that a string represents, if it is written in the one canonical way and fits 64 bits."""
     digits = data[1:] if data[:1] == b"-" else data
     if not digits.isdigit() or (digits[:1] == b"0" and data != b"0"):
         return None
@@ -53,7 +53,7 @@ def _canonical(data: bytes) -> int | None:
 
 
 def _string(data: bytes) -> int:
-    """Bytes of a string element; one that reads as a number is stored as the number, however it is meant."""
+    """Size of a string element in bytes; text that is a canonical number is stored as a number."""
     length = len(data)
     if length <= 20:
         value = _canonical(data)
@@ -69,19 +69,19 @@ _cached_string = lru_cache(maxsize=8192)(_string)
 
 
 def string(data: bytes) -> int:
-    """Bytes of a string element (or of the integer it is stored as), its back length included."""
+    """Size of a string element (or of the integer it is stored as) with its back length, in bytes."""
     return _string(data) if len(data) > 20 else _cached_string(data)
 
 
 def strings(items: list[bytes], size: int) -> int:
-    """Bytes of several string elements with a total length of ``size``."""
+    """Size in bytes of several string elements with a total length of ``size``."""
     if size <= _CACHE_BYTES:
         return sum(map(_cached_string, items))
     return sum(map(string, items))
 
 
 def is_integer(data: bytes) -> bool:
-    """True if a string is the one canonical way to write a number of 64 bits."""
+    """True if a string is the one canonical way to write a 64-bit number."""
     return len(data) <= 20 and _canonical(data) is not None
 
 
@@ -92,7 +92,7 @@ _WIDE = ((1 << 15, 0xF1, 2), (1 << 23, 0xF2, 3), (1 << 31, 0xF3, 4), (1 << 63, 0
 
 
 def integer_element(value: int) -> bytes:
-    """An integer of 64 bits as an element, with its size after it."""
+    """Return a 64-bit integer as an element with its back length."""
     if 0 <= value <= 127:
         return bytes((value, 1))
     if -4096 <= value <= 4095:
@@ -102,7 +102,7 @@ def integer_element(value: int) -> bytes:
 
 
 def _element(data: bytes) -> bytes:
-    """A string as an element, or the integer that it reads as."""
+    """Return a string as an element, or as an integer element if it is a canonical number."""
     length = len(data)
     if length <= 20:  # the longest integer of 64 bits has 20 characters
         value = _canonical(data)
@@ -116,7 +116,7 @@ def _element(data: bytes) -> bytes:
 
 
 def back(size: int) -> bytes:
-    """The size after an element: seven bits a byte, the highest first, all but the first with the high bit."""
+    """Return an element's back length: seven bits a byte, highest first, all but the first with the high bit."""
     if size <= 127:
         return bytes((size,))
     count = back_length(size)
@@ -127,11 +127,11 @@ _cached_element = lru_cache(maxsize=8192)(_element)
 
 
 def element(data: bytes) -> bytes:
-    """A string as an element, or the integer that it reads as, with its size after it."""
+    """Return a string or canonical number as an element with its back length."""
     return _element(data) if len(data) > 20 else _cached_element(data)
 
 
 def pack(elements: list[bytes]) -> bytes:
-    """A listpack of elements."""
+    """Return a listpack of elements."""
     body = b"".join(elements)
     return (len(body) + EMPTY).to_bytes(4, "little") + min(len(elements), 0xFFFF).to_bytes(2, "little") + body + b"\xff"

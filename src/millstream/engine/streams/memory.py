@@ -1,9 +1,9 @@
-"""The bytes that the entries, groups and pending records of all streams of this process take, counted as they change.
+"""The memory in bytes of all streams' entries, groups and pending records in this process, counted as they change.
 
-PURE. One number for the process, not one for each stream: a change then costs an addition, and a stream that goes gives
-back all it took. The native core counts the memory that it allocates (``_core/core.h``), the core in Python typical
-sizes of its objects. So the two have different numbers; each is exact by its own definition, the ``footprint`` of
-stores and groups, which adds up again.
+PURE. There is one number for the process, not one for each stream. So a change costs one addition, and a deleted stream
+subtracts all its bytes. The native core counts the memory that it allocates (``_core/core.h``). The core in Python
+counts typical sizes of its objects. So the two numbers differ. Each equals the sum of the ``footprint`` of its stores
+and groups, which is computed from scratch.
 """
 
 from typing import TYPE_CHECKING
@@ -12,13 +12,13 @@ from millstream import core
 
 
 class Total:
-    """The count of the core in Python."""
+    """The byte count of the core in Python."""
 
     bytes = 0
 
 
 def py_stream_memory() -> int:
-    """The bytes that all streams of the process take, without keys, names of groups and producers."""
+    """Memory of all streams of the process in bytes, without keys and names of groups and producers."""
     return Total.bytes
 
 

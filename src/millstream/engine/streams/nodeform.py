@@ -9,10 +9,10 @@ entries, one after the other::
     [varint number of fields]            only with names of its own; then names and values in turn, else values only
     varint size, bytes                   and so on
 
-A varint has seven bits a byte, the lowest first. The facts of a node are not in its bytes. A reader of one entry needs
-them, so a file has them elsewhere (:mod:`millstream.engine.streams.extents`).
+A varint has seven bits a byte, the lowest first. A node's facts (:class:`NodeFigures`) are not in its bytes. A reader
+of one entry needs them, so a file stores them elsewhere (:mod:`millstream.engine.streams.extents`).
 
-Bytes of a file are hostile: each size is compared with the bytes that are left before it is used.
+The bytes of a file are not trusted: each size is compared with the number of bytes left before it is used.
 """
 
 import struct
@@ -28,7 +28,7 @@ _GROWTH_MAX = 1 << 28  # bytes by which the entries of a node, as replied, may b
 
 
 class NodeFigures(NamedTuple):
-    """The facts of a node that the native core has next to its bytes."""
+    """The facts about a node that the native core stores next to its bytes."""
 
     begin: int  # Position of the first entry, after the names
     stored: int  # Entries, tombstones included
@@ -43,7 +43,7 @@ class NodeFigures(NamedTuple):
 
 
 def varint(number: int) -> bytes:
-    """A number in as few bytes as it needs."""
+    """Return a number as a varint, in as few bytes as possible."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -55,7 +55,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and the position after it."""
+    """Return a number and the position after it."""
     number = shift = 0
     while at < len(data) and shift < _VARINT_BITS:
         byte = data[at]
@@ -70,13 +70,13 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def difference(before: int, entry_id: int) -> bytes:
-    """An id as its distance to a lower one: milliseconds, then the sequence or its difference."""
+    """Return an id as its distance from a lower one: milliseconds, then the sequence or its difference."""
     ms = (entry_id >> 64) - (before >> 64)
     return varint(ms) + varint(entry_id & MAX64 if ms else entry_id - before)
 
 
 def read_difference(data: bytes, at: int, before: int) -> tuple[int, int]:
-    """The id at this distance, and the position after it."""
+    """Return the id at the stored distance from ``before``, and the position after it."""
     ms, at = read_varint(data, at)
     seq, at = read_varint(data, at)
     found = (before >> 64) + ms << 64 | seq if ms else before + seq
@@ -86,7 +86,7 @@ def read_difference(data: bytes, at: int, before: int) -> tuple[int, int]:
 
 
 def encode(node: Block) -> tuple[NodeFigures, bytes]:
-    """The facts and the bytes of a node, of either core."""
+    """Return the facts and the bytes of a node, of either core."""
     native = getattr(node, "form", None)  # only a node of the native core has it
     if native is not None:
         facts, data = native()
@@ -120,9 +120,9 @@ def _words(words: list[bytes]) -> bytes:
 
 
 def decode(facts: NodeFigures, data: bytes) -> list[Any]:
-    """The node in the form that both cores take, see :meth:`~millstream.engine.streams.nodes.Block.pack`.
+    """Return the node in the form that both cores unpack, see :meth:`~millstream.engine.streams.nodes.Block.pack`.
 
-    It is read, and made again: only the bytes and the facts that :func:`encode` makes of a node are accepted.
+    The node is decoded and encoded again: only facts and bytes that :func:`encode` would make are accepted.
     """
     names, at = _read_counted(data, 0, 1)
     ids: list[int] = []
@@ -158,7 +158,7 @@ def decode(facts: NodeFigures, data: bytes) -> list[Any]:
 
 
 def _read_counted(data: bytes, at: int, each: int) -> tuple[list[bytes], int]:
-    """Words with their number, or the number of their pairs, in front."""
+    """Read strings with a count in front; the count is of strings, or of pairs."""
     count, at = read_varint(data, at)
     if not count:
         raise ValueError("a node is damaged: an entry has no fields")

@@ -1,8 +1,8 @@
-"""One node of a stream's entries: their bytes as they are replied, and how large Redis's listpack of them would be.
+"""One node of a stream's entries: the bytes of its entries in wire form, and the size of Redis's listpack for them.
 
 PURE. :mod:`millstream.engine.streams.entries` is the store of nodes, and explains their form. The sizes come from
-:mod:`millstream.engine.streams.listpack`. A store's ``nodes()`` gives out this class or, with the native core, its
-double there. Both have the members under "what others see".
+:mod:`millstream.engine.streams.listpack`. A store's ``nodes()`` returns this class or, with the native core, the double
+in C. Both have the members under "what others see".
 """
 
 import re
@@ -49,33 +49,32 @@ def encode_entry(entry_id: int, fields: list[bytes]) -> bytes:
 
 
 def bulk_id(entry_id: int) -> bytes:
-    """An id as it is replied."""
+    """Return an id in wire form, as a bulk string."""
     name = b"%d-%d" % (entry_id >> 64, entry_id & MAX64)
     return b"$%d\r\n%b\r\n" % (len(name), name)
 
 
 def _wrapped(difference: int) -> int:
-    """A difference between halves of ids as C's int64 holds it."""
+    """Wrap a difference between halves of ids around as C's int64 does."""
     return (difference + (1 << 63) & MAX64) - (1 << 63)
 
 
 def _difference(value: int) -> int:
-    """Listpack bytes of a difference between halves of ids."""
+    """Size in a listpack of a difference between halves of ids, in bytes."""
     if 0 <= value <= 127:  # the most frequent case of the general one below
         return 2
     return listpack.integer(_wrapped(value))
 
 
 def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
-    """Put one byte in place of ``head`` in each entry, so that a sealed node holds the first field's name once.
+    """Replace ``head`` in each entry by one byte, so that a sealed node holds the first field's name once.
 
-    In Redis's listpack, too, a node's first entry names the fields for those after it. Here it must cost next to
-    nothing to put them back. So it is one stretch of each entry, and reading a range replaces one byte by it. The cut
-    is made only if every entry has the stretch exactly once, so that lengths tell where each began, and if it saves
-    enough.
+    In Redis's listpack, too, a node's first entry names the fields for all. Here the names must be cheap to restore. So
+    only one contiguous part of each entry is cut, and reading a range replaces one byte by it. The cut is made only if
+    it saves enough, and every entry has the part exactly once, so that lengths show where it was.
 
     Returns:
-        The byte, empty if nothing was cut, and the bytes of each entry from now on.
+        The byte, empty if nothing was cut, and the bytes of each entry after the cut.
     """
     saved, wire = len(head) - 1, b"".join(pieces)
     # The byte must occur nowhere in the node, since the way back replaces every occurrence
@@ -90,14 +89,14 @@ def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _shared(names: list[bytes], before: "Block | None") -> tuple[list[bytes], bytes]:
-    """A block's field names and their head, those of the block before if it has the same."""
+    """Return a block's field names and their head, as the objects of the block before if they are equal."""
     if before is not None and before.fields == names:
         return before.fields, before.head
     return names, b"\r\n*%d\r\n$%d\r\n%b\r\n$" % (2 * len(names), len(names[0]), names[0])
 
 
 def expect_packed(packed: Any) -> None:
-    """Make sure that another server's packed node is one, as the native core does of each that it unpacks."""
+    """Check that a packed node from another server is valid, as the native core does when it unpacks one."""
     # The parts come from a file or from a peer
     if type(packed) is not list or [*map(type, packed)] != [bytes, bytes, list, list, list, bytes]:
         raise ValueError("a packed node is damaged: a part is of another type")
@@ -130,7 +129,7 @@ def expect_packed(packed: Any) -> None:
 
 
 def _read_entry(wire: bytes, at: int) -> tuple[bytes, list[bytes], int]:
-    """The id and the words of an entry in wire form, and the position after it."""
+    """Return the id and the fields of an entry in wire form, and the position after it."""
     count, at = _read_head(wire, at, b"*")
     if count != 2:
         raise ValueError("a packed node is damaged: an entry has no two parts")
@@ -164,7 +163,7 @@ def _read_head(wire: bytes, at: int, mark: bytes) -> tuple[int, int]:
 class Block:
     """One node.
 
-    Others see ``live`` and the properties and methods under "what others see"; the rest is the store's.
+    Other modules use ``live`` and the members under "what others see"; only the store uses the remaining ones.
     """
 
     __slots__ = (
@@ -206,7 +205,7 @@ class Block:
         self.footprint += len(encoded) + _ENTRY_OVERHEAD
 
     def _entry_size(self, entry_id: int, fields: list[bytes], added: int) -> int:
-        """Listpack bytes of one entry: flags, id difference, fields unless shared, values, element count."""
+        """Listpack size of one entry in bytes: flags, id difference, fields unless shared, values, element count."""
         # As in Redis, both differences are to the node's first entry, deleted or not; that of the sequences is taken
         # even where the milliseconds differ
         master = self.ids[0]
@@ -219,7 +218,7 @@ class Block:
         return size + listpack.integer(count) + listpack.integer(2 * count + 4)
 
     def seal(self) -> None:
-        """Take no more entries; replies may share the bytes from now on."""
+        """Close the block to new entries; replies may share its bytes from now on."""
         if isinstance(self.ids, list):
             self.mark, pieces = _cut(self.pieces(), self.head)
             self.offsets = smallest(list(accumulate(map(len, pieces[:-1]), initial=0)))
@@ -227,7 +226,7 @@ class Block:
             self.ids = PackedIds.of(self.ids)
 
     def unseal(self) -> None:
-        """Take entries again, since the later blocks are gone; bytes shared before stay as they are."""
+        """Open the block to entries again, after later blocks were dropped; bytes shared before do not change."""
         # pieces() reads offsets and mark, so they are cleared after it
         self.wire = self.pieces()
         self.ids, self.offsets, self.mark = list(self.ids), (), b""
@@ -251,8 +250,8 @@ class Block:
     def remove(self, position: int) -> None:
         """Turn a live entry into a tombstone.
 
-        Its bytes stay: giving them back would move all that replies point into. ``low`` and ``high`` pass over
-        tombstones at the ends, so that streams that are deleted from the front are not walked in vain.
+        Its bytes stay: replies point into them, so they cannot move. ``low`` and ``high`` skip tombstones at the ends,
+        so a stream that is deleted from the front is read without visiting them.
         """
         dead = self.dead
         if isinstance(dead, frozenset):
@@ -266,7 +265,7 @@ class Block:
             self.high -= 1
 
     def reach_back(self, last: int) -> None:
-        """Tombstones above ``last`` get its id, see :meth:`PyEntryStore.reach_back`; the node's size stays."""
+        """Give tombstones above ``last`` its id, see :meth:`PyEntryStore.reach_back`; the node's size stays."""
         above = self.right(last)
         if above == len(self.ids):
             return
@@ -281,8 +280,7 @@ class Block:
     def slice(self, start: int, stop: int) -> bytes | memoryview:
         """The wire bytes of entries ``start`` to ``stop``, shared if the block is sealed and nothing was cut.
 
-        A view of such a block costs nothing and keeps the whole block alive; below half a kilobyte a copy is as cheap
-        and keeps nothing.
+        A view costs nothing but keeps the whole block in memory. Below half a kilobyte a copy is as cheap and does not.
         """
         wire, offsets = self.wire, self.offsets
         if isinstance(wire, list):
@@ -300,12 +298,12 @@ class Block:
 
     @property
     def first(self) -> int:
-        """The first id ever stored here."""
+        """The lowest id ever stored in the block."""
         return self.ids[0]
 
     @property
     def last(self) -> int:
-        """The last id ever stored here."""
+        """The highest id ever stored in the block."""
         return self.ids[-1]
 
     @property
@@ -315,7 +313,7 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Bytes this node's listpack would have."""
+        """Size that the node's listpack would have, in bytes."""
         return self.payload + listpack.integer(self.live) + listpack.integer(len(self.dead))
 
     def live_ids(self) -> list[int]:
@@ -325,14 +323,14 @@ class Block:
         return [entry for at, entry in enumerate(self.ids) if at not in self.dead]
 
     def entries(self) -> Iterator[tuple[int, bool, list[bytes]]]:
-        """Every stored entry: its id, whether it is a tombstone, fields and values in turn."""
+        """Every stored entry: its id, a flag for a tombstone, its fields and values in turn."""
         reader = Reader()
         reader.feed(b"".join(self.pieces()))
         for at, entry_id in enumerate(self.ids):
             yield entry_id, at in self.dead, reader.gets()[1]
 
     def pack(self) -> list[Any]:
-        """The block as plain values, for a snapshot; its bytes as they are."""
+        """The block as plain values for a snapshot, with its bytes unchanged."""
         wire, offsets = self.wire, self.offsets
         if isinstance(wire, list):
             offsets = list(accumulate(map(len, wire[:-1]), initial=0))
@@ -348,7 +346,7 @@ class Block:
         return [ids, packed, sorted(self.dead), counters, self.fields, wire]
 
     def listpack(self) -> bytes:
-        """The listpack that Redis would have of this node.
+        """The listpack that Redis would have for this node.
 
         A difference between halves of ids wraps around at 64 bits, as in C.
         """
@@ -372,9 +370,9 @@ class Block:
 
     @classmethod
     def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":
-        """The block that :meth:`pack` packed, sealed; ``before`` is one that may share its field names.
+        """Return a sealed block from the result of :meth:`pack`; it shares equal field names with ``before``.
 
-        A checksum covers its bytes; these comparisons cost next to nothing and keep every position within them.
+        A checksum covers the bytes. The comparisons here are cheap, and keep every position within the bytes.
         """
         ids, offsets, dead, (low, high, payload), fields, wire = packed
         count = len(ids) // 16

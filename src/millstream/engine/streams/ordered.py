@@ -1,12 +1,12 @@
-"""A dictionary of whole numbers in order: a change anywhere costs as much as in a short list, whatever the size.
+"""A dictionary of whole numbers in order, with changes that cost the same at any size and position.
 
-PURE. The numbers lie in ascending pieces of bounded length, none of them empty, and each piece has a list of its
-values. A number is found by bisecting the last numbers of the pieces, and then its piece. Most arrive at the end and
-leave at the front, which is cheaper still.
+PURE. The numbers are in ascending pieces of bounded length, none of them empty, and each piece has a list of its
+values. One bisection over the last numbers of the pieces finds the piece, a second one the number. Most numbers are
+added at the end and removed at the front, which is cheaper still.
 
 A plain sorted list moves all later numbers for each change, which for a million pending records is megabytes. A tree in
-Python pays with an object for each number, and a separate dictionary with up to a hundred bytes. Moving a few kilobytes
-of pointers costs less than any of them.
+Python costs an object for each number, and a separate dictionary up to a hundred bytes. Moving a few kilobytes of
+pointers is cheaper than each of them.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class Ordered(Generic[V]):
-    """Values by different whole numbers, ascending."""
+    """Values by distinct whole numbers, in ascending order."""
 
     __slots__ = ("_lasts", "_pieces", "_values")
     # Numbers in a piece; one that grows to twice this is cut in two. An attribute of the class, since groups have many
@@ -31,7 +31,7 @@ class Ordered(Generic[V]):
         self._lasts: list[int] = []
 
     def fill(self, numbers: list[int], values: list[V]) -> None:
-        """Replace all contents by these."""
+        """Replace all contents by the given numbers and values."""
         starts = range(0, len(numbers), self.PIECE)
         self._pieces = [numbers[at : at + self.PIECE] for at in starts]
         self._values = [values[at : at + self.PIECE] for at in starts]
@@ -44,7 +44,7 @@ class Ordered(Generic[V]):
         return bool(self._lasts)
 
     def _find(self, number: int) -> tuple[int, int] | None:
-        """Piece and place of a number that is there."""
+        """Return the piece of an existing number, and its position in the piece."""
         pieces, lasts = self._pieces, self._lasts
         if not lasts or number > lasts[-1]:
             return None
@@ -62,9 +62,9 @@ class Ordered(Generic[V]):
         return None if found is None else self._values[found[0]][found[1]]
 
     def put(self, number: int, value: V) -> V | None:
-        """Set a number's value; returns the one it had, or else that of the number before it, if there is one.
+        """Set a number's value; return the previous value, or else the value of the number before it, if any.
 
-        A full last piece is not cut, but a new one follows it: ascending numbers, such as ids, leave full pieces.
+        A full last piece is not split; a new piece follows it. So ascending numbers, such as ids, leave full pieces.
         """
         pieces, values, lasts = self._pieces, self._values, self._lasts
         # The end goes first, for ids and times arrive in order; it needs no bisection
@@ -100,7 +100,7 @@ class Ordered(Generic[V]):
         return before
 
     def extend(self, numbers: list[int], values: list[V]) -> None:
-        """Add several that ascend and lie above all others, as :meth:`put` would one by one."""
+        """Add several ascending numbers that are above all others, as :meth:`put` would one by one."""
         # Negative for a last piece that insertions have made longer than PIECE: then nothing fits
         room = self.PIECE - len(self._pieces[-1]) if self._pieces else 0
         if room > 0:
@@ -113,11 +113,11 @@ class Ordered(Generic[V]):
             self._lasts.append(self._pieces[-1][-1])
 
     def begins_with(self, numbers: list[int]) -> bool:
-        """True if these are the first, in this order; False where they are not all in one piece."""
+        """True if the given numbers are the first ones, in this order; False if they span several pieces."""
         return bool(self._pieces) and self._pieces[0][: len(numbers)] == numbers
 
     def pop_first(self, count: int) -> list[V]:
-        """Remove this many from the front, all of them in one piece; returns their values."""
+        """Remove this many numbers from the front, all of them in one piece; return their values."""
         piece, values = self._pieces[0], self._values[0]
         # begins_with() is False for numbers over two pieces, so they never reach past this one
         popped = values[:count]
@@ -128,7 +128,7 @@ class Ordered(Generic[V]):
         return popped
 
     def pop(self, number: int) -> V | None:
-        """Remove a number; returns its value, or None if it is not there."""
+        """Remove a number; return its value, or None if it does not exist."""
         found = self._find(number)
         if found is None:
             return None
@@ -144,15 +144,15 @@ class Ordered(Generic[V]):
         return value
 
     def first(self) -> int:
-        """The smallest; there must be one."""
+        """The smallest number; there must be one."""
         return self._pieces[0][0]
 
     def last(self) -> int:
-        """The largest; there must be one."""
+        """The largest number; there must be one."""
         return self._lasts[-1]
 
     def walk(self, start: int) -> Iterator[V]:
-        """Values of the numbers from ``start`` on. They must not change meanwhile."""
+        """Values of the numbers from ``start`` on. The dictionary must not change meanwhile."""
         index = bisect_left(self._lasts, start)
         if index == len(self._pieces):
             return iter(())

@@ -1,7 +1,7 @@
 """Numbers packed in few bytes: the ids of a sealed block, and the positions of its entries.
 
 PURE. A list of ints costs 8 bytes for each and 32 to 40 for the int. A block takes no more entries once it is sealed.
-So its ids become two arrays, of milliseconds since the first and of sequences, each with items as small as will do.
+So its ids become two arrays with the smallest items that fit: milliseconds since the first id, and sequences.
 """
 
 import struct
@@ -17,13 +17,13 @@ _SWAPPED = array("H", [1]).tobytes() != b"\0\1"
 
 
 def smallest(numbers: Sequence[int]) -> "array[int]":
-    """An array of the smallest items that hold these numbers, none of them negative."""
+    """Return an array with the smallest item type that holds the numbers, none of them negative."""
     highest = max(numbers, default=0)
     return array("B" if highest < 1 << 8 else "H" if highest < 1 << 16 else "I" if highest < 1 << 32 else "Q", numbers)
 
 
 class PackedIds:
-    """Ids that do not descend, read like a list of them.
+    """A read-only sequence of ids that do not descend.
 
     Invariants: the arrays are equally long and not empty; equal milliseconds have sequences that do not descend.
     """
@@ -37,17 +37,17 @@ class PackedIds:
 
     @classmethod
     def of(cls, ids: list[int]) -> "PackedIds":
-        """Those of a list."""
+        """Return the packed ids of a list."""
         return cls([each >> 64 for each in ids], [each & MAX64 for each in ids])
 
     @classmethod
     def unpack(cls, data: bytes) -> "PackedIds":
-        """Those of a run of 16-byte pieces, as :func:`millstream.engine.ids.pack_all` makes it."""
+        """Return the packed ids of 16-byte pieces, as made by :func:`millstream.engine.ids.pack_all`."""
         halves = struct.unpack(f">{len(data) // 8}Q", data)
         return cls(halves[::2], halves[1::2])
 
     def pack(self) -> bytes:
-        """All of them as a run of 16-byte pieces."""
+        """All ids as a run of 16-byte pieces."""
         both = array("Q", bytes(16 * len(self._ms)))
         both[::2] = array("Q", [self._base + ms for ms in self._ms])
         both[1::2] = array("Q", self._seq)
@@ -74,16 +74,16 @@ class PackedIds:
         return base + self._ms[place] << 64 | self._seq[place]
 
     def copy(self) -> list[int]:
-        """All of them, as a list of the caller's own."""
+        """All ids as a new list."""
         return self[:]
 
     def left(self, entry_id: int) -> int:
-        """The number of ids below this one; as :func:`bisect.bisect_left`, in one step through each array."""
+        """Number of ids below this one, as :func:`bisect.bisect_left`, with one bisection of each array."""
         low, high = self._same_ms(entry_id)
         return bisect_left(self._seq, entry_id & MAX64, low, high)
 
     def right(self, entry_id: int) -> int:
-        """The number of ids at or below this one."""
+        """Number of ids at or below this one."""
         low, high = self._same_ms(entry_id)
         return bisect_right(self._seq, entry_id & MAX64, low, high)
 

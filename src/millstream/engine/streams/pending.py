@@ -1,4 +1,4 @@
-"""Pending entries: delivered and not yet acknowledged, by id and by time.
+"""Pending entries, delivered and not yet acknowledged, by id and by time.
 
 PURE. Three views of the same records: a group's by id, each consumer's by id, and the group's by time::
 
@@ -8,13 +8,13 @@ PURE. Three views of the same records: a group's by id, each consumer's by id, a
 XREADGROUP CLAIM walks the time order from its head; XAUTOCLAIM and XPENDING walk the ids. A record's entry may be gone
 from the stream.
 
-Groups may have millions of records, and work through them in any order, so the cost of a view must not grow with their
-number: finding and order are :class:`~millstream.engine.streams.ordered.Ordered`. It could order the times as well, but
-records of one millisecond must stay in the order in which they came, and the zone's order does not have times. Hence
-the linked list.
+A group may have millions of records, and consumers may acknowledge them in any order. So the cost of a change must not
+grow with their number: :class:`~millstream.engine.streams.ordered.Ordered` finds and orders them. It could order the
+times as well. But records of one millisecond must stay in order of arrival, and the zone's order does not depend on
+times. Hence the linked list.
 
-The native core has doubles of consumers and of groups with all that is in them (``_core/group.c``). Its records are not
-Python objects: a caller that asks for one gets a copy.
+The native core has doubles of consumers and groups with all their contents (``_core/group.c``). Its records are not
+Python objects: a caller gets a copy of a record.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ class IdIndex:
         return self._records.get(entry_id)
 
     def add(self, record: Pending) -> None:
-        """Add a record with an id that is not there."""
+        """Add a record with a new id."""
         self._records.put(record.id, record)
         self._count += 1
 
@@ -73,16 +73,16 @@ class IdIndex:
         self._count += len(records)
 
     def begins_with(self, ids: list[int]) -> bool:
-        """True if these are the first ids, in this order; it may say no where they are a great many."""
+        """True if the given ids are the first ones, in this order; may be False for a great many ids."""
         return self._records.begins_with(ids)
 
     def pop_first(self, count: int) -> list[Pending]:
-        """Remove this many records from the front, as many as :meth:`begins_with` was asked for."""
+        """Remove this many records from the front, after :meth:`begins_with` confirmed them."""
         self._count -= count
         return self._records.pop_first(count)
 
     def fill(self, records: list[Pending]) -> None:
-        """Hold these, which ascend, and nothing else, as when a snapshot is read."""
+        """Replace the contents by these ascending records, as when a snapshot is read."""
         self._records.fill([record.id for record in records], records)
         self._count = len(records)
 
@@ -108,7 +108,7 @@ class IdIndex:
     def idle_rows(self, start: int, end: int, count: int, min_idle: int, now: int) -> tuple[int, bytes]:
         """Rows of XPENDING, ``[id, consumer, idle time, deliveries]`` in wire form: their number and their bytes.
 
-        A released record has an empty consumer name, is -1 milliseconds idle, and passes any ``min_idle``.
+        A released record has an empty consumer name and an idle time of -1 ms, and passes any ``min_idle``.
         """
         rows: list[bytes] = []
         for record in self.walk(start):
@@ -128,7 +128,7 @@ class IdIndex:
         return len(rows), b"".join(rows)
 
     def rows(self, count: int, *, own: bool) -> tuple[int, bytes]:
-        """The first rows as XINFO STREAM FULL shows them, in wire form: how many, and their bytes."""
+        """The first rows as XINFO STREAM FULL shows them, in wire form: their number and their bytes."""
         found = [
             _own_row(record) if own else _row(record, record.consumer.name if record.consumer else b"", record.time)
             for record in islice(self.walk(), None if count < 0 else count)
@@ -164,8 +164,8 @@ class PyConsumer:
 class TimeOrder:
     """A group's records by time, with the NACK zone at the head.
 
-    A linked list, and an index in order from each time to its last owned record. So a record finds its place at once
-    wherever it belongs. A delivery time may lie in the past (XCLAIM with IDLE or TIME, a clock that was set back).
+    A linked list, and an ordered index from each time to its last owned record. So a record of any time is placed
+    quickly. A delivery time may be in the past (XCLAIM with IDLE or TIME, a clock that was set back).
     """
 
     __slots__ = ("_ends", "_zone_end", "head", "released")
@@ -184,23 +184,23 @@ class TimeOrder:
 
     @property
     def moments(self) -> int:
-        """The number of different times of owned records."""
+        """Number of distinct times of owned records."""
         return len(self._ends)
 
     def known(self, time: int) -> int:
-        """The time, as the same object as that of the last record if it is the same: a number takes 32 bytes."""
+        """Return the last record's time object if it is equal, to save the 32 bytes of another int."""
         # Equal times of a snapshot arrive one after another, so a look at the newest is enough
         return self._ends.last() if self._ends and self._ends.last() == time else time
 
     def insert(self, record: Pending) -> None:
-        """Put an owned record after all that were delivered no later; never inside the zone."""
+        """Put an owned record after all records delivered no later; never inside the zone."""
         # put() returns the last record of the same time, or else of the nearest earlier one: either way the neighbour.
         # Without one the record follows the zone; without a zone it is the head.
         before = self._ends.put(record.time, record)
         self._link(record, self._zone_end if before is None else before)
 
     def insert_all(self, records: list[Pending]) -> None:
-        """Put owned records of one time, at least one, after all that were delivered no later, in this order."""
+        """Put owned records of one time, at least one, in this order after all records delivered no later."""
         last = records[-1]
         found = self._ends.put(last.time, last)
         before = self._zone_end if found is None else found
@@ -234,7 +234,7 @@ class TimeOrder:
             after.before = record
 
     def remove(self, record: Pending) -> None:
-        """Take a record out; ``record.consumer`` and ``record.time`` must still have their values in the order."""
+        """Take a record out; its ``consumer`` and ``time`` must not have changed since it was put in."""
         before, after = record.before, record.after
         if record.consumer is None:
             self.released -= 1
@@ -256,10 +256,10 @@ class TimeOrder:
         record.before = record.after = None
 
     def remove_all(self, records: list[Pending]) -> None:
-        """Take several out, in the order in which they may follow each other, see :meth:`remove`.
+        """Take several records out, in list order where possible, see :meth:`remove`.
 
-        Records that were delivered together and are acknowledged together are one stretch of the list. Only the ends of
-        a stretch are linked again.
+        Records that were delivered together and are acknowledged together are one run of the list. Only the ends of a
+        run are linked again.
         """
         first = records[0]
         after: Pending | None = first

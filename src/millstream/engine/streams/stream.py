@@ -1,15 +1,15 @@
 """The stream: entries, counters, groups, and the arithmetic of lag.
 
-PURE. Counters, in Redis's words: ``last_id`` is the id generated last and never goes back except by XSETID;
-``max_deleted`` is the largest id removed by XDEL, XDELEX or XACKDEL, *not* by trimming. ``entries_added`` counts every
-addition ever made. A stream with no entries stays.
+PURE. Counters, with Redis's names: ``last_id`` is the id generated last, and goes back only by XSETID. ``max_deleted``
+is the largest id removed by XDEL, XDELEX or XACKDEL, *not* by trimming. ``entries_added`` counts every addition ever
+made. A stream with no entries stays.
 
 **Lag** is a difference of two counts: all additions, less those up to the group's position. The first is exact. The
-second is counted along while the group reads in order. A move of the group, or a deletion ahead of it, loses the count:
-a stream remembers only the largest deleted id.
+second is counted while the group reads in order. A move of the group, or a deletion ahead of it, loses the count: a
+stream records only the largest deleted id.
 
-Then the position must be one with a count that the stream can compute: one of the stream's ends. Otherwise the lag is
-None, and never a guess. Trimming does not harm this: it only takes from the front, so the rest can be counted.
+Then the stream can compute the count only if the position is at one of its ends. Otherwise the lag is None, and never a
+guess. Trimming does not harm this: it removes entries only from the front, so the remaining ones can be counted.
 """
 
 from typing import ClassVar
@@ -42,18 +42,18 @@ class Stream:
 
     @property
     def footprint(self) -> int:
-        """Bytes of it; of entries, groups and records :func:`millstream.engine.streams.memory.stream_memory` knows."""
+        """Memory in bytes, except entries, groups and records (:mod:`millstream.engine.streams.memory`)."""
         return _SELF + self._names + self.idempotence.footprint
 
     # ------------------------------------------------------------------ changes
 
     def add_group(self, name: bytes, group: Group) -> None:
-        """Put a group at a name that has none."""
+        """Add a group under a new name."""
         self.groups[name] = group
         self._names += _NAME + len(name)
 
     def drop_group(self, name: bytes) -> None:
-        """Delete a group that exists, with its consumers and records."""
+        """Delete an existing group with its consumers and records."""
         del self.groups[name]
         self._names -= _NAME + len(name)
 
@@ -65,21 +65,21 @@ class Stream:
             self.entries_added += 1
 
     def delete(self, entry_id: int) -> bool:
-        """Remove an entry as XDEL does; whether it was there."""
+        """Remove an entry as XDEL does; report whether it existed."""
         if not self.entries.remove(entry_id):
             return False
         self.max_deleted = max(self.max_deleted, entry_id)
         return True
 
     def forget_everywhere(self, entry_id: int) -> bool:
-        """Drop the entry's record from every group; whether any had one."""
+        """Drop the entry's record from every group; report whether any group had one."""
         found = False
         for group in self.groups.values():
             found |= group.forget(entry_id)
         return found
 
     def deliver(self, group: Group, consumer: Consumer, upto: int, now: int, *, noack: bool) -> None:
-        """Give the consumer every live entry above the group's position, up to an id.
+        """Deliver every live entry above the group's position, up to an id, to the consumer.
 
         An entry that was pending already (the position was set back) moves to this consumer and its count starts over.
         """
@@ -94,7 +94,7 @@ class Stream:
             consumer.active = now
 
     def _advance(self, group: Group, ids: list[int]) -> None:
-        """Move the group's position over delivered ids, counting where counting is possible."""
+        """Move the group's position over delivered ids, and count them if possible."""
         for at, entry_id in enumerate(ids):
             if self.counts_on(group):
                 # This holds for the rest too: ids ascend, and no deletion lies ahead
@@ -117,7 +117,7 @@ class Stream:
     # ------------------------------------------------------------------ questions
 
     def count_with(self, group: Group, entry_id: int) -> int:
-        """The number of entries a group has read once it is given the next one, as :meth:`deliver` counts."""
+        """Number of entries that a group has read after one more delivery, as :meth:`deliver` counts."""
         if self.counts_on(group):
             return min(group.entries_read + 1, LLONG_MAX)
         distance = self.distance(entry_id) if self.entries_added else group.entries_read
@@ -125,7 +125,7 @@ class Stream:
 
     @property
     def length(self) -> int:
-        """Live entries."""
+        """Number of live entries."""
         return self.entries.length
 
     @property
@@ -139,12 +139,12 @@ class Stream:
         return self.length > 0 and self.max_deleted != 0 and position <= self.max_deleted
 
     def distance(self, entry_id: int) -> int | None:
-        """The number of additions up to and with this id; None if it cannot be known.
+        """Return the number of additions up to and including this id; None if it is unknown.
 
-        Known in these cases:
+        It is known in these cases:
 
         * nothing was ever added;
-        * the stream is empty and the id not beyond its last;
+        * the stream is empty and the id is not beyond its last;
         * the id is the last one;
         * the live range is free of deletions and the id is at or before its first entry.
         """
@@ -169,15 +169,15 @@ class Stream:
         return None
 
     def lag(self, group: Group) -> int | None:
-        """Entries the group has not been given yet; None if that cannot be known.
+        """Return the number of entries not yet delivered to the group; None if it is unknown.
 
         In this order:
 
-        1. Nothing was ever added, or nothing is left: none.
-        2. The group is before the first entry, and nothing was deleted after that: all there are.
-        3. The count is known, and no deletion lies ahead: the difference.
-        4. The position's count follows from the stream's ends: the difference with that.
-        5. Else unknown.
+        1. Nothing was ever added, or no entry is left: 0.
+        2. The group is before the first entry, and nothing was deleted after that: the number of live entries.
+        3. The count is known, and no deletion is ahead of the group: additions less the count.
+        4. The position's count follows from the stream's ends: additions less that count.
+        5. Otherwise unknown.
         """
         if self.entries_added == 0 or self.length == 0:
             return 0
@@ -191,15 +191,15 @@ class Stream:
         return None if distance is None else self.entries_added - distance
 
     def is_referenced(self, entry_id: int) -> bool:
-        """True if some group still needs the entry: it was not delivered to it yet, or is pending in it.
+        """True if a group still needs the entry: the group has not received it, or it is pending there.
 
-        By position alone: an id beyond a group's position is needed, whether or not an entry has it. Without groups
-        nothing is.
+        This goes by position alone: an id beyond a group's position is needed, even without an entry. Without groups,
+        no id is needed.
         """
         return any(group.last_id < entry_id or entry_id in group.pending for group in self.groups.values())
 
     def copy(self) -> "Stream":
-        """An independent copy with groups, pending entries and producers."""
+        """Return an independent copy with groups, pending entries and producers."""
         twin = Stream(self.idempotence.duration, self.idempotence.maxsize)
         twin.entries = self.entries.copy()
         twin.last_id, twin.max_deleted, twin.entries_added = self.last_id, self.max_deleted, self.entries_added

@@ -4,8 +4,8 @@ PURE. Ids are 16 bytes each (:func:`millstream.engine.ids.pack`), so that they f
 format: never change the meaning of one; add another. An argument with a default was added later: earlier records are
 without it, and must keep their meaning.
 
-``x...`` are of the stream, ``g...`` of a group, ``c...`` of a consumer. An applier trusts its arguments, see
-:meth:`millstream.engine.keyspace.Keyspace.apply`.
+A name ``x...`` is for a change of the stream, ``g...`` of a group, ``c...`` of a consumer. An applier trusts its
+arguments, see :meth:`millstream.engine.keyspace.Keyspace.apply`.
 """
 
 from millstream.engine.ids import MAX_ID, PackedId, pack_all, unpack, unpack_all
@@ -15,20 +15,20 @@ from millstream.engine.streams.stream import LLONG_MAX, Stream
 
 
 def stream_in(space: Keyspace, db: int, key: bytes) -> Stream:
-    """The stream at a key, which a transition expects to exist."""
+    """Return the stream at a key; a transition requires it to exist."""
     value = space.databases[db].keys[key]
     assert isinstance(value, Stream)
     return value
 
 
 def group_in(space: Keyspace, db: int, key: bytes, group: bytes) -> Group:
-    """The group of a stream, which a transition expects to exist."""
+    """Return a group of a stream; a transition requires it to exist."""
     return stream_in(space, db, key).groups[group]
 
 
 @transition("xnew", counts=True)
 def _new(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize: int) -> Stream:
-    """An empty stream at a key that does not exist."""
+    """Make an empty stream at a new key."""
     stream = space.databases[db].keys[key] = Stream(idmp_duration, idmp_maxsize)
     return stream
 
@@ -37,7 +37,7 @@ def _new(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize:
 def _add(
     space: Keyspace, db: int, key: bytes, entry_id: PackedId, fields: list[bytes], fresh: bool, idmp: list[bytes] | None
 ) -> None:
-    """An entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to remember."""
+    """Add an entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to record."""
     stream = stream_in(space, db, key)
     number = unpack(entry_id)
     # Checked though appliers trust their arguments: a damaged log must end as an error, not as entries out of order
@@ -54,7 +54,8 @@ def _add(
 def _trim(space: Keyspace, db: int, key: bytes, bound: PackedId | None, unref: bool, keep: bool = False) -> int:
     """Remove all entries below ``bound`` (None: all), with their records in every group if ``unref``.
 
-    ``keep``: a node in which the bound lies stays even if nothing in it lives. The first records were without it.
+    With ``keep``, the node that contains the bound stays even without a live entry. The oldest logs do not have
+    ``keep``.
     """
     stream = stream_in(space, db, key)
     end = _end(bound)
@@ -68,9 +69,9 @@ def _trim(space: Keyspace, db: int, key: bytes, bound: PackedId | None, unref: b
 
 @transition("xdrop")
 def _drop(space: Keyspace, db: int, key: bytes, ids: bytes, floor: PackedId | None = None) -> int:
-    """Trim away these entries one by one (ACKED); leaves ``max_deleted`` alone, as trimming does.
+    """Trim these entries one by one (ACKED); leave ``max_deleted`` alone, as trimming does.
 
-    Nodes without a live entry that end below ``floor`` go too (None: all of them).
+    Also drop nodes without a live entry that end below ``floor`` (None: all of them).
     """
     entries = stream_in(space, db, key).entries
     removed = sum(entries.remove(entry_id, keep=True) for entry_id in unpack_all(ids))
@@ -100,7 +101,7 @@ def _unreference(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
 def _set_id(
     space: Keyspace, db: int, key: bytes, last: PackedId, entries_added: int | None, max_deleted: PackedId | None
 ) -> None:
-    """Set the values of XSETID; None for a counter that was not given."""
+    """Set the values of XSETID; None leaves a counter as it is."""
     stream = stream_in(space, db, key)
     if unpack(last) < stream.entries.last_live_id:
         raise ValueError("a last id below a live entry")
@@ -115,13 +116,13 @@ def _set_id(
 
 @transition("xcfg", counts=True)
 def _configure(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize: int) -> None:
-    """The bounds of idempotent adding; a change forgets all messages."""
+    """Set the limits of idempotent adding; a change drops all messages."""
     stream_in(space, db, key).idempotence.configure(idmp_duration, idmp_maxsize)
 
 
 @transition("xidmp", counts=True)
 def _remember(space: Keyspace, db: int, key: bytes, producer: bytes, message: bytes, entry_id: PackedId) -> None:
-    """Record a message with an entry that is there already (XIDMPRECORD, a snapshot)."""
+    """Record a message with an existing entry (XIDMPRECORD, a snapshot)."""
     stream_in(space, db, key).idempotence.remember(producer, message, unpack(entry_id))
 
 
@@ -133,31 +134,31 @@ def _duplicate(
     producer: bytes | None = None,  # noqa: ARG001 - for replicas, which get the message's name from it
     message: bytes | None = None,  # noqa: ARG001 - the same
 ) -> None:
-    """A message came again: only the count of such changes."""
+    """Count a message that was sent again; nothing else changes."""
     stream_in(space, db, key).idempotence.duplicates += 1
 
 
 @transition("xidmppid", counts=True)
 def _producer(space: Keyspace, db: int, key: bytes, producer: bytes) -> None:
-    """A producer without messages, as a snapshot begins each; its messages follow."""
+    """Add a producer without messages; in a snapshot its messages follow."""
     stream_in(space, db, key).idempotence.fill(producer, {})
 
 
 @transition("xidmpexp", counts=True)
 def _expire_messages(space: Keyspace, db: int, key: bytes, now: int) -> None:
-    """Forget messages that were too old at ``now`` (wall milliseconds), the time of the job that found some."""
+    """Drop messages that were too old at ``now``, the time of the expiry job in wall milliseconds."""
     stream_in(space, db, key).idempotence.expire(now)
 
 
 @transition("gnew", counts=True)
 def _group_new(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedId, entries_read: int) -> None:
-    """A group at a position; ``entries_read`` is -1 if unknown. Old snapshots may have it beyond 64 bits."""
+    """Make a group at a position; ``entries_read`` is -1 if unknown. Old snapshots may have it beyond 64 bits."""
     stream_in(space, db, key).add_group(group, Group(unpack(last), min(entries_read, LLONG_MAX)))
 
 
 @transition("gset")
 def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedId, entries_read: int) -> None:
-    """Move a group: XGROUP SETID, and LASTID of XCLAIM, which leaves the count as it is."""
+    """Move a group, for XGROUP SETID or for XCLAIM's LASTID, which leaves the count as it is."""
     found = group_in(space, db, key, group)
     found.last_id = unpack(last)
     found.entries_read = min(entries_read, LLONG_MAX)
@@ -165,19 +166,19 @@ def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedI
 
 @transition("gdel", counts=True)
 def _group_delete(space: Keyspace, db: int, key: bytes, group: bytes) -> None:
-    """A group with its consumers and records."""
+    """Delete a group with its consumers and records."""
     stream_in(space, db, key).drop_group(group)
 
 
 @transition("cseen")
 def _consumer_seen(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int) -> None:
-    """A consumer tried to read or claim; it exists from now on."""
+    """Record that a consumer tried to read or claim; create it if it is new."""
     group_in(space, db, key, group).consumer(consumer, now).seen = now
 
 
 @transition("cdel")
 def _consumer_delete(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes) -> int:
-    """A consumer and its records; how many these were."""
+    """Delete a consumer and its records; return the number of records."""
     return group_in(space, db, key, group).drop_consumer(consumer)
 
 
@@ -193,7 +194,7 @@ def _read(
     noack: bool,
     after: PackedId | None = None,  # noqa: ARG001 - for replicas, which get the entries from it
 ) -> None:
-    """Deliver all new entries up to an id to a consumer; ``after`` is the group's position before."""
+    """Deliver all new entries up to an id to a consumer; ``after`` is the group's previous position."""
     stream = stream_in(space, db, key)
     found = stream.groups[group]
     stream.deliver(found, found.consumer(consumer, now), unpack(upto), now, noack=noack)
@@ -201,7 +202,7 @@ def _read(
 
 @transition("gagain")
 def _read_again(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int, ids: bytes) -> None:
-    """A consumer read its own pending entries again: each counts one delivery more."""
+    """Count one delivery more for each pending entry that its consumer read again."""
     found = group_in(space, db, key, group)
     holder = found.consumers[consumer]
     for entry_id in unpack_all(ids):
@@ -224,7 +225,7 @@ def _claim(
     ids: bytes,
     counts: list[int],
 ) -> None:
-    """Entries change hands: delivery time and counts as given; creates records that do not exist (FORCE)."""
+    """Move entries to a consumer, with the given delivery time and counts; create missing records (FORCE)."""
     found = group_in(space, db, key, group)
     holder = found.consumer(consumer, now)
     # ``time`` is the delivery's, which IDLE and TIME move; ``now`` is the command's
@@ -234,7 +235,7 @@ def _claim(
 
 @transition("gack")
 def _acknowledge(space: Keyspace, db: int, key: bytes, group: bytes, ids: bytes) -> int:
-    """Drop records of one group: acknowledged, or their entries are gone."""
+    """Drop one group's records of entries that were acknowledged or are gone."""
     return group_in(space, db, key, group).forget_all(ids)
 
 

@@ -1,1 +1,1 @@
-"""The content of a node's log: records, snapshots, and the rewriting that makes snapshots of records."""
+"""The content of a node's log: records, snapshots, and the rewriting of records into snapshots."""

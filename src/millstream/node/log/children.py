@@ -1,7 +1,7 @@
-"""A process that works for the log while the server goes on: how it is started, what it is told, and its end.
+"""A child process that works for the log while the server runs: its start, its messages and its end.
 
-It reads its standard input, and ends at once when that does, which happens at the latest when this process ends. Its
-output comes back by one pipe; after a failure the last line is the reason.
+The child reads its standard input and exits when that ends, which happens at the latest when the parent exits. Its
+output comes back through one pipe. After a failure the last line is the reason.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from millstream.errors import StorageError
 
 
 def reason_of(error: BaseException, what: str) -> str:
-    """Why work failed, in words; a :class:`MemoryError` has none."""
+    """Return the reason of a failure as text; a :class:`MemoryError` has none of its own."""
     if isinstance(error, MemoryError):
         return f"there is not enough memory for {what}: give this server more; it is tried again by itself"
     return str(error) or repr(error)
@@ -36,7 +36,7 @@ class GivenUpError(StorageError):
 
 
 class ChildProcess:
-    """See the module's text."""
+    """One child process and its pipes."""
 
     def __init__(self, program: Sequence[str], words: Sequence[str], files: Sequence[int] = ()) -> None:
         self._process = subprocess.Popen(
@@ -53,11 +53,11 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._process.pid
 
     def tell(self, line: str) -> None:
-        """Say something, however long it takes until it hears; one that has ended says why."""
+        """Send a line, and wait until the child has read it or has ended."""
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), True)
         rest = memoryview(line.encode() + b"\n")
@@ -66,7 +66,7 @@ class ChildProcess:
                 rest = rest[self._process.stdin.write(rest) or 0 :]
 
     def hint(self, line: str) -> bool:
-        """Say a short thing that what is said next makes up for, if it hears at once; whether it is still there."""
+        """Send a short line without waiting, perhaps in part; report whether the child can still read."""
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
         try:
@@ -76,7 +76,7 @@ class ChildProcess:
         return True
 
     def said(self) -> Iterator[str]:
-        """The lines of its output, until its end."""
+        """The lines of the child's output, until its end; raise with the last line if it failed."""
         assert self._process.stdout is not None
         last = ""
         with open(self._process.stdout.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
@@ -87,17 +87,17 @@ class ChildProcess:
             raise GivenUpError(last or f"the process that does it ended with code {code}", code)
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the child."""
         self._process.kill()
 
     def let_go(self) -> None:
-        """In a forked child of this process: hold nothing that keeps it alive."""
+        """Close the input pipe in another forked process, so that it does not keep the child alive."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # closing is all that matters
             self._process.stdin.close()
 
     def close(self) -> None:
-        """End it, and wait for that."""
+        """Kill the child and wait for its end."""
         with self._gate:
             self._process.kill()
             self._process.wait()
@@ -107,7 +107,7 @@ class ChildProcess:
 
 
 def environment() -> dict[str, str]:
-    """For a process that runs a module of this package: this one's, with the place it was imported from put first."""
+    """Return this process's environment, with the package's own location first on the import path."""
     root = str(Path(__file__).parents[3])
     before = os.environ.get("PYTHONPATH")
     return os.environ | {"PYTHONPATH": root if not before else os.pathsep.join((root, before))}

@@ -1,8 +1,8 @@
 """One log record: the transitions of one command or one transaction, as MessagePack.
 
 ``[version, wall milliseconds, [[op, argument, ...], ...]]``. The time is for people and for cutting a log at a moment;
-applying never reads it. Nothing but ints, bytes, text, booleans, null and arrays can be in a record, and unpacking
-makes nothing else: no object is ever revived from a log.
+applying never reads it. A record has nothing but ints, bytes, text, booleans, null and arrays. Unpacking makes no other
+objects.
 """
 
 from collections.abc import Sequence
@@ -19,18 +19,18 @@ _HEAD_MAX = 20
 
 
 def _head_reader() -> msgpack.Unpacker:
-    """Reads the begin of a record; without a bound it takes a megabyte of memory each time."""
+    """Return a reader of a record's head; without a limit it would take a megabyte of memory each time."""
     return msgpack.Unpacker(max_buffer_size=_HEAD_MAX)
 
 
 def pack(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
-    """A record of these transitions, made at this wall time."""
+    """Return a record of these transitions, made at this wall time."""
     packed: bytes = msgpack.packb((VERSION, wall, steps), use_bin_type=True)
     return packed
 
 
 def join(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
-    """A record of transitions, and of those of other records made at the same wall time, which are bytes."""
+    """Return a record of transitions and of packed transitions (bytes) of other records made at the same wall time."""
     if bytes not in map(type, steps):
         return pack(wall, steps)
     packer, count, parts = msgpack.Packer(use_bin_type=True, autoreset=False, buf_size=_HEAD_MAX), 0, []
@@ -53,7 +53,7 @@ def join(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
 
 
 def add(payload: bytes, *steps: Transition) -> bytes:
-    """The record with more transitions after its own."""
+    """Return the record with more transitions at its end."""
     unpacker = _head_reader()
     unpacker.feed(payload[:_HEAD_MAX])
     unpacker.read_array_header()
@@ -62,7 +62,7 @@ def add(payload: bytes, *steps: Transition) -> bytes:
 
 
 def unpack(payload: bytes) -> tuple[int, list[list[Any]]]:
-    """A record's wall time and transitions."""
+    """Return a record's wall time and transitions."""
     version, wall, steps = msgpack.unpackb(payload, raw=False, strict_map_key=True)
     if version != VERSION:
         raise StorageError(

@@ -1,17 +1,17 @@
 """A process that makes a snapshot of the log's sealed files, so that the server's own process never pauses for it.
 
 ``python -m millstream.node.log.compaction DIRECTORY NICENESS PLACE [COPY VERSION [alone]]`` reads one line from
-standard input, a :class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. First,
-given a descriptor ``COPY``, it writes a copy for replicas to that, an RDB file of that version. It then reports on
-standard output, in one line of ``copy``, the history's name, its offset and database; ``alone``, it makes no snapshot.
-Its priority is that much lower than its parent's. It works in the very directory of its parent's log, which ``PLACE``
-tells from every other (``DiskLock.place``), and in no other that has its path by now. It takes no lock, changes no file
-that is there, and ends at once when its standard input does, which happens at the latest when its parent ends.
+standard input, a :class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it describes. Given a
+descriptor ``COPY``, it first writes a copy for replicas there, an RDB file of that version. It then reports the
+history's name, its offset and database on standard output, in one line of ``copy``. With ``alone`` it makes no
+snapshot. ``NICENESS`` is added to the parent's. It works only in the very directory of its parent's log, which
+``PLACE`` identifies (``DiskLock.place``), and not in another one that has the same path by now. It takes no lock and
+changes no existing file. It exits when its standard input ends, at the latest when its parent exits.
 
 Exit codes:
 
-- ``0``: the snapshot is whole and on the disk, or was not to be made.
-- ``1``: it is not, for the reason given on standard error; a part of it may be left.
+- ``0``: the snapshot is complete and on the disk, or was not requested.
+- ``1``: the snapshot failed, for the reason on standard error; a part of it may be left.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from millstream.persistence.rewrite import Rewrite, contents, make
 def compact(
     disk: Disk, directory: Path, rewrite: Rewrite, copy: int | None = None, version: int = 10, *, alone: bool = False
 ) -> None:
-    """Make the snapshot of a rewriting."""
+    """Make the snapshot of a rewrite."""
     assert transitions.MODULES, "importing them is what matters"
     space = Keyspace()
     _, wall = replay.read_back(space, contents(disk, directory, rewrite))
@@ -59,14 +59,14 @@ def _write_copy(space: Keyspace, wall: int, descriptor: int, version: int) -> No
 
 
 def end_with_parent() -> None:
-    """Wait for the end of standard input, and end the process."""
+    """Wait for the end of standard input, then exit the process."""
     while os.read(0, 4096):
         pass
     os._exit(1)
 
 
 def stand_back(niceness: int) -> None:
-    """Leave memory, and as much of the processor as is asked for, to others where they want them."""
+    """Lower this process's priority for the processor, and make it the first to end if memory is short."""
     gc.disable()  # nothing becomes garbage here but at the end
     os.nice(niceness)
     with contextlib.suppress(OSError):  # no such file outside Linux
@@ -74,7 +74,7 @@ def stand_back(niceness: int) -> None:
 
 
 def open_disk(directory: Path, place: str) -> RealDisk:
-    """The disk, if the directory is still the one that the log is in."""
+    """Open the disk if the directory is still the one with the log."""
     disk = RealDisk()
     try:
         found = disk.hold(directory)
@@ -86,7 +86,7 @@ def open_disk(directory: Path, place: str) -> RealDisk:
 
 
 def main(directory: str, niceness: str, place: str, copy: str = "", version: str = "10", alone: str = "") -> int:
-    """Read what is asked for, and do it; the exit code."""
+    """Run the process with its arguments; return the exit code."""
     rewrite = Rewrite.decode(sys.stdin.readline())
     threading.Thread(target=end_with_parent, daemon=True).start()
     stand_back(int(niceness))

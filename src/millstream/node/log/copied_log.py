@@ -1,10 +1,10 @@
-"""A log as one run of bytes, with which another server begins: its files as they lie here, whose records go on there.
+"""A log as one run of bytes, from which another server starts: this log's files as they are.
 
-``MAGIC``, then two numbers of four bytes (least first), the length of a JSON text and its CRC-32; the text; then the
-bytes of each file. The text says which files: ``{"source": a manifest's, "sizes": [bytes of each], "last": position}``.
-Records after ``last`` are passed over, so a file may be longer than what counts of it: it went on being written.
+``MAGIC``, then two numbers of four bytes (little-endian), the length of a JSON text and its CRC-32; the text; then the
+bytes of each file. The text lists the files: ``{"source": manifest, "sizes": [bytes of each], "last": position}``.
+Records after ``last`` are skipped, since a file may still grow while it is copied.
 
-Every byte is proved by the checksums of the files themselves, their marks and the numbers of their records.
+The checksums in the files, their marks and the numbers of their records prove every byte.
 """
 
 import json
@@ -25,11 +25,11 @@ _NUMBERS = Struct("<II")
 _TEXT_MAX = 1 << 20
 
 ReadAt = Callable[[int, int], bytes]
-"""Waits for bytes from an offset on, of a size; returns fewer only at the end of the copy."""
+"""Waits for bytes at an offset, and returns as many as requested; fewer only at the end of the copy."""
 
 
 def head(log: LogFiles) -> bytes:
-    """The bytes that come before those of the files."""
+    """Return the bytes that come before the files' bytes."""
     sizes = [size for _, size in log.files]
     text = json.dumps({"source": log.manifest.facts(), "sizes": sizes, "last": log.last}).encode()
     return MAGIC + _NUMBERS.pack(len(text), crc32(text)) + text
@@ -37,7 +37,7 @@ def head(log: LogFiles) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _CopiedFile:
-    """One file of those that come."""
+    """One file of a copied log."""
 
     source: ReadAt
     name: str
@@ -56,7 +56,7 @@ class _CopiedFile:
 
 
 def payloads(source: ReadAt, on_compact: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-    """The records of a log that comes, up to the last that counts; at the end of this it was whole."""
+    """Yield the records of a copied log, up to the last valid one; raise if a file is damaged or incomplete."""
     manifest, sizes, last, begin = _read_head(source)
     made, parts = manifest.snapshot, []
     on_compact(sizes[0] if made else 0)
@@ -71,7 +71,7 @@ def payloads(source: ReadAt, on_compact: Callable[[int], None] = lambda _: None)
 
 
 def _read_head(source: ReadAt) -> tuple[Manifest, list[int], int, int]:
-    """The files, the bytes of each, the last position that counts, and where the first of them begins."""
+    """Return the manifest, the size of each file, the last valid position, and the offset of the first file."""
     begin = len(MAGIC) + _NUMBERS.size
     data = source(0, begin)
     if len(data) < begin or not data.startswith(MAGIC):
@@ -107,7 +107,7 @@ def _snapshot(part: _CopiedFile, header: FileHeader) -> Iterator[bytes]:
 
 
 def _segment(part: _CopiedFile, header: FileHeader, count: int) -> Iterator[bytes]:
-    """So many records of a log file; there may be more only where it is the last."""
+    """Yield this many records of a log file; only the last file may have more."""
     scan = Scan(part, read_header(part, Path(part.name), header), part.length)
     left = count
     for run in scan.runs():

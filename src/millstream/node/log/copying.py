@@ -1,4 +1,4 @@
-"""The copy of all data with which a replica begins: an RDB file, of a version that it reads."""
+"""The copy of all data with which a replica begins: an RDB file of a version that the replica reads."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,11 @@ from millstream.node.log.rewriting import CopyMade
 
 NO_KEYS = Keyspace()
 EARLIER = "millstream-earlier-histories"
-"""The field of a copy that names the histories that its own goes on from; Redis passes over those it does not know."""
+"""The auxiliary field of a copy that names the earlier histories; Redis skips fields that it does not know."""
 
 
 def pieces(space: Keyspace, past: ReplicationState | CopyMade, wall: int, version: int) -> Iterator[bytes]:
-    """The bytes of a copy, in pieces."""
+    """Yield the bytes of a copy, in pieces."""
     aux = {"redis-ver": REDIS_VERSION, "redis-bits": "64", "ctime": str(wall // 1000)}
     if past.db != NO_DATABASE:
         aux["repl-stream-db"] = str(past.db)

@@ -1,11 +1,10 @@
-"""The stream for replicas, as it is made: what each record changes, in words, becomes bytes of the history.
+"""The replication stream: each record's changes, as commands, become bytes of the history.
 
-Words are made at once after each transition, since they report the state at that moment. The bytes are made at the end
-of the record, which then also says how many there are. So the offset is in the log with the changes it counts, and a
-primary that starts again knows how far its history went. A command that changes no data (PUBLISH, PING) has a record
-that only counts it.
+Each transition becomes commands at once, since they describe the state at that moment. The bytes are made at the end of
+the record, which then also stores their number. So the log holds the offset together with the changes, and a restarted
+primary recovers its offset. A command that changes no data (PUBLISH, PING) has a record that only counts its bytes.
 
-While no replica has ever asked, nothing of this is done: the journal has no feed.
+Until the first replica connects, the journal has no feed, and nothing of this is done.
 """
 
 import secrets
@@ -23,7 +22,7 @@ from millstream.replication.units import ASK, Command, unit
 
 
 def new_replid() -> str:
-    """A name that no other history has."""
+    """Return a new, unique name of a history."""
     return secrets.token_hex(20)
 
 
@@ -32,11 +31,11 @@ def py_tell_plain(
     selected: int,  # noqa: ARG001 - its double's
     uncounted: int,  # noqa: ARG001 - its double's
 ) -> tuple[bytes, int, bytes] | None:
-    """The bytes for replicas of a record that does nothing but add entries, acknowledge and set strings.
+    """Return a record's bytes for replicas, if it does nothing but add entries, acknowledge and set strings.
 
     Returns:
-        The bytes, its database, and the record with how many bytes tell of it. None if it is none of these. Here that
-        is so of every record: the double in C takes a short cut.
+        The bytes, the database that they select, and the record with their number added. None for any other record.
+        This function returns None for every record; only its double in C has the short cut.
     """
     return None
 
@@ -48,7 +47,7 @@ else:
 
 
 class Feed:
-    """See the module's text. The journal calls it, once a history is recorded."""
+    """Turns the journal's records into bytes for replicas, once a history is recorded."""
 
     is_relay = False
     selects = False
@@ -73,16 +72,16 @@ class Feed:
 
     @property
     def _selected(self) -> int:
-        """The database that what comes next need not select."""
+        """The database that the next command need not select."""
         return NO_DATABASE if self.selects else self.db
 
     def forget_database(self) -> None:
-        """A copy was made: the next record begins with SELECT, where this server says what comes."""
+        """Begin the next record with SELECT, because a copy was made; a relay does not."""
         if not self.is_relay:
             self.db = NO_DATABASE
 
     def note(self, step: Transition, soft: bool) -> None:
-        """A transition was applied; ``soft`` ones change only when a consumer was seen."""
+        """Convert an applied transition to commands; ``soft`` transitions change only when a consumer was seen."""
         config = self._config
         commands = commands_of(self._space, step, soft=soft, dialect=config.dialect, annotate=config.annotate)
         if commands:
@@ -90,12 +89,12 @@ class Feed:
             self._has_changes = self._has_changes or not soft
 
     def note_run(self, record: bytes) -> None:
-        """The changes of a run of plain commands were made."""
+        """Convert the changes of a run of plain commands."""
         for step in codec.unpack(record)[1]:
             self.note(tuple(step), soft=step[0] == "cseen")  # of a consumer that was there
 
     def tell_run(self, record: bytes) -> bytes:
-        """A run of plain commands is a record: make bytes of its changes; the record that counts them too."""
+        """Make bytes from the record of a run of plain commands; return the record with their number added."""
         if not self._commands and self._config.annotate != "always":  # in any dialect the words are the same
             short = tell_plain(record, NO_DATABASE if self.selects else self.db, self._unlogged)
             if short is not None:
@@ -112,11 +111,11 @@ class Feed:
         return record if step is None else codec.add(record, step)
 
     def say(self, command: list[bytes]) -> None:
-        """A command that changes no data goes with what is told of the record at work."""
+        """Add a command that changes no data to the current record's commands."""
         self._commands.append((NO_DATABASE, command))
 
     def close(self) -> bool:
-        """The record at work is through: make bytes of what was noted; whether there were any."""
+        """Make bytes from the current record's commands; report whether there were any."""
         commands = self._commands
         if not commands:
             return False
@@ -129,17 +128,17 @@ class Feed:
         return True
 
     def extend(self, data: bytes) -> None:
-        """The next bytes, which no record counts yet."""
+        """Append bytes that no record counts yet."""
         self._unlogged += len(data)
         self.backlog.append(data)
 
     @property
     def is_counted(self) -> bool:
-        """Records tell of all bytes made until now."""
+        """True if records count all bytes made until now."""
         return not self._unlogged
 
     def count(self) -> Transition | None:
-        """The transition that counts the bytes made until now, applied as of now; None where all are counted."""
+        """Apply and return the transition that counts the bytes made until now; None if all are counted."""
         if not self._unlogged and self.db == self._space.history.db:
             return None
         step = ("off", self.db, self._unlogged)
@@ -154,22 +153,22 @@ class Feed:
 
 
 def begun(space: Keyspace, replid: str) -> Transition:
-    """The transition with which a history begins where none is recorded, or none any more.
+    """Return the transition that starts a history where none is recorded.
 
-    After a history that was given up it begins further on: there may be changes that no offset counts, and a replica at
-    that end would not have them.
+    After a history that was given up, the new one starts at a higher offset. The data may have changes that no offset
+    counts, and a replica at the old end would lack them.
     """
     past = space.history
     return ("hist", NO_DATABASE, replid, past.offset + past.is_given_up, "", NO_OFFSET, list(past.before()))
 
 
 def forgotten(space: Keyspace) -> Transition:
-    """The transition with which nothing is known any more of where the data have come from."""
+    """Return the transition that clears the origin of the data."""
     return ("hist", NO_DATABASE, "", space.history.offset, "", NO_OFFSET)
 
 
 def given_up(space: Keyspace, *, had_replicas: bool) -> Transition:
-    """The transition with which a primary records its history no more, and what it was called when others had it."""
+    """Return the transition that stops a primary's history; it keeps the old name that replicas have."""
     past = space.history
     if had_replicas or not past.replid2:
         return ("hist", NO_DATABASE, "", past.offset, past.replid, past.offset + 1, list(past.before()))
@@ -177,14 +176,15 @@ def given_up(space: Keyspace, *, had_replicas: bool) -> Transition:
 
 
 def gone_on(space: Keyspace) -> Transition:
-    """The transition with which a primary that was started again goes on with its history, under another name.
+    """Return the transition with which a restarted primary continues its history under a new name.
 
-    Bytes that it sent and did not keep are of the old name only, so no replica takes them for a part of the new one.
+    Bytes that the primary sent but did not keep belong only to the old name. So no replica takes them for a part of
+    the new history.
     """
     return renamed(space, new_replid(), NO_DATABASE)
 
 
 def renamed(space: Keyspace, replid: str, db: int) -> Transition:
-    """The transition with which the history goes on under another name."""
+    """Return the transition that continues the history under another name."""
     past = space.history
     return ("hist", db, replid, past.offset, past.replid, past.offset + 1, list(past.before()))

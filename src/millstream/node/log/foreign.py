@@ -1,14 +1,14 @@
-"""Records that another server has sent: their checksums are right, whatever they hold.
+"""Checks of records from another server: their checksums are right, but their content may be invalid.
 
-A log of our own is believed, since a command of this program has made each record, and appliers look at nothing. A
-primary may be another program: a key that is not bytes, or a time that is text, would be taken over and kept. Each
-command that meets it would then fail, after every start. So a transition must be of the types that its applier names,
-and what comes of them all must be what this program can count with and write.
+A server trusts its own log: commands of this program made each record, so appliers check nothing. A primary may be
+another program. Without checks, a key that is not bytes, or a time that is text, would be applied and stored. Each
+command on it would then fail, after every start. So each argument of a transition must have the type that its applier
+declares. The resulting keyspace must hold only values that this program can compute with and write.
 
-Everything that is taken must come back from a snapshot: the next rewriting writes one, and nothing else holds the data
-then. Appliers refuse arguments that no command can have given; these are the rules that old logs need not keep.
+Everything accepted must survive a snapshot: the next rewrite makes one, and after that it alone holds the data.
+Appliers refuse arguments that no command can give. The rules here are additional ones that old logs need not obey.
 
-The truth of a record is not checked: a primary may have its replica hold anything.
+The origin of a record is not checked: a primary may give its replica any data.
 """
 
 import inspect
@@ -41,7 +41,7 @@ _NAME = re.compile("[0-9a-zA-Z]{40}")
 
 
 def from_copy(payloads: Iterable[bytes]) -> Keyspace:
-    """The keyspace that these records give."""
+    """Return the keyspace that these records make, after checking it."""
     space, kinds = Keyspace(), Kinds()
     for payload in payloads:
         if not 0 <= replay.apply(space, payload, kinds.look) <= LLONG_MAX:
@@ -54,14 +54,14 @@ def from_copy(payloads: Iterable[bytes]) -> Keyspace:
 
 
 class Kinds:
-    """The checks by transitions' types; the checks found for some types are remembered for those that are alike."""
+    """Finds and runs the checks of a transition by its argument types; caches the checks of each combination."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], list[tuple[int, Check]]] = {}
         self._unsorted: Sequence[Any] | None = None  # database, key and group of records that are not in order yet
 
     def look(self, step: Sequence[Any]) -> None:
-        """Look at one transition."""
+        """Check one transition; raise if it is invalid."""
         kinds = (step[0], *map(type, step))
         checks = self._found.get(kinds)
         if checks is None:
@@ -78,13 +78,13 @@ class Kinds:
             self._unsorted = step[1:4]
 
     def look_at_end(self) -> None:
-        """Look at what is left open."""
+        """Check that no group's records are left unsorted after the last transition."""
         if self._unsorted is not None:
             raise ValueError("records of a group without an order")
 
 
 def _checks(op: str, kinds: Sequence[type]) -> list[tuple[int, Check]]:
-    """The arguments of these types that need further checks, and the checks."""
+    """Return the checks for arguments of these types, each with the position of its argument."""
     signature = inspect.signature(OPS[op], eval_str=True)
     given = list(signature.bind(None, *kinds).arguments.items())
     found = []
@@ -96,7 +96,7 @@ def _checks(op: str, kinds: Sequence[type]) -> list[tuple[int, Check]]:
 
 
 def _check(kind: type, hint: Any) -> Check | None:
-    """Further checks of an argument of a type, for an applier that wants another or the same; None for no check."""
+    """Return the check of an argument by its type and its applier's annotation; None if the types are equal."""
     for each in get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,):
         origin = get_origin(each)
         if each is kind:
@@ -136,12 +136,12 @@ def _are_scores(packed: bytes) -> bool:
 
 
 def _are_consumers(words: list[Any]) -> bool:
-    """Name, seen, active; and so on."""
+    """Check a flat list of consumers: name, seen time and active time of each."""
     return len(words) % 3 == 0 and _are_all({bytes}, words[::3]) and _are_signed(words[1::3] + words[2::3])
 
 
 def _are_nodes(nodes: list[Any]) -> bool:
-    """The native core looks at each as it unpacks it."""
+    """Check each packed node, unless the native core does it while unpacking."""
     if core.native is None:
         for each in nodes:
             expect_packed(each)
@@ -193,7 +193,7 @@ def _look_at_keys(base: Database) -> None:
 
 
 def _is_sound(value: Value) -> bool:
-    """True if a command can leave it so, and the reader of a snapshot takes it."""
+    """True if a command could have made the value, and a snapshot can be read back with it."""
     if isinstance(value, Stream):
         memory = value.idempotence
         counters = (value.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates)
@@ -208,7 +208,7 @@ def _is_sound(value: Value) -> bool:
 
 
 def _ascend(entries: EntryStore) -> bool:
-    """True if no live entry has the id 0-0 or that of another, and each node can be written."""
+    """True if no live entry has the id 0-0 or another entry's id, and each node can be written."""
     last, before = 0, [0]
     for node in entries.nodes():
         if node.size > _NODE_MAX or (node.first <= last and before and node.live_ids()[:1] == before):

@@ -1,4 +1,4 @@
-"""A keyspace made again from its own log or from dumps of its values, to prove that it comes out the same (DEBUG)."""
+"""A keyspace made again from its own log or from dumps of its values, to prove that the result is equal (DEBUG)."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from millstream.node.log import replay
 
 
 def from_log(payloads: Iterable[bytes]) -> Keyspace:
-    """The keyspace that these records give."""
+    """Return the keyspace that these records make."""
     space = Keyspace()
     for payload in payloads:
         replay.apply(space, payload)
@@ -16,7 +16,7 @@ def from_log(payloads: Iterable[bytes]) -> Keyspace:
 
 
 def from_dumps(old: Keyspace) -> Keyspace:
-    """Every value dumped and loaded."""
+    """Return a keyspace with every value dumped and loaded."""
     space = Keyspace()
     for mine, base in zip(space.databases, old.databases, strict=True):
         mine.keys = {key: dump.load(dump.dump(value)) for key, value in base.keys.items()}
@@ -26,7 +26,7 @@ def from_dumps(old: Keyspace) -> Keyspace:
 
 
 def differing(one: Keyspace, other: Keyspace) -> list[bytes]:
-    """Keys that are not the same in both, sorted."""
+    """Return the keys that differ between two keyspaces, sorted."""
     found: set[bytes] = set()
     for left, right in zip(one.databases, other.databases, strict=True):
         keys = left.keys.keys() | right.keys.keys()
@@ -40,6 +40,6 @@ def _image(db: Database, key: bytes) -> tuple[bytes | None, int | None]:
 
 
 def adopt(space: Keyspace, fresh: Keyspace) -> None:
-    """Let one keyspace hold what another holds; its databases stay the same objects."""
+    """Replace a keyspace's contents by another's; its databases stay the same objects."""
     for mine, theirs in zip(space.databases, fresh.databases, strict=True):
         mine.replace(theirs.keys, theirs.expires, theirs.used)

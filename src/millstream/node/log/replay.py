@@ -1,7 +1,8 @@
-"""Applying log records, in order: the one way from records to a keyspace, for a start, a rewriting and a proof.
+"""Applying log records in order, the one way from records to a keyspace: at a start, in a rewrite and in a proof.
 
-The native core, where there is one, applies a record that only adds entries to streams, as nearly all do, from its
-bytes. Any other is unpacked, and its transitions are applied by the engine. Both give the same keyspace.
+The native core, if present, applies records that only add entries to streams directly from their bytes. Nearly all
+records do only that. All other records are unpacked, and the engine applies their transitions. Both ways give the same
+keyspace.
 """
 
 import gc
@@ -17,19 +18,19 @@ from millstream.node.log import codec
 
 
 def py_apply_plain(databases: list[Database], stream: type[Stream], payload: bytes, history: ReplicationState) -> int:  # noqa: ARG001 - its double's
-    """Apply a record that does nothing but add entries to streams that are there, and says nothing of idempotence.
+    """Apply a record that only adds entries to existing streams, without producers' messages.
 
-    At its end it may say how far the stream for replicas is.
+    Its last transition may count bytes of the replication stream.
 
     Returns:
-        Its wall milliseconds; -1 if it is none of these, so nothing was changed. Here that is so of every record: the
-        ordinary way is what the double in C takes a short cut of.
+        The record's wall milliseconds; -1 for any other record, which changes nothing. This function returns -1 for
+        every record: only its double in C has the short cut.
     """
     return -1
 
 
 def apply(space: Keyspace, payload: bytes, look: Callable[[list[Any]], None] | None = None) -> int:
-    """Apply one record; its wall milliseconds."""
+    """Apply one record; return its wall milliseconds."""
     wall = apply_plain(space.databases, Stream, payload, space.history)
     if wall < 0:
         wall, steps = codec.unpack(payload)
@@ -44,7 +45,7 @@ def read_back(space: Keyspace, payloads: Iterable[bytes]) -> tuple[int, int]:
     """Apply logged records, in order, to an empty keyspace, in any thread.
 
     Returns:
-        The number of records, and the wall milliseconds of the last.
+        The number of records, and the wall milliseconds of the last one.
     """
     records = wall = 0
     collects = gc.isenabled()

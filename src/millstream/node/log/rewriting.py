@@ -1,8 +1,8 @@
-"""When the log is rewritten, and who does what: a child process makes the snapshot, a thread here waits for it.
+"""Rewriting of the log: a child process makes the snapshot, and a thread of the server waits for it.
 
-The thread does nothing that takes long and holds the interpreter. It starts and waits for a process, and asks the log
-for the two moments at which files change hands (:meth:`Log.begin_rewrite`, :meth:`Log.commit_rewrite`). A rewriting
-that fails leaves the log as it is; another is tried later, ever more rarely if it goes on failing.
+The thread does nothing that holds the interpreter for long. It starts a process, waits for it, and calls the log at the
+two moments at which files are replaced (:meth:`Log.begin_rewrite`, :meth:`Log.commit_rewrite`). A rewrite that fails
+leaves the log as it is. The next attempt follows later, with growing delays while attempts keep failing.
 """
 
 import contextlib
@@ -47,18 +47,18 @@ T = TypeVar("T")
 
 
 def niceness(last: int, grown: float) -> int:
-    """The niceness, relative to the server, of a rewriting that begins because the log has grown.
+    """Return the niceness, relative to the server, of a rewrite that begins because the log has grown.
 
-    Standing back while writers are at full rate would let the log grow without a bound: the more the server works, the
-    less the child gets. With the same priority it gets as much processor as the server, and needs a fraction of the
-    server's time for each record. So it keeps up even with many other processes.
+    A low priority while writers are at full rate would let the log grow without a bound: the more the server works, the
+    less time the child gets. With equal priority the child gets as much processor time as the server, and needs a
+    fraction of the server's time for each record. So it keeps up even with many other processes.
     """
     return STANDS_BACK if last >= 0 and grown >= CALM * max(last, 1) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class CopyMade:
-    """A copy for replicas is in its file."""
+    """A finished copy for replicas."""
 
     replid: str  # The history in which the data were this
     offset: int  # The history's offset then
@@ -67,7 +67,7 @@ class CopyMade:
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """A copy for replicas that a rewriting makes first; or alone, where there is next to nothing to rewrite."""
+    """The order to make a copy for replicas before the snapshot, or alone if there is almost nothing to rewrite."""
 
     file: IO[bytes]  # To write; this process closes it
     version: int  # The version of RDB files, as which it is written
@@ -77,7 +77,7 @@ class CopyOrder:
 
 @dataclass(frozen=True, slots=True)
 class TakeOrder:
-    """A snapshot that is made of a primary's copy instead of the log, whose place it is to take."""
+    """The order to make a snapshot from a primary's copy, which then replaces the log."""
 
     child: ChildProcess  # From :meth:`Rewriter.reader`; it is closed at the end of the rewriting that this is given to
     history: tuple[str, int]  # Name of the history that the copy is of, and how far that was
@@ -93,7 +93,7 @@ def _at_once(job: Callable[[], T]) -> T:
 
 
 class Rewriter:
-    """Rewrites one log, one rewriting at a time."""
+    """Rewrites one log, one rewrite at a time."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Rewriter:
         self.facts = RewriteFacts()  # The results so far
 
     def consider(self) -> None:
-        """Begin if the log has grown as far as the configuration says. Called often, so it does little."""
+        """Begin a rewrite if the log has grown to the configured size. Called often, so it does little."""
         size = self._log.total_bytes
         if size < self._config.rewrite_min_size or not self._config.rewrite_percentage or self.facts.is_running:
             return
@@ -136,7 +136,7 @@ class Rewriter:
             self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))
 
     def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None, take: TakeOrder | None = None) -> bool:
-        """Begin a rewriting; False if one is under way, or no more are begun."""
+        """Begin a rewrite; return False if one is running, or the rewriter has stopped."""
         if self.facts.is_running or self._stopped:
             return False
         self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
@@ -148,23 +148,24 @@ class Rewriter:
         return True
 
     def reader(self, file: IO[bytes], words: Sequence[str]) -> ChildProcess:
-        """A process that reads a primary's copy, which may still be coming, for a :class:`TakeOrder`.
+        """Start a process that reads a primary's copy, perhaps still arriving, for a :class:`TakeOrder`.
 
-        It is told by its ``hint`` how many bytes of the copy are there. A caller without such an order closes it.
+        The caller sends the number of arrived bytes with its ``hint``. A caller that does not order a rewrite closes
+        it.
         """
         number = file.fileno()
         return ChildProcess(TAKING, [str(self._log.directory), "0", self._log.place, str(number), *words], [number])
 
     def report(self) -> RewriteFacts:
-        """INFO's facts about rewriting."""
+        """Facts about rewriting for INFO."""
         if not self.facts.is_running:
             return self.facts
         return replace(self.facts, current_seconds=int(time.monotonic() - self._started))
 
     def stop(self) -> None:
-        """Give up what is under way, and begin nothing more. Waits for the thread, which ends soon.
+        """Cancel the running rewrite, and begin no other one. Waits for the thread, which ends soon.
 
-        Jobs given to ``exclusively`` must still be run meanwhile.
+        The caller must still run jobs given to ``exclusively`` meanwhile.
         """
         with self._gate:
             self._stopped = True
@@ -174,12 +175,12 @@ class Rewriter:
             self._thread.join()
 
     def give_up(self, take: TakeOrder) -> None:
-        """Give up to take a copy over, if that is under way."""
+        """Cancel the rewrite of this order, if it is running."""
         if self._take is take:
             take.child.kill()
 
     def abandon(self) -> None:
-        """In a forked child: hold nothing that keeps the parent's rewriting alive."""
+        """Release, in a forked child, everything that would keep the parent's rewrite alive."""
         self._stopped = True
         if self._child is not None:
             self._child.let_go()
@@ -207,7 +208,7 @@ class Rewriter:
             self._take.failed(reason or GivenUpError("there was nothing to take"))
 
     def _copied(self, made: CopyMade | str) -> None:
-        """Tell of a copy, once."""
+        """Report a copy, or its failure, once."""
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.made(made)
@@ -254,7 +255,7 @@ class Rewriter:
 
     @contextlib.contextmanager
     def _making(self, rewrite: Rewrite) -> Iterator[Iterator[int]]:
-        """Have the snapshot made; gives how many of its bytes are on the medium, and ends with it."""
+        """Run the process that makes the snapshot, and stop it at the end; yield the numbers of its synced bytes."""
         child = self._spawn()
         try:
             if self._take is not None:
@@ -282,7 +283,7 @@ class Rewriter:
         return ChildProcess(self._program, [*words, str(file), str(self._copy.version), *alone], [file])
 
     def _synced(self, child: ChildProcess) -> Iterator[int]:
-        """Bytes that a process tells to be on the medium, until its end; and pass on what it tells of a copy."""
+        """Yield the numbers of synced bytes that a process prints, until its end; report the copy that it announces."""
         for line in child.said():
             words = line.split()
             if self._copy is not None and len(words) == 4 and words[0] == "copy":

@@ -1,4 +1,4 @@
-"""A keyspace as the payloads of a snapshot: records like the log's own, so that one way leads back from both."""
+"""A keyspace as the payloads of a snapshot: records of the log's own form, so that one reader reads both."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ PAYLOAD_BYTES = 1 << 19
 
 
 def payloads(space: Keyspace, wall: int) -> Iterator[bytes]:
-    """Records that make this keyspace out of an empty one."""
+    """Yield records that make this keyspace from an empty one."""
     steps: list[Transition] = []
     size = 0
     for step in transitions(space):
@@ -26,7 +26,7 @@ def payloads(space: Keyspace, wall: int) -> Iterator[bytes]:
 
 
 def _size(words: Any) -> int:
-    """Bytes of a transition's words, roughly."""
+    """Approximate size of a transition's arguments in a record, in bytes."""
     size = 0
     for word in words:
         if type(word) is list:

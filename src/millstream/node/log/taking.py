@@ -1,18 +1,18 @@
 """A process that makes a snapshot of a primary's copy, as :mod:`millstream.node.log.compaction` does of the log.
 
 ``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY HOST PORT DURATION MAXSIZE`` reads the copy from
-descriptor ``COPY``: an RDB file while it still comes, the files of a log once all of them are there. Lines of standard
-input tell how many of its bytes are there; the last ones tell its history, with the offset. Then a
-:class:`~millstream.persistence.rewrite.Rewrite` says that all of it is there, and which snapshot to make: of the keys
-of an RDB file, or of a log's records as they are. The parent reads it back: lines of ``synced`` and a number on
-standard output say how many bytes of it are on the medium. The snapshot says whose replica this is. The last two words
-are for streams of an RDB file that does not say how long they remember producers' messages, and how many.
+descriptor ``COPY``. It reads an RDB file while that still arrives, but a log's files only once all have arrived. Lines
+of standard input give the number of arrived bytes. The last two lines give the history's name and offset, and the
+:class:`~millstream.persistence.rewrite.Rewrite` to make; the copy is complete then. The snapshot holds the keys of an
+RDB file, or a log's records unchanged, and names the primary. Lines of ``synced`` and a number on standard output
+report how many of the snapshot's bytes are on the disk; the parent reads them back. ``DURATION`` and ``MAXSIZE`` are
+the limits of producers' messages for streams of an RDB file without limits of their own.
 
 Exit codes:
 
 - ``0``: the snapshot is on the disk.
-- ``1``: it is not, for the reason given on standard error; a part of it may be left.
-- ``3``: the copy holds what does not exist here, which standard error names; nothing was written.
+- ``1``: the snapshot failed, for the reason on standard error; a part of it may be left.
+- ``3``: the copy has data that this server cannot hold, listed on standard error; nothing was written.
 """
 
 import errno
@@ -49,7 +49,7 @@ _EMPTY = "empty collection"
 
 
 def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
-    """Put what is in a copy into an empty keyspace; what of it does not exist here."""
+    """Put the contents of a copy into an empty keyspace; return the items that this server cannot hold."""
     lacking = []
     for item in items:
         if isinstance(item, RdbKey) and item.db < DATABASES:
@@ -72,7 +72,7 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
 
 
 def _select(space: Keyspace, value: bytes) -> bool:
-    """Have the stream go on with a database; whether there is such a one."""
+    """Set the database that the replication stream has selected; return False if it does not exist here."""
     number = read_integer(value)
     if number is None or number >= DATABASES:
         return False
@@ -90,7 +90,7 @@ def _named(lacking: list[NotHeld]) -> str:
 
 
 class Arriving:
-    """The arrived part of a copy, as lines of standard input say; the process ends with them."""
+    """The arrived part of a copy, as reported by lines of standard input; the process exits when these end."""
 
     def __init__(self, lines: Iterable[str], descriptor: int) -> None:
         self._lines, self._descriptor = lines, descriptor
@@ -100,7 +100,7 @@ class Arriving:
         self._order: Rewrite | None = None
 
     def listen(self) -> None:
-        """Hear all that is said."""
+        """Read all lines of standard input, then exit the process."""
         for line in self._lines:
             with self._changed:
                 name, _, offset = line.partition(" ")
@@ -114,7 +114,7 @@ class Arriving:
         os._exit(1)
 
     def pieces(self) -> Iterator[bytes]:
-        """The copy's bytes, as they come."""
+        """The copy's bytes, as they arrive."""
         at = 0
         while size := self._beyond(at):
             piece = self._read(at, min(size, _PIECE))
@@ -122,25 +122,25 @@ class Arriving:
             yield piece
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """So many bytes from a place, waited for; fewer only at the end of all."""
+        """Wait for bytes at an offset, and return as many as requested; fewer only at the end of the copy."""
         there = max(min(self._beyond(offset + size - 1) + size - 1, size), 0)
         return self._read(offset, there) if there else b""
 
     def _read(self, at: int, size: int) -> bytes:
-        """Bytes that are there. The parent writes where the file's own place is, so they are read by theirs."""
+        """Read arrived bytes by offset, since the parent writes at the file's shared position."""
         data = os.pread(self._descriptor, size, at)
         if len(data) < size:
             raise OSError(errno.EIO, "the copy is shorter than was said")
         return data
 
     def _beyond(self, at: int) -> int:
-        """The number of bytes after a place, once there are any; 0 or less if it is at the end or after it."""
+        """Wait for bytes after an offset; return their number, 0 or less if the copy ends there or before."""
         with self._changed:
             self._changed.wait_for(lambda: self._size > at or self._order is not None)
             return self._size - at
 
     def order(self) -> tuple[Rewrite, str, int]:
-        """The rewriting to make, once that is ordered, with the history's name and offset."""
+        """Wait for the order; return the rewrite to make, and the history's name and offset."""
         with self._changed:
             self._changed.wait_for(lambda: self._order is not None)
             assert self._order is not None
@@ -148,7 +148,7 @@ class Arriving:
 
 
 def _as_replica(records: Iterator[bytes], host: str, port: int) -> Iterator[bytes]:
-    """The records of a primary's log as those of its replica."""
+    """Yield the records of a primary's log, then the one that makes this server its replica."""
     yield from records
     yield codec.pack(SystemClock().wall_time(), [("role", NO_DATABASE, host, port)])
 
@@ -162,7 +162,7 @@ def _tell_synced(size: int) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Read what is asked for, and do it; the exit code. ``argv`` as in the module's text."""
+    """Run the process with its arguments, listed at the top of this module; return the exit code."""
     directory, niceness, place, copy, host, port, duration, maxsize = argv
     arriving = Arriving(sys.stdin, int(copy))
     threading.Thread(target=arriving.listen, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The size in the log of the changes of one command, transaction or script: all of them are one record."""
+"""Size limit for the changes of one command, transaction or script, which become one record of the log."""
 
 from millstream.commands.table.spec import Command
 from millstream.errors import CommandError
@@ -13,7 +13,7 @@ _TOO_LARGE = (
 
 
 class Weight:
-    """The weight of the changes since the last record."""
+    """Size of the changes since the last record, in bytes."""
 
     __slots__ = ("bytes",)
 
@@ -21,18 +21,18 @@ class Weight:
         self.bytes = 0  # As much as the next one takes, or a little more; set to 0 with each record
 
     def add_words(self, row: Command, argv: list[bytes]) -> None:
-        """Weigh a command of a transaction or script before it runs: it logs its words, or weighs what else it logs."""
+        """Add a command's arguments before it runs in a transaction or script; it adds its other changes itself."""
         if "write" in row.flags:
             self.add(sum(map(len, argv)) + WORD_OVERHEAD * len(argv))
 
     def takes(self, size: int) -> bool:
-        """Weigh so many bytes if they are not too many; whether they were weighed."""
+        """Add this many bytes if they fit the limit; report whether they fit."""
         fits = self.bytes + size <= limits.CHANGE_MAX
         self.bytes += size * fits
         return fits
 
     def add(self, size: int) -> None:
-        """So many bytes are about to be changed."""
+        """Add this many bytes before a change; raise if they exceed the limit."""
         if self.bytes + size > limits.CHANGE_MAX:
             raise CommandError(_TOO_LARGE)
         self.bytes += size
