@@ -2,9 +2,10 @@
 
 Read ``ids``, then ``keyspace`` (the transitions), then ``streams/``: ``stream``, ``entries``, ``group``, ``pending``,
 and ``stream_ops``, which lists every change of a stream. ``serialization/`` turns values into plain ones for snapshots,
-and into Redis's dump format. The rest serves single commands: ``collections``, ``scanning``, ``channels``, ``waiting``.
+and into Redis's dump format. The other modules serve single commands: ``collections``, ``scanning``, ``channels``,
+``waiting``.
 
-The engine decides nothing that depends on when or under which configuration it runs. Commands read it and decide; then
-they hand it transitions in which everything is resolved. That makes the log deterministic. So the engine must not raise
-for a client's input: a transition that was logged must apply, for ever.
+The engine decides nothing that depends on the time or the configuration. Commands read its state and decide; then they
+pass it transitions in which everything is resolved. That makes the log deterministic. So the engine must not raise for
+a client's input: a logged transition must always apply.
 """

@@ -1,7 +1,7 @@
 """The listeners of each channel, as data.
 
 PURE. All databases share the channels, as in Redis. A message goes to exact listeners first, then to those by pattern.
-A listener by two fitting patterns gets it once for each. The node delivers, by what this module finds.
+A listener with two matching patterns gets it once for each. This module finds the listeners; the node delivers.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Channels(Generic[T]):
-    """Listeners by exact name or by pattern, each in the order in which they began to listen."""
+    """Listeners by exact name or by pattern, each in the order of subscription."""
 
     __slots__ = ("_by_name",)
 
@@ -21,11 +21,11 @@ class Channels(Generic[T]):
         self._by_name: dict[bytes, dict[T, None]] = {}
 
     def join(self, listener: T, name: bytes) -> None:
-        """Listen; twice is once."""
+        """Add a listener to a name; a second time changes nothing."""
         self._by_name.setdefault(name, {})[listener] = None
 
     def leave(self, listener: T, name: bytes) -> None:
-        """Stop listening, if it did."""
+        """Remove a listener from a name, if it is there."""
         listeners = self._by_name.get(name)
         if listeners is not None:
             listeners.pop(listener, None)
@@ -48,7 +48,7 @@ class Channels(Generic[T]):
 
 
 class Patterns(Channels[T]):
-    """Listeners by pattern; a pattern is taken apart once, at its subscription, and not for each message."""
+    """Listeners by pattern; a pattern is compiled once, at its subscription, and not for each message."""
 
     __slots__ = ("_prepared",)
 
@@ -57,18 +57,18 @@ class Patterns(Channels[T]):
         self._prepared: dict[bytes, Pattern] = {}
 
     def prepare(self, names: list[bytes]) -> None:
-        """Take patterns apart that are about to be joined."""
+        """Compile patterns before they are joined."""
         Effort(MOST_EFFORT // 2).spend(sum(map(price, names)))
         effort = Effort()
         self._prepared.update({name: Pattern(name, effort) for name in names if name not in self._prepared})
 
     def leave(self, listener: T, name: bytes) -> None:
-        """Stop listening, if it did."""
+        """Remove a listener from a pattern, if it is there."""
         super().leave(listener, name)
         if not self.count(name):
             self._prepared.pop(name, None)
 
     def fitting(self, channel: bytes) -> list[bytes]:
-        """The patterns with listeners that fit a channel's name."""
+        """The subscribed patterns that match a channel's name."""
         effort = Effort()
         return [name for name, pattern in self._prepared.items() if pattern.fits(channel, effort)]

@@ -1,9 +1,9 @@
 """The transitions of hashes, sorted sets, lists and sets.
 
-PURE. The first three arguments are as everywhere: keyspace, database, key. Adding to a key that does not exist makes
-the collection. Emptying one leaves it, and the command deletes the key with ``unset`` in the same record.
+PURE. The first three arguments of each are keyspace, database and key. Adding to a key that does not exist makes the
+collection. Emptying one leaves it, and the command deletes the key with ``unset`` in the same record.
 
-Scores are eight bytes each (:func:`pack_scores`), so that they fit any log, and come back bit for bit. As text, -0 and
+Scores are eight bytes each (:func:`pack_scores`), so that they fit any log and are restored exactly. As text, -0 and
 the last digits would depend on the program that printed them. The names are the log's own format: never change the
 meaning of one; add another.
 """
@@ -28,7 +28,7 @@ def unpack_scores(packed: bytes) -> tuple[float, ...]:
 
 
 def _made(space: Keyspace, db: int, key: bytes, kind: type[C], *, afresh: bool = False) -> C:
-    """The collection at a key, new if there is none, or if it replaces the present value (``afresh``)."""
+    """Return the collection at a key, or a new one if there is none or it replaces the value (``afresh``)."""
     base = space.databases[db]
     # Not a removal and an addition: keyspace events would report that the key was missing in between
     value = None if afresh else base.keys.get(key)
@@ -40,7 +40,7 @@ def _made(space: Keyspace, db: int, key: bytes, kind: type[C], *, afresh: bool =
 
 
 def _found(space: Keyspace, db: int, key: bytes, kind: type[C]) -> C:
-    """The collection at a key, which is there: the command has looked."""
+    """Return the collection at a key; the command has checked that it exists."""
     value = space.databases[db].keys[key]
     assert isinstance(value, kind)
     return value
@@ -48,7 +48,7 @@ def _found(space: Keyspace, db: int, key: bytes, kind: type[C]) -> C:
 
 @transition("hset", counts=True)
 def _hash_set(space: Keyspace, db: int, key: bytes, pairs: list[bytes]) -> None:
-    """Set fields: field, value, field, value."""
+    """Set fields, given as field and value in turn."""
     value = _made(space, db, key, HashValue)
     for at in range(0, len(pairs), 2):
         value.put(pairs[at], pairs[at + 1])
@@ -64,7 +64,7 @@ def _hash_delete(space: Keyspace, db: int, key: bytes, fields: list[bytes]) -> N
 
 @transition("zadd", counts=True)
 def _zset_add(space: Keyspace, db: int, key: bytes, members: list[bytes], scores: bytes, afresh: bool = False) -> None:
-    """Set members' scores, new or not; ``afresh``: in place of the present value."""
+    """Set the scores of new or existing members; ``afresh`` replaces the present value."""
     value = _made(space, db, key, ZSetValue, afresh=afresh)
     value.put_all(dict(zip(members, unpack_scores(scores), strict=True)), built=afresh)
 
@@ -77,7 +77,7 @@ def _zset_remove(space: Keyspace, db: int, key: bytes, members: list[bytes]) -> 
 
 @transition("lpush", counts=True)
 def _list_push(space: Keyspace, db: int, key: bytes, items: list[bytes], left: bool, afresh: bool = False) -> None:
-    """Add elements at one end, one after another; ``afresh``: in place of the present value."""
+    """Add elements at one end, one after another; ``afresh`` replaces the present value."""
     value = _made(space, db, key, ListValue, afresh=afresh)
     for item in items:
         value.push(item, left=left)
@@ -85,14 +85,14 @@ def _list_push(space: Keyspace, db: int, key: bytes, items: list[bytes], left: b
 
 @transition("lpop", counts=True)
 def _list_pop(space: Keyspace, db: int, key: bytes, count: int, left: bool) -> list[bytes]:
-    """Take elements from one end, at most as many as there are."""
+    """Remove elements from one end, at most as many as there are."""
     value = _found(space, db, key, ListValue)
     return [value.pop(left=left) for _ in range(count)]
 
 
 @transition("lset", counts=True)
 def _list_set(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> None:
-    """Put another element at a position that there is, counted from the head."""
+    """Replace the element at an existing position, counted from the head."""
     _found(space, db, key, ListValue).put(at, item)
 
 
@@ -104,13 +104,13 @@ def _list_insert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> 
 
 @transition("lrem", counts=True)
 def _list_remove(space: Keyspace, db: int, key: bytes, count: int, item: bytes) -> None:
-    """Delete the first elements that are equal to one; with a negative count the last ones, with 0 all."""
+    """Delete the first elements equal to the given one; with a negative count the last ones, with 0 all."""
     _found(space, db, key, ListValue).remove(count, item)
 
 
 @transition("ltrim", counts=True)
 def _list_trim(space: Keyspace, db: int, key: bytes, first: int, behind: int) -> None:
-    """Delete all but the elements from a position up to and without another."""
+    """Keep only the elements from position ``first`` to before ``behind``."""
     _found(space, db, key, ListValue).trim(first, behind)
 
 

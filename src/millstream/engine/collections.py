@@ -1,10 +1,10 @@
 """Hashes, sorted sets, lists and sets: the values of a key besides streams and strings.
 
 PURE. They serve scripts, and tools that keep a little state with their streams (due times, receipts, locks). So each is
-the plainest structure that does the work, without caches.
+the simplest structure that works, without caches.
 
 Three things are as in Redis: the order of small hashes and sets, the order of sorted sets, and the name of the
-encoding. In all but lists the encoding never goes back to the small one.
+encoding. Except for lists, an encoding never returns from the large to the small one.
 """
 
 from abc import ABC, abstractmethod
@@ -49,7 +49,7 @@ class Collection(ABC):
 
     @abstractmethod
     def begin(self, encoding: bytes) -> None:
-        """Take up an encoding while empty: earlier elements may have left it with another than the first."""
+        """Set the encoding of an empty collection; one that once was larger may show a large collection's encoding."""
 
     @abstractmethod
     def copy(self) -> Any:
@@ -57,18 +57,19 @@ class Collection(ABC):
 
     @abstractmethod
     def content(self) -> Any:
-        """Everything it holds, as plain values that can be compared."""
+        """All contents, as plain values that can be compared."""
 
     @property
     @abstractmethod
     def footprint(self) -> int:
-        """Bytes it takes, by and large."""
+        """Approximate memory in bytes."""
 
 
 class HashValue(Collection):
-    """Fields and their values, in the order in which the fields came.
+    """Fields and their values, in the order in which the fields were added.
 
-    Redis shows a small hash in that order; a large one in the order of its hash table, which clients may not rely on.
+    Redis shows a small hash in that order. It shows a large one in the order of its hash table, on which clients may
+    not rely.
     """
 
     kind: ClassVar[bytes] = b"hash"
@@ -100,11 +101,11 @@ class HashValue(Collection):
         return b"hashtable" if self._is_big else b"listpack"
 
     def begin(self, encoding: bytes) -> None:
-        """Take up an encoding while empty."""
+        """Set the encoding of an empty collection."""
         self._is_big = encoding == b"hashtable"
 
     def copy(self) -> "HashValue":
-        """The same fields."""
+        """An independent copy."""
         twin = HashValue()
         twin.fields, twin._words = self.fields.copy(), self._words
         twin._is_big = self._is_big
@@ -116,15 +117,15 @@ class HashValue(Collection):
 
     @property
     def footprint(self) -> int:
-        """Bytes of all words, and 100 a field."""
+        """Total size of fields and values, and 100 per field, in bytes."""
         return self._words + _FIELD * len(self.fields)
 
 
 class ZSetValue(Collection):
     """Members with scores, ordered by score, then by member.
 
-    A sorted list, not a skip list: ranks are then positions. A change moves half of the places, which is a copy of some
-    hundred kilobytes at most for the tens of thousands of due times that such sets hold here.
+    A sorted list, not a skip list, so ranks are positions. A change moves half of the items on average. For the tens of
+    thousands of due times that such sets hold, this copies some hundred kilobytes at most.
     """
 
     kind: ClassVar[bytes] = b"zset"
@@ -141,7 +142,7 @@ class ZSetValue(Collection):
         return len(self.scores)
 
     def put(self, member: bytes, score: float) -> None:
-        """Set a member's score; not a NaN. A listpack keeps -0 as 0."""
+        """Set a member's score, which is not a NaN. A listpack stores -0 as 0."""
         if not self._is_big:
             self._is_big = len(member) > ZSET_VALUE or len(self.scores) + (member not in self.scores) > ZSET_ENTRIES
             # Adding 0.0 makes -0.0 to 0.0 and changes no other number
@@ -188,17 +189,17 @@ class ZSetValue(Collection):
         self._order = [place for place in self._order if place[1] in self.scores]
 
     def _is_much(self, changes: int) -> bool:
-        """True if this many changes cost less together: each alone moves half of all places."""
+        """True if this many changes are cheaper together: each single one moves half of all items."""
         return changes >= self.TOGETHER and changes * _SHARE > len(self.scores)
 
     def rank(self, member: bytes) -> int:
-        """The number of members in front of one that exists."""
+        """Number of members before an existing one."""
         return bisect_left(self._order, (self.scores[member], member))
 
     def first_from(self, member: bytes, *, exclusive: bool = False) -> int:
-        """The lowest rank of a member not less than (``exclusive``: greater than) ``member``, all having one score.
+        """The lowest rank of a member not less than (``exclusive``: greater than) ``member``, if all scores are equal.
 
-        The result means nothing if scores differ, as in Redis.
+        The result is undefined if scores differ, as in Redis.
         """
         return (bisect_right if exclusive else bisect_left)(self._order, member, key=itemgetter(1))
 
@@ -207,7 +208,7 @@ class ZSetValue(Collection):
         return (bisect_right if exclusive else bisect_left)(self._order, score, key=itemgetter(0))
 
     def between(self, first: int, last: int) -> list[tuple[float, bytes]]:
-        """Score and member of the ranks from ``first`` up to and without ``last``."""
+        """Score and member of the ranks from ``first`` to before ``last``."""
         return self._order[first:last]
 
     @property
@@ -216,11 +217,11 @@ class ZSetValue(Collection):
         return b"skiplist" if self._is_big else b"listpack"
 
     def begin(self, encoding: bytes) -> None:
-        """Take up an encoding while empty."""
+        """Set the encoding of an empty collection."""
         self._is_big = encoding == b"skiplist"
 
     def copy(self) -> "ZSetValue":
-        """The same members."""
+        """An independent copy."""
         twin = ZSetValue()
         twin.scores, twin._words = self.scores.copy(), self._words
         twin._order = self._order.copy()
@@ -233,15 +234,15 @@ class ZSetValue(Collection):
 
     @property
     def footprint(self) -> int:
-        """Bytes of all members, and 150 each."""
+        """Total size of the members, and 150 per member, in bytes."""
         return self._words + _MEMBER * len(self.scores)
 
 
 class ListValue(Collection):
     """Elements from head to tail.
 
-    A deque, since lists are pushed to and popped from at their ends; positions in the middle cost the way there. The
-    bytes of a listpack are counted along, because the encoding's name depends on them in both directions.
+    A deque, since lists grow and shrink at their ends; access in the middle takes time in proportion to the distance.
+    The size of a listpack is counted with each change, since the encoding's name depends on it in both directions.
     """
 
     kind: ClassVar[bytes] = b"list"
@@ -270,14 +271,14 @@ class ListValue(Collection):
         self._weigh(listpack.string(item))
 
     def pop(self, *, left: bool) -> bytes:
-        """Take an element from one end of a list that is not empty."""
+        """Remove and return an element from one end of a list that is not empty."""
         item = self._items.popleft() if left else self._items.pop()
         self._words -= len(item)
         self._weigh(-listpack.string(item))
         return item
 
     def put(self, at: int, item: bytes) -> None:
-        """Put another element at a position that there is."""
+        """Replace the element at an existing position."""
         growth = listpack.string(item) - listpack.string(self._items[at])
         self._words += len(item) - len(self._items[at])
         self._items[at] = item
@@ -290,7 +291,7 @@ class ListValue(Collection):
         self._weigh(listpack.string(item))
 
     def remove(self, count: int, item: bytes) -> None:
-        """Delete elements equal to one: as many from the head, from the tail if negative, all if 0."""
+        """Delete elements equal to the given one: ``count`` from the head, from the tail if negative, all if 0."""
         left = abs(count) or len(self._items)
         kept: list[bytes] = []
         # From the end at which deletion begins; ``kept`` is then in that direction, and turned back below
@@ -304,7 +305,7 @@ class ListValue(Collection):
         self._items = deque(kept if count >= 0 else reversed(kept))
 
     def trim(self, first: int, behind: int) -> None:
-        """Delete all but the elements from one position up to and without another."""
+        """Keep only the elements from position ``first`` to before ``behind``."""
         # Counted before the head goes, since both positions are those of the whole list
         tail = len(self._items) - behind
         for _ in range(first):
@@ -313,14 +314,14 @@ class ListValue(Collection):
             self.pop(left=False)
 
     def find(self, item: bytes, *, backwards: bool = False, most: int = 0) -> Iterator[int]:
-        """The positions of elements equal to one, counted from the head."""
+        """The positions of elements equal to the given one, counted from the head."""
         count = len(self._items)
         places = range(count - 1, -1, -1) if backwards else range(count)
         items = reversed(self._items) if backwards else iter(self._items)
         return (at for at, each in islice(zip(places, items, strict=True), most or None) if each == item)
 
     def _weigh(self, growth: int) -> None:
-        """Count the bytes of a change; only growth makes a list big, and only shrinking makes it small."""
+        """Count the bytes of a change; only growth makes a list large, and only shrinking makes it small."""
         self._bytes += growth
         # Two bounds, so that a list at the limit does not change its encoding with every push and pop
         if growth > 0 and self._bytes > LIST_BYTES:
@@ -329,7 +330,7 @@ class ListValue(Collection):
             self._is_big = False
 
     def between(self, first: int, last: int) -> list[bytes]:
-        """Elements from one position up to and without another."""
+        """Elements from one position to before another."""
         return list(islice(self._items, first, last))
 
     @property
@@ -338,11 +339,11 @@ class ListValue(Collection):
         return b"quicklist" if self._is_big else b"listpack"
 
     def begin(self, encoding: bytes) -> None:
-        """Take up an encoding while empty."""
+        """Set the encoding of an empty collection."""
         self._is_big = encoding == b"quicklist"
 
     def copy(self) -> "ListValue":
-        """The same elements."""
+        """An independent copy."""
         twin = ListValue()
         twin._items = self._items.copy()
         twin._bytes, twin._words = self._bytes, self._words
@@ -355,14 +356,14 @@ class ListValue(Collection):
 
     @property
     def footprint(self) -> int:
-        """Bytes of all elements, and 40 each."""
+        """Total size of the elements, and 40 per element, in bytes."""
         return self._words + _ITEM * len(self._items)
 
 
 class SetValue(Collection):
-    """Distinct members: in numeric order while all are numbers, else in the order in which they came.
+    """Distinct members: in numeric order while all are numbers, else in the order of adding.
 
-    Redis shows its small sets so; large ones do not have an order there, but have this one here.
+    Redis shows small sets in the same order. Its large sets have no order; here they have the order of adding.
     """
 
     kind: ClassVar[bytes] = b"set"
@@ -383,11 +384,11 @@ class SetValue(Collection):
         return iter(sorted(self._members, key=int) if self._encoding == b"intset" else self._members)
 
     def in_order(self) -> list[bytes]:
-        """Members in the order in which they came, which shows once they are not all numbers any more."""
+        """Members in the order of adding, which shows once they are not all numbers."""
         return list(self._members)
 
     def add(self, member: bytes) -> None:
-        """Add a member that is not there."""
+        """Add a new member."""
         if self._encoding == b"intset" and not listpack.is_integer(member):
             # From now on the order of insertion shows, and it begins with the numeric order, as in Redis
             self._members = dict.fromkeys(self)
@@ -412,11 +413,11 @@ class SetValue(Collection):
         return self._encoding
 
     def begin(self, encoding: bytes) -> None:
-        """Take up an encoding while empty."""
+        """Set the encoding of an empty collection."""
         self._encoding = encoding
 
     def copy(self) -> "SetValue":
-        """The same members."""
+        """An independent copy."""
         twin = SetValue()
         twin._members, twin._words = self._members.copy(), self._words
         twin._encoding = self._encoding
@@ -428,5 +429,5 @@ class SetValue(Collection):
 
     @property
     def footprint(self) -> int:
-        """Bytes of all members, and 80 each."""
+        """Total size of the members, and 80 per member, in bytes."""
         return self._words + _ELEMENT * len(self._members)

@@ -1,8 +1,8 @@
-"""The stream of bytes that the data has come from, and its offset: replicas and their primary compare both.
+"""The history of the data, a named stream of bytes with an offset, which replicas and their primary compare.
 
 PURE. A *history* is the bytes that a primary sends to its replicas; it has a name, and an offset counts its bytes. Two
-servers with equal name and offset hold the same data. The state is part of the keyspace and of the log, so that a
-primary that starts again still knows how far its replicas may have come.
+servers with equal name and offset hold the same data. The state is part of the keyspace and of the log, so a restarted
+primary still has the offsets that its replicas may have reached.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/ (replication ID explained)
 """
@@ -22,12 +22,12 @@ _PAIR = re.compile(rb"([0-9a-zA-Z]{40}):(-?[0-9]{1,18})")
 
 
 def text_of(names: tuple[Any, ...]) -> str:
-    """Histories as text for another server: ``name:offset``, with commas between."""
+    """Return histories as text for another server: ``name:offset``, with commas between."""
     return ",".join(f"{name}:{second}" for name, second in zip(names[::2], names[1::2], strict=True))
 
 
 def names_of(text: bytes) -> tuple[Any, ...]:
-    """Another server's ``earlier``, as :class:`ReplicationState` has it, from its text, without malformed parts."""
+    """Parse another server's text of earlier histories for :attr:`ReplicationState.earlier`; skip malformed parts."""
     # findall skips what does not fit; the cut bounds what a hostile peer can have us keep
     pairs = _PAIR.findall(text)[:EARLIER_MAX]
     return tuple(each for name, second in pairs for each in (name.decode(), int(second)))
@@ -35,7 +35,7 @@ def names_of(text: bytes) -> tuple[Any, ...]:
 
 @dataclass(slots=True)
 class ReplicationState:
-    """See the module's text."""
+    """Name and offset of the current history, and of the earlier histories that it continues."""
 
     replid: str = ""  # Name of the history, 40 hexadecimal digits; empty while nothing is recorded of one
     offset: int = 0  # Bytes of it so far
@@ -49,27 +49,27 @@ class ReplicationState:
     earlier: tuple[Any, ...] = ()
 
     def advance(self, db: int, size: int) -> None:
-        """Count this many bytes more, after which a database is selected."""
+        """Add this many bytes to the offset, and set the database that is selected after them."""
         self.offset += size
         self.db = db
 
     @property
     def is_given_up(self) -> bool:
-        """It is recorded no more, and there may be changes since that no offset counts."""
+        """True if the history is no longer recorded; later changes may exist that no offset counts."""
         return not self.replid and bool(self.replid2)
 
     def before(self) -> tuple[Any, ...]:
-        """The value of ``earlier`` for a history that goes on from this one."""
+        """Return the value of ``earlier`` for a history that continues this one."""
         return ((self.replid2, self.second, *self.earlier) if self.replid2 else self.earlier)[: 2 * EARLIER_MAX]
 
     def ends(self) -> Iterator[tuple[str, int]]:
-        """The histories that this one goes on from, the latest first: name, and offset up to which it is the same."""
+        """The histories that this one continues, latest first: the name, and the offset up to which both are equal."""
         names = self.before()
         for name, second in zip(names[::2], names[1::2], strict=True):
             yield name, second - 1
 
     def follows(self, replid: str, offset: int) -> bool:
-        """True if a server at this offset of that history holds the data that was here at that offset."""
+        """True if a server at this offset of the named history holds the data that this server had at that offset."""
         if not self.replid:
             return False
         return replid == self.replid or (replid == self.replid2 and offset <= self.second)

@@ -1,14 +1,14 @@
-"""Entry ids: 128-bit numbers, ``ms << 64 | seq``, and every way Redis lets a client write one.
+"""Entry ids: 128-bit numbers, ``ms << 64 | seq``, and every form in which Redis accepts one from a client.
 
-Inside the engine an id is a plain ``int``, so order, equality and "the next one" are the machine's own. A pair or a
-class would cost an allocation for each comparison of a bisection. Transitions and the log write it as 16 bytes,
+Inside the engine an id is a plain ``int``, so comparing and incrementing ids is integer arithmetic. A pair or a class
+would cost an allocation for each comparison of a bisection. Transitions and the log write an id as 16 bytes,
 big-endian, which sort the same way. Clients see it as ``ms-seq``.
 
-The valid forms depend on the place: ``*`` and ``ms-*`` in XADD, ``-``, ``+`` and ``(id`` in ranges, ``$`` and ``>`` in
-reads. This module has the forms; commands choose among them.
+The valid forms depend on the argument: ``*`` and ``ms-*`` in XADD, ``-``, ``+`` and ``(id`` in ranges, ``$`` and ``>``
+in reads. This module has the forms; commands choose among them.
 
 Redis tries its own strict reader on each half, then C's ``strtoull`` if that fails. So odd forms are ids (``05-07``,
-``+9-1``, `` 13-1``, ``11--0``), and clients that print numbers with blanks get away with it.
+``+9-1``, `` 13-1``, ``11--0``), and a client that pads numbers with blanks still works.
 """
 
 import re
@@ -46,7 +46,7 @@ def pack(entry_id: int) -> bytes:
 
 
 def unpack(packed: bytes) -> int:
-    """The id in 16 bytes."""
+    """The id that 16 bytes represent."""
     return int.from_bytes(packed, "big")
 
 
@@ -61,7 +61,7 @@ def unpack_all(packed: bytes) -> list[int]:
 
 
 def _unsigned(digits: bytes) -> int | None:
-    """A number that fits 64 bits, however many zeros are before it."""
+    """A number that fits 64 bits, with any number of leading zeros."""
     digits = digits.lstrip(b"0")
     if len(digits) > 20:  # int() itself refuses thousands
         return None
@@ -72,8 +72,8 @@ def _unsigned(digits: bytes) -> int | None:
 def half(word: bytes) -> int | None:
     """One half of an id, or a cursor, as C's ``strtoull`` reads it after Redis's own strict reader refused it.
 
-    A canonical negative number of 64 bits is read by the strict reader, and refused for its sign; any other (``-0``,
-    ``-00``) gets to ``strtoull``, which takes signs and wraps around.
+    The strict reader reads a canonical negative 64-bit number, and refuses it for its sign. ``strtoull`` reads any
+    other negative number (``-0``, ``-00``); it takes signs and wraps around.
     """
     if word.isdigit():
         return _unsigned(word)
@@ -88,9 +88,9 @@ def half(word: bytes) -> int | None:
 
 
 def _halves(word: bytes) -> tuple[bytes, bytes | None] | None:
-    """Both halves as text; None if it cannot be an id.
+    """Both halves as text; None if the text cannot be an id.
 
-    A C string ends at its first NUL. Redis copies the word to a buffer of 128 bytes, NUL included: longer ones are not
+    A C string ends at its first NUL. Redis copies the text to a buffer of 128 bytes, NUL included: longer texts are not
     ids.
     """
     if len(word) > 127:
@@ -116,7 +116,7 @@ def parse(word: bytes, missing_seq: int = 0) -> int | None:
 
 
 def parse_auto_seq(word: bytes) -> int | None:
-    """The milliseconds of ``ms-*``; None if the word is not of that form."""
+    """The milliseconds of ``ms-*``; None if the text is not of that form."""
     halves = _halves(word)
     if halves is None or halves[1] != b"*":
         return None
@@ -134,7 +134,7 @@ def parse_special(word: bytes, missing_seq: int = 0) -> int | None:
 
 
 def parse_bound(word: bytes, missing_seq: int) -> tuple[int, bool] | None:
-    """One end of a range and whether it is exclusive (``(id``); ``-`` and ``+`` only without the parenthesis."""
+    """One end of a range, and True if it is exclusive (``(id``); ``-`` and ``+`` cannot be exclusive."""
     if len(word) > 1 and word[:1] == b"(":
         found = parse(word[1:], missing_seq)
         return None if found is None else (found, True)

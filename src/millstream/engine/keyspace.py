@@ -1,4 +1,4 @@
-"""Databases, their keys and expiry times, and the one door through which they change.
+"""Databases, their keys and expiry times, and the only way to change them.
 
 PURE: no clock, file, socket or random source; times are arguments in milliseconds of wall time.
 
@@ -6,12 +6,11 @@ Every change is a *transition*: a tuple ``(op, *arguments)`` of plain ints, byte
 ids, times and counters already resolved. A command reads and decides, then applies transitions. The log stores the same
 tuples; recovery applies them again. Live and replayed state are equal because the code is the same.
 
-To add a kind of change, add a function with ``@transition("name")`` in the module of its family. The name is a format:
-logs of years ago have it. Never change its meaning. If an argument must be added, give it a default with the meaning of
-the old records, or add another name. Integers above 64 bits do not fit the log: pack ids.
+To add a kind of change, add a function with ``@transition("name")`` in the module of its family. The name is part of
+the log's format, also in old logs. Never change its meaning. If an argument must be added, give it a default with the
+meaning of the old records, or add another name. Integers above 64 bits do not fit the log: pack ids.
 
-An expired key stays here until a transition deletes it: the end of a key's time depends on a clock, and recovery does
-not have one.
+An expired key stays here until a transition deletes it: expiry depends on a clock, and recovery does not have one.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +34,7 @@ class Value(Protocol):
 
     @property
     def footprint(self) -> int:
-        """Bytes that it takes, by and large; a number that it keeps, for it is asked around each change."""
+        """Approximate memory in bytes, stored as a number, since it is read before and after each change."""
         ...
 
     def copy(self) -> "Value":
@@ -46,8 +45,8 @@ class Value(Protocol):
 class StringValue:
     """A plain string.
 
-    A change of one part costs as much as the part: the string is copied only when it is read whole again. APPEND to a
-    string of megabytes, a few bytes at a time, would else copy the megabytes each time.
+    A change of one part costs in proportion to the part: the string is copied only when it is read whole again.
+    Otherwise, each small APPEND to a string of megabytes would copy the megabytes.
     """
 
     kind: ClassVar[bytes] = b"string"
@@ -72,11 +71,11 @@ class StringValue:
 
     @property
     def footprint(self) -> int:
-        """Bytes that it takes."""
+        """Memory in bytes."""
         return STRING_SIZE + self.size
 
     def part(self, start: int, stop: int) -> bytes:
-        """The bytes from one position to before another, neither negative."""
+        """The bytes from one position to before another, neither position negative."""
         return self._data[start:stop] if self._buffer is None else bytes(self._buffer[start:stop])
 
     def _changing(self) -> bytearray:
@@ -91,7 +90,7 @@ class StringValue:
         self._changing().extend(part)
 
     def overwrite(self, offset: int, part: bytes) -> None:
-        """Put bytes from ``offset`` on; missing bytes before them become zero bytes."""
+        """Write bytes from ``offset`` on; missing bytes before them become zero bytes."""
         buffer = self._changing()
         # An empty buffer is replaced, not grown: zero bytes of a new large string need no copy then
         if not buffer:
@@ -101,7 +100,7 @@ class StringValue:
         buffer[offset : offset + len(part)] = part
 
     def copy(self) -> "StringValue":
-        """A copy that shares the bytes until one of the two changes a part; that change goes to a copy of its own."""
+        """A copy that shares the bytes until a part of either string changes; the change then copies them."""
         return StringValue(self.data)
 
 
@@ -119,22 +118,25 @@ class Database:
 
     @property
     def footprint(self) -> int:
-        """Bytes of all keys and values; of what is in streams :mod:`millstream.engine.streams.memory` knows."""
+        """Memory of all keys and values in bytes, except stream contents (:mod:`millstream.engine.streams.memory`)."""
         return self.used + KEY_SIZE * len(self.keys) + EXPIRY_SIZE * len(self.expires)
 
     def size_of(self, key: bytes) -> int:
-        """The bytes in ``used`` that are this key's; 0 if it does not exist."""
+        """This key's part of ``used`` in bytes; 0 if it does not exist."""
         value = self.keys.get(key)
         return 0 if value is None else len(key) + value.footprint
 
     def replace(self, keys: dict[bytes, Value], expires: dict[bytes, int], used: int) -> None:
-        """Hold these keys and no others. Walks go on among them: no cursor depends on an order found before."""
+        """Replace all keys.
+
+        Running SCAN walks continue with the new keys, since no cursor depends on an earlier order.
+        """
         self.keys, self.expires, self.scan_order, self.used = keys, expires, ScanOrder(), used
 
     def is_expired(self, key: bytes, now: int) -> bool:
-        """True if the key's time has come.
+        """True if the key's expiry time has passed.
 
-        Strictly past, as in Redis: at the very millisecond it is still there, and PTTL says 0.
+        Strictly past, as in Redis: at the exact millisecond the key still exists, and PTTL replies 0.
         """
         at = self.expires.get(key)
         return at is not None and now > at
@@ -146,9 +148,10 @@ OPS: dict[str, Applier] = {}
 
 
 def transition(op: str, *, counts: bool = False) -> Callable[[Applier], Applier]:
-    """Register the function that applies transitions of this op: called with the keyspace and the arguments.
+    """Register the function that applies transitions of this op; it gets the keyspace and the arguments.
 
-    ``counts``: it may change the footprint of its key's value, or make or delete the key, so the database counts it.
+    With ``counts`` the function may change the footprint of its key's value, or make or delete the key. The database
+    then updates its count.
     """
 
     def register(applier: Applier) -> Applier:
@@ -172,7 +175,7 @@ def transition(op: str, *, counts: bool = False) -> Callable[[Applier], Applier]
 
 
 class Keyspace:
-    """All databases of one server, the history that they have come from, and the server that goes on with that."""
+    """All databases of one server, the history of their data, and the primary that continues it."""
 
     __slots__ = ("databases", "hands_over", "history", "primary")
 
@@ -185,21 +188,21 @@ class Keyspace:
 
     @property
     def followed(self) -> tuple[str, int] | None:
-        """Host and port of the server that is followed; None for none."""
+        """Host and port of the primary; None without one."""
         return self.primary if self.primary is not None and self.primary[0] else None
 
     def apply(self, step: Transition) -> Any:
-        """Carry out one transition and return the result of its applier (the command may reply from it).
+        """Apply one transition and return the result of its applier (the command may reply from it).
 
         Nothing is checked here. A transition with a missing key or group is a bug of the command that made it, and
-        fails as such, before anything is logged.
+        raises an error before anything is logged.
         """
         return OPS[step[0]](self, *step[1:])
 
 
 @transition("set", counts=True)
 def _set(space: Keyspace, db: int, key: bytes, data: bytes, expires_at: int | None) -> None:
-    """Put a string in place of the present value; without ``expires_at`` (wall milliseconds) it lives for ever."""
+    """Replace the value by a string; without ``expires_at`` (wall milliseconds) it does not expire."""
     base = space.databases[db]
     base.keys[key] = StringValue(data)
     if expires_at is None:
@@ -209,7 +212,7 @@ def _set(space: Keyspace, db: int, key: bytes, data: bytes, expires_at: int | No
 
 
 def _string(space: Keyspace, db: int, key: bytes) -> StringValue:
-    """The string at a key, an empty one if there is no key."""
+    """Return the string at a key, an empty one if the key does not exist."""
     value = space.databases[db].keys.setdefault(key, StringValue(b""))
     assert isinstance(value, StringValue)
     return value
@@ -243,7 +246,7 @@ def _expire(space: Keyspace, db: int, key: bytes, expires_at: int | None) -> Non
 
 @transition("move")
 def _move(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> None:
-    """RENAME (same database) and MOVE (same key); replaces the value at the target."""
+    """Move a key for RENAME (same database) or MOVE (same key), replacing the value at the target."""
     source, target = space.databases[db], space.databases[new_db]
     # Taken out before it is put in: RENAME of a key to itself must not lose it
     size = source.size_of(key)
@@ -287,17 +290,17 @@ def _swap(space: Keyspace, db: int, other: int) -> None:
 def _history(  # noqa: PLR0917 - the record of the log
     space: Keyspace, db: int, replid: str, offset: int, replid2: str, second: int, earlier: Sequence[Any] = ()
 ) -> None:
-    """Another history begins, or none where ``replid`` is empty; see :mod:`millstream.engine.history`."""
+    """Start another history, or none if ``replid`` is empty; see :mod:`millstream.engine.history`."""
     space.history = ReplicationState(replid, offset, db, replid2, second, tuple(earlier))
 
 
 @transition("role")
 def _role(space: Keyspace, db: int, host: str, port: int, hands_over: bool = False) -> None:  # noqa: ARG001 - every op begins with one
-    """Follow another server from here on, or none if ``host`` is empty; ``db`` has no meaning."""
+    """Follow another server from here on, or none if ``host`` is empty; ``db`` has no effect."""
     space.primary, space.hands_over = (host, port), hands_over
 
 
 @transition("off")
 def _offset(space: Keyspace, db: int, size: int) -> None:
-    """Count the bytes of the history for this record and those sent before it; ``db`` is selected then."""
+    """Count the history's bytes for this record and those sent before it; ``db`` is selected after them."""
     space.history.advance(db, size)

@@ -3,12 +3,12 @@
 PURE. A cursor means "all keys from here on", despite additions and deletions meanwhile. So a walk returns every key
 that exists during the whole walk.
 
-Finding the order of millions of keys takes too long for one call. So each step of a walk does a slice of it, and
-returns nothing until the order is complete, which SCAN may do.
+Sorting millions of keys takes too long for one call. So each step of a walk does a part of it, and returns no keys
+until the order is complete, as SCAN permits.
 
-All walks share one order. It must hold every key that existed when the walk began and still does. So a walk that begins
-while an order is being made, from keys listed before, waits for the next order. The upper half of a cursor is the
-number of its order, the lower half the place.
+All walks share one order. It must hold every key that existed when the walk began and still exists. So a walk that
+begins while an order is being made from an earlier list of keys waits for the next order. The upper half of a cursor is
+the number of its order, the lower half the place.
 """
 
 import zlib
@@ -30,7 +30,7 @@ def place(key: bytes) -> int:
 
 
 class _Order:
-    """Keys in order, or on the way there."""
+    """One order of the keys, complete or in the making."""
 
     __slots__ = ("_done", "_groups", "_listed", "_shift", "number")
 
@@ -44,7 +44,7 @@ class _Order:
         self._groups: list[list[bytes]] = [[] for _ in range((2**32 >> self._shift) + 1)]
 
     def go_on(self, count: int) -> bool:
-        """Put this many more keys in order; True once all are."""
+        """Put this many more keys in order; return True once all are."""
         groups, shift, crc32 = self._groups, self._shift, zlib.crc32
         for key in self._listed[self._done : self._done + count]:
             groups[crc32(key) + 1 >> shift].append(key)
@@ -55,9 +55,9 @@ class _Order:
         return True
 
     def between(self, first: int, count: int) -> tuple[int, list[bytes]]:
-        """This many keys from a place on, a place as a whole; and the place of the next key, 0 if there is none.
+        """Return about this many keys from a place on, and the place of the next key, 0 if there is none.
 
-        Keys of one place are never split over two steps, as a cursor could not say where between them to go on.
+        Keys of one place are never split over two steps, since a cursor can only name a place.
         """
         found: list[tuple[int, bytes]] = []
         for group in range(first >> self._shift, len(self._groups)):
@@ -75,7 +75,7 @@ class _Order:
 
 
 class ScanOrder:
-    """See the module's text. It is for one mapping of keys: after a flush or a swap there is another."""
+    """The orders and walks of one mapping of keys; a flush or swap starts with a new object."""
 
     __slots__ = ("_at_once", "_last", "_made", "_making", "_numbers")
 
@@ -86,10 +86,10 @@ class ScanOrder:
         self._last = 0  # number of the order begun last
 
     def step(self, keys: Mapping[bytes, object], cursor: int, count: int) -> tuple[int, list[bytes]]:
-        """One step of a walk.
+        """Continue a walk by one step.
 
         Returns:
-            The next cursor, 0 at the end, and keys, some of them perhaps gone.
+            The next cursor, 0 at the end, and keys; some of them may have been deleted meanwhile.
         """
         number, first = cursor >> _PLACES, cursor & ((1 << _PLACES) - 1)
         if cursor == 0:
@@ -106,7 +106,7 @@ class ScanOrder:
         return 0, found
 
     def _order(self, keys: Mapping[bytes, object], number: int) -> _Order | None:
-        """The order of that number or a later one, if it is made by now."""
+        """The order with that number or a later one; None if it is not complete yet."""
         made, making = self._made, self._making
         if made is not None and made.number >= number:
             return made

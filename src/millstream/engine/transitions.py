@@ -1,6 +1,6 @@
-"""Every transition there is: importing this module registers them all with the keyspace. PURE.
+"""All transitions: importing this module registers them with the keyspace. PURE.
 
-A program that replays a log imports it first; a transition whose module was not imported would be unknown.
+A program that replays a log must import it first, since replaying fails at a transition that is not registered.
 """
 
 from millstream.engine import collection_ops, keyspace

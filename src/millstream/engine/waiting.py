@@ -1,10 +1,10 @@
 """The clients that wait for each key, as data, in the order in which they began to wait.
 
-PURE. A waiter is in the line of each of its keys. When it is served, times out or goes away, it leaves all of them.
+PURE. A waiter is in the line of each of its keys. When it is served, times out or disconnects, it leaves all of them.
 
 Clients can see the order of service: a list's element, or an entry of a group, goes to one of them. So lines are first
-come, first served, as in Redis. This module does not know if there is anything for a waiter: the node runs its command
-again.
+come, first served, as in Redis. This module does not check if a key has data for a waiter: the node runs the waiter's
+command again.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ class WaitingLines(Generic[T]):
         self.by_place: dict[Place, dict[T, None]] = {}  # The lines with waiters; only to be read.
 
     def join(self, waiter: T, places: list[Place]) -> None:
-        """Join the end of each line."""
+        """Add a waiter to the end of each line."""
         for place in places:
             self.by_place.setdefault(place, {})[waiter] = None
 
     def leave(self, waiter: T, places: list[Place]) -> None:
-        """Leave these lines."""
+        """Remove a waiter from these lines."""
         for place in places:
             line = self.by_place.get(place)
             if line is not None:
@@ -37,7 +37,7 @@ class WaitingLines(Generic[T]):
                     del self.by_place[place]
 
     def rejoin(self, waiter: T, places: list[Place]) -> None:
-        """Move a waiter to the end of each of its lines; a line without others moves to the end as a new one."""
+        """Move a waiter to the end of each of its lines; a line with one waiter moves to the end as a new one."""
         for place in places:
             line = self.by_place[place]
             if len(line) == 1:
@@ -49,7 +49,7 @@ class WaitingLines(Generic[T]):
         return place in self.by_place
 
     def line(self, place: Place) -> list[T]:
-        """The waiters at this place, the longest first."""
+        """The waiters at this place, the one that waits longest first."""
         return list(self.by_place.get(place, ()))
 
     def places(self) -> Iterator[Place]:

@@ -1,6 +1,7 @@
-"""True if a session may run a command: known, allowed by ACL, not held up by a transaction, SUBSCRIBE or a full disk.
+"""Admission of commands: a session may run one that is known, allowed by ACL, and not held up.
 
-The order of the checks is Redis's, since a client sees which one it fails first.
+A transaction, SUBSCRIBE or a full disk can hold it up. The order of the checks is Redis's, since a client sees the
+first one that fails.
 """
 
 from collections.abc import Callable
@@ -45,7 +46,7 @@ _OF_REPLICA = "ERR Replica can't interact with the keyspace"
 
 
 class Admission:
-    """See the module's text."""
+    """Decides for each command if its session may run it now."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Admission:
         self._journal = journal
 
     def admit(self, session: Session, argv: list[bytes], now: Now) -> Command:
-        """The command's row, if this session may run it now."""
+        """Return the command's row if this session may run it now; raise if not."""
         row = resolve(argv)
         accounts = self._accounts
         if session.user is None:
@@ -104,7 +105,7 @@ class Admission:
         return row
 
     def refusal_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> str | None:
-        """The error of a command that is a part of something at work and may not run now; None if it may."""
+        """Return the error of a command inside a transaction or script that may not run now; None if it may."""
         origin, session = ctx.origin, ctx.session
         if origin is Origin.PRIMARY:
             return None
@@ -154,7 +155,7 @@ class Admission:
         return flag not in row.flags
 
     def lacks_replicas(self, row: Command) -> bool:
-        """True if a command writes, and there are fewer replicas than ``min-replicas-to-write`` asks for."""
+        """True if a command writes, and there are fewer replicas than ``min-replicas-to-write``."""
         if self._following.is_replica:
             return False
         return self._primary.good < self._config.min_replicas and "write" in row.flags
@@ -167,7 +168,7 @@ class Admission:
     def refusal(
         self, session: Session, row: Command, argv: list[bytes], now: Now, context: str
     ) -> tuple[Denial, str] | None:
-        """Why the session's user may not run a command, with the words for it; remembered in ACL LOG."""
+        """Return the reason and the text if the session's user may not run a command; record a refusal in ACL LOG."""
         name = session.user
         if name in self._accounts.unrestricted or "no_auth" in row.flags or session.is_primary:
             return None
@@ -188,7 +189,7 @@ class Admission:
         self._accounts.note(entry, self._config.acl_log_max)
 
     def allows(self, session: Session, row: Command, argv: list[bytes]) -> bool:
-        """True if the session's user may run a command; nothing is remembered of a refusal."""
+        """True if the session's user may run a command; a refusal is not recorded."""
         name = session.user
         if name in self._accounts.unrestricted:
             return True

@@ -1,20 +1,20 @@
-"""Plain commands: the usual forms of the commands that decide how fast a server is, run many at a time.
+"""Plain commands: the common forms of the most frequent commands, run many at a time.
 
-The node reads a client's bytes command by command. A *plain* one is run at once, on the values themselves: no context,
-no reply object, no record of its own. At the first other one the run ends: another command, an option, an error, a
-missing key, a key that expires or that a client waits for. That command goes the ordinary way through
+The node reads a client's bytes command by command. A *plain* command runs at once, directly on the values: no context,
+no reply object, no record of its own. The first other command ends the run: one with another name, an option, an error,
+a missing key, an expiring key or a key with waiting clients. That command goes the ordinary way through
 :meth:`~millstream.node.node.Node.execute`, and the next run begins after it. So this code does not define any command:
-it does what the handler in ``commands/`` would do in the usual case, and the tests run every conformance case both
+it does what the handler in ``commands/`` would do in the common case, and the tests run every conformance case both
 ways.
 
-Conditions of a session as a whole (permissions, transactions, notifications, a full disk) are looked at once, before
-the run: see :meth:`Batches.takes`. All changes of a run are one record of the log, and its replies wait for that record
+Conditions of a session as a whole (permissions, transactions, notifications, a full disk) are checked once, before the
+run: see :meth:`Batches.takes`. All changes of a run are one record of the log, and its replies wait for that record
 together. The runner is a part of the native core (``_core/run.c``); without it nothing is plain, and every command goes
 the ordinary way.
 
-SLOWLOG needs the runner too, since a slow command is mostly a plain one. The runner lists slow commands as the bytes
-that were sent, and words are made of them only then. A native run executes no Python code, where a signal could
-interrupt it between a change and its record.
+The runner reports slow commands for SLOWLOG, since most slow commands are plain. It lists them as the bytes that were
+sent, and only then are arguments made of them. A native run executes no Python code, where a signal could interrupt it
+between a change and its record.
 """
 
 from collections.abc import Callable
@@ -71,12 +71,12 @@ class Batches:
             stats.sources.append(runner.drain)
 
     def make_records(self) -> None:
-        """From here on runs make records though no log is kept: replicas are told what is in them."""
+        """Make records of runs from here on even without a log, since replicas need them."""
         if self._runner is not None:
             self._runner.records = True
 
     def takes(self, session: Session) -> bool:
-        """True if plain commands of this session may be run now, for as long as it runs nothing else.
+        """True if plain commands of this session may run now, until it runs any other command.
 
         These prevent it: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause, a
         full disk, loading, too few replicas, being a replica, or a replica's connection. Events and WATCH prevent it
@@ -97,11 +97,11 @@ class Batches:
         )
 
     def take(self, session: Session, reader: CommandReader, wall: int) -> PlainRun:
-        """Run the plain commands that are next in what a session has sent, and take them out of that.
+        """Run the plain commands that come next in a session's input, and remove them from it.
 
-        The caller keeps their replies until the journal's position is reached, then serves who waited for the key
-        ``woken``. The command after them is in ``session.held``, if it was read. After a run of none it comes from the
-        reader, and after any other there may be a further run.
+        The caller holds their replies until the log reaches the journal's position, then serves clients that wait for
+        the key ``woken``. The command after them is in ``session.held``, if it was read. After an empty run the next
+        command comes from the reader; after any other there may be a further run.
         """
         chunk = reader.chunk
         if not chunk or self._runner is None or not self.takes(session):
@@ -112,7 +112,7 @@ class Batches:
         return run
 
     def run(self, session: Session, data: bytes, at: int, wall: int) -> PlainRun:
-        """Run plain commands of a session that :meth:`takes` said yes to, and log them."""
+        """Run plain commands of a session for which :meth:`takes` returned True, and log them."""
         if self._runner is None:
             return NOTHING._replace(at=at)
         session.last_used = wall
@@ -133,7 +133,7 @@ class Batches:
         return run
 
     def run_inside(self, ctx: Context, data: bytes, at: int, *, is_open: bool = False) -> PlainRun:
-        """Run plain commands of a transaction or of a primary, as a part of the record at work."""
+        """Run plain commands of a transaction or of a primary, as a part of the current record."""
         session, wall = ctx.session, ctx.now.wall
         if ctx.origin is Origin.EXEC:
             run = self._counted(session, data, at, wall)
@@ -155,7 +155,7 @@ class Batches:
         return run
 
     def run_again(self, waiter: Waiter, wall: int) -> PlainRun:
-        """Run a command that waited, if it is plain now, of a session that :meth:`takes` says yes to, and log it."""
+        """Run and log a command that waited, if it is plain now; :meth:`takes` must be True for its session."""
         if self._runner is None:
             return NOTHING
         run = self._counted(waiter.session, waiter.packed, 0, wall, waiter.given)
@@ -169,7 +169,7 @@ class Batches:
     def begin_calls(
         self, session: Session, wall: int, left: int, table: Callable[..., Any], faults: list[BaseException]
     ) -> bool:
-        """True if plain commands of a script are run by :attr:`call` from here on, until :meth:`end_calls`."""
+        """Let :attr:`call` run a script's plain commands until :meth:`end_calls`; return False if it cannot."""
         is_free = self._runner is not None and self.takes(session)
         if not is_free or self._journal.weight.bytes + GATHERED_MAX > limits.CHANGE_MAX:
             return False
@@ -178,7 +178,7 @@ class Batches:
         return True
 
     def end_calls(self, wall: int) -> PlainRun:
-        """The outcome of a script's plain commands; their changes are a part of its record."""
+        """Return the outcome of a script's plain commands; their changes are a part of the script's record."""
         assert self._runner is not None
         try:
             run = self._runner.end()
@@ -194,7 +194,7 @@ class Batches:
         return run
 
     def _run_within(self, session: Session, data: bytes, at: int, wall: int) -> PlainRun:
-        """Run plain commands until memory passes its limit: the ordinary way then refuses what adds more."""
+        """Run plain commands until memory passes its limit; then the ordinary way refuses commands that add data."""
         runner = self._runner
         assert runner is not None
         before, runner.room = runner.room, self._memory.left(wall)
@@ -204,7 +204,7 @@ class Batches:
             runner.room = before
 
     def _counted(self, session: Session, data: bytes, at: int, wall: int, given: list[bytes] | None = None) -> PlainRun:
-        """Run plain commands, and count them; ``given`` are the client's own words of a command that has others."""
+        """Run plain commands, and count them; ``given`` is the client's original command if that was rewritten."""
         assert self._runner is not None
         try:
             run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
@@ -238,5 +238,5 @@ class Batches:
 
 
 def _not_plain(data: bytes) -> object:  # noqa: ARG001 - the runner's signature
-    """Run no command of a script, as there is no native core."""
+    """Run no command of a script, since there is no native core."""
     return None

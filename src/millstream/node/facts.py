@@ -47,11 +47,11 @@ class NodeFacts:
     surroundings: Surroundings = field(default_factory=Surroundings)  # Facts of the shell around the node
 
     def last_save(self) -> int:
-        """Wall seconds of the last moment known at which all that was written was on disk."""
+        """Wall seconds of the last moment at which all writes were known to be on disk."""
         return max(self.surroundings.log().last_save, self.journal.saved_at)
 
     def reset(self) -> None:
-        """CONFIG RESETSTAT."""
+        """Reset the counters for CONFIG RESETSTAT."""
         self.stats.reset()
         self.primary.reset()
         self.memory.reset()
@@ -59,7 +59,7 @@ class NodeFacts:
         self.accounts.reset_counts()
 
     def gather(self, wall: int, mono: int) -> InfoFacts:
-        """Everything INFO shows."""
+        """Return all facts that INFO shows."""
         stats, around, clients = self.stats, self.surroundings, self.sessions
         stats.collect()
         machine, logged = around.machine(), replace(around.log(), last_save=self.last_save())
@@ -115,7 +115,7 @@ def _database(db: Database, wall: int) -> DatabaseFacts:
 def log_facts(
     log: Log, guard: DiskGuard, rewriter: Rewriter, *, policy: Fsync, recovered: int, synced_at: float, slow_syncs: int
 ) -> LogFacts:
-    """INFO's facts about a log that is kept on disk."""
+    """Return INFO's facts about a log on disk."""
     free = guard.measure()
     return LogFacts(
         enabled=True,

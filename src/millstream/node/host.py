@@ -14,7 +14,7 @@ from millstream.node.log.rewriting import Rewriter
 
 
 class NodeHost(Host):
-    """See the module's text."""
+    """Gives commands access to the node that runs them."""
 
     def __init__(
         self, config: Config, facts: NodeFacts, journal: Journal, admission: Admission, failover: Failover
@@ -48,7 +48,7 @@ class NodeHost(Host):
 
     @staticmethod
     def of(ctx: Context) -> "NodeHost":
-        """The node that runs a command."""
+        """Return the host of the node that runs a command."""
         assert isinstance(ctx.host, NodeHost)
         return ctx.host
 
@@ -57,29 +57,29 @@ class NodeHost(Host):
         return render(sections, self._facts.gather(now.wall, now.mono))
 
     def reset_stats(self) -> None:
-        """CONFIG RESETSTAT."""
+        """Reset the counters for CONFIG RESETSTAT."""
         self._facts.reset()
 
     def last_save(self) -> int:
-        """LASTSAVE."""
+        """Return the time for LASTSAVE."""
         return self._facts.last_save()
 
     def save(self, wall: int) -> bool:
-        """SAVE: bring everything to the disk; False if nothing is kept."""
+        """SAVE: bring everything to the disk; return False without a data directory."""
         is_kept = self._journal.save(wall)
         if is_kept:
             self._facts.stats.dirty = 0
         return is_kept
 
     def rewrite(self) -> bool | None:
-        """BGREWRITEAOF: begin to rewrite the log; False if one is under way, None without a data directory."""
+        """BGREWRITEAOF: begin to rewrite the log; return False if a rewrite runs, None without a data directory."""
         return None if self.rewriter is None else self.rewriter.start()
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
-        """DEBUG RELOAD and LOADAOF: make the keyspace again, if that gives the same.
+        """DEBUG RELOAD and LOADAOF: build the keyspace again, and adopt the result if it is equal.
 
         Returns:
-            Keys that would not be the same, in which case nothing is changed; None if there is no log.
+            Keys that would differ, in which case nothing is changed; None if there is no log.
         """
         log = self._journal.log
         if not from_log:

@@ -1,8 +1,8 @@
-"""The journal: what the command at work has changed becomes one record of the log, and gives its reply a position.
+"""The journal: the changes of a command become one record of the log, and its reply gets the record's position.
 
-A transition is applied first and noted here. When the command, transaction or script is through, all notes are appended
-as one record, so a start finds all of it or nothing. Every later reply, not only the writer's, waits for the position
-of the last such record: a reader must not report a change that a power cut may take back.
+A transition is applied first and noted here. After the command, transaction or script, all notes are appended as one
+record, so a start finds all of it or nothing. Every later reply, not only the writer's, waits for the position of the
+last such record: a reader must not report a change that a power cut may undo.
 
 *Soft* transitions (when a consumer was last seen) are logged like the others, but only replies that show them wait:
 see :func:`millstream.node.durability.outage.shows_times`. So an idle poll costs no fsync. After a crash, a seen time
@@ -21,7 +21,7 @@ from millstream.persistence.log import Log
 
 
 class Journal:
-    """See the module's text."""
+    """Collects transitions into records, and holds the position that replies wait for."""
 
     def __init__(self, log: Log | None) -> None:
         self.log = log  # As given
@@ -54,7 +54,7 @@ class Journal:
             self.feed.note(step, soft)
 
     def note_run(self, record: bytes, *, soft: bool) -> None:
-        """The changes of a run of plain commands were made inside a transaction."""
+        """Note the changes of a run of plain commands inside a transaction."""
         self._steps.append(record)
         if not soft:
             self._is_hard = True
@@ -62,7 +62,7 @@ class Journal:
             self.feed.note_run(record)
 
     def lose(self, error: StorageError) -> None:
-        """Give up a script's changes, which will never be in the log; the record at work ends with this error."""
+        """Drop a script's changes, which will never be in the log; closing the current record raises this error."""
         self._lost = error
 
     def wait_for_soft(self) -> None:
@@ -71,7 +71,7 @@ class Journal:
             self.position, self._is_hard = self.log.appended, self._is_hard or bool(self._steps)
 
     def flush(self, wall: int) -> list[Transition]:
-        """Append what was noted since the last flush as one record; returns it, without the runs of plain commands."""
+        """Append the notes since the last flush as one record; return them, without the runs of plain commands."""
         self.weight.bytes = self.own = 0
         if self._lost is not None:
             raise self._lost
@@ -102,14 +102,14 @@ class Journal:
         return [step for step in steps if not isinstance(step, bytes)]
 
     def _append(self, record: bytes) -> int:
-        """The position of a record, in the log where one is kept."""
+        """Append a record to the log, if there is one; return its position."""
         if self.log is not None:
             return self.log.append(record)
         self._unlogged += self.unconfirmed.is_asked
         return self._unlogged
 
     def append_run(self, record: bytes, *, soft: bool) -> None:
-        """Append the record of a run of plain commands, which replies wait for unless it is ``soft``."""
+        """Append the record of a run of plain commands; later replies wait for it unless it is ``soft``."""
         feed = self.feed
         if self.log is not None or feed is not None:
             try:
@@ -127,7 +127,7 @@ class Journal:
     # ------------------------------------------------------------------ replicas
 
     def _counted(self) -> list[Transition]:
-        """The record's part about the bytes for replicas."""
+        """Return the transition of the record that counts the bytes for replicas, if any."""
         step = None if self.feed is None else self.feed.count()
         return [] if step is None else [step]
 
@@ -147,7 +147,7 @@ class Journal:
                 self._fed()
 
     def _fed(self, record: bytes = b"") -> None:
-        """There are more bytes for replicas, which tell of a record, or of none: a message, a question."""
+        """Pass on new bytes for replicas, which belong to a record, or to none: a message or a request for offsets."""
         assert self.feed is not None
         position = self._unlogged if self.log is None else self.log.appended
         if record and self.unconfirmed.is_asked:
@@ -155,30 +155,30 @@ class Journal:
         self.feed.appended(position)
 
     def count_fed(self) -> None:
-        """The record at work says how far the stream for replicas is, and is made even if nothing else is in it."""
+        """Make the current record store the offset of the replication stream, even if it has no other change."""
         assert self.feed is not None
         self._steps.append(self.feed.count() or ("off", self.feed.db, 0))
 
     def tell(self, command: list[bytes], wall: int) -> None:
-        """Tell replicas a command that changes nothing, and have the log count it unless it takes no records."""
+        """Send replicas a command that changes nothing, and have the log count it if it takes records."""
         assert self.feed is not None
         self.feed.say(command)
         self.flush(wall)
 
     def ask_replicas(self) -> None:
-        """The stream has a question in it that no record tells of."""
+        """Pass on a request for replicas' offsets in the stream, which belongs to no record."""
         if self.feed is not None and self.feed.close():
             self._fed()
 
     # ------------------------------------------------------------------ the log as a whole
 
     def recovered(self) -> None:
-        """Count the log's records, which were applied, as written."""
+        """Count the log's recovered records as written."""
         if self.log is not None:
             self.position = self.log.appended
 
     def save(self, wall: int) -> bool:
-        """SAVE: bring everything to the disk; False if nothing is kept."""
+        """SAVE: bring everything to the disk; return False without a log."""
         if self.log is None:
             return False
         self.log.write()
@@ -190,26 +190,26 @@ class Journal:
 
     @property
     def is_holding(self) -> bool:
-        """Changes are in memory that the disk or replicas have not taken; no reply made meanwhile tells of them."""
+        """True if memory has changes that the disk or replicas have not taken; no reply shows them meanwhile."""
         return self.outage is not None and self.outage.is_holding
 
     def suspend(self, outage: Outage) -> None:
-        """The disk: refuse what the outage refuses, and change nothing unasked, until :meth:`resume`."""
+        """Refuse what a disk outage refuses, and make no changes of the server's own, until :meth:`resume`."""
         self.disk_outage = outage
         self._settle()
 
     def resume(self) -> None:
-        """Take writes again; what could not be done meanwhile is due at the node's next tick."""
+        """Take writes again; postponed work is due at the node's next tick."""
         self.disk_outage = None
         self._settle()
 
     @property
     def latest(self) -> int:
-        """As :attr:`position`, also while changes are held."""
+        """The same as :attr:`position`, also while changes are held."""
         return max(self._last, self.position)
 
     def lack_replicas(self, shortage: Outage | None) -> None:
-        """The same for replicas; None where there are enough again."""
+        """Refuse what an outage for lack of replicas refuses; None if there are enough again."""
         self.shortage = shortage
         self._settle()
 
@@ -225,7 +225,7 @@ class Journal:
 
 
 def not_logged(what: str, error: Exception) -> StorageError:
-    """The error to raise where memory holds changes that the log will never have."""
+    """Return the error to raise if memory holds changes that the log will never have."""
     return StorageError(
         f"{what} in memory and cannot be logged ({error or repr(error)}); they were not acknowledged, and a start "
         "leaves them out: start again, and make such changes in smaller parts"

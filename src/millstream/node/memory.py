@@ -1,11 +1,11 @@
 """The bytes that a node uses, counted by kind, and the limit on them.
 
-A limit must end when something is deleted, and the resident memory of a process does not fall then. So the node
-counts: the engine counts data as it changes, and clients, scripts and the backlog for replicas are asked. The
+Deletions must lower the count below the limit again, but they do not lower a process's resident memory. So the node
+counts: the engine counts data as it changes; clients, scripts and the replication backlog report their sizes. The
 interpreter itself is measured once, before any data is there (:attr:`Memory.startup`).
 
-Clients are many, and their sizes change with each byte. They are added up again at most ten times a second, and less
-often the more there are.
+Clients are many, and their sizes change with each byte. They are added up at most ten times a second, and less often
+the more there are.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ _HOLDS, _MORE = 100, 10
 
 
 class Memory:
-    """See the module's text."""
+    """The memory counts of a node, and its limit."""
 
     def __init__(self, config: Config, keyspace: Keyspace, sessions: Sessions, primary: Primary) -> None:
         self._config, self._keyspace, self._sessions, self._primary = config, keyspace, sessions, primary
@@ -42,7 +42,7 @@ class Memory:
         self._added_at: int | None = None  # wall milliseconds
 
     def begin_from(self, resident: int) -> None:
-        """The process has this many resident bytes, and this node no data yet."""
+        """Record the resident bytes of the process before the node has data."""
         self.startup = max(resident - stream_memory(), 0)  # without other nodes in the same process
 
     # ------------------------------------------------------------------ the count
@@ -60,7 +60,7 @@ class Memory:
         return used
 
     def _of_clients(self, wall: int) -> int:
-        """Bytes of all clients but replicas, as they were a moment ago."""
+        """Bytes of all clients but replicas, as of the last count."""
         at, sessions = self._added_at, self._sessions
         if at is None or not 0 <= wall - at < _HOLDS + len(sessions) // _MORE:
             self._added_at = wall
@@ -68,7 +68,7 @@ class Memory:
         return self._clients
 
     def _sizes(self) -> Iterator[tuple[Session, int]]:
-        """The clients with the bytes that each takes, without replicas, which have a limit of their own."""
+        """The clients and the bytes of each, without replicas, which have a limit of their own."""
         waits = self._sessions.waits.by_session
         for session in self._sessions:
             if not (session.is_replica or session.is_primary):
@@ -78,11 +78,11 @@ class Memory:
     # ------------------------------------------------------------------ the limit
 
     def left(self, wall: int) -> int:
-        """Bytes that may be added before ``maxmemory`` is passed, negative above it; there is a limit."""
+        """Bytes that may be added before ``maxmemory`` is passed, negative above it; only called with a limit."""
         return self._config.max_memory - self._used(wall)
 
     def begin(self, wall: int, *, is_free: bool) -> bool:
-        """Look at the limit before a command; True if it is passed. ``is_free``: nothing is refused now."""
+        """Check the limit before a command; return True if it is passed. With ``is_free`` nothing is refused now."""
         self.was_over = self._config.max_memory > 0 and not is_free and self.left(wall) < 0
         if self.was_over and not 0 <= wall - self._warned_at < _SAID_AGAIN:
             self._warned_at = wall
@@ -94,7 +94,7 @@ class Memory:
         return self.was_over
 
     def look(self, resident: int) -> None:
-        """Warn once when the process is much larger than the limit at two looks in a row."""
+        """Warn once when the process is much larger than the limit at two checks in a row."""
         limit = self._config.max_memory
         self._large = self._large + 1 if 0 < 5 * limit < 4 * resident else 0
         if self._large == 2:
@@ -106,7 +106,7 @@ class Memory:
             )
 
     def evict_clients(self) -> None:
-        """Disconnect the largest clients until all together take no more than ``maxmemory-clients``."""
+        """Disconnect the largest clients until all together are within ``maxmemory-clients``."""
         limit = self._config.clients_memory
         sizes = list(self._sizes()) if limit else []
         over = sum(size for _, size in sizes) - limit
@@ -120,11 +120,11 @@ class Memory:
                 over -= size
 
     def reset(self) -> None:
-        """CONFIG RESETSTAT."""
+        """Reset the counters for CONFIG RESETSTAT."""
         self.evicted = self._peak = 0
 
     def facts(self, unwritten: int) -> MemoryFacts:
-        """INFO's facts; ``unwritten`` are bytes of the log that wait to be written."""
+        """Return INFO's facts; ``unwritten`` is the size of the log's unwritten records in bytes."""
         self._added_at = None
         replicas = sum(session.traffic().untaken for session in self._sessions if session.is_replica)
         used = self._used(0) + replicas + unwritten

@@ -1,16 +1,16 @@
-"""The node: one command in, its reply out, with the log, the waiters and the watches kept right on the way.
+"""The node: it runs a command and returns its reply, and updates the log, waiting clients and watches.
 
 Nothing here is asynchronous, and no clock is read. A shell (the network server, or an in-process client) calls
 :meth:`Node.execute` with the time and sends the reply once the log has reached its *barrier*. Then it sends the output
 in :attr:`Node.outbox` to other sessions.
 
-Order inside one command: admit it; run its handler, which applies transitions; append them as one record; run again the
-commands of sessions that waited for what changed. A transaction does the same with all its commands, so its record is
-whole in the log or absent.
+Order inside one command: admit it; run its handler, which applies transitions; append them as one record; run the
+commands of sessions that waited for the changes again. A transaction does the same with all its commands, so its record
+is whole in the log or absent.
 
-To know the node, read ``journal`` (records and barriers), ``admission`` (who may run what), ``clients`` (sessions, what
-they wait for, their replies), then this file, which runs commands on those; ``host`` and ``facts`` are what commands
-may ask of the server itself.
+To understand the node, read ``journal`` (records and barriers), ``admission`` (permission to run), ``clients``
+(sessions, waits, replies), then this file, which uses them. ``host`` and ``facts`` give commands access to the server
+itself.
 """
 
 import time
@@ -135,8 +135,8 @@ class Node:
         """Run one command.
 
         Returns:
-            The reply, or None: the session now waits (``session.blocked``), or asked for no replies. If it waits
-            because of CLIENT PAUSE, the command is in ``session.held``, to be given again when the wait is over.
+            The reply, or None: the session now waits (``session.blocked``), or has replies switched off. If it waits
+            because of CLIENT PAUSE, the command is in ``session.held``, to be run again when the wait is over.
         """
         session.last_used = now.wall
         try:
@@ -175,14 +175,14 @@ class Node:
         return outcome
 
     def serve(self, db: int, key: bytes, now: Now) -> None:
-        """Run again the commands that waited for a key, since a plain command has changed it."""
+        """Run the commands that waited for a key again, since a plain command has changed it."""
         self.waits.wake(db, key)
         self._serve_ready(now)
 
     def _refuse(self, session: Session, argv: list[bytes], error: CommandError, now: Now) -> Outcome | None:
-        """The reply to a command that is unknown, malformed or not allowed; a transaction remembers it.
+        """Reply to a command that is unknown, malformed or not allowed, and mark an open transaction as failed.
 
-        EXEC refused ends the transaction, as in Redis: a client could not tell otherwise whether it is still open.
+        A refused EXEC ends the transaction, as in Redis: otherwise a client could not know if it is still open.
         """
         session.commands += 1
         if session.queue is not None:
@@ -198,11 +198,11 @@ class Node:
         return self.replies.outcome(session, Error(line), row)
 
     def context(self, session: Session, now: Now, origin: Origin = Origin.CLIENT) -> Context:
-        """The context of a command, or of many that :meth:`run` runs as a part of what is at work."""
+        """Return the context of a command, or of several that :meth:`run` runs as one unit."""
         return Context(self.host, session, now, self.journal.note, self.sessions.notify, origin)
 
     def run(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
-        """Run one command as a part of what is at work: a transaction, a script, a wait, what the primary says."""
+        """Run one command as a part of a larger unit: a transaction, a script, a wait, or the primary's stream."""
         line = self.admission.refusal_inside(ctx, row, argv)
         if line is not None:
             if ctx.origin is Origin.WAITER:  # it was counted as a call when it began to wait
@@ -216,21 +216,21 @@ class Node:
         return reply
 
     def refuse(self, row: Command | None, line: str) -> Error:
-        """Count an error of what is at work: of a command that may not run, or, without one, of its own."""
+        """Count an error of the current unit: of a command that may not run, or, without a row, of its own."""
         if row is not None:
             self.stats.command(row.name).rejected += 1
         self.stats.error(line)
         return Error(line)
 
     def close(self, ctx: Context) -> None:
-        """End the work at hand: make its record, and serve clients that waited for its changes."""
+        """End the current unit: make its record, and serve clients that waited for its changes."""
         self.stats.dirty += ctx.dirty
         self._flush(ctx.now)
         if self.waits.ready and self.journal.outage is None:
             self._serve_ready(ctx.now)
 
     def _call(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
-        """Call the handler; count, and turn what it raises into a reply."""
+        """Call the handler; count, and turn its exceptions into a reply."""
         waits = failed = False
         ctx.row = row
         started = time.perf_counter_ns()
@@ -309,14 +309,14 @@ class Node:
         return muting.heard(replies)
 
     def _runs_together(self, session: Session, queue: Queue) -> bool:
-        """True if nothing prevents plain commands before, between or after those that are not plain."""
+        """True if nothing prevents plain commands from running in groups between the other ones."""
         if not self.batches.takes(session):
             return False
         rows = [resolve(item) for item in queue.items if isinstance(item, list)]
         return all(row.flags & _OF_DATA and not shows_times(row) for row in rows)
 
     def _exec_together(self, ctx: Context, queue: Queue) -> Reply:
-        """Run a transaction, its plain commands many at a time."""
+        """Run a transaction with its plain commands in groups."""
         session, answers = ctx.session, Answers(len(queue), self.replies.ceiling(ctx.session))
         for item in queue.items:
             if isinstance(item, PlainPiece) and self.journal.weight.takes(item.weight):
@@ -329,7 +329,7 @@ class Node:
         return Raw(answers.buffers)
 
     def _exec_piece(self, ctx: Context, piece: PlainPiece, answers: Answers) -> None:
-        """Run what was queued together, which was weighed."""
+        """Run plain commands that were queued together; their size was counted before."""
         at, session = 0, ctx.session
         while at < len(piece.data):
             run = self.batches.run_inside(ctx, piece.data, at)
@@ -347,7 +347,7 @@ class Node:
     # ------------------------------------------------------------------ the log
 
     def _flush(self, now: Now) -> None:
-        """Append what was applied since the last flush as one record; then let out what was published meanwhile."""
+        """Append the transitions since the last flush as one record; then send the messages published meanwhile."""
         for step in self.journal.flush(now.wall):
             self._cron.observe(step, now)
             if self.waits.by_session:
@@ -356,10 +356,10 @@ class Node:
             self.sessions.send_messages(self.journal.position)
 
     def recover(self, payloads: Iterable[bytes], *, tells_replicas: bool = False) -> int:
-        """Apply logged records, in order, to an empty keyspace; how many there were.
+        """Apply logged records, in order, to an empty keyspace; return their number.
 
-        A record that fails, even in its midst, ends the start: it was acknowledged, so it is neither left out nor
-        applied in part. The log stays as it is, and the keyspace, with what the record had changed, is thrown away.
+        A record that fails, even partly, ends the start: it was acknowledged, so it is neither left out nor applied in
+        part. The log does not change, and the keyspace is thrown away.
         """
         records, wall = read_back(self.keyspace, payloads)
         self._begin()
@@ -368,9 +368,9 @@ class Node:
         return records
 
     def prepared(self, payloads: Iterable[bytes]) -> Callable[[Log], None]:
-        """Read a log, in any thread, while clients are told to wait (``journal.loading``).
+        """Read a log, in any thread, while clients get the loading error (``journal.loading``).
 
-        The returned function makes its data this node's, and the log the one where records go; its caller will call
+        The returned function makes its data this node's, and the log the target of new records; its caller will call
         :meth:`Primary.resume`.
         """
         space = Keyspace()
@@ -392,7 +392,7 @@ class Node:
     # ------------------------------------------------------------------ waiting
 
     def _serve_ready(self, now: Now) -> None:
-        """Run again the commands that waited for what changed, in the order in which they began to wait."""
+        """Run the commands that waited for the changed keys again, in the order in which they began to wait."""
         while self.waits.ready:
             place = next(iter(self.waits.ready))
             del self.waits.ready[place]
@@ -415,7 +415,7 @@ class Node:
         self._flush(now)
 
     def _hold(self, session: Session, waiter: Waiter) -> None:
-        """Keep a command that waited until the pause is over: what wakes it came in the step that began the pause."""
+        """Hold a waiting command until the pause is over, since its wake-up came with the start of the pause."""
         self.waits.stop(waiter)
         session.held, session.blocked = waiter.given, True
         self._pause.held[session] = None
@@ -441,7 +441,7 @@ class Node:
         return True
 
     def _retry(self, waiter: Waiter, now: Now) -> None:
-        """Run a waiting command again; it is answered, or waits on at the end of its lines."""
+        """Run a waiting command again; send its reply, or let it wait at the end of its lines."""
         session = waiter.session
         row = resolve(waiter.argv)
         ctx = self.context(session, now, Origin.WAITER)
@@ -461,7 +461,7 @@ class Node:
     # ------------------------------------------------------------------ time
 
     def tick(self, now: Now) -> None:
-        """Do all that is due: end waits that time out, serve possible claims, expire keys, forget messages, trim.
+        """Do all due work: end waits that time out, serve possible claims, expire keys and messages, trim.
 
         While clients are paused nothing is claimed or expired, but waits time out.
         """
@@ -495,11 +495,11 @@ class Node:
 
     @property
     def _may_look_after(self) -> bool:
-        """True if data may be changed that nobody has asked to change."""
+        """True if the server may change data by itself now."""
         return self.journal.outage is None and self._pause.ends is None and not self.following.is_taking
 
     def next_deadline(self, now: Now) -> int | None:  # noqa: ARG002 - the time may matter to other nodes
-        """Monotonic milliseconds at which :meth:`tick` is needed next; None if nothing will ever be due."""
+        """Monotonic milliseconds of the next needed :meth:`tick`; None if nothing will be due."""
         if self.journal.outage is None and (self.waits.overdue or self.waits.ready):
             return 0
         cron = self._cron.next_due() if self._may_look_after else None

@@ -1,8 +1,8 @@
 """The commands of a primary: they run unit by unit, without checks, and many share one record with their offset.
 
 A primary's command is not refused for rights, roles, replicas or memory, and its reply is dropped. Events, WATCHes and
-waiting clients are served as after a client's command. A command that fails here did not fail there, so the data
-differ: nothing more runs, and only a copy helps. If a command is unknown here, nothing of its unit runs.
+waiting clients are served as after a client's command. A command that fails here did not fail on the primary, so the
+data differ: nothing more runs, and only a copy helps. If a command is unknown here, nothing of its unit runs.
 """
 
 from millstream.clock import Now
@@ -48,7 +48,7 @@ class DivergedError(MillstreamError):
 
 
 class Obedience:
-    """See the module's text."""
+    """Runs the commands of the primary's stream on the node."""
 
     def __init__(self, node: Node, following: Following) -> None:
         self._node, self._following = node, following
@@ -58,12 +58,12 @@ class Obedience:
         self._commands = self._size = 0  # Number and bytes of the commands of this piece that have run
 
     def begin(self) -> None:
-        """The stream goes on at the end of the history."""
+        """Start reading the stream at the end of the history."""
         self.session.db = max(self._node.keyspace.history.db, 0)
         self.asked = 0
 
     def run(self, received: ReceivedStream, now: Now) -> bool:
-        """Run units that have come, as one record; True if there may be more."""
+        """Run received units as one record; return True if more may be ready."""
         self._commands = self._size = 0
         ctx = self._node.context(self.session, now, Origin.PRIMARY)
         head, at = b"", 0
@@ -100,7 +100,7 @@ class Obedience:
             self._node.close(ctx)
 
     def _run_plain(self, ctx: Context, received: ReceivedStream, head: bytes, at: int) -> None:
-        """Run the plain commands of the units from a place on, as far as each unit is complete."""
+        """Run the plain commands of the units from a position on, up to the last complete unit."""
         is_open, first, whole = False, at, at  # after the last unit of which all was run
         try:
             while at < len(head):
@@ -161,7 +161,7 @@ class Obedience:
 
 
 def _row(words: list[bytes]) -> Command | None:
-    """The row of a command that is to be run; None for a command about the stream itself."""
+    """Return the row of a command to run; None for a command about the stream itself."""
     row = find(words)
     if row is None or row.name in _OF_STREAM:
         name = words[0].upper()

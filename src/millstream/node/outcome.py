@@ -1,10 +1,10 @@
-"""The outcome of a command: its reply, and when that may be sent."""
+"""The outcome of a command: its reply, and the log position that it waits for."""
 
 from millstream.replies import Buffer
 
 
 class Outcome:
-    """A reply and when it may be sent."""
+    """A reply and the log position that it waits for."""
 
     __slots__ = ("barrier", "buffers")
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 from millstream import core
 
 NAMES: tuple[str, ...] = () if core.native is None else core.native.PLAIN_COMMANDS
-"""The commands that have plain forms: none without the native core, whose table they are."""
+"""The commands that have plain forms, from the native core's table; empty without it."""
 
 
 SLOW_MAX = 512
-"""Commands of a script that took long; then they are to be taken over."""
+"""Number of a script's slow commands that the runner collects before they must be fetched."""
 
 
 class PlainRun(NamedTuple):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logger("millstream.node")
 
 STALLED = 2000
-"""Milliseconds without a confirmation after which who waits keeps nobody else waiting; a look a second notices."""
+"""Milliseconds without a confirmation after which waiting clients no longer delay others; checked once a second."""
 
 NO_FAILOVER = "no-failover"
 
@@ -46,23 +46,23 @@ class Shell(Protocol):
     """The shell that sends bytes to replicas."""
 
     def begin(self, feed: Feed) -> None:
-        """A history begins, or goes on after a start: what this feed makes is to be sent."""
+        """Start to send the bytes of this feed, at the beginning of a history or after a restart."""
 
     def join(self, follower: Follower) -> None:
         """Add a replica: it needs a copy, or is online."""
 
     def leave(self, follower: Follower) -> None:
-        """A replica is gone."""
+        """Remove a replica that is gone."""
 
     def confirmed(self) -> None:
-        """Replicas hold more, or are not asked for any more: let out what may go."""
+        """Release replies, since replicas hold more or are no longer required."""
 
     def refuse_held(self) -> None:
         """Others are not going to hold what clients wait for: they are told nothing of it, and sent away."""
 
 
 class Primary:
-    """See the module's text."""
+    """Tracks the replicas of a node and their offsets."""
 
     def __init__(self, config: Config, keyspace: Keyspace, journal: Journal, sessions: "Sessions") -> None:
         self._config, self._keyspace, self._journal, self._sessions = config, keyspace, journal, sessions
@@ -91,7 +91,7 @@ class Primary:
 
     @property
     def feed(self) -> Feed | None:
-        """Makes the stream; None while there is none."""
+        """The maker of the replication stream; None if there is none."""
         return self._journal.feed
 
     @property
@@ -106,7 +106,7 @@ class Primary:
         self._journal.note(step, soft=False)
 
     def start_feed(self, mono: int, past: Feed | None = None, kind: type[Feed] = Feed) -> Feed:
-        """Make the stream of the history that is recorded; its backlog goes on from that of ``past``."""
+        """Start the feed of the recorded history; its backlog continues that of ``past``."""
         feed = kind(self._keyspace, self._config)
         if past is not None:
             feed.backlog = past.backlog
@@ -114,7 +114,7 @@ class Primary:
         return feed
 
     def adopt(self, feed: Feed, mono: int) -> None:
-        """Send replicas what a feed makes from here on."""
+        """Send the bytes of a feed to replicas from here on."""
         self._journal.feed = feed
         self.replid, self._asked = self._keyspace.history.replid or new_replid(), -1
         self._alone_since = self.mono = self._pinged_at = mono
@@ -123,7 +123,7 @@ class Primary:
         self.shell.begin(feed)
 
     def forget_feed(self) -> None:
-        """Nothing is told of what is here, and nobody has it: the next history has a name of its own."""
+        """Drop the feed, since no replica has the present data; the next history gets a new name."""
         self._journal.feed = None
         self.replid = new_replid()
 
@@ -140,7 +140,7 @@ class Primary:
             self._journal.flush(wall)
 
     def resume(self, now: Now) -> None:
-        """In place of :meth:`recovered`, with a shell: go on with the history, for replicas that come back."""
+        """Continue the history for returning replicas; called in place of :meth:`recovered` if there is a shell."""
         if self._keyspace.history.replid:
             self._record(gone_on(self._keyspace))
             self._journal.flush(now.wall)
@@ -148,7 +148,7 @@ class Primary:
         self._look()
 
     def _end(self, wall: int) -> None:
-        """Nobody has followed for long: nothing is kept of the history from here on, but up to where others had it."""
+        """Stop recording the history after a long time without replicas; keep only the offset that they had."""
         self._journal.count_fed()
         self.forget_feed()
         self._record(given_up(self._keyspace, had_replicas=self.furthest != NO_OFFSET))
@@ -156,7 +156,7 @@ class Primary:
         self.furthest = NO_OFFSET
 
     def stop(self, wall: int) -> None:
-        """The server stops: have the log count all that replicas were told, so that they can go on there."""
+        """Have the log count all bytes sent to replicas, at the server's end, so that they can continue there."""
         if self.feed is not None and self._journal.disk_outage is None:
             self._journal.count_fed()
             self._journal.flush(wall)
@@ -164,14 +164,14 @@ class Primary:
     # ------------------------------------------------------------------ what replicas ask
 
     def announced(self, session: Session) -> Follower:
-        """The follower of a connection that has announced itself as a replica."""
+        """Return the follower of a connection that has announced itself as a replica."""
         if self.shell is None:
             raise CommandError(_EMBEDDED)
         host = session.addr.rpartition(":")[0]
         return self.followers.known(session.id, host.removeprefix("[").removesuffix("]"))  # of IPv6, as Redis shows it
 
     def sync(self, session: Session, replid: str, offset: int, now: Now, *, is_old: bool = False) -> Reply:
-        """PSYNC and SYNC: a connection becomes a replica's, which gets a copy, or what it has missed."""
+        """PSYNC and SYNC: make a connection a replica's, which gets a copy or the bytes that it lacks."""
         follower, shell = self.announced(session), self.shell
         assert shell is not None
         if follower.stage is not None:
@@ -198,7 +198,7 @@ class Primary:
         return Many([])
 
     def _await_copy(self, follower: Follower, now: Now) -> None:
-        """From here on all that is made is kept for a replica, which gets it after its copy."""
+        """Store all new bytes from here on for a replica, which gets them after its copy."""
         feed = self.feed
         if feed is None:
             self._record(begun(self._keyspace, self.replid))
@@ -207,12 +207,12 @@ class Primary:
         self._journal.count_fed()  # so that what the copy is made from says how far the history is
 
     def go_online(self, follower: Follower) -> None:
-        """It has its copy: from here on it follows."""
+        """Let a replica that has its copy receive the stream."""
         follower.stage, follower.heard_at = "online", self.mono
         self._look()
 
     def acknowledge(self, session: Session, offset: int, durable: int | None, now: Now) -> None:
-        """REPLCONF ACK: a replica says how far it is. It does not have bytes that it was not sent, whatever it says."""
+        """REPLCONF ACK: record a replica's offset, limited to the bytes that were sent to it."""
         follower = self.followers.get(session.id)
         if follower is None or follower.stage is None:
             return
@@ -239,7 +239,7 @@ class Primary:
             look(now)
 
     def leave(self, session: Session) -> None:
-        """A connection is gone."""
+        """Remove a connection that is gone."""
         follower = self.followers.drop(session.id)
         if follower is not None and follower.stage is not None:
             self._alone_since = self.mono
@@ -251,36 +251,36 @@ class Primary:
 
     @property
     def written(self) -> int:
-        """Offset after the last change."""
+        """Offset after the last change of data."""
         return 0 if self.feed is None else self.feed.written
 
     def count(self, offset: int, *, durable: bool = False) -> int:
-        """The number of replicas that have reached an offset."""
+        """Return the number of replicas that have reached an offset."""
         return self.followers.count(offset, durable=durable)
 
     def ask(self, offset: int) -> None:
-        """Ask all replicas how far they are, unless they were asked after this offset already."""
+        """Request the offsets of all replicas, unless that was done after this offset already."""
         if self.feed is not None and self._asked < offset:
             self._asked = offset
             self.feed.say(ASK)
 
     def publish(self, channel: bytes, message: bytes) -> int:
-        """Send a message to those that listen here, whose number is returned, and at replicas."""
+        """Send a message to listeners here and at replicas; return the number of listeners here."""
         if self.feed is not None:
             self.feed.say([b"PUBLISH", channel, message])
         return self._sessions.publish(channel, message)
 
     def rows(self) -> list[Reply]:
-        """Address, port and offset of each replica that follows, for ROLE."""
+        """Address, port and offset of each replica, for ROLE."""
         return [[each.ip.encode(), b"%d" % each.port, b"%d" % max(each.acked, 0)] for each in self.followers.online]
 
     @property
     def backlog_held(self) -> int:
-        """Bytes of the stream that are kept for replicas that return."""
+        """Bytes of the stream stored for returning replicas."""
         return 0 if self.feed is None else self.feed.backlog.end - self.feed.backlog.first
 
     def facts(self) -> ReplicationFacts:
-        """INFO's facts about replication."""
+        """Return INFO's facts about replication."""
         past, feed = self._keyspace.history, self.feed
         backlog = None if feed is None else feed.backlog
         return ReplicationFacts(
@@ -324,17 +324,17 @@ class Primary:
         return there if self._journal.shortage is None or oldest is None else min(there, self.count(oldest))
 
     def count_copy(self, took: int, size: int) -> None:
-        """A copy of all data was made: it took so many milliseconds, and has so many bytes."""
+        """Count a copy of all data, with its duration in milliseconds and its size in bytes."""
         self.copies_made += 1
         self.last_copy = CopyFacts(took, size)
 
     def count_fork(self, usec: int) -> None:
-        """This process was copied, which held it up for so many microseconds."""
+        """Count a fork of this process, which paused it for this many microseconds."""
         self.forks += 1
         self.fork_usec = usec
 
     def reset(self) -> None:
-        """CONFIG RESETSTAT."""
+        """Reset the counters for CONFIG RESETSTAT."""
         self.forks = self.fork_usec = 0
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
 
@@ -368,7 +368,7 @@ class Primary:
             self.shell.confirmed()
 
     def _is_short(self, wanted: int) -> bool:
-        """True if too few replicas confirm; once so, until nothing waits for them any more."""
+        """True if too few replicas confirm; stays True until nothing waits for them."""
         there = self.followers.good(self.mono, self._config.most_lag or FOREVER, confirming=True)
         if there < wanted:
             return True
@@ -378,14 +378,14 @@ class Primary:
         return waits and self.mono - self._moved_at >= STALLED
 
     def ask_confirmation(self) -> None:
-        """Ask replicas, after the writes so far, to confirm them; the log is about to keep those."""
+        """Request that replicas confirm the writes so far, which the log is about to keep."""
         feed = self.feed
         if feed is not None and self._journal.unconfirmed and self._asked < feed.written:
             self.ask(feed.written)
             self._journal.ask_replicas()
 
     def step_up(self) -> None:
-        """This leads from here on, and confirmation is asked for."""
+        """Require confirmations from here on, as a primary."""
         self._look()
 
     def step_down(self) -> None:
@@ -395,7 +395,7 @@ class Primary:
         self._look()
 
     def tick(self, now: Now) -> list[Follower]:
-        """Once a second while there is a feed: what is due; the replicas that were silent for too long."""
+        """Do the due work, once a second while there is a feed; return the replicas that were silent for too long."""
         self.mono = now.mono
         self._tell(now)
         feed = self.feed

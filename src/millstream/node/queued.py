@@ -1,9 +1,9 @@
-"""Plain commands of a transaction, kept as the bytes they came as.
+"""Plain commands of a transaction, stored as the bytes that arrived.
 
-A transaction that adds a thousand entries is a thousand commands that only wait. The name and the number of words say
-that each may be queued, so they are counted together and no words are made of them. EXEC gives the bytes to the runner
-of :mod:`millstream.node.batch`. Only commands that write are kept so, since those are the ones that are sent by the
-thousand, and all of them weigh in the transaction's record.
+A transaction that adds a thousand entries is a thousand commands that only wait. Their names and numbers of arguments
+are enough to queue them, so they are counted together and not parsed. EXEC passes the bytes to the runner of
+:mod:`millstream.node.batch`. Only commands that write are stored this way, since those are sent by the thousand. The
+sizes of all of them count for the transaction's record.
 """
 
 from collections.abc import Iterator
@@ -28,11 +28,11 @@ class PlainPiece:
         self.data, self.weight = data, weight
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        """The words of each."""
+        """The arguments of each command."""
         return self.after(0)
 
     def after(self, at: int) -> Iterator[list[bytes]]:
-        """The words of each from a place on."""
+        """The arguments of each command from a position on."""
         reader = CommandReader()  # the native core queues words that hold a line's end, too
         reader.feed(self.data[at:])
         while (words := reader.next()) is not None or reader.has_more:
@@ -64,7 +64,7 @@ def append_plain(session: Session, queue: Queue, data: bytes, at: int) -> tuple[
     """Queue the commands that may be queued together.
 
     Returns:
-        The position after them, their number, and the name of the last.
+        The position after them, their number, and the name of the last one.
     """
     if queue.size + _QUEUED_MAX * (len(data) - at) > limits.QUERY_BUFFER_MAX:  # the ordinary way knows where it ends
         return at, 0, ""

@@ -1,4 +1,4 @@
-"""A node's counters, in the words of INFO."""
+"""A node's counters, with INFO's names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class NodeStats:
     sources: list[Callable[[], list[tuple[str, int, int]]]] = field(default_factory=list)
 
     def collect(self) -> None:
-        """Take in what the sources have counted; called before the counters are shown or reset."""
+        """Add the counts of the sources; called before the counters are shown or reset."""
         for source in self.sources:
             for name, calls, nanoseconds in source():
                 if calls:
@@ -55,7 +55,7 @@ class NodeStats:
         self.error_replies += 1
 
     def reset(self) -> None:
-        """CONFIG RESETSTAT."""
+        """Reset the counters for CONFIG RESETSTAT."""
         self.collect()
         self.commands.clear()
         self.errors.clear()

@@ -1,7 +1,7 @@
-"""The bulk of a stream's dump: entries and pending records, to the plain form and back.
+"""The largest parts of a stream's dump: entries and pending records, to the plain form and back.
 
 PURE. The functions here are the specification, and run if the native core was not built. Their doubles
-(``_core/plain.c``) make the same bytes, and take and refuse the same. The form is that of
+(``_core/plain.c``) make the same bytes, and accept and refuse the same input. The form is that of
 :mod:`~millstream.engine.serialization.dump`; it is not trusted.
 """
 
@@ -21,16 +21,16 @@ _NODE_DEPTH, _RECORD_DEPTH = 2, 4
 
 
 def py_pack_entries(store: EntryStore) -> list[bytes]:
-    """The packed list of a store's nodes, in any number of pieces.
+    """Return the packed list of a store's nodes, in any number of pieces.
 
-    Entries keep their nodes and their tombstones, since both show in trimming.
+    Entries keep their nodes and their tombstones, since trimming shows both.
     """
     nodes = ([[entry_id, is_dead, *fields] for entry_id, is_dead, fields in node.entries()] for node in store.nodes())
     return [plain.pack_list(store.node_count), *map(plain.pack, nodes)]
 
 
 def py_read_entries(data: bytes, at: int) -> tuple[EntryStore, int]:
-    """A store of the entries that :func:`pack_entries` packed, and the position after it."""
+    """Return a store of the entries that :func:`pack_entries` packed, and the position after them."""
     store, last = EntryStore(), 0
     count, at = plain.take_list(data, at)
     for _ in range(count):
@@ -40,10 +40,10 @@ def py_read_entries(data: bytes, at: int) -> tuple[EntryStore, int]:
 
 
 def _add_node(store: EntryStore, entries: object, last: int) -> int:
-    """Add a node of entries, each as XADD adds it, so that sizes are computed and not believed.
+    """Add a node of entries, each as XADD adds it, so that sizes are computed and not trusted.
 
     Returns:
-        The last id that is stored now.
+        The last stored id.
     """
     if type(entries) is not list or not entries:
         raise MalformedError("a block without entries")
@@ -60,9 +60,9 @@ def _add_node(store: EntryStore, entries: object, last: int) -> int:
 
 
 def py_pack_records(group: Group, places: dict[bytes, int]) -> bytes:
-    """The packed list of a group's records in time order.
+    """Return the packed list of a group's records in time order.
 
-    So reading them needs no sorting, and those of one moment keep their order.
+    So reading them needs no sorting, and records of one millisecond keep their order.
     """
     return plain.pack(
         [

@@ -2,8 +2,8 @@
 
 PURE. A payload is a type byte, the value in the plain form of :mod:`~millstream.engine.serialization.plain`, a version,
 and a checksum over all of it. The bytes come from a client and are not trusted. This module checks every rule that the
-engine keeps by construction, encodes entries again instead of copying them, and revives nothing as an object.
-:mod:`millstream.engine.serialization.rdb.payload` reads payloads of Redis itself.
+engine keeps by construction, and encodes entries again instead of copying them. It makes no Python objects that the
+payload names. :mod:`millstream.engine.serialization.rdb.payload` reads payloads of Redis itself.
 
 A stream's plain form, all in order::
 
@@ -13,11 +13,11 @@ A stream's plain form, all in order::
      [[name, last id, entries read, [[consumer, seen, active], ...],
        [[id, index of the consumer or None, time, count], ...]], ...]]    the records in time order, released first
 
-Payloads are not written in Redis's own format, since a stream would come back changed. That format does not have
+Payloads are not written in Redis's own format, since a stream would lose information. That format does not have
 released records, idempotent producers with their counts, or tombstones in the order that trimming sees.
 
-The payload does not have the encoding that a collection shows: small collections come back in the small one, as in
-Redis. It does not have the order of a set either.
+The payload does not have a collection's encoding: a small collection is restored with the small one, as in Redis. It
+does not have the order of a set either.
 """
 
 from collections.abc import Iterable, Iterator
@@ -82,7 +82,7 @@ def _content(value: Value) -> tuple[int, Any]:
 
 
 def _checksum(pieces: Iterable[Buffer]) -> bytes:
-    """A checksum against damage, not against forgery: a client that can make a payload can make its checksum."""
+    """Return a checksum against damage, not against forgery: a client can make a payload with a valid checksum."""
     found = blake2b(digest_size=_CHECKSUM)
     for piece in pieces:
         found.update(piece)
@@ -90,14 +90,14 @@ def _checksum(pieces: Iterable[Buffer]) -> bytes:
 
 
 def is_whole(payload: bytes) -> bool:
-    """True if version and checksum are right: the two things for which RESTORE has an error of its own, as Redis."""
+    """True if version and checksum are right; RESTORE has a separate error for these two, as in Redis."""
     if len(payload) <= _TAIL or payload[-_CHECKSUM:] != _checksum([memoryview(payload)[:-_CHECKSUM]]):
         return False
     return int.from_bytes(payload[-_TAIL:-_CHECKSUM], "little") <= VERSION
 
 
 def load(payload: bytes) -> Value:
-    """The value in a payload that is whole."""
+    """Return the value in a payload with valid checksum."""
     # RESTORE has checked the checksum and the version, which says nothing about the content
     kind, body = payload[0], payload[1:-_TAIL]
     if kind == 0x81:
@@ -128,7 +128,7 @@ def load(payload: bytes) -> Value:
 
 
 def _hash(words: list[bytes]) -> HashValue:
-    """Words in pairs; a field that is named twice would make two dumps of one hash."""
+    """Make a hash from fields and values in turn; refuse a repeated field, since equal hashes must have equal dumps."""
     if len(words) % 2 or len(set(words[::2])) != len(words) // 2:
         raise MalformedError("a field without its value, or twice")
     value = HashValue()
@@ -138,7 +138,7 @@ def _hash(words: list[bytes]) -> HashValue:
 
 
 def _sorted_set(content: object) -> ZSetValue:
-    """Scores packed together, then members in the same order."""
+    """Make a sorted set from packed scores and members in the same order."""
     packed, members = part(content, 2)
     words = _words(members)
     if not words or len(_want(packed, bytes)) != 8 * len(words) or len(set(words)) != len(words):
@@ -155,7 +155,7 @@ def _sorted_set(content: object) -> ZSetValue:
 
 
 def _packed_stream(stream: Stream) -> Iterator[bytes]:
-    """A stream in the form of the module's text, in pieces.
+    """Yield a stream in the plain form above, in pieces.
 
     Groups and consumers are sorted by name, so that equal streams are equal bytes.
     """
@@ -169,7 +169,7 @@ def _packed_stream(stream: Stream) -> Iterator[bytes]:
 
 
 def _packed_group(name: bytes, group: Group) -> Iterator[bytes]:
-    """A group, with its consumers and records."""
+    """Yield a group with its consumers and records."""
     names = sorted(group.consumers)
     places: dict[bytes, int] = {consumer: at for at, consumer in enumerate(names)}
     consumers = [[each, group.consumers[each].seen, group.consumers[each].active] for each in names]
@@ -179,7 +179,7 @@ def _packed_group(name: bytes, group: Group) -> Iterator[bytes]:
 
 
 def _plain_idempotence(memory: Idempotence) -> list[Any]:
-    """A stream's memory of its producers in plain form, oldest message first."""
+    """A stream's producers and their messages in plain form, oldest message first."""
     producers = [
         [producer, [part for pair in messages.items() for part in pair]]
         for producer, messages in memory.producers.items()
@@ -191,7 +191,7 @@ def _plain_idempotence(memory: Idempotence) -> list[Any]:
 
 
 def _read_stream(content: bytes) -> Stream:
-    """The stream of a plain form."""
+    """Return the stream of a plain form."""
     source = plain.PlainSource(content)
     if source.opened() != 6:
         raise MalformedError("a stream has six parts")
@@ -209,7 +209,7 @@ def _read_stream(content: bytes) -> Stream:
 
 
 def make_stream(counters: list[Any], entries: EntryStore) -> Stream:
-    """A stream without groups."""
+    """Return a stream without groups."""
     last, max_deleted, added, memory = counters
     stream = _memory_of(memory)
     stream.entries = entries
@@ -228,7 +228,7 @@ def make_stream(counters: list[Any], entries: EntryStore) -> Stream:
 
 
 def _memory_of(content: object) -> Stream:
-    """A stream with nothing but its producers."""
+    """Return a stream with nothing but its producers."""
     duration, maxsize, added, duplicates, producers = part(content, 5)
     stream = Stream(number(duration, LLONG_MAX), number(maxsize, LLONG_MAX))
     for each in _want(producers, list):
@@ -247,7 +247,7 @@ def _memory_of(content: object) -> Stream:
 
 
 def add_group(stream: Stream, content: list[Any]) -> tuple[Group, list[Consumer]]:
-    """Add a group without records to a stream that has its entries; the group, and its consumers in their order."""
+    """Add a group without records to a stream that has its entries; return the group and its consumers in order."""
     name, last, read, consumers = content
     last = number(last, MAX_ID)
     # None comes from another format's reader, which does not have the count
@@ -273,7 +273,7 @@ def add_group(stream: Stream, content: list[Any]) -> tuple[Group, list[Consumer]
 
 
 def _want(value: object, kind: type[T]) -> T:
-    """The value, if it is exactly of that type: a bool is an int to Python, and must not be one here."""
+    """Return the value if it is exactly of that type: to Python a bool is an int, but here it is not."""
     if type(value) is not kind:
         raise MalformedError(f"{kind.__name__} expected")
     return value
@@ -288,10 +288,10 @@ def _words(value: object) -> list[bytes]:
 
 @transition("restore", counts=True)
 def _restore(space: Keyspace, db: int, key: bytes, payload: bytes, expires_at: int | None) -> None:
-    """Make the key hold the payload's value, in place of the present one.
+    """Replace a key's value by that of a payload.
 
-    The log holds the payload in our own form, in whatever form RESTORE took it, and :func:`load` reads it again. So a
-    payload that was once valid stays valid: a check that is added later must not refuse what older versions logged.
+    The log holds the payload in Millstream's own form, whichever form RESTORE got, and :func:`load` reads it again. So
+    a payload that was once valid stays valid: a check that is added later must not refuse what older versions logged.
     """
     base, value = space.databases[db], load(payload)
     base.keys[key] = value

@@ -1,8 +1,8 @@
 """Ints, bytes, booleans, None and lists of them as bytes, and back; the form of dumps.
 
 PURE. A value is one tag byte and its content. A size is seven bits a byte, lowest first, the high bit meaning "more
-follows". Input is not trusted: a size beyond the bytes left, lists in lists in lists, or bytes left over are refused
-before anything is made of them. The core in C reads and writes this form too
+follows". Input is not trusted. Sizes beyond the bytes left, lists nested too deeply and leftover bytes are refused
+before any value is made from them. The core in C reads and writes this form too
 (:mod:`millstream.engine.serialization.bulk`).
 
 The form is our own, not msgpack: ids have 128 bits, which msgpack does not have numbers for, and a library's reader
@@ -21,7 +21,7 @@ OLDEST = -(2**62)
 
 
 class MalformedError(Exception):
-    """Bytes that no dump can be."""
+    """Bytes that are not a valid dump."""
 
 
 def pack(value: object) -> bytes:
@@ -32,14 +32,14 @@ def pack(value: object) -> bytes:
 
 
 def pack_list(size: int) -> bytes:
-    """The head of a list with this many values, which follow it."""
+    """Return the head of a list with this many values; the values follow it."""
     out = bytearray([_LIST])
     _put_size(out, size)
     return bytes(out)
 
 
 def _put(out: bytearray, value: object) -> None:
-    """Append a value. A negative number is its distance below zero less one, so that there is one zero only."""
+    """Append a value. A negative number is stored as its absolute value less one, so zero has only one form."""
     if type(value) is bytes:  # most values are short ones
         out.append(_BYTES)
         _put_size(out, len(value))
@@ -67,7 +67,7 @@ def _put_size(out: bytearray, number: int) -> None:
 
 
 def unpack(data: bytes) -> Any:
-    """The value that ``data`` is, all of it."""
+    """Return the value in ``data``, and require that no bytes are left over."""
     source = PlainSource(data)
     value = source.value()
     source.end()
@@ -87,12 +87,12 @@ class PlainSource:
         return value
 
     def opened(self) -> int:
-        """Open the list that begins here: how many values it has, which follow."""
+        """Open the list that begins here, and return the number of its values, which follow."""
         size, self.at = take_list(self.data, self.at)
         return size
 
     def end(self) -> None:
-        """Nothing may be left over."""
+        """Raise if bytes are left over."""
         if self.at != len(self.data):
             raise MalformedError("bytes left over")
 
@@ -142,7 +142,7 @@ def take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _take_size(data: bytes, at: int) -> tuple[int, int]:
-    """A size and the position after it; more bits than an id has are refused before they are added up."""
+    """Return a size and the position after it; refuse one with more bits than an id before computing it."""
     number = shift = 0
     while True:
         if at >= len(data) or shift >= _MOST_BITS:
@@ -159,14 +159,14 @@ def _take_size(data: bytes, at: int) -> tuple[int, int]:
 
 
 def number(value: object, highest: int, *, lowest: int = 0) -> int:
-    """The value, if it is a number between two."""
+    """Return the value if it is a number between ``lowest`` and ``highest``."""
     if type(value) is not int or not lowest <= value <= highest:  # a bool is an int to Python, and must not be one
         raise MalformedError("a number out of range")
     return value
 
 
 def part(value: object, count: int) -> list[Any]:
-    """The value, if it is a list of this length."""
+    """Return the value if it is a list of this length."""
     if type(value) is not list or len(value) != count:
         raise MalformedError(f"{count} parts expected")
     return value

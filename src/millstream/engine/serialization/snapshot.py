@@ -1,8 +1,8 @@
-"""A keyspace as the transitions that make it again, from nothing: the content of a snapshot of the log.
+"""A keyspace as the transitions that make it again from an empty one: the content of a snapshot of the log.
 
-PURE. Everything comes back that any command can show, or later commands would use: orders, times, counters, encodings,
-tombstones, nodes. Entries are not encoded again: blocks go as they are. The transitions that only snapshots have are in
-:mod:`millstream.engine.serialization.snapshot_ops`; each holds a bounded part of a value, and those of one value follow
+PURE. Everything that a command can show or use is restored: orders, times, counters, encodings, tombstones, nodes.
+Entries are not encoded again: blocks are stored unchanged. The transitions that only snapshots have are in
+:mod:`millstream.engine.serialization.snapshot_ops`. Each holds a bounded part of a value, and those of one value follow
 each other.
 """
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def transitions(space: Keyspace) -> Iterator[Transition]:
-    """Transitions that make this keyspace out of an empty one; it must not change meanwhile."""
+    """Yield transitions that make this keyspace from an empty one; it must not change meanwhile."""
     if space.primary is not None:
         yield ("role", NO_DATABASE, *space.primary, *([True] if space.hands_over else []))
     past = space.history
@@ -49,7 +49,7 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
 
 
 def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
-    """Transitions that make a collection: its encoding first, since a large one that shrank shows the large name."""
+    """Yield transitions that make a collection, its encoding first: a shrunk collection may keep the large one."""
     if isinstance(value, Stream):
         yield from _stream(db, key, value)
         return
@@ -72,7 +72,7 @@ def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
 
 
 def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterator[list[T]]:
-    """Items in bounded groups; large ones, with a given ``size`` in bytes, one by one: a record must stay small."""
+    """Yield items in bounded groups, so that records stay small; ``size`` in bytes makes large items go alone."""
     # A copy: the caller hands in views of dictionaries, and slices need a list
     every = list(items)
     for at in range(0, len(every), ELEMENTS):
@@ -84,7 +84,7 @@ def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterat
 
 
 def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
-    """Transitions that make a stream: counters, blocks, producers, then groups, which need the rest."""
+    """Yield transitions that make a stream: counters, blocks, producers, then groups, which depend on these."""
     memory = stream.idempotence
     counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]
     yield ("xmake", db, key, ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters)
@@ -104,7 +104,7 @@ def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
 
 
 def _producers(db: int, key: bytes, memory: Idempotence) -> Iterator[Transition]:
-    """Each producer, also one without messages, which the counters show."""
+    """Yield each producer, also one without messages, since the counters show it."""
     for producer, messages in memory.producers.items():
         yield ("xidmppid", db, key, producer)
         for part in _parts(messages.items()):
@@ -112,7 +112,7 @@ def _producers(db: int, key: bytes, memory: Idempotence) -> Iterator[Transition]
 
 
 def _group(db: int, key: bytes, name: bytes, group: Group) -> Iterator[Transition]:
-    """A group, its consumers, then its records in the order of time; at the end they are sorted by id at once."""
+    """Yield a group, its consumers, then its records in time order; one sort by id at the end follows."""
     yield ("gnew", db, key, name, ids.pack(group.last_id), group.entries_read)
     for part in _parts(group.consumers.values()):
         consumers = [word for each in part for word in (each.name, each.seen, each.active)]

@@ -1,9 +1,9 @@
-"""The transitions that only a snapshot holds: parts of values as they are.
+"""The transitions that only a snapshot holds: parts of values in their final state.
 
 See :mod:`millstream.engine.serialization.snapshot`.
 
-PURE. The first three arguments are as everywhere: keyspace, database, key. They make new values and never meet one that
-a command has changed, so they check nothing. The names are the log's own format: never change the meaning of one; add
+PURE. The first three arguments of each are keyspace, database and key. They make new values and never meet one that a
+command has changed, so they check nothing. The names are the log's own format: never change the meaning of one; add
 another.
 """
 
@@ -20,7 +20,7 @@ _KINDS: dict[bytes, type[Collection]] = {kind.kind: kind for kind in (HashValue,
 
 @transition("vnew", counts=True)
 def _collection_new(space: Keyspace, db: int, key: bytes, kind: bytes, encoding: bytes) -> None:
-    """An empty collection, before its elements; small ones may have a large one's encoding."""
+    """Make an empty collection, before its elements; a small one may have a large one's encoding."""
     value = _KINDS[kind]()
     value.begin(encoding)
     space.databases[db].keys[key] = value
@@ -30,7 +30,7 @@ def _collection_new(space: Keyspace, db: int, key: bytes, kind: bytes, encoding:
 def _stream_make(
     space: Keyspace, db: int, key: bytes, last: PackedId, max_deleted: PackedId, counters: list[int]
 ) -> None:
-    """A stream without entries, but with its counters: entries added, and those of its memory of producers."""
+    """Make a stream without entries, with its counters: entries added, and those of its producers' messages."""
     added, duration, maxsize, messages, duplicates = counters
     stream = Stream(duration, maxsize)
     stream.last_id, stream.max_deleted, stream.entries_added = unpack(last), unpack(max_deleted), added
@@ -40,19 +40,19 @@ def _stream_make(
 
 @transition("xblocks")
 def _blocks(space: Keyspace, db: int, key: bytes, blocks: list[list[Any]]) -> None:
-    """The next blocks of a stream's entries."""
+    """Add the next blocks of a stream's entries."""
     stream_in(space, db, key).entries.extend(blocks)
 
 
 @transition("xmessages", counts=True)
 def _messages(space: Keyspace, db: int, key: bytes, producer: bytes, names: list[bytes], ids: bytes) -> None:
-    """Messages that are remembered of a producer, oldest first."""
+    """Add a producer's recorded messages, oldest first."""
     stream_in(space, db, key).idempotence.fill(producer, dict(zip(names, unpack_all(ids), strict=True)))
 
 
 @transition("gconsumers")
 def _consumers(space: Keyspace, db: int, key: bytes, group: bytes, consumers: list[Any]) -> None:
-    """The next consumers of a group: name, seen, active; and so on."""
+    """Add the next consumers of a group, as a flat list: name, seen time and active time of each."""
     found = group_in(space, db, key, group)
     for at in range(0, len(consumers), 3):
         if consumers[at] in found.consumers:  # records would belong to a consumer that cannot be found
@@ -71,7 +71,7 @@ def _pending(
     times: list[int],
     counts: list[int],
 ) -> None:
-    """The next records of a group in its order of time; a holder is a consumer's place, -1 for released."""
+    """Add the next records of a group in time order; a holder is a consumer's index, -1 for released."""
     found = group_in(space, db, key, group)
     # A holder is a place and not a name, which would be repeated in each record
     consumers = list(found.consumers.values())
@@ -81,5 +81,5 @@ def _pending(
 
 @transition("gsort")
 def _sort(space: Keyspace, db: int, key: bytes, group: bytes) -> None:
-    """All records of a group are there."""
+    """Sort a group's records by id, after the last one was added."""
     group_in(space, db, key, group).restored()

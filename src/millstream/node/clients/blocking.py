@@ -1,4 +1,4 @@
-"""Sessions that wait inside a command: until a key is signalled, until a claim is due, or until their time is up."""
+"""Sessions that wait inside a command: for a change of a key, for a claim to become due, or for a timeout."""
 
 import heapq
 from collections.abc import Callable
@@ -75,7 +75,7 @@ class Waits:
     def start(
         self, session: Session, wait: Blocked, given: list[bytes], now: Now, deadline: int | None = None
     ) -> Waiter:
-        """Park a session."""
+        """Make a session wait."""
         if deadline is None and wait.timeout:
             deadline = now.mono + wait.timeout
         places = [(session.db, key) for key in dict.fromkeys(wait.keys)]
@@ -95,30 +95,30 @@ class Waits:
         return waiter
 
     def wake(self, db: int, key: bytes) -> None:
-        """Note that a key has changed: clients that wait for it are served once the command is through."""
+        """Note that a key has changed; clients that wait for it are served after the current command."""
         if (db, key) in self.lines:
             self.ready[db, key] = None
 
     def wake_all(self) -> None:
-        """Every value is another object now: all waiting clients look again."""
+        """Let all waiting clients check again, since every value was replaced."""
         for waiter in self.by_session.values():
             self.ready.update(dict.fromkeys(waiter.places))
 
     def observe(self, step: Transition, now: Now) -> None:
-        """A transition was applied: a delivery or a claim moves the time at which an entry can be claimed."""
+        """Note an applied transition: a delivery or a claim moves the time at which an entry can be claimed."""
         if step[0] in _DELIVERIES:
             for waiter in self.claimers.line((step[1], step[2])):
                 self.set_alarm(waiter, now)
 
     def revive_overdue(self, now: Now) -> None:
-        """The disk takes writes again: who could have claimed meanwhile is looked at."""
+        """Set alarms for clients that could have claimed while the disk refused writes."""
         for waiter in self.overdue:
             if not waiter.over:
                 self.set_alarm(waiter, now)
         self.overdue.clear()
 
     def set_alarm(self, waiter: Waiter, now: Now) -> None:
-        """See to it that the waiter is looked at when it is due, if that is earlier than was known."""
+        """Set an alarm for when the waiter is due, if that is earlier than its present alarm."""
         wall = None if waiter.due is None else waiter.due()
         if wall is None:
             return
@@ -128,7 +128,7 @@ class Waits:
             self._ring_at(moment, waiter)
 
     def look(self, now: Now) -> None:
-        """Set the alarms again if the wall clock has jumped: what is due by it is so many milliseconds away no more."""
+        """Set the alarms of claims again if the wall clock has jumped, since claims become due by wall time."""
         if not self.claimers.by_place:
             return
         self._looked = now.mono
@@ -140,7 +140,7 @@ class Waits:
                     self.set_alarm(waiter, now)
 
     def next_look(self) -> int | None:
-        """Monotonic milliseconds at which :meth:`look` is to be called next; None if no claim is waited for."""
+        """Monotonic milliseconds at which to call :meth:`look` next; None if no client waits for a claim."""
         return self._looked + LOOK if self.claimers.by_place else None
 
     def _ring_at(self, moment: int, waiter: Waiter) -> None:
@@ -156,7 +156,7 @@ class Waits:
             self.claimers.leave(waiter, waiter.places)
 
     def wait_on(self, waiter: Waiter) -> None:
-        """It was looked at and found nothing: it waits on at the end of its lines, as one whose command was run."""
+        """Move a waiter whose command found nothing to the end of its lines."""
         self.by_session[waiter.session.id] = self.by_session.pop(waiter.session.id)
         self.lines.rejoin(waiter, waiter.places)
 

@@ -1,9 +1,9 @@
-"""CLIENT REPLY and CLIENT KILL of itself inside a transaction: what of EXEC's answer is sent, to the byte of Redis's.
+"""CLIENT REPLY, and CLIENT KILL of the own connection, inside a transaction: the part of EXEC's reply that Redis sends.
 
-Redis writes as it goes: the head of EXEC's array before the first command, then each reply unless the client wants none
-at that moment. So OFF in the midst leaves an array that is cut short, ON in the midst one without its head, and neither
-OFF nor SKIP is answered. SKIP silences what follows EXEC, not what follows in it, even if ON comes in between.
-A connection that kills itself gets nothing after the answer to that command.
+Redis writes as it runs: the head of EXEC's array before the first command, then each reply unless replies are off at
+that moment. So OFF in the middle cuts the array short, ON in the middle leaves it without its head, and OFF and SKIP
+themselves have no reply. SKIP silences the command after EXEC, not the next one inside it, even if ON comes in between.
+A connection that kills itself gets nothing after the reply to that command.
 """
 
 from millstream.commands.context.session import Session
@@ -23,7 +23,7 @@ class Muting:
         self._end: int | None = None  # number of replies up to the one after which the connection closes
 
     def note(self, row: Command, reply: Reply) -> None:
-        """A command of the transaction was run, and answered so."""
+        """Record that a command of the transaction has run, with its reply."""
         session = self._session
         wanted = self._mode == "on"
         if row.name == "client|reply" and not isinstance(reply, Error):
@@ -37,7 +37,7 @@ class Muting:
             self._is_changed, self._end = True, len(self._wanted)
 
     def heard(self, replies: list[Reply]) -> Reply:
-        """EXEC's answer: the replies, or what is to be sent of them whatever the session wants by now."""
+        """Return EXEC's reply: the array, or the parts of it that Redis would have sent."""
         if not self._is_changed or len(replies) != len(self._wanted):
             return replies
         session = self._session

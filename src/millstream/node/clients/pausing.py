@@ -1,10 +1,10 @@
-"""Commands that come while clients are paused, kept with their sessions until the pause is over.
+"""Commands that arrive while clients are paused, stored with their sessions until the pause ends.
 
-Clients ask for a pause (CLIENT PAUSE); besides, the server holds writers back for as long as it hands its role over
-or waits for replicas before its end. The ones do not end, lengthen or widen the others.
+Clients request a pause (CLIENT PAUSE). Besides, the server holds writers back during a failover, and while it waits for
+replicas before its end. Neither kind of pause ends, extends or widens the other.
 
-A command held back has not begun: its words stay with its session (:attr:`Session.held`), which counts as blocked. The
-shell runs them when it hears that the session no longer is.
+A held command has not begun: its arguments stay with its session (:attr:`Session.held`), which counts as blocked. The
+shell runs them once the session is released.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ MAY_WRITE = frozenset({"publish", "eval", "evalsha"})
 
 @dataclass(slots=True)
 class Pause:
-    """The pause of a node, if there is one."""
+    """The pauses of a node, if there are any."""
 
     ends: int | None = None  # Monotonic milliseconds at which that is to be looked at; None for no pause
     writes_only: bool = False  # Only commands that write are held back
@@ -35,7 +35,7 @@ class Pause:
     _holders: set[str] = field(default_factory=set)  # what the server itself holds writers back for
 
     def begin(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
-        """Pause, or go on pausing: never for less time than was asked for before."""
+        """Pause clients, or extend the pause; never shorten it."""
         if self._asked is None and not milliseconds:
             return
         self._asked = max(self._asked or 0, now.mono + milliseconds)
@@ -43,17 +43,17 @@ class Pause:
         self._settle(now)
 
     def end(self, now: Now) -> None:
-        """That of clients is over."""
+        """End the pause that clients requested."""
         self._asked = None
         self._settle(now)
 
     def hold_writers(self, purpose: str, now: Now) -> None:
-        """Hold back who writes, until :meth:`let_go` for the same purpose."""
+        """Hold back commands that write, until :meth:`let_go` with the same purpose."""
         self._holders.add(purpose)
         self._settle(now)
 
     def let_go(self, purpose: str, now: Now) -> None:
-        """Writers are not held back for a purpose any more."""
+        """Stop holding writers back for this purpose."""
         self._holders.discard(purpose)
         self._settle(now)
 
@@ -79,11 +79,11 @@ class Pause:
         return row.group != "scripting" or not self.only_reads(argv)
 
     def is_over(self, now: Now) -> bool:
-        """True if that of clients has ended by itself."""
+        """True if the time of the pause that clients requested is over."""
         return self._asked is not None and self._asked <= now.mono
 
     def release(self) -> list[Session]:
-        """Release all waiting sessions; their commands are looked at again."""
+        """Release all waiting sessions; their commands are checked again."""
         held = list(self.held)
         self.held.clear()
         return held

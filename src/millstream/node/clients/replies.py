@@ -1,4 +1,4 @@
-"""The way from a reply to bytes: whether it is sent, how large it may be, and which log position it waits for."""
+"""The way from a reply to bytes: its size limit, the log position that it waits for, and CLIENT REPLY."""
 
 from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
@@ -22,7 +22,7 @@ class Heard(Many):
 
 
 class Replies:
-    """See the module's text."""
+    """Turns replies into the outcomes that are sent."""
 
     def __init__(self, config: Config, journal: Journal) -> None:
         self._config = config
@@ -32,7 +32,7 @@ class Replies:
         self.are_limited = False
 
     def outcome(self, session: Session, reply: Reply, row: Command | None) -> Outcome | None:
-        """A reply as it is sent; None if the session is sent nothing."""
+        """Return a reply with its barrier; None if the session gets no reply."""
         if isinstance(reply, Heard):
             if not reply.values:
                 return None
@@ -57,21 +57,21 @@ class Replies:
         return Outcome(encode(reply, session.resp), barrier)
 
     def _waits_for_nothing(self, row: Command) -> bool:
-        """True if a reply may go before all is kept: who connects hears of no change by it.
+        """True if a reply may be sent before earlier changes are durable, since it shows no change.
 
-        A client that watches the server does: INFO counts keys, and so waits for the disk. For replicas of
-        ``sync-replicas``, which may stay away, it does not, or a server would look dead while it is at work.
+        This holds for commands that connect a client. INFO counts keys, and so waits for the disk. INFO does not wait
+        for the replicas of ``sync-replicas``, which may stay away; otherwise the server would look dead while it works.
         """
         return row.group == "connection" or (self._config.sync_replicas > 0 and row.name in _WATCHING)
 
     def _overflows(self, session: Session, reply: list[Reply]) -> bool:
-        """True if a reply is not made; many of it may be one and the same string, which writing it out would copy."""
+        """True if a reply is too large to make; one string may occur many times in it, and writing would copy each."""
         if len(reply) > _FEW and (ceiling := self.ceiling(session)) and (size := weight(reply)) > ceiling:
             session.overflow = size
         return session.overflow > 0
 
     def ceiling(self, session: Session) -> int:
-        """Bytes above which a reply is not made; 0 for no such limit."""
+        """Largest size of a reply that is made, in bytes; 0 for no limit."""
         if not self.are_limited or session.reply_mode != "on":
             return 0
         limits = self._config.output_limits
@@ -79,7 +79,7 @@ class Replies:
 
 
 def _count_skipped(session: Session) -> None:
-    """CLIENT REPLY SKIP: one reply is not sent, and then they are again."""
+    """Turn replies on again after the one reply that CLIENT REPLY SKIP suppresses."""
     if session.reply_mode == "skip":
         session.reply_mode = "skipping"  # the answer to SKIP itself is not sent either
     elif session.reply_mode == "skipping":
@@ -87,9 +87,9 @@ def _count_skipped(session: Session) -> None:
 
 
 def pushes_in(reply: Reply) -> list[Reply]:
-    """The parts of an answer, EXEC's too, that a client without replies gets: confirmations of SUBSCRIBE and its kin.
+    """The parts of a reply, also of EXEC's, that a client without replies gets: confirmations of SUBSCRIBE and similar.
 
-    Redis sends them as it sends the messages that they announce.
+    Redis sends them like the messages that they announce.
     """
     if isinstance(reply, Many):
         return [value for value in reply.values if isinstance(value, Push)]

@@ -1,7 +1,7 @@
-"""Every client of a node, and what is sent to it without its asking: messages, late replies, the end of a pause.
+"""Every client of a node, and its unrequested output: messages, late replies, the end of a pause.
 
-Output for other sessions than the one whose command runs gathers in :attr:`Sessions.outbox`, which the shell empties
-once the command is through.
+Output for other sessions than the one whose command runs is collected in :attr:`Sessions.outbox`, which the shell
+empties after the command.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ log = logger("millstream.node")
 
 
 class Sessions:
-    """See the module's text."""
+    """All sessions of a node, with their waits, pauses and subscriptions."""
 
     def __init__(self, config: Config, accounts: Accounts, replies: Replies, stats: NodeStats) -> None:
         self._config = config
@@ -57,7 +57,7 @@ class Sessions:
         return len(self._by_id)
 
     def open(self, now: Now, *, addr: str = "", laddr: str = "", is_unix: bool = False) -> Session:
-        """A new client."""
+        """Open a session for a new client."""
         self._last_id += 1
         user = self._accounts.first_user  # None where it must AUTH first
         session = Session(self._last_id, addr, laddr, created=now.wall, last_used=now.wall, is_unix=is_unix, user=user)
@@ -66,14 +66,14 @@ class Sessions:
         return session
 
     def admit(self, session: Session, now: Now, addr: str, laddr: str) -> None:
-        """A connection that this server has made is listed as one."""
+        """List a connection that this server has opened as a session."""
         self._last_id += 1
         session.id, session.addr, session.laddr = self._last_id, addr, laddr
         session.created = session.last_used = now.wall
         self._by_id[session.id] = session
 
     def close(self, session: Session) -> None:
-        """Forget a client that is gone, with all that it waited for or watched."""
+        """Remove a disconnected client, with its waits and watches."""
         waiter = self.waits.by_session.get(session.id)
         if waiter is not None:
             self.waits.stop(waiter)
@@ -92,7 +92,7 @@ class Sessions:
     # ------------------------------------------------------------------ what is sent
 
     def send(self, session: Session, reply: Reply, row: Command | None = None) -> None:
-        """Answer a session whose command waited."""
+        """Send a reply to a session whose command waited."""
         outcome = self._replies.outcome(session, reply, row)
         if outcome is None and session.overflow:
             self.kill(session)
@@ -106,7 +106,7 @@ class Sessions:
         self.outbox.append((session, Outcome([], 0)))
 
     def kill_id(self, session_id: int) -> None:
-        """Have the connection of the session with a number closed, if there is one."""
+        """Have the connection of the session with this id closed, if there is one."""
         session = self._by_id.get(session_id)
         if session is not None:
             self.kill(session)
@@ -119,7 +119,7 @@ class Sessions:
         self.send(waiter.session, reply)
 
     def disconnect_waiting(self, line: str, wall: int) -> None:
-        """Answer all waiting clients with an error, and close their connections."""
+        """Reply to all waiting clients with an error, and close their connections."""
         for waiter in list(self.waits.by_session.values()):
             self._count_failed(waiter, line)
             waiter.session.closing = True
@@ -137,18 +137,18 @@ class Sessions:
         return True
 
     def _count_failed(self, waiter: Waiter, line: str) -> None:
-        """A command that waited ends with an error: INFO counts it as failed, as Redis does."""
+        """Count a waiting command that ends with an error as failed for INFO, as Redis does."""
         self._stats.error(line)
         self._stats.command(waiter.argv[0].decode("latin-1").lower()).failed += 1
 
     def answer_fulfilled(self, wall: int) -> None:
-        """Replicas have said how far they are: answer those who waited for no more than that."""
+        """Reply to clients of WAIT whose number of replicas has confirmed; called after replicas report offsets."""
         for waiter in list(self.waits.by_session.values()):
             if waiter.fulfilled is not None and waiter.fulfilled():
                 self.end_wait(waiter, waiter.late(), wall)
 
     def publish(self, channel: bytes, message: bytes) -> int:
-        """Send a message to a channel's listeners, once the command's own record is in the log; how many there are."""
+        """Send a message to a channel's listeners once the command's own record is in the log; return their number."""
         found = [(session, Push([b"message", channel, message])) for session in self.channels.listeners(channel)]
         for pattern in self.patterns.fitting(channel):
             push = Push([b"pmessage", pattern, channel, message])
@@ -157,7 +157,7 @@ class Sessions:
         return len(found)
 
     def notify(self, kind: str, event: str, db: int, key: bytes) -> None:
-        """Publish a keyspace event, if CONFIG asks for it and a client can be listening."""
+        """Publish a keyspace event, if CONFIG enables it and a client may be listening."""
         if self._config.events and (self.channels or self.patterns):
             try:
                 for channel, text in messages(self._config.events, kind, event, db, key):
@@ -168,7 +168,7 @@ class Sessions:
                 )
 
     def send_messages(self, barrier: int) -> None:
-        """Let out what the command at work has published; it waits for the log like the command's reply."""
+        """Send the messages that the current command published; they wait for the log like its reply."""
         found, self.messages = self.messages, []
         for session, push in found:
             self.outbox.append((session, Outcome(encode(push, session.resp), barrier)))
@@ -180,29 +180,29 @@ class Sessions:
     # ------------------------------------------------------------------ pausing
 
     def hold(self, milliseconds: int, now: Now, writes_only: bool) -> None:
-        """CLIENT PAUSE: hold back what comes."""
+        """CLIENT PAUSE: hold back commands that arrive from now on."""
         self.pause.begin(milliseconds, now, writes_only=writes_only)
         if writes_only:
             self.release_held()
 
     def unpause(self, now: Now) -> None:
-        """CLIENT UNPAUSE, and the end of a pause's time; writers stay held back for a failover or a shutdown."""
+        """End the pause, for CLIENT UNPAUSE or when its time is over; a failover or shutdown still holds writers."""
         self.pause.end(now)
         self._go_on(now)
 
     def let_writers_go(self, purpose: str, now: Now) -> None:
-        """End what :meth:`Pause.hold_writers` has begun."""
+        """End the effect of :meth:`Pause.hold_writers`."""
         self.pause.let_go(purpose, now)
         self._go_on(now)
 
     def _go_on(self, now: Now) -> None:
-        """Look again at commands held back; another pause holds them back again."""
+        """Check held commands again; another pause may hold them once more."""
         self.release_held()
         for waiter in self.waits.by_session.values():
             self.waits.set_alarm(waiter, now)
 
     def release_held(self) -> None:
-        """Have the shell give again what was held back, in the order in which it came."""
+        """Have the shell run held commands, in the order of their arrival."""
         for session in self.pause.release():
             session.blocked = False
             self.outbox.append((session, Outcome([], 0)))

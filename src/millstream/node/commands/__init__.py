@@ -1,6 +1,6 @@
-"""Commands that ask a part of the node: its log, its facts, its scripts, its replicas and its primary.
+"""Commands about parts of the node: its log, its facts, its scripts, its replicas and its primary.
 
-They read words and answer values as those in ``commands/`` do, and see the node as ``NodeHost.of(ctx)``.
+They take arguments and return replies like the commands in ``commands/``, and access the node by ``NodeHost.of(ctx)``.
 """
 
 import importlib

@@ -1,7 +1,7 @@
-"""DEBUG, as far as test suites of Redis Streams use it; refused unless the server was started to allow it.
+"""DEBUG, with the subcommands that test suites of Redis Streams use; refused unless the server was started to allow it.
 
-Its subcommands are not rows of the table: in Redis neither COMMAND nor ACL knows them, so they are dispatched here.
-None of them may lose data: RELOAD and LOADAOF make the state again next to the old one, and keep the old one if they
+Its subcommands are not rows of the table: in Redis, COMMAND and ACL do not list them, so they are dispatched here.
+None of them may lose data: RELOAD and LOADAOF build the state again next to the old one, and keep the old one if they
 differ.
 
 Source: the subcommands as Redis's DEBUG HELP describes them, and ``enable-debug-command`` in redis.conf.
@@ -31,28 +31,28 @@ _NO_LOG = "ERR there is no log to load: the server was started without a data di
 
 
 def _is_local(session: Session) -> bool:
-    """On this machine, or in this process."""
+    """True if the client is on this machine, or in this process."""
     return session.is_unix or not session.addr or session.addr.startswith(("127.", "[::1]", "::1"))
 
 
 def _log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
-    """Put a line into the server's log: test suites mark where each test begins."""
+    """Write a line to the server's log: test suites mark the start of each test."""
     log.warning("DEBUG LOG: %s", shown(words[0]))
     return OK
 
 
 def _reload(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
-    """DEBUG RELOAD: as Redis would after saving and loading a dump, so that suites find what a dump forgets."""
+    """DEBUG RELOAD: dump and load all values, so that test suites find values that a dump does not restore."""
     return _rebuilt(ctx, from_log=False)
 
 
 def _load_log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
-    """DEBUG LOADAOF: as after a restart, so that suites find what the log forgets."""
+    """DEBUG LOADAOF: replay the log as at a restart, so that test suites find changes that the log lacks."""
     return _rebuilt(ctx, from_log=True)
 
 
 def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
-    """Make the keyspace again, from the log or from dumps of its values, and compare."""
+    """Build the keyspace again, from the log or from dumps of its values, and compare."""
     try:
         differing = NodeHost.of(ctx).rebuild(from_log=from_log)
     except StorageError as error:
@@ -68,7 +68,7 @@ def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
 
 
 def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
-    """Stop the whole server, commands of all clients with it, for a number of seconds."""
+    """Stop the whole server, with the commands of all clients, for a number of seconds."""
     seconds = read_double(words[0])
     if seconds is None or not 0 <= seconds <= _LONGEST_SLEEP:
         raise CommandError("ERR value is not a valid float")
@@ -119,7 +119,7 @@ _SUBCOMMANDS = {
 
 @SERVER.command("debug", -2, "admin noscript loading stale")
 def debug(ctx: Context, argv: list[bytes]) -> Reply:
-    """The subcommand's reply. The number of words is looked at after the permission, so a stranger learns nothing."""
+    """Run a subcommand. The permission is checked before the number of arguments, so a stranger learns nothing."""
     allowed = ctx.host.config.values["enable-debug-command"]
     if allowed != "yes" and not (allowed == "local" and _is_local(ctx.session)):
         raise CommandError(_NOT_ALLOWED)

@@ -1,8 +1,8 @@
 """SAVE BGSAVE BGREWRITEAOF, for a server whose log is always on.
 
-SAVE and BGSAVE bring the log to the disk, now. There is no second file to write: what Redis needs them for has happened
-when a write is acknowledged (``--fsync always``), or happens here. BGREWRITEAOF has the log made smaller. A server
-without a data directory refuses them, rather than say that something was kept.
+SAVE and BGSAVE sync the log to the disk at once. There is no second file to write: with ``--fsync always`` each
+acknowledged write is on the disk already, and otherwise this sync brings it there. BGREWRITEAOF starts a rewrite of the
+log. A server without a data directory refuses all three, since it could not store anything.
 
 Source: https://redis.io/docs/latest/commands/save/, bgsave/ and bgrewriteaof/
 """
@@ -18,7 +18,7 @@ NOTHING_KEPT = "ERR nothing is kept: the server was started without a data direc
 
 
 def save_log(ctx: Context) -> None:
-    """Bring the log to the disk."""
+    """Sync the log to the disk."""
     try:
         is_kept = NodeHost.of(ctx).save(ctx.now.wall)
     except DiskFullError as error:
@@ -31,14 +31,14 @@ def save_log(ctx: Context) -> None:
 
 @SERVER.command("save", 1, "admin noscript no_multi")
 def save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """OK once all that was written so far would survive a power cut, in every fsync mode."""
+    """OK once all earlier writes would survive a power cut, in every fsync mode."""
     save_log(ctx)
     return OK
 
 
 @SERVER.command("bgsave", -1, "admin noscript")
 def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
-    """The same as SAVE, with Redis's answer; it is done when the answer comes, never scheduled."""
+    """Do the same as SAVE, with Redis's reply; it is done at the time of the reply, never scheduled."""
     if len(argv) > 1 and (len(argv) > 2 or keyword(argv[1]) != b"SCHEDULE"):
         raise SYNTAX
     save_log(ctx)
@@ -47,9 +47,9 @@ def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SERVER.command("bgrewriteaof", 1, "admin noscript")
 def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """A line that says that it has begun; INFO's ``aof_rewrite_in_progress`` and its neighbours say how it ends.
+    """A line that the rewrite has begun; INFO's ``aof_rewrite_in_progress`` and related fields show its end.
 
-    A second one while the first runs is an error, as in Redis; there is no save behind which it could be scheduled.
+    A second one during the first is an error, as in Redis; it is never scheduled behind a save.
     """
     has_begun = NodeHost.of(ctx).rewrite()
     if has_begun is None:

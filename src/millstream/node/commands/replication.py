@@ -1,7 +1,7 @@
-"""The commands that replicas send, and ROLE.
+"""The commands that replicas send, and REPLICAOF, FAILOVER and ROLE.
 
-A connection becomes a replica's by PSYNC (SYNC, in old Redis). From then on it is sent the stream and answers nothing
-but REPLCONF ACK; what it gets before that, and when, is the shell's business.
+PSYNC (SYNC in old Redis) turns a connection into a replica's. From then on it gets the stream, and replies to nothing
+but REPLCONF ACK. The shell sends the copy before the stream.
 
 Sources: https://redis.io/docs/latest/commands/psync/, sync/, replconf/, role/
 """
@@ -26,9 +26,9 @@ _ADDRESS = re.compile(rb"[!-+\--<>-~]{0,255}")
 
 @SERVER.command("psync", -3, "admin noscript no_async_loading no_multi", acl="admin dangerous")
 def psync(ctx: Context, argv: list[bytes]) -> Reply:
-    """CONTINUE and what was missed, or FULLRESYNC and a copy of all data; then the stream.
+    """CONTINUE and the missing bytes, or FULLRESYNC and a copy of all data; then the stream.
 
-    With FAILOVER it comes from the primary of this replica, which is to lead from there on.
+    With FAILOVER, it comes from this replica's primary, and makes this replica the new primary.
     """
     offset, replid = read_integer(argv[2]), argv[1].decode("utf-8", "replace")
     if offset is None:
@@ -41,7 +41,7 @@ def psync(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _lead(ctx: Context, replid: str) -> None:
-    """The primary wants this replica of it to lead."""
+    """Become the primary at the request of this replica's primary."""
     following = NodeHost.of(ctx).following
     if not following.is_replica:
         raise CommandError(LEADS_ALREADY)
@@ -53,7 +53,7 @@ def _lead(ctx: Context, replid: str) -> None:
 
 
 def _take_the_lead(ctx: Context, why: str) -> None:
-    """Make a replica a primary; of one that is a primary already there is nothing to say."""
+    """Make a replica a primary, and log the reason; do nothing on a primary."""
     was_replica = ctx.host.is_replica
     NodeHost.of(ctx).following.lead(ctx.now)
     if was_replica:
@@ -66,20 +66,20 @@ def _take_the_lead(ctx: Context, why: str) -> None:
 
 
 def _who(ctx: Context) -> str:
-    """User and address of the client, for the log."""
+    """The client's user and address, for the log."""
     user = (ctx.session.user or b"").decode("utf-8", "surrogateescape")
     return printable(f"{user} at {ctx.session.addr}").replace("\n", " ")
 
 
 @SERVER.command("sync", 1, "admin noscript no_async_loading no_multi", acl="admin dangerous")
 def sync(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """A copy of all data, then the stream; such a replica never says how far it is."""
+    """A copy of all data, then the stream; such a replica never reports its offset."""
     return NodeHost.of(ctx).replication.sync(ctx.session, "?", -1, ctx.now, is_old=True)
 
 
 @SERVER.command("replconf", -1, "admin noscript loading stale", acl="admin dangerous")
 def replconf(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK for what is known; what a replica can do that is of no use here is taken as well. ACK has no reply."""
+    """OK for known options and for capabilities that have no effect here. ACK has no reply."""
     if not len(argv) & 1:
         raise SYNTAX
     for at in range(1, len(argv), 2):
@@ -117,7 +117,7 @@ def _announce(ctx: Context, name: bytes, value: bytes) -> None:
 
 
 def _acknowledge(ctx: Context, words: list[bytes]) -> Reply:
-    """``ACK offset [FACK offset]``; a word that is not a number is passed over, as in Redis."""
+    """``ACK offset [FACK offset]``; an argument that is not a number is skipped, as in Redis."""
     offset = read_integer(words[1])
     durable = read_integer(words[3]) if len(words) > 3 and keyword(words[2]) == b"FACK" else None
     if ctx.session.is_replica and offset is not None:
@@ -127,17 +127,17 @@ def _acknowledge(ctx: Context, words: list[bytes]) -> Reply:
 
 @SERVER.command("replicaof", 3, "admin noscript stale no_async_loading", acl="admin dangerous")
 def replicaof(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK, and from then on another server's data replace these; with NO ONE what is here stays, and takes writes.
+    """OK; another server's data will replace this server's. With NO ONE the data stay, and the server takes writes.
 
-    The data are replaced when all of the other's are here and were read without a fault. Until then, and without a
-    link, what is here is shown as it is (``replica-serve-stale-data``).
+    The data are replaced once the other server's data have arrived completely and were read without an error. Until
+    then, and without a link, the present data are shown (``replica-serve-stale-data``).
     """
     return _follow(ctx, argv)
 
 
 @SERVER.command("slaveof", 3, "admin noscript stale no_async_loading", acl="admin dangerous")
 def slaveof(ctx: Context, argv: list[bytes]) -> Reply:
-    """As REPLICAOF."""
+    """The old name of REPLICAOF."""
     return _follow(ctx, argv)
 
 
@@ -166,10 +166,10 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SERVER.command("failover", -1, "admin noscript stale", acl="admin dangerous")
 def failover(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK, and from then on who writes waits until a replica holds all, and leads; this server follows it.
+    """OK; writers then wait until a replica has all data and becomes the primary, which this server follows.
 
-    INFO tells how far that is (``master_failover_state``). ABORT keeps the role; so does TIMEOUT when it is up, or
-    with FORCE lets the named replica lead, even if it misses data.
+    INFO shows the progress (``master_failover_state``). ABORT keeps the role. So does TIMEOUT when it is over; with
+    FORCE the named replica becomes the primary even if it lacks data.
     """
     wanted = _Wanted()
     at = 1
@@ -188,7 +188,7 @@ def failover(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 class _Wanted:
-    """The words of FAILOVER."""
+    """The arguments of FAILOVER."""
 
     def __init__(self) -> None:
         self.target: tuple[str, int] | None = None
@@ -196,7 +196,7 @@ class _Wanted:
         self.by_force = self.aborts = False
 
     def take(self, argv: list[bytes], at: int) -> int:
-        """One option; where the next one is."""
+        """Read one option; return the position of the next one."""
         match keyword(argv[at]):
             case b"TIMEOUT" if self.timeout is None and at + 1 < len(argv):
                 self.timeout = read_integer(argv[at + 1])
@@ -222,10 +222,10 @@ class _Wanted:
 
 @SERVER.command("role", 1, "noscript loading stale fast", acl="admin dangerous")
 def role(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """``master``, how far its stream is, and of each replica that follows the address, the port and the offset.
+    """``master``, the offset of its stream, and the address, port and offset of each replica.
 
-    A replica answers: ``slave``, its primary's host and port, how the link is, and how far the stream was run, -1
-    without.
+    A replica replies ``slave``, its primary's host and port, the state of the link, and its offset, -1 if there is
+    none.
     """
     followed = NodeHost.of(ctx).following.role()
     if followed is not None:

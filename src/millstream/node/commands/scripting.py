@@ -1,7 +1,7 @@
-"""EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT, and of FUNCTION what says that there are no functions.
+"""EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT, and the parts of FUNCTION that report that there are no functions.
 
-The words are read here; :mod:`millstream.node.scripting.scripts` runs the script. A number tells keys and arguments
-apart, and only keys are checked against ACL and routed by clusters. So a script that makes up names of keys works here,
+This module reads the arguments; :mod:`millstream.node.scripting.scripts` runs the script. A number separates keys from
+arguments; only keys are checked against ACL and routed by clusters. So a script that computes names of keys works here,
 and does not in a cluster.
 
 Source: https://redis.io/docs/latest/develop/programmability/
@@ -26,13 +26,13 @@ def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 
 
 def _eval(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
-    """EVAL and EVAL_RO: the number of keys is checked before the script is looked at."""
+    """EVAL and EVAL_RO: the number of keys is checked before the script."""
     keys, args = _split(argv)
     return NodeHost.of(ctx).scripts.run_source(ctx, argv[1], keys, args, read_only=read_only)
 
 
 def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
-    """EVALSHA and EVALSHA_RO: NOSCRIPT for a script that is not kept, on which clients send it whole."""
+    """EVALSHA and EVALSHA_RO: NOSCRIPT for a script that is not stored; clients then send its text."""
     keys, args = _split(argv)
     return NodeHost.of(ctx).scripts.run_sha(ctx, argv[1], keys, args, read_only=read_only)
 
@@ -66,19 +66,19 @@ SCRIPTING.container("script")
 
 @SCRIPTING.command("script|load", 3, "noscript stale")
 def script_load(ctx: Context, argv: list[bytes]) -> Reply:
-    """Its SHA-1. Scripts are not in the log: after a restart a client loads them again, as with Redis."""
+    """The script's SHA-1. Scripts are not in the log: after a restart a client loads them again, as with Redis."""
     return NodeHost.of(ctx).scripts.load(argv[2])
 
 
 @SCRIPTING.command("script|exists", -3, "noscript")
 def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 or 0 for each."""
+    """1 or 0 for each SHA-1."""
     return [int(NodeHost.of(ctx).scripts.exists(sha)) for sha in argv[2:]]
 
 
 @SCRIPTING.command("script|flush", -2, "noscript")
 def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always OK. ASYNC and SYNC are the same here, other words are refused with a text of their own."""
+    """Always OK. ASYNC and SYNC do the same here; other arguments are refused with Redis's error."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
     NodeHost.of(ctx).scripts.flush()
@@ -89,7 +89,7 @@ def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
 def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """An error: while a script runs no command is read, and its time limit ends it.
 
-    The error is Redis's for "no script runs", which is true whenever this command is.
+    The error is Redis's for "no script runs", which is always true when this command runs.
     """
     raise CommandError("NOTBUSY No scripts in execution right now.")
 
@@ -110,7 +110,7 @@ def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
 
 @SCRIPTING.command("function|list", -2, "noscript")
 def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Always empty; its words are checked all the same, in whichever order."""
+    """Always empty; its arguments are checked all the same, in any order."""
     words = [keyword(word) for word in argv[2:]]
     if words not in ([], [b"WITHCODE"]) and not (len(words) in {2, 3} and b"LIBRARYNAME" in words):
         raise SYNTAX

@@ -1,4 +1,4 @@
-"""Commands about the server at work: INFO LASTSAVE SHUTDOWN CONFIG RESETSTAT.
+"""Commands about the running server: INFO LASTSAVE SHUTDOWN CONFIG RESETSTAT.
 
 Source: https://redis.io/docs/latest/commands/?group=server
 """
@@ -23,17 +23,17 @@ def info(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SERVER.command("lastsave", 1, "loading stale fast", acl="admin dangerous")
 def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Seconds since 1970 of the last sync of the log; of the start, where there is no log."""
+    """Seconds since 1970 of the last sync of the log, or of the start without a log."""
     return NodeHost.of(ctx).last_save()
 
 
 @SERVER.command("shutdown", -1, "admin noscript loading stale no_multi")
 def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
-    """No reply but the end of the connection; everything is on disk first, whatever the options say.
+    """No reply but the end of the connection; everything is on disk first, whatever the options.
 
-    Replicas that lag are waited for, ``shutdown-timeout`` seconds at most (NOW: not at all), and who writes with them;
-    ABORT ends that wait, with an error to those who have asked for the end. NOSAVE and SAVE may not both be given, and
-    like FORCE change nothing: the log is the data, and is synced.
+    The server waits for lagging replicas, at most ``shutdown-timeout`` seconds (NOW: not at all), and holds writers
+    back meanwhile. ABORT ends that wait, with an error to the clients that sent SHUTDOWN. NOSAVE and SAVE exclude each
+    other, and like FORCE change nothing: the log is the data, and is synced.
     """
     words, ending = {keyword(word) for word in argv[1:]}, NodeHost.of(ctx).ending
     if words == {b"ABORT"}:
@@ -51,6 +51,6 @@ def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SERVER.command("config|resetstat", 2, "admin noscript loading stale")
 def config_resetstat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Counters only: INFO's of commands, errors, lookups, the network, and of refusals. Gauges stay what they are."""
+    """Reset INFO's counters of commands, errors, lookups, the network and refusals. Gauges keep their values."""
     NodeHost.of(ctx).reset_stats()
     return OK

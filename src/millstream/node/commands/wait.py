@@ -1,7 +1,7 @@
-"""WAIT and WAITAOF: has what was written arrived, at replicas, and on disks?
+"""WAIT and WAITAOF: wait until writes have reached replicas, or disks.
 
-Both are answered as soon as it has, and else when the time is up, with the number that is true then. A client sees in
-that number, and not in an error, that its wish was not fulfilled. They wait for the writes of all clients so far, which
+Both reply as soon as enough replicas have them, or at the timeout, with the number at that moment. A client sees in
+that number, and not in an error, that fewer replicas have them. They wait for the writes of all clients so far, which
 include this client's.
 
 Sources: https://redis.io/docs/latest/commands/wait/, https://redis.io/docs/latest/commands/waitaof/
@@ -24,7 +24,7 @@ _SINCE_4 = "since Redis 4.0 if a replica is configured to be writable (which is 
 
 
 def _wait(ctx: Context, argv: list[bytes], wanted: int, reply: Callable[[int], Reply], *, durable: bool) -> Reply:
-    """The reply, made of how many replicas have it, or a wait for more of them."""
+    """Reply by the number of replicas that have the writes, or wait for more replicas."""
     replication = NodeHost.of(ctx).replication
     written = replication.written
 
@@ -40,10 +40,10 @@ def _wait(ctx: Context, argv: list[bytes], wanted: int, reply: Callable[[int], R
 
 @GENERIC.command("wait", 3, "blocking", acl="connection", keys=(0, 0, 0))
 def wait(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of replicas that have it, at once or when enough have it, or when the time (0: never) is up.
+    """The number of replicas that have the writes, once enough have them or the timeout (0: never) is over.
 
-    With 0 it waits for ever, as Redis without replicas does: a client that asks for replicas where there are none shall
-    not believe that its write is safe.
+    Without replicas and with timeout 0 it waits for ever, as in Redis: a client that requires replicas must not believe
+    that its write is safe.
     """
     if ctx.host.is_replica:
         raise CommandError(_REPLICA.format("WAIT", _SINCE_4))
@@ -54,10 +54,10 @@ def wait(ctx: Context, argv: list[bytes]) -> Reply:
 
 @GENERIC.command("waitaof", 4, "blocking", acl="connection", keys=(0, 0, 0))
 def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
-    """True if it is on the disk here, and on how many replicas' disks.
+    """1 if the writes are on this server's disk, else 0, and the number of replicas with the writes on disk.
 
-    With ``--fsync always`` a reply is not sent before what was written is on the disk; else it is brought there now,
-    with the errors of SAVE. Redis tells of its disk from version 7.2 on, and with its own log.
+    With ``--fsync always`` every reply waits for the disk anyway; otherwise the log is synced now, with the errors of
+    SAVE. Redis counts its own disk from version 7.2 on, if its AOF is on.
     """
     local, wanted = read_integer(argv[1]), read_integer(argv[2])
     if local is None:

@@ -1,7 +1,7 @@
-"""When what commands changed is on the disk, what may be shown of it before, and what happens when the disk is full.
+"""When changes are on the disk, which replies may go out before, and the behaviour on a full disk.
 
-In the order to read them: ``group_commit`` (what to write and sync next, and how far replies may go), ``held_replies``
-(one client's replies that wait for that). Then ``disk_guard`` (whether the disk takes writes) and ``outage`` (which
-commands are refused while it does not). Nothing here knows asyncio, a thread or a socket: the server's committer and
-the in-process store's background thread drive the same objects.
+In the order to read them: ``group_commit`` (the next write or sync, and the position up to which replies may go),
+``held_replies`` (one client's replies that wait for it). Then ``disk_guard`` (the state of the disk) and ``outage``
+(commands that are refused while it takes no writes). The code here uses no asyncio, thread or socket: the server's
+committer and the in-process store's background thread drive the same objects.
 """

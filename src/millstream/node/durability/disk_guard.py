@@ -1,9 +1,9 @@
-"""The disk guard: whether writes are taken or refused for a while because the disk is full, and when to try again.
+"""The disk guard: it refuses writes for a while when the disk is full, and decides when to try again.
 
 Three states. ``ok``. ``low``: less is free than the floor, so writes are refused before one can fail; nothing is held.
 ``full``: a write met a full disk. The log holds its records, no reply has reported them, and all writes are refused
-until those are on the disk. The group commit reports what became of its writes, and asks when to try again; everything
-but :meth:`DiskGuard.measure` belongs to the thread that runs the commands.
+until those are on the disk. The group commit reports the results of its writes, and gets the time of the next try from
+here. Everything but :meth:`DiskGuard.measure` belongs to the thread that runs the commands.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ MIB = 1024 * 1024
 FLOOR = 32 * MIB
 """Bytes kept free unless the user says otherwise, or the file system is small."""
 FLOOR_PART = 16
-"""At most this part of the file system is kept free unless the user says otherwise."""
+"""At most one part in this many of the file system is kept free unless the user says otherwise."""
 LOOK_SECONDS = 0.05
-"""How often free space is looked at where writes are not synced one by one, and there is plenty."""
+"""Seconds between measurements of free space if writes are not synced one by one, and there is plenty."""
 PLENTY = 256 * MIB
-"""More than can be written between two such looks."""
+"""More bytes than can be written between two such measurements."""
 TRIES = (0.1, 1.0)
-"""Seconds until the first new try, and at most between two."""
+"""Seconds until the first new try, and the longest delay between two tries."""
 
 
 def default_floor(total: int) -> int:
@@ -41,14 +41,14 @@ class WriteSwitch(Protocol):
     """The parts of a node that the guard needs; :class:`millstream.node.node.Node` is one."""
 
     def suspend(self, outage: Outage) -> None:
-        """From now on refuse what the outage refuses."""
+        """Refuse the commands that the outage refuses, from now on."""
 
     def resume(self) -> None:
         """Take writes again."""
 
 
 class DiskGuard:
-    """See the module's text."""
+    """Decides by free space and failed writes if the node takes writes."""
 
     def __init__(
         self,
@@ -72,23 +72,23 @@ class DiskGuard:
 
     @property
     def is_full(self) -> bool:
-        """Changes are held: nothing but a new try is to be written."""
+        """True if changes are held, so nothing may be written but a new try."""
         return self.state == "full"
 
     def has_moved(self) -> bool:
-        """True if the floor is another one than when this was asked, or space was looked at, last."""
+        """True if the floor has changed since the last call or the last measurement."""
         before, self._last_floor = self._last_floor, self._floor()
         return before != self._last_floor
 
     def measure(self) -> int | None:
-        """Free bytes, None if the system does not say; from any thread."""
+        """Return the free bytes, None if the system does not report them; callable from any thread."""
         try:
             return self._log.free()
         except DiskError:
             return None
 
     def refused(self, error: DiskFullError) -> None:
-        """A write met a full disk."""
+        """Record that a write met a full disk."""
         if self.state == "full":
             return
         held = self._log.held()
@@ -100,7 +100,7 @@ class DiskGuard:
         )
 
     def worked(self, free: int | None) -> None:
-        """A write or a sync found no fault; so many bytes are free.
+        """Record that a write or sync succeeded, with this many bytes free.
 
         While records are held this changes nothing: a sync that was due stores only what was written before.
         """
@@ -136,5 +136,5 @@ class DiskGuard:
 
 
 def _size(count: int) -> str:
-    """Bytes for people."""
+    """Format a number of bytes for people."""
     return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / 1024:.0f} KiB"

@@ -1,27 +1,28 @@
-"""Group commit: many commands, one write and one fsync, and no reply before the disk has what it tells of.
+"""Group commit: many commands, one write and one fsync, and no reply before its changes are on the disk.
 
-Commands append records to the log while they run. Gathered records are written as one group:
+Commands append records to the log while they run. The collected records are written as one group:
 
 ``always``
     The group is written and synced in a thread. Meanwhile further commands run and append; they are the next group. A
     reply waits for its record to be *durable*. Under load a group is as large as what arrives during one fsync. A shell
-    that may wait does it itself while syncs are quick, since a thread would cost more than they do. A group is then the
-    work of one turn of its loop, and others wait for its sync, as they do in Redis.
+    that may block does it itself while syncs are quick, since a thread would cost more than they do. A group then has
+    the commands of one turn of the loop, and other clients wait for its sync, as they do in Redis.
 ``everysec``
     The group is written at once by the shell that ran the commands, and synced in a thread once a second. A reply waits
     for its record to be *written*: the end of the process loses nothing, the end of the machine about a second.
 ``no``
-    The same without the syncs, except at the end.
+    As ``everysec`` without the syncs, except at the end.
 
 :class:`GroupCommit` decides and does no I/O itself. Its driver (a *shell*: the server's event loop, the in-process
-store) asks for the :meth:`~GroupCommit.next_step`, carries it out with :func:`perform`, and reports the result with
+store) gets the :meth:`~GroupCommit.next_step`, carries it out with :func:`perform`, and reports the result with
 :meth:`~GroupCommit.done`. All calls come from one thread at a time; only :func:`perform` may run in another.
 
-A disk that fails ends it: nothing above the last durable record is ever released. A second try would lie, since the
-kernel forgets what a failed fsync did not store (source: https://wiki.postgresql.org/wiki/Fsync_Errors).
+A failed disk ends it: nothing above the last durable record is ever released. A second try could report a false
+success, since the kernel drops what a failed fsync did not store (source:
+https://wiki.postgresql.org/wiki/Fsync_Errors).
 
-A disk that is full does not: nothing of the refused group was written, the log keeps it, and the replies stay held.
-The disk guard has further writes refused, and the group is tried again from time to time.
+A full disk does not end it: nothing of the refused group was written, the log keeps it, and the replies stay held. The
+disk guard has further writes refused, and the group is tried again from time to time.
 """
 
 import time
@@ -34,15 +35,15 @@ from millstream.node.durability.held_replies import ReplyGate
 from millstream.persistence.log import Log
 
 Fsync = Literal["always", "everysec", "no"]
-"""When writes are brought to the disk; Redis's words for ``appendfsync``."""
+"""The fsync policy, with the values of Redis's ``appendfsync``."""
 
 SYNC_SECONDS = 1.0
-"""The longest that ``everysec`` leaves something unsynced (Redis: the same)."""
+"""Longest time in seconds that ``everysec`` leaves writes unsynced (Redis: the same)."""
 
 QUICK_SECONDS = 0.008
-"""Syncs that take less on average are waited for by a shell that may."""
+"""Average duration of syncs in seconds below which a shell that may block does them itself."""
 SLOW_SECONDS = 2.0
-"""Syncs that take longer are counted: whoever waits for one notices (Redis: the same)."""
+"""Duration in seconds above which a sync is counted as slow, since waiting clients notice it (Redis: the same)."""
 # The number of syncs that the average covers, and the most that one counts, in multiples of quick: a single stall of
 # the disk decides nothing, two or three do.
 _LOOKS_BACK, _STALL = 16, 10
@@ -50,10 +51,10 @@ _LOOKS_BACK, _STALL = 16, 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommitStep:
-    """The next step to take; there are five, the class's own.
+    """The next step to take; the class attributes are the five steps.
 
-    No ``Enum``: some ten times a turn of the loop one is named, and CPython 3.11 looks up its members ten times as
-    slowly.
+    It is not an ``Enum``: the code names a step some ten times per turn of the loop, and CPython 3.11 looks up an
+    Enum's members ten times as slowly.
     """
 
     text: str  # Its name, for people
@@ -88,7 +89,7 @@ class Report:
 
 
 def perform(step: CommitStep, log: Log, guard: DiskGuard) -> Report:
-    """Carry out a step; the one place where group commit touches the disk."""
+    """Carry out a step; group commit touches the disk only here."""
     position = 0
     free: int | None = None
     began = time.perf_counter()
@@ -105,7 +106,7 @@ def perform(step: CommitStep, log: Log, guard: DiskGuard) -> Report:
 
 
 def perform_safely(step: CommitStep, log: Log, guard: DiskGuard) -> Report:
-    """:func:`perform`, where no caller would see what it raises: no reply may be released after it."""
+    """Run :func:`perform` where no caller would see its exceptions; no reply may be released after one."""
     try:
         return perform(step, log, guard)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the log is not to be trusted from here on
@@ -113,7 +114,7 @@ def perform_safely(step: CommitStep, log: Log, guard: DiskGuard) -> Report:
 
 
 class GroupCommit:
-    """See the module's text. All times are seconds of one clock that never goes back."""
+    """Decides the next write or sync. All times are seconds of one monotonic clock."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class GroupCommit:
 
     @property
     def has_group(self) -> bool:
-        """True if commands have appended something that may be written now: the quick question after each command."""
+        """True if commands have appended records that may be written now; a quick check after each command."""
         return (
             self._log.appended > self.gate.kept
             and not self.is_busy
@@ -156,7 +157,7 @@ class GroupCommit:
         )
 
     def next_step(self, now: float) -> CommitStep | None:
-        """The step to take now; None for nothing, or until the step that is under way has ended."""
+        """Return the step to take now; None if there is none, or until the running step has ended."""
         if self.is_busy or self.failure is not None:
             return None
         if self._retry_at is not None and now >= self._retry_at:
@@ -174,7 +175,7 @@ class GroupCommit:
         return CommitStep.COMMIT if self._may_wait and self._pace < QUICK_SECONDS else CommitStep.WRITE_AND_SYNC
 
     def next_due(self) -> float | None:
-        """When :meth:`next_step` has something that no command brings about; None if never."""
+        """Time at which :meth:`next_step` has a step without further commands; None if never."""
         if self.failure is not None:
             return None
         if self.sync_at is None or self._retry_at is None:
@@ -182,7 +183,7 @@ class GroupCommit:
         return min(self.sync_at, self._retry_at)
 
     def retry_if_floor_moved(self) -> bool:
-        """True if a refused group is to be tried now: who lowers the floor by CONFIG SET need not wait for it."""
+        """True if a refused group should be tried now: CONFIG SET of a lower floor takes effect without delay."""
         if self._retry_at is None or not self._guard.has_moved():
             return False
         self.retry()
@@ -196,13 +197,13 @@ class GroupCommit:
     # ------------------------------------------------------------------ what became of it
 
     def begin(self, step: CommitStep) -> None:
-        """A step is under way in the thread; no other is due until :meth:`done`."""
+        """Note that a step runs in the thread; no other is due until :meth:`done`."""
         self.is_busy = True
         if step is CommitStep.WRITE_AND_SYNC:
             self._retry_at = None
 
     def done(self, report: Report, now: float) -> bool:
-        """Take in what became of a step; whether more is kept, which :meth:`ReplyGate.open` lets out."""
+        """Take the result of a step; report whether :meth:`ReplyGate.open` can release more replies."""
         self.is_busy = False
         before = self.gate.kept
         if report.error is not None:
@@ -222,7 +223,7 @@ class GroupCommit:
         return self.gate.kept > before
 
     def _measured(self, free: int | None, now: float) -> None:
-        """Everything that was due is written, and so much is free."""
+        """Note that everything due is written, and that this many bytes are free."""
         self._is_measured, self._measure_at = True, now + LOOK_SECONDS
         self._guard.worked(free)
         if self._guard.state == "ok":
@@ -231,7 +232,7 @@ class GroupCommit:
             self._retry_at = now + self._guard.delay()
 
     def fail(self, error: StorageError, now: float) -> None:
-        """The disk refused something: for good, or, if it is only full, for now."""
+        """Handle an error of the disk: final, or temporary if the disk is only full."""
         if isinstance(error, DiskFullError):
             # SAVE may have stored what was released by nobody yet; nothing of the refused group is in the file
             self.gate.keep(self._log.durable)

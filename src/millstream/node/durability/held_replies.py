@@ -1,9 +1,9 @@
-"""Replies that wait for the log: none leaves before its barrier is reached, nor before an earlier one of its client.
+"""Replies that wait for the log: each leaves after its barrier is reached, and after the earlier replies to its client.
 
-A *barrier* is a log position. A reply whose barrier lies above the released position tells of something that a power
-cut, or the death of this machine, could still take back, so it is held. Released is what the log has *kept*, as
-:class:`~millstream.node.durability.group_commit.GroupCommit` says, up to a *limit*: what enough replicas hold, as
-:class:`~millstream.node.durability.unconfirmed.Unconfirmed` says. Without a log all counts as kept.
+A *barrier* is a log position. A reply whose barrier is above the released position shows changes that a power cut, or
+the loss of this machine, could still undo, so it is held. The released position is the one that the log has *kept*
+(:class:`~millstream.node.durability.group_commit.GroupCommit`), up to a *limit*: the position that enough replicas hold
+(:class:`~millstream.node.durability.unconfirmed.Unconfirmed`). Without a log every position counts as kept.
 """
 
 import sys
@@ -17,11 +17,11 @@ class ReplyHolder(Protocol):
     """A connection with replies that wait for a position."""
 
     def release(self) -> None:
-        """The position has moved on: send what waited for it."""
+        """Send the replies that waited, since the position has moved on."""
 
 
 UNLIMITED = sys.maxsize
-"""Above every position."""
+"""A limit above every position."""
 
 
 class ReplyGate:
@@ -35,16 +35,16 @@ class ReplyGate:
         self.watchers: dict[ReplyHolder, None] = {}  # Holders that send up to the kept position, not the released one
 
     def begin(self, position: int) -> None:
-        """A log was read as far as a position, which is kept."""
+        """Start at the position up to which a log was read; it is kept."""
         self.kept, self.released = position, min(position, self.limit)
 
     def keep(self, position: int) -> None:
-        """The log has come as far as a position, or was there already."""
+        """Note that the log has kept everything up to a position."""
         self.kept = max(self.kept, position)
         self.released = min(self.kept, self.limit)
 
     def limit_to(self, position: int) -> bool:
-        """Release no more than this; whether that is more than before."""
+        """Release replies only up to this position; report whether that is more than before."""
         before, self.limit = self.released, position
         self.released = min(self.kept, position)
         return self.released > before
@@ -56,13 +56,13 @@ class ReplyGate:
             holder.release()
 
     def tell_watchers(self) -> None:
-        """The log has kept or synced more."""
+        """Notify watchers that the log has kept or synced more."""
         for watcher in list(self.watchers):
             watcher.release()
 
 
 class HeldReplies:
-    """One connection's replies that wait, oldest first."""
+    """One connection's waiting replies, oldest first."""
 
     __slots__ = ("_gate", "_holder", "_queue", "size")
 
@@ -97,7 +97,7 @@ class HeldReplies:
         return ready
 
     def end(self) -> None:
-        """The connection ends: what is held is never sent, and its holder is let go."""
+        """Drop the held replies when the connection ends, and deregister its holder."""
         self._queue.clear()
         self.size = 0
         if self._holder is not None:

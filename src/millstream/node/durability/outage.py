@@ -1,10 +1,9 @@
-"""The refusals of a node that takes no writes, so that no reply reports a change that a power cut could take back.
+"""The refusals of a node that takes no writes, so that no reply reports a change that a power cut could undo.
 
 Writes are refused as Redis refuses them when its AOF cannot be written (``MISCONF``, PING included), or when it has too
-few replicas (``NOREPLICAS``). If changes are held, made in memory and not taken by the disk or by enough replicas, then
-no reply may show them. A read of a key that one of them touched is refused as well, and so is a command that looks at
-all keys. Every other command is answered at once, and its reply waits for nothing. Keys count by name, whatever their
-database.
+few replicas (``NOREPLICAS``). Changes may be *held*: made in memory, but not taken by the disk or by enough replicas.
+No reply may show them. So reads of the keys they touched are refused, and so are commands that read all keys. Every
+other command is replied to at once, without waiting. Keys count by name, whatever their database.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/ (errors writing the AOF)
 """
@@ -33,12 +32,12 @@ _HELD = (
 
 
 def shows_times(row: Command) -> bool:
-    """True if a command's reply shows when consumers last tried to read, which is logged softly."""
+    """True if a command's reply shows when consumers last tried to read; these times do not make other replies wait."""
     return row.name.startswith("xinfo") or row.name == "dump"
 
 
 class Outage:
-    """Why writes are refused, and what may not be read."""
+    """The reason why writes are refused, and the keys that may not be read."""
 
     __slots__ = ("_everything", "_seen", "_touched", "held", "other", "why")
 
@@ -70,7 +69,7 @@ class Outage:
 
     @property
     def is_holding(self) -> bool:
-        """True if changes are held, for one reason or the other."""
+        """True if changes are held, by the disk or for replicas."""
         return self.held > 0 or (self.other is not None and self.other.is_holding)
 
     @property
@@ -83,11 +82,11 @@ class Outage:
 
     @property
     def _of_ping(self) -> str | None:
-        """Redis's way to tell those who watch it."""
+        """The error to reply to PING, as in Redis, so that monitors notice."""
         return self._of_writes
 
     def refusal(self, row: Command, argv: list[bytes]) -> str | None:
-        """The error line for a command of a script or a transaction, None if it may run."""
+        """Return the error line for a command of a script or transaction, None if it may run."""
         if "write" in row.flags:
             return self._of_writes
         if self.held and self._tells(row, argv):
@@ -95,7 +94,7 @@ class Outage:
         return None if self.other is None else self.other.refusal(row, argv)
 
     def refusal_of(self, session: Session, row: Command, argv: list[bytes]) -> str | None:
-        """The error line for a client's command, None if it may run."""
+        """Return the error line for a client's command, None if it may run."""
         if row.name == "ping":
             return self._of_ping
         if row.name != "exec":
@@ -108,7 +107,7 @@ class Outage:
         return None if self.other is None else self.other.refusal_of(session, row, argv)
 
     def _tells(self, row: Command, argv: list[bytes]) -> bool:
-        """True if a command that writes nothing may tell of held changes."""
+        """True if the reply of a reading command may show held changes."""
         if row.group == "scripting":  # the script's own commands are looked at
             return False
         if not has_keys(row) or row.name == "sort_ro":  # KEYS, SCAN, DBSIZE and RANDOMKEY look at all keys, BY at any
@@ -126,7 +125,7 @@ class Outage:
 
 
 class Shortage(Outage):
-    """Fewer replicas than ``sync-replicas`` asks for hold what is written."""
+    """The outage while fewer replicas than ``sync-replicas`` hold the writes."""
 
     __slots__ = ()
 
@@ -146,5 +145,5 @@ class Shortage(Outage):
 
     @property
     def _of_ping(self) -> str | None:
-        """None: a monitor must find this server at work, as only its replicas are missing."""
+        """None, since for monitors this server works; only its replicas are missing."""
         return None

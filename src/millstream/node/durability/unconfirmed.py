@@ -1,8 +1,8 @@
-"""Records that fewer replicas hold than ``sync-replicas`` asks for: their positions are not released yet.
+"""Records that fewer replicas hold than ``sync-replicas`` requires: their positions are not released yet.
 
-Each record that replicas are told of is noted with the offset after its bytes. Once enough replicas have said that
-they are as far, its position may be released, if the log has kept it too. Nothing here says what replicas are *sent*:
-that is what the log has kept, or the two would wait for each other for ever.
+Each record for replicas is noted with the offset after its bytes. Once enough replicas have confirmed that offset, its
+position may be released, if the log has kept it too. The bytes *sent* to replicas do not depend on this: they go out
+once the log has kept them. Otherwise server and replicas would wait for each other for ever.
 """
 
 from collections import deque
@@ -10,11 +10,11 @@ from collections import deque
 from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
 
 _BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of records kept to know their keys; above that a record counts as one that touches every key."""
+"""Largest total size in bytes of records stored to find their keys; beyond it a record counts for every key."""
 
 
 class Unconfirmed:
-    """See the module's text."""
+    """The records that wait for replicas, and the limit that they set on released replies."""
 
     def __init__(self) -> None:
         # The gate whose limit this moves; the shell puts the one of its connections here
@@ -27,7 +27,7 @@ class Unconfirmed:
         return len(self._waiting)
 
     def note(self, position: int, offset: int, record: bytes) -> None:
-        """A record was made that replicas are told of."""
+        """Note a new record for replicas, with its position and the offset after its bytes."""
         if not self.is_asked or position <= self._last:
             return
         self._last = position
@@ -40,28 +40,28 @@ class Unconfirmed:
             self._waiting.append((position, offset, record))
 
     def is_between(self, before: int, offset: int) -> bool:
-        """True if what waits longest is behind one offset, and not behind a later one that a replica has come to."""
+        """True if the offset of the oldest waiting record is above ``before`` and at most ``offset``."""
         return bool(self._waiting) and before < self._waiting[0][1] <= offset
 
     @property
     def oldest(self) -> int | None:
-        """The offset behind what waits longest; None where nothing does."""
+        """Offset after the oldest waiting record; None if no record waits."""
         return self._waiting[0][1] if self._waiting else None
 
     def confirm(self, offset: int) -> bool:
-        """Enough replicas are at an offset; whether more is released."""
+        """Note that enough replicas have reached an offset; report whether more is released."""
         waiting = self._waiting
         while waiting and waiting[0][1] <= offset:
             self._bytes -= len(waiting.popleft()[2] or b"")
         return self.gate.limit_to(waiting[0][0] - 1 if waiting else UNLIMITED)
 
     def forget(self) -> bool:
-        """No replica is asked for any more; whether more is released."""
+        """Stop waiting for replicas; report whether more is released."""
         self.is_asked = False
         self._waiting.clear()
         self._bytes = 0
         return self.gate.limit_to(UNLIMITED)
 
     def records(self) -> list[bytes | None]:
-        """The keys of the records that wait, oldest first; None for a record whose keys are not known."""
+        """The waiting records, oldest first; None for one that was not stored, so its keys are unknown."""
         return [record for _, _, record in self._waiting]

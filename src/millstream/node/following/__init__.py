@@ -1,5 +1,5 @@
-"""The replica's side of a node: whom it follows, what of the stream it has run, what it tells its own replicas.
+"""The replica's side of a node: its primary, its position in the stream, and the relay to its own replicas.
 
-``role`` knows the primary and how the link to it is, ``relay`` keeps the bytes that it sends; ``node/obeying`` runs
-them.
+``role`` has the primary and the state of the link, ``relay`` stores the bytes that the primary sends; ``node/obeying``
+runs them.
 """

@@ -1,4 +1,4 @@
-"""Annotations that a Millstream primary sends: a transition, checked, applied, recorded and relayed."""
+"""Annotations from a Millstream primary: a transition that is checked, applied, recorded and relayed."""
 
 from millstream.commands.context.context import Context
 from millstream.engine.serialization.plain import MalformedError
@@ -7,7 +7,7 @@ from millstream.replication.annotations import AnnotationError
 
 
 def run(ctx: Context, payload: bytes) -> int:
-    """Apply an annotation as a part of the record at work; the number of commands after it that are not to be run."""
+    """Apply an annotation as a part of the current record; return the number of following commands to skip."""
     covers, step = annotations.read(payload)
     space = ctx.host.keyspace
     annotations.check(space, step)

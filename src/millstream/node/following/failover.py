@@ -1,9 +1,9 @@
-"""FAILOVER: a primary hands its role to a replica that holds all that was written, and follows it.
+"""FAILOVER: a primary makes a replica with all its data the new primary, and follows it.
 
-Writers are held back until the replica has reported that it holds all. Then, with no command in between, this server
-becomes its replica, and asks it to lead with the last word of PSYNC. A replica that it cannot reach, or that refuses,
-does not lead: then this server takes its role back. Without an answer the other may lead, so it is asked again, and
-this server does not.
+Writers are held back until the replica has reported that it has all data. Then, with no command in between, this server
+becomes its replica, and requests the change of roles with FAILOVER, the last argument of PSYNC. If it cannot reach the
+replica, or the replica refuses, this server takes its role back. Without a reply the replica may have become primary.
+So this server repeats the request, and stays a replica.
 
 Source: https://redis.io/docs/latest/commands/failover/
 """
@@ -21,13 +21,13 @@ from millstream.replication.followers import Follower
 log = logger("millstream.node")
 
 NONE, WAITING, ASKING = NO_FAILOVER, "waiting-for-sync", "failover-in-progress"
-"""How far it is, in the words of INFO."""
+"""States of a failover, with INFO's names."""
 
 _PURPOSE = "failover"  # for which writers are held back
 
 
 class Failover:
-    """See the module's text."""
+    """The state and the steps of a failover."""
 
     def __init__(self, sessions: Sessions, journal: Journal, primary: Primary, following: Following) -> None:
         self._sessions, self._journal, self._primary, self._following = sessions, journal, primary, following
@@ -39,16 +39,16 @@ class Failover:
 
     @property
     def is_under_way(self) -> bool:
-        """True if the role is being handed over."""
+        """True during a failover."""
         return self._primary.failover != NONE
 
     @property
     def is_asking(self) -> bool:
-        """True if the primary that is followed is to be asked to lead."""
+        """True if the server that is followed must still be requested to become the primary."""
         return self._primary.failover == ASKING
 
     def begin(self, target: tuple[str, int] | None, timeout: int | None, now: Now, *, by_force: bool) -> None:
-        """Hold back who writes, until a replica can lead."""
+        """Hold writers back until a replica can become the primary."""
         if self.is_under_way:
             raise CommandError("ERR FAILOVER already in progress.")
         if self._following.is_replica:
@@ -76,7 +76,7 @@ class Failover:
         self.give_up("it was aborted", now)
 
     def give_up(self, reason: str, now: Now) -> None:
-        """Take writes again, as the primary that this is, or was."""
+        """Take writes again, as the primary."""
         log.warning("the failover failed, and this server stays the primary: %s", reason)
         if self.is_asking:
             self._following.lead(now)
@@ -84,19 +84,19 @@ class Failover:
         self._end(now)
 
     def not_led(self, reason: str, now: Now, *, may_lead: bool) -> None:
-        """The link is over, and the one that was to lead has not said that it does."""
+        """Handle the loss of the link before the other server confirmed that it is the primary."""
         if reason == LEADS_ALREADY:
             self.done(now)  # by an earlier question, the answer to which was lost, or by another client's wish
         elif not may_lead:
             self.give_up(reason, now)
 
     def resume(self) -> None:
-        """A server was started again that had begun to ask another to lead: ask again, since that may lead by now."""
+        """Repeat the request to another server after a restart, since that server may be the primary by now."""
         if self._following.hands_over:
             self._primary.failover, self.is_resumed = ASKING, True
 
     def done(self, now: Now) -> None:
-        """Let another lead; writers get the error that this is a replica."""
+        """Finish: the other server is the primary, and held writers get the error of a replica."""
         if self.is_under_way:
             self._following.led()
             self._journal.flush(now.wall)
@@ -109,7 +109,7 @@ class Failover:
         self._sessions.let_writers_go(_PURPOSE, now)
 
     def _look(self, now: Now) -> None:
-        """Continue a failover after a report of a replica, or after some time."""
+        """Continue a failover after a replica's report, or after some time."""
         if self._primary.failover != WAITING:
             return
         chosen = next((each for each in self._candidates() if each.acked >= self._primary.offset), None)

@@ -1,8 +1,8 @@
-"""Whom a node follows: becoming a replica, how the link to its primary is, and leading again.
+"""The role of a node: becoming a replica, the state of the link to its primary, and becoming a primary again.
 
-The connection is the *shell's* business, see :class:`LinkShell`. The role is in the log and in the keyspace, so a
-replica that starts again is one, and asks its primary for what comes next. A replica refuses what writes, deletes no
-key whose time is over, and changes only as its primary says.
+The *shell* makes the connection, see :class:`LinkShell`. The role is in the log and in the keyspace. So a restarted
+replica is still one, and continues with its primary at its offset. A replica refuses writes, does not delete expired
+keys, and changes only by its primary's commands.
 
 Source: https://redis.io/docs/latest/commands/replicaof/, role/ and info/ (replication)
 """
@@ -32,21 +32,21 @@ READ_ONLY = "READONLY You can't write against a read only replica."
 LINK_DOWN = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
 
 CONNECT, CONNECTING, HANDSHAKE, SYNC, CONNECTED = "connect", "connecting", "handshake", "sync", "connected"
-"""How the link is, in the words of ROLE."""
+"""States of the link, with ROLE's names."""
 
 
 class LinkShell(Protocol):
-    """The link's shell, which connects to the primary and brings its bytes."""
+    """The shell of the link, which connects to the primary and receives its bytes."""
 
     def follow(self, host: str, port: int) -> None:
-        """Connect to a primary, and to no other any more."""
+        """Connect to a primary, and leave any other one."""
 
     def stop(self) -> None:
-        """Follow nobody."""
+        """Stop following."""
 
 
 class Following:
-    """See the module's text."""
+    """The node's role as a replica, and the state of its link."""
 
     def __init__(
         self, config: Config, keyspace: Keyspace, journal: Journal, sessions: Sessions, primary: Primary
@@ -71,22 +71,22 @@ class Following:
 
     @property
     def is_replica(self) -> bool:
-        """True if another server is followed."""
+        """True if this node follows another server."""
         return self._keyspace.followed is not None
 
     @property
     def is_up(self) -> bool:
-        """True if the primary's stream comes in."""
+        """True if the primary's stream is arriving."""
         return self.state == CONNECTED
 
     @property
     def is_stale(self) -> bool:
-        """True if data are not to be shown now, since their age is not known."""
+        """True if data must not be shown now, since their age is unknown."""
         return self.is_replica and not self.is_up and self._config.values["replica-serve-stale-data"] == "no"
 
     @property
     def relay(self) -> Relay:
-        """The relay that takes the primary's bytes."""
+        """The relay for the primary's bytes."""
         relay = self._journal.feed
         assert isinstance(relay, Relay)
         return relay
@@ -94,9 +94,9 @@ class Following:
     # ------------------------------------------------------------------ the role
 
     def follow(self, host: str, port: int, now: Now, *, hands_over: bool = False) -> bool:
-        """REPLICAOF: follow a primary; False if that is the one already.
+        """REPLICAOF: follow a primary; return False if this node follows it already.
 
-        Its data stay until the primary has sent a copy; if the history is the same it goes on from their end.
+        The data stay until the primary has sent a copy; if the history is the same, the stream continues at its end.
         """
         if self.shell is None:
             raise CommandError(_EMBEDDED)
@@ -118,16 +118,16 @@ class Following:
 
     @property
     def hands_over(self) -> bool:
-        """True if the server that is followed has not answered yet whether it leads."""
+        """True if the server that is followed has not replied yet if it is the primary."""
         return self._keyspace.hands_over
 
     def led(self) -> None:
-        """It does."""
+        """Record that the server that is followed has become the primary."""
         if self._keyspace.hands_over and self._keyspace.followed is not None:
             self._record(("role", NO_DATABASE, *self._keyspace.followed))
 
     def resume(self, now: Now) -> None:
-        """Go on after the log's end, in a replica that was started again."""
+        """Continue after the log's end, in a restarted replica."""
         assert self.shell is not None
         assert self._keyspace.followed is not None
         self._primary.start_feed(now.mono, self._journal.feed, Relay)
@@ -135,7 +135,7 @@ class Following:
         self.shell.follow(*self._keyspace.followed)
 
     def lead(self, now: Now) -> None:
-        """REPLICAOF NO ONE: take writes; what others have of the history up to here is the same in the new one."""
+        """REPLICAOF NO ONE: take writes; the new history continues the old one, for replicas with its bytes."""
         if not self.is_replica:
             return
         if self.shell is not None:
@@ -163,17 +163,17 @@ class Following:
     # ------------------------------------------------------------------ what the link brings
 
     def lost(self, reason: str, mono: int) -> None:
-        """The link is down."""
+        """Note that the link is down."""
         if self.is_up:
             self.down_since = mono
         self.state, self.error = CONNECT, reason
 
     def connected(self, mono: int) -> None:
-        """The stream comes in from here on."""
+        """Note that the stream arrives from here on."""
         self.state, self.error, self.heard_at = CONNECTED, "", mono
 
     def renamed(self, replid: str, wall: int) -> None:
-        """The history goes on under another name, since its primary is another now."""
+        """Continue the history under another name, since the primary has changed."""
         past = self._keyspace.history
         if past.replid == replid:
             return
@@ -188,19 +188,19 @@ class Following:
         self._record(forgotten(self._keyspace))
 
     def begin_taking(self, wall: int) -> None:
-        """A copy is here: it will take the place of all records up to one that is made now."""
+        """Make a record before a copy replaces all records up to it."""
         self.is_taking = True
         self._journal.count_fed()
         self._journal.flush(wall)
 
     def taken_up_to(self, begins: CopyBegins, past: PrimaryPast | None) -> int | None:
-        """Offset up to which the primary, of which a copy begins, has the present history; None if it has all of it.
+        """Return the offset up to which a copy's primary has the present history; None if it has all of it.
 
-        It is :data:`NO_OFFSET` where there is no history, and so nothing of what is here is the primary's.
+        The result is :data:`NO_OFFSET` without a history, since then the primary has none of the present data.
 
-        If the primary does not say, and this server has led, that is the last offset that replicas reported, and after
-        a start the one recovered then. Without such knowledge all is taken to be there, as where an unrelated server is
-        followed. After the end of a history that was given up there may be changes that no offset counts.
+        If the primary does not report it, and this server was a primary, it is the last offset that replicas reported,
+        or after a start the recovered one. Without that, the primary counts as having all of it, as when an unrelated
+        server is followed. After the end of a history that was given up, there may be changes that no offset counts.
         """
         mine = self._keyspace.history
         known = NO_OFFSET
@@ -218,7 +218,7 @@ class Following:
         return known if NO_OFFSET < known < mine.offset else None
 
     def prepared(self, payloads: Iterator[bytes], begins: CopyBegins) -> Callable[[int], None]:
-        """Read a copy, in any thread; what is returned makes it the data, at a time in monotonic milliseconds."""
+        """Read a copy, in any thread; the returned function makes it the data, at a monotonic time in milliseconds."""
         try:
             fresh = foreign.from_copy(payloads)
         except MemoryError as error:
@@ -252,7 +252,7 @@ class Following:
     # ------------------------------------------------------------------ what is shown
 
     def role(self) -> list[Reply] | None:
-        """ROLE's answer of a replica."""
+        """The reply of ROLE on a replica."""
         primary = self._keyspace.followed
         if primary is None:
             return None
@@ -261,12 +261,12 @@ class Following:
 
     @property
     def offset(self) -> int:
-        """The offset in the primary's stream up to which all was run."""
+        """Offset in the primary's stream up to which all commands were run."""
         feed = self._journal.feed
         return self._keyspace.history.offset if feed is None else feed.offset
 
     def facts(self, mono: int) -> LinkFacts | None:
-        """INFO's facts at a time in monotonic milliseconds; None without a primary."""
+        """Return INFO's facts at a monotonic time in milliseconds; None without a primary."""
         primary = self._keyspace.followed
         if primary is None:
             return None

@@ -1,7 +1,7 @@
 """SHUTDOWN and SIGTERM: the end waits for replicas that lag, up to ``shutdown-timeout``.
 
-Writers are held back meanwhile, so that there is an end to wait for. A replica then gets the rest as far as the
-connection takes it; the log says which ones lagged, in Redis's words.
+Writers are held back meanwhile, so that replicas can catch up. Each replica then gets as many of the remaining bytes as
+its connection takes. The log names the replicas that lagged, with Redis's text.
 
 Source: https://redis.io/docs/latest/commands/shutdown/
 """
@@ -19,7 +19,7 @@ _PURPOSE = "shutdown"  # for which writers are held back
 
 
 class Shutdown:
-    """See the module's text."""
+    """The wait for replicas before the end of the process."""
 
     def __init__(self, config: Config, sessions: Sessions, primary: Primary) -> None:
         self._config, self._sessions, self._primary = config, sessions, primary
@@ -30,15 +30,15 @@ class Shutdown:
 
     @property
     def is_waiting(self) -> bool:
-        """True if it has begun and was not aborted."""
+        """True from :meth:`begin` until the end or an abort."""
         return self._ends is not None
 
     def left(self, mono: int) -> int | None:
-        """Milliseconds that it still waits at most, at a monotonic time in milliseconds; None where it does not."""
+        """Milliseconds left to wait at most, at a monotonic time in milliseconds; None if it does not wait."""
         return None if self._ends is None else max(self._ends - mono, 0)
 
     def begin(self, now: Now, *, at_once: bool) -> bool:
-        """End the process, or wait for replicas first; whether it ends at once."""
+        """End the process, or wait for replicas first; report whether it ends at once."""
         if self.is_waiting:
             return False
         log.info("User requested shutdown...")
@@ -53,7 +53,7 @@ class Shutdown:
         return False
 
     def abort(self, now: Now) -> bool:
-        """Go on serving; False where there is nothing to abort."""
+        """Continue to serve; return False if there is nothing to abort."""
         if not self.is_waiting:
             return False
         self._ends = None
@@ -66,7 +66,7 @@ class Shutdown:
         return [each for each in self._primary.followers if each.acked < self._needed]
 
     def _look(self, now: Now) -> None:
-        """A replica has told how far it is, or time has passed."""
+        """Check for the end of the wait, after a replica's report or some time."""
         if self._ends is not None and not self.is_due and (now.mono >= self._ends or not self._lagging()):
             self._finish()
 

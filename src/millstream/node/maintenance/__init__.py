@@ -1,5 +1,5 @@
-"""Changes of data that no command asks for: keys expire, messages are forgotten, old entries of streams go.
+"""Changes of data without a command: keys and producers' messages expire, and streams lose old entries.
 
-In the order to read them: ``cron`` (when a round is due, and what it does), then ``retention`` (the entries that go by
-``stream-retention``). Each change is logged and told to replicas as a client's command is.
+In the order to read them: ``cron`` (the time and the work of a round), then ``retention`` (the entries removed by
+``stream-retention``). Each change is logged and sent to replicas like a client's command.
 """

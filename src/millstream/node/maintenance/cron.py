@@ -1,7 +1,7 @@
-"""Periodic work of a node, like Redis's ``serverCron``: delete keys whose time has come, forget idempotent messages.
+"""Periodic work of a node, like Redis's ``serverCron``: delete expired keys and old messages of idempotent producers.
 
-Nothing runs while there is nothing to look after: the node asks :meth:`Cron.next_due`. The changes of a round are
-logged like a client's command, so a start never has to look at a clock. The rules by which streams are trimmed are in
+Nothing runs while there is no work: the node calls :meth:`Cron.next_due`. The changes of a round are logged like a
+client's command, so recovery never reads a clock. The rules by which streams are trimmed are in
 :mod:`millstream.node.maintenance.retention`.
 """
 
@@ -25,7 +25,7 @@ NAMED = 1 << 24
 
 
 class Cron:
-    """Knows which databases have keys that expire, and which streams remember producers."""
+    """Tracks the databases with expiring keys, and the streams with producers' messages."""
 
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
@@ -35,7 +35,7 @@ class Cron:
         self._position = 0  # where the last round stopped among the keys that expire
 
     def observe(self, step: Transition, now: Now) -> None:
-        """Note a transition that gives it something to do."""
+        """Note a transition that may cause periodic work."""
         self._retention.observe(step)
         op = step[0]
         if op == "xadd":
@@ -65,7 +65,7 @@ class Cron:
             self._expire_at = now.mono
 
     def scan(self, space: Keyspace) -> None:
-        """Look through a keyspace that was recovered: what is overdue in it goes in the first round."""
+        """Search a recovered keyspace for work; the first round does what is overdue."""
         self._retention.scan(space)
         for db in space.databases:
             if db.expires:
@@ -76,7 +76,7 @@ class Cron:
                     self._forget_at = 0
 
     def next_due(self) -> int | None:
-        """Monotonic milliseconds of the next round; None if there is nothing to look after."""
+        """Monotonic milliseconds of the next round; None if there is no work."""
         known = (self._expire_at, self._forget_at, self._retention.next_due())
         moments = [moment for moment in known if moment is not None]
         return min(moments) if moments else None
@@ -87,11 +87,11 @@ class Cron:
         return due is not None and now.mono >= due
 
     def is_forgetting(self, now: Now) -> bool:
-        """True if a round run now would look at messages."""
+        """True if a round run now would expire messages."""
         return self._forget_at is not None and now.mono >= self._forget_at
 
     def run(self, ctx: Context, now: Now) -> None:
-        """One round."""
+        """Run one round."""
         if self._expire_at is not None and now.mono >= self._expire_at:
             self._expire_keys(ctx)
             has_more = any(db.expires for db in ctx.host.keyspace.databases)
@@ -104,10 +104,10 @@ class Cron:
             self._retention.run(ctx, now)
 
     def _expire_keys(self, ctx: Context) -> None:
-        """Delete keys whose time has come, among a number of those that expire; the next round goes on after them.
+        """Delete expired keys among a limited number of those with expiry times; the next round continues after them.
 
-        Redis samples at random and repeats while many were overdue. In order, and a piece at a time, no key is looked
-        at again before each was looked at, and what a round costs has a bound.
+        Redis samples at random and repeats while many were overdue. Walking in order visits each key once per pass, and
+        limits the cost of a round.
         """
         if not ctx.host.config.expires_unasked or ctx.host.is_replica:
             return
@@ -128,7 +128,7 @@ class Cron:
             self._position += SAMPLE
 
     def _forget_messages(self, ctx: Context, now: Now) -> None:
-        """Forget messages of idempotent producers that are too old, and streams that are gone or remember none."""
+        """Drop old messages of idempotent producers; stop tracking streams that are gone or have no messages."""
         for place in list(self._remembering):
             stream = ctx.host.keyspace.databases[place[0]].keys.get(place[1])
             if not isinstance(stream, Stream) or not stream.idempotence.producers:

@@ -1,10 +1,10 @@
-"""Retention: streams lose their oldest entries by age and size, as ``stream-retention`` says.
+"""Retention: streams lose their oldest entries by age and size, according to ``stream-retention``.
 
-The primary trims, by the transition of XTRIM, so a start and a replica know nothing of rules. Entries go by whole
-nodes: that needs no look at an entry, and gives one record for some hundred of them.
+The primary trims by XTRIM's transition, so recovery and replicas need no rules. Entries go by whole nodes: that needs
+no reading of entries, and gives one record for some hundred of them.
 
-Only streams that a rule is about are remembered, so other keys cost nothing. A round looks at a number of streams and
-removes a number of nodes; what is left comes in the next one.
+Only streams with a rule are tracked, so other keys cost nothing. A round visits a limited number of streams and removes
+a limited number of nodes; the next round continues.
 """
 
 from millstream.clock import Now
@@ -38,7 +38,7 @@ Place = tuple[int, bytes]
 
 
 class Retention:
-    """The streams that rules are about, and when they are looked at next."""
+    """The streams with rules, and the times of their next visits."""
 
     def __init__(self, config: Config, stats: NodeStats) -> None:
         self._config, self._stats = config, stats
@@ -49,7 +49,7 @@ class Retention:
         self._warned_at: int | None = None  # wall milliseconds
 
     def scan(self, space: Keyspace) -> None:
-        """Find the streams in a keyspace that was recovered, or by new rules."""
+        """Find the streams with rules in a recovered keyspace, or after a change of the rules."""
         self._rules, self._places, self._turn, self._due = self._config.retention, {}, [], 0
         if self._rules.rules:
             for db in space.databases:
@@ -83,7 +83,7 @@ class Retention:
         return self._due if self._places else None
 
     def run(self, ctx: Context, now: Now) -> None:
-        """One round."""
+        """Run one round."""
         if self._rules is not self._config.retention:
             self.scan(ctx.host.keyspace)
         if ctx.host.is_replica:  # its primary removes
@@ -101,7 +101,7 @@ class Retention:
         self._due = now.mono + (INTERVAL if room and not self._turn else SOON)
 
     def _look(self, ctx: Context, place: Place, room: int) -> int:
-        """Trim one stream; the number of nodes that went."""
+        """Trim one stream; return the number of removed nodes."""
         db = ctx.host.keyspace.databases[place[0]]
         stream, rule = db.keys.get(place[1]), self._places[place]
         if not isinstance(stream, Stream):
@@ -135,10 +135,10 @@ class Retention:
 
 
 def find_bound(stream: Stream, rule: Rule, wall: int, floor: int, room: int) -> tuple[int, int, int]:
-    """The nodes that go by a rule, at most ``room``, and none with an id from ``floor`` on.
+    """Find the nodes to remove by a rule, at most ``room``, and none with an id from ``floor`` on.
 
     Returns:
-        Their number, the id below which all goes, and the number of entries among them that a group has not read.
+        Their number, the id below which entries are removed, and how many of those a group has not read.
     """
     entries = stream.entries
     newest, oldest = entries.last_live_id >> 64, 0

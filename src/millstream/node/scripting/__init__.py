@@ -1,1 +1,1 @@
-"""Lua scripts: the sandbox, what is refused before it is compiled, and the bridge to the commands."""
+"""Lua scripts: the sandbox, the checks before compilation, and the bridge to the commands."""

@@ -1,4 +1,4 @@
-"""Lua's ``bit`` library: numbers as 32 bits, as LuaBitOp has them."""
+"""Lua's ``bit`` library: operations on 32-bit numbers, with LuaBitOp's semantics."""
 
 import struct
 from collections.abc import Callable

@@ -1,11 +1,12 @@
-"""Scripts before and after Lua compiles them: what takes too long to compile is refused, and some calls are changed.
+"""Checks of a script before Lua compiles it, and changes of the compiled code.
 
-Tail calls of library functions become ordinary calls, in what ``string.dump`` gave. In Redis the libraries are written
-in C, and a call of C code never replaces its caller's frame. Ours are Lua functions, and with the frame the line to
-report would be gone. Nothing a script computes changes by it.
+A script that would take too long to compile is refused. Tail calls of library functions become ordinary calls, in the
+output of ``string.dump``. In Redis the libraries are written in C, and a call of C code never replaces its caller's
+frame. Here they are Lua functions, and without the frame an error could not report its line. No result of a script
+changes.
 
-Only what Lua itself has just compiled is read here; no bytes of a client are taken for compiled code. The cost is one
-pass. Source of the format: lundump.c and lopcodes.h of Lua 5.1.5.
+Only code that Lua itself has just compiled is read here; a client's bytes are never taken for compiled code. The cost
+is one pass. Source of the format: lundump.c and lopcodes.h of Lua 5.1.5.
 """
 
 import re
@@ -26,7 +27,7 @@ _NAMES = 400
 
 
 def objection(source: bytes) -> str | None:
-    """Why a source is not compiled: it would keep the compiler busy for seconds, and nothing can end that.
+    """Return why a source must not be compiled: the compiler could run for seconds, and nothing can stop it.
 
     Its cost grows with the square of the jumps in one list (``break``, ``elseif``, ``and``, ``or``), and with the
     length times the locals of all enclosing functions.
@@ -43,7 +44,7 @@ def objection(source: bytes) -> str | None:
 
 
 def mended(dump: bytes, *, keep_frames: bool = False) -> bytes:
-    """The same code, in which who calls a library function keeps its frame."""
+    """Return the same code, in which callers of library functions keep their frames."""
     return _Mender(dump, keep_frames=keep_frames).run()
 
 
@@ -120,10 +121,10 @@ class _Mender:
 
 
 def _calls_library(code: "array[int]", at: int) -> bool:
-    """True if the function called there may be a library's: all but upvalues and fields of the script's own tables.
+    """True if the called function may be a library's: all but upvalues and fields of the script's own tables.
 
-    The script's own functions call themselves and each other by those. Their tail calls may go on for ever without
-    filling the stack, and stay what they are. Scripts have no globals of their own.
+    A script's own functions call themselves and each other by these. Their tail calls may repeat without end and must
+    not fill the stack, so they do not change. Scripts have no globals of their own.
     """
     register = code[at] >> 6 & 0xFF
     for before in range(at - 1, -1, -1):

@@ -1,14 +1,13 @@
 """Lua scripts: one runtime for the node, a cache of scripts by SHA-1, and the bridge between a script and the commands.
 
-The Lua side is in ``lua/``: ``sandbox.lua`` (what a script sees, how it is run, how its result becomes a reply),
-``natives.lua`` and ``patterns.lua`` (Lua's own functions with bounds), ``cjson.lua``. Compiled scripts go through
-``bytecode.py``. Rules of the bridge: a host function never raises into Lua and takes no Lua tables (``_guarded`` sees
-to the first). The memory limit is off while Python makes Lua values, since an allocation that fails there cannot be
-handled.
+The Lua side is in ``lua/``: ``sandbox.lua`` (a script's environment, its run, its result as a reply), ``natives.lua``
+and ``patterns.lua`` (Lua's own functions with bounds), ``cjson.lua``. Compiled scripts go through ``bytecode.py``.
+Rules of the bridge: a host function never raises into Lua (``_guarded`` ensures it) and takes no Lua tables. The memory
+limit is off while Python makes Lua values, since an allocation that fails there cannot be handled.
 
-A plain command crosses as the bytes that a client would send, straight to the native core (``_core/run_scripts.c``).
-Lua joins five words in 0.5 microseconds, and lupa needs 0.75 to convert them. Such a call is made only while half of
-the memory is free, which a plain reply cannot fill.
+A plain command crosses the bridge as the bytes that a client would send, straight to the native core
+(``_core/run_scripts.c``). Lua joins five arguments in 0.5 microseconds, and lupa needs 0.75 to convert them. Such a
+call is made only while half of the memory is free, which a plain reply cannot fill.
 """
 
 import hashlib
@@ -69,12 +68,12 @@ class Script:
 
     @property
     def read_only(self) -> bool:
-        """It declared that it does not write."""
+        """True if the script declared that it does not write."""
         return self.flags is not None and "no-writes" in self.flags
 
     @property
     def is_free(self) -> bool:
-        """It declared that it may add data although memory has passed its limit."""
+        """True if the script declared that it may add data above the memory limit."""
         return self.flags is not None and "allow-oom" in self.flags
 
     body: Any = None  # The compiled function, of the present runtime
@@ -122,13 +121,13 @@ class Scripts:
     # ------------------------------------------------------------------ the cache
 
     def load(self, source: bytes) -> bytes:
-        """SCRIPT LOAD: keep a script; its SHA-1."""
+        """SCRIPT LOAD: store a script; return its SHA-1."""
         script = self._known(source)
         script.is_loaded = True
         return script.sha
 
     def exists(self, sha: bytes) -> bool:
-        """SCRIPT EXISTS of one."""
+        """SCRIPT EXISTS for one SHA-1."""
         return sha.lower() in self._scripts
 
     def facts(self) -> ScriptFacts:
@@ -138,16 +137,16 @@ class Scripts:
         )
 
     def memory(self) -> int:
-        """Bytes of the runtime."""
+        """Size of the runtime in bytes."""
         return 0 if self._lua is None else self._lua.get_memory_used(total=True)
 
     def flush(self) -> None:
-        """SCRIPT FLUSH: forget all scripts, and the runtime with them."""
+        """SCRIPT FLUSH: drop all scripts, and the runtime with them."""
         self._scripts.clear()
         self._drop()
 
     def _known(self, source: bytes) -> Script:
-        """The script of this text, compiled once. One that does not compile is not kept, as in Redis."""
+        """Return the script of this text, compiled once. A script that does not compile is not stored, as in Redis."""
         sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
         script = self._scripts.get(sha)
         if script is None:
@@ -164,7 +163,7 @@ class Scripts:
             del self._scripts[brought[0]]
 
     def _prepare(self, script: Script) -> None:
-        """Compile, after reading the first line's flags."""
+        """Read the flags in the first line, then compile."""
         text = script.source
         if text.startswith(b"#!"):
             rest = text.partition(b"\n")[2]
@@ -186,7 +185,7 @@ class Scripts:
         script.body = body
 
     def only_reads(self, argv: list[bytes]) -> bool:
-        """True if EVAL or EVALSHA calls a script that declared ``no-writes``; the script is not compiled for it."""
+        """True if EVAL or EVALSHA calls a script that declared ``no-writes``; does not compile the script."""
         return "no-writes" in (self._declared(argv) or ())
 
     def may_add(self, argv: list[bytes]) -> bool:
@@ -209,21 +208,20 @@ class Scripts:
     def run_source(
         self, ctx: Context, source: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool
     ) -> Reply:
-        """EVAL."""
+        """Run EVAL's script by its text."""
         return self._call(ctx, self._known(source), keys, args, read_only=read_only)
 
     def run_sha(self, ctx: Context, sha: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
-        """EVALSHA."""
+        """Run EVALSHA's script by its SHA-1."""
         script = self._scripts.get(sha.lower())
         if script is None:
             raise CommandError(NO_SCRIPT)
         return self._call(ctx, script, keys, args, read_only=read_only)
 
     def _call(self, ctx: Context, script: Script, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
-        """Run a script, and make a reply of what it returned or died of.
+        """Run a script, and make a reply of its result or its error.
 
-        A failure that Lua could not contain (its memory, an error of lupa's) costs the runtime: the next script gets a
-        new one.
+        After a failure that Lua could not contain (its memory, an error of lupa's), the next script gets a new runtime.
         """
         if read_only and script.flags is not None and not script.read_only:
             raise CommandError("ERR Can not execute a script with write flag using *_ro command.")
@@ -268,7 +266,7 @@ class Scripts:
         return Error(line) if counted else self._refuse(None, line)
 
     def _begin_plain(self, run: _Run) -> None:
-        """Let plain commands be run without being given to :meth:`_command`, if nothing prevents it."""
+        """Let plain commands run without a call of :meth:`_command`, if nothing prevents it."""
         if run.read_only or run.resp != 2 or run.is_full:
             return
         left = -1 if run.ends is None else max(int((run.ends - time.monotonic()) * 1e9), 0)
@@ -285,7 +283,7 @@ class Scripts:
                 run.ctx.host.wake(run.ctx.session.db, done.woken)
 
     def _raise_fault(self) -> None:
-        """Raise what one of our functions raised while Lua called it; the runtime is not trusted afterwards."""
+        """Raise the exception of a host function that Lua called; the runtime is not trusted afterwards."""
         if self._faults:
             fault = self._faults[0]
             self._faults.clear()
@@ -293,15 +291,15 @@ class Scripts:
             raise fault
 
     def _relax(self) -> None:
-        """Collect what a large script left, rather than keep it until the next, which may lack the memory then."""
+        """Collect the garbage of a large script now, since the next script may lack that memory."""
         if self._lua is not None and self._lua.get_memory_used() > MEMORY // 4:
             self._lua.gccollect()
 
     def _drop(self) -> None:
-        """Give the runtime up, and its memory; scripts are compiled again when they are next asked for.
+        """Drop the runtime and its memory; scripts are compiled again at their next use.
 
-        It holds our functions and they hold it: a circle that Python's collector finds late, as large as all scripts'
-        memory. So it is cut here.
+        The runtime and the host functions refer to each other, so Python's collector would find them late, with all
+        memory of the scripts. So the circle is cut here.
         """
         self._lua = self._compile = self._execute = None
         for function in self._lent:
@@ -312,7 +310,7 @@ class Scripts:
     # ------------------------------------------------------------------ the runtime
 
     def _start(self) -> None:
-        """Make the runtime."""
+        """Make a new runtime."""
         try:
             from lupa import lua51  # noqa: PLC0415 - only servers that run scripts need Lua
         except ImportError:
@@ -346,7 +344,7 @@ class Scripts:
             script.body = None
 
     def _host(self, lua: Any) -> dict[bytes, Any]:
-        """The functions of the host by name. The first two are of C: no signal's exception can come up in them."""
+        """The host functions by name. The first two are C functions: no exception of a signal can arise in them."""
         functions: dict[bytes, Any] = {
             b"arm": self._lend(lua.set_max_memory, MEMORY),
             b"disarm": (disarm := self._lend(lua.set_max_memory, 0)),
@@ -356,15 +354,15 @@ class Scripts:
         return functions
 
     def _lend(self, method: Callable[..., Any], *args: object) -> Callable[..., Any]:
-        """A method of the runtime, of C as it is, until the runtime is given up."""
+        """A C method of the runtime, callable until the runtime is dropped."""
         lent = partial(method, *args)
         self._lent.append(lent)
         return lent
 
     def _guarded(self, disarm: Callable[[], object], function: Callable[..., Any]) -> Callable[..., tuple[int, Any]]:
-        """A function that Lua may call: it gives 0 and a value, or why the script must end; it never raises.
+        """Wrap a function for Lua: it returns 0 and a value, or the reason why the script must end; it never raises.
 
-        An exception would reach the script as an object of Python. It is kept instead, and raised when Lua is left.
+        An exception would reach the script as a Python object. So it is stored, and raised after Lua returns.
         """
 
         def call(*args: Any) -> tuple[int, Any]:
@@ -379,7 +377,7 @@ class Scripts:
         return call
 
     def _functions(self, to_lua: "_Values") -> dict[str, Callable[..., Any]]:
-        """The sandbox's functions that need the running script."""
+        """The sandbox's functions that depend on the running script."""
 
         def words(*first: bytes | float) -> None:
             assert self._run is not None
@@ -444,7 +442,7 @@ class Scripts:
         return f"ERR Script stopped after {run.limit} ms (busy-reply-threshold){wrote}".encode()
 
     def _command(self, run: _Run, argv: list[bytes]) -> Reply:
-        """One redis.call."""
+        """Run one redis.call."""
         row = find(argv)
         refuse = self._refuse
         if row is None or (row.handler is None and len(argv) > 1):
@@ -463,7 +461,7 @@ class Scripts:
 
 
 def _error_text(script: Script, text: bytes, source: bytes | None = None, line: int | None = None) -> str:
-    """The error line of a script that failed."""
+    """Return the error line of a failed script."""
     said = text.decode("utf-8", "surrogateescape")
     if source is None or line is None or line < 1:  # a tail call of the script's own: its place is lost
         return said
@@ -472,7 +470,7 @@ def _error_text(script: Script, text: bytes, source: bytes | None = None, line: 
 
 
 def _load(lua: Any, name: str) -> Any:
-    """A file of ours as a Lua function."""
+    """Load one of the Lua files as a Lua function."""
     from importlib import resources  # noqa: PLC0415 - a server without scripts does not read their Lua
 
     text = resources.files("millstream.node.scripting").joinpath("lua", f"{name}.lua").read_bytes()
@@ -482,7 +480,7 @@ def _load(lua: Any, name: str) -> Any:
 
 
 def _nothing(found: object, name: object, is_setting: bool) -> object:  # noqa: ARG001 - lupa's signature
-    """No attribute of any Python object is for Lua."""
+    """Refuse Lua access to every attribute of a Python object."""
     raise AttributeError("not for scripts")
 
 
@@ -510,7 +508,7 @@ class _Values:
         }
 
     def convert(self, value: Reply, resp: int) -> Any:
-        """One value, under the protocol version the script asked for."""
+        """Convert one value, by the RESP version that the script selected."""
         return self._kinds[type(value)](value, resp)
 
     def _float(self, value: float, resp: int) -> Any:
@@ -529,7 +527,10 @@ class _Values:
         return self.convert(reader.gets(), resp)
 
     def _list(self, value: list[Reply], resp: int) -> Any:
-        """A list as a table, from 1. A value that the script sees as nil leaves a gap, and does not move later ones."""
+        """Convert a list to a table from 1.
+
+        A value that is nil for the script leaves a gap, and does not move later ones.
+        """
         if not _AS_THEY_ARE.issuperset(map(type, value)):
             value = [self.convert(item, resp) for item in value]
         if resp == 2 or None not in value:
@@ -541,7 +542,7 @@ class _Values:
         return table
 
     def _pairs(self, pairs: list[tuple[Any, Any]]) -> Any:
-        """Pairs as a table; Lua cannot have nil as a key, and a nil value does not count as a pair."""
+        """Convert pairs to a table; Lua cannot have nil as a key, and a nil value does not count as a pair."""
         table = self._table([])
         for key, item in pairs:
             if key is not None and item is not None:
@@ -570,7 +571,7 @@ def _null(value: object, resp: int) -> bool | None:  # noqa: ARG001 - one signat
 
 
 def _word_of(word: bytes | float) -> bytes:
-    """A word of a command; a number's is its shortest digits, as Redis has it since 7.2."""
+    """Return a command's argument as bytes; a number as its shortest digits, as Redis since 7.2."""
     if isinstance(word, bytes):
         return word
     return _text(word)

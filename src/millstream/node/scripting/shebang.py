@@ -1,6 +1,6 @@
 """The first line of a script, ``#!lua flags=a,b``, read as Redis reads it.
 
-Its words are those of a line of Redis's configuration, with quotes and escapes in them.
+Its arguments follow the syntax of Redis's configuration lines, with quotes and escapes.
 """
 
 import re
@@ -37,7 +37,7 @@ def flags_of(source: bytes) -> set[str]:
 
 
 def _split(line: bytes) -> list[bytes] | None:
-    """The words of a line; None if a quote does not end where a word does."""
+    """Split a line into arguments; None if a quote ends inside one."""
     words, at = [], 0
     while at < len(line):
         found = _WORD.match(line, at)
@@ -57,5 +57,5 @@ def _unescaped(found: "re.Match[bytes]") -> bytes:
 
 
 def _text(word: bytes) -> str:
-    """A word as C reads it: up to a NUL, which an escape makes."""
+    """Return an argument as a C string: up to a NUL, which an escape can make."""
     return word.partition(b"\0")[0].decode("utf-8", "surrogateescape")

@@ -1,7 +1,7 @@
 """The slow parts of reading Redis's payloads: checksum, compressed strings, listpacks of entries, pending records.
 
 PURE. The functions here are the specification, and run if the native core was not built. Their doubles
-(``_core/rdb.c``) make the same of the same bytes, and refuse the same. The bytes are not trusted.
+(``_core/rdb.c``) return the same for the same bytes, and refuse the same input. The bytes are not trusted.
 
 Source: the format as rdb.h, listpack.c, crc64.c and lzf_d.c of Redis describe it.
 """
@@ -44,7 +44,7 @@ def _crc_table() -> tuple[int, ...]:
 
 
 def py_crc64(data: bytes | memoryview, crc: int = 0) -> int:
-    """Redis's CRC-64 (Jones), going on from that of the bytes before."""
+    """Return Redis's CRC-64 (Jones), continued from the CRC of the bytes before."""
     table = _crc_table()
     for byte in data:
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
@@ -52,7 +52,7 @@ def py_crc64(data: bytes | memoryview, crc: int = 0) -> int:
 
 
 def py_decompress(data: bytes, size: int) -> bytes:
-    """Undo LZF."""
+    """Decompress LZF data."""
     if size > min(_LARGEST, len(data) * 264):  # three bytes make at most 264
         raise MalformedError("larger than it can be")
     source, out = Payload(data), bytearray()
@@ -99,10 +99,10 @@ def py_read_listpacks(nodes: Iterable[tuple[bytes, bytes]]) -> EntryStore:
 
 
 def _node(key: bytes, packed: bytes) -> list[tuple[int, bool, list[bytes]]]:
-    """The entries of one node, dead ones too: id, whether it is dead, fields.
+    """The entries of one node with their tombstones: id, True for a tombstone, fields.
 
     A node's head holds the counters and the fields of its first entry; entries with the same fields (flag 2) have
-    values only. Ids are differences to the node's own, which is the key it lies under.
+    values only. Ids are differences to the node's own id, which is its key.
     """
     # The radix tree's key is the id of the node's first entry, whether that is alive or not
     if len(key) != 16:
@@ -136,7 +136,7 @@ def _node(key: bytes, packed: bytes) -> list[tuple[int, bool, list[bytes]]]:
 
 
 def _next(items: Iterator[bytes]) -> bytes:
-    """The next element, which must be there."""
+    """Return the next element, or raise if there is none."""
     item = next(items, None)
     if item is None:
         raise MalformedError("a node cut short")
@@ -144,7 +144,7 @@ def _next(items: Iterator[bytes]) -> bytes:
 
 
 def _integer(items: Iterator[bytes]) -> int:
-    """The next element, which must be a number; written as text it must be the one way to write it, as for Redis."""
+    """Return the next element as a number; a number written as text must be in canonical form, as for Redis."""
     item = _next(items)
     if not is_integer(item):
         raise MalformedError("a number expected")
@@ -152,7 +152,7 @@ def _integer(items: Iterator[bytes]) -> int:
 
 
 def _count(items: Iterator[bytes]) -> int:
-    """The next element, which must be a count."""
+    """Return the next element as a count."""
     return number(_integer(items), _LLONG_MAX)
 
 
@@ -161,7 +161,7 @@ _INTEGERS = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
 
 
 def listpack(packed: bytes) -> Iterator[bytes]:
-    """The elements of a listpack, numbers as they are written.
+    """The elements of a listpack, with integers as text.
 
     The size of each also follows it, for walking backwards: it has from one to five bytes, and must be right.
     """
@@ -178,7 +178,7 @@ def listpack(packed: bytes) -> Iterator[bytes]:
 
 
 def _element(source: Payload) -> bytes:
-    """One element; its first bits say whether it is a number or a string and of how many bits or bytes."""
+    """Read one element; its first bits give its type, number or string, and its size."""
     first = source.byte()
     # The prefixes do not overlap: 0 is a 7-bit number, 10 a short text, 110 a 13-bit number, 1110 a 12-bit length
     if first < 0x80:
@@ -201,7 +201,7 @@ def _element(source: Payload) -> bytes:
 
 
 def py_read_pending(data: bytes, at: int, count: int) -> tuple[bytes, int]:
-    """A group's records, lowest id first: id, then time and count in 8 bytes; and the next position."""
+    """Read a group's records, lowest id first: id, then time and count in 8 bytes. Return them and the position."""
     source, found = Payload(data, at), []
     for _ in range(count):
         found += [source.take(24), source.size().to_bytes(8, "little")]
@@ -211,7 +211,7 @@ def py_read_pending(data: bytes, at: int, count: int) -> tuple[bytes, int]:
 def py_assign_pending(group: Group, records: bytes, owned: list[tuple[Consumer, bytes]]) -> None:
     """Put records into a group.
 
-    These formats do not keep the order of time; entries delivered together are ordered by id.
+    These formats do not keep the time order; entries delivered together are ordered by id.
     """
     found: dict[bytes, tuple[int, int]] = {}
     for at in range(0, len(records), _RECORD):

@@ -23,7 +23,7 @@ def is_whole(payload: bytes) -> bool:
 
 
 def load(payload: bytes, idmp_duration: int, idmp_maxsize: int) -> Value:
-    """The value in a payload that is whole."""
+    """Return the value in a payload with valid checksum."""
     source = Payload(payload[:-_TAIL])
     kind = source.byte()
     if kind > ACTIVE_TIMES and _version(payload) in VALKEY:

@@ -1,7 +1,7 @@
-"""Values made of many bytes: strings, ids, pending records; and bytes that come in pieces. PURE.
+"""Values made of many bytes: strings, ids, pending records; and bytes that arrive in pieces. PURE.
 
-A size in the bytes is not trusted: its bytes are taken from those at hand. So reading never uses more memory than there
-are bytes.
+A size in the input is not trusted: its bytes are taken from those that have arrived. So reading never uses more memory
+than there is input.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _LARGEST = 512 * 1024 * 1024
 
 
 def string(source: Payload) -> bytes:
-    """Bytes: with their size before them, as a number of 8, 16 or 32 bits, or compressed."""
+    """Read a string: with its size before it, as a number of 8, 16 or 32 bits, or compressed."""
     size, is_special = source.size_or_special()
     if not is_special:
         return _take(source, size)
@@ -37,7 +37,7 @@ def _take(source: Payload, size: int) -> bytes:
 
 
 def ids(source: Payload, count: int) -> bytes:
-    """This many ids, 16 bytes each."""
+    """Read this many ids, 16 bytes each."""
     found = bytearray()
     while count:
         some = min(count, _RECORDS)
@@ -47,7 +47,7 @@ def ids(source: Payload, count: int) -> bytes:
 
 
 def pending(source: Payload, count: int) -> bytes:
-    """This many records of pending entries, each of 32 bytes: see ``read_pending`` of ``bulk``."""
+    """Read this many records of pending entries, each of 32 bytes: see ``read_pending`` of ``bulk``."""
     found = []
     while count:
         some = min(count, _RECORDS)
@@ -59,7 +59,7 @@ def pending(source: Payload, count: int) -> bytes:
 
 
 class PiecedSource(Payload):
-    """Bytes that come in pieces; those that were read are dropped."""
+    """Bytes that arrive in pieces; bytes already read are dropped."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         super().__init__(b"")
@@ -69,7 +69,7 @@ class PiecedSource(Payload):
 
     @property
     def offset(self) -> int:
-        """The number of bytes before the next one."""
+        """Number of bytes before the next one."""
         return self._dropped + self.at
 
     def reach(self, size: int) -> None:
@@ -84,7 +84,7 @@ class PiecedSource(Payload):
             self.data = b"".join([self.data, *more])
 
     def checksum(self) -> int:
-        """The checksum of all bytes before the next one."""
+        """Checksum of all bytes before the next one."""
         self._drop()
         return self._checksum
 
@@ -95,6 +95,6 @@ class PiecedSource(Payload):
         self.data, self.at = self.data[self.at :], 0
 
     def is_over(self) -> bool:
-        """True if no byte comes any more."""
+        """True if no more bytes follow."""
         self.reach(1)
         return self.at == len(self.data)

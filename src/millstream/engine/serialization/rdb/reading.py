@@ -1,8 +1,8 @@
 """The contents of a whole RDB file, key by key, in its order. PURE.
 
 It reads files of Redis from 2.6 (version 6) to 8.8 (14), and of Valkey (80 and 81, with a head of their own). It skips
-and names values that we do not hold. It refuses bytes that are damaged, missing or of an unknown type, with their
-place.
+and names values of types that Millstream does not have. It refuses bytes that are damaged, missing or of an unknown
+type, and names their offset.
 
 Items are valid only once the end is reached, which compares the checksum. (Without the native core the checksum takes
 most of the time: 1.6 MB a second.)
@@ -26,12 +26,12 @@ _IDLE, _FREQ, _AUX, _RESIZE, _EXPIRE_MS, _EXPIRE, _SELECT, _END = range(248, 256
 
 
 class RdbError(MalformedError):
-    """A file that is damaged, cut short, or of a form that is not read; the text says where."""
+    """A file that is damaged, cut short or of an unsupported form; the text names the offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class RdbKey:
-    """A key."""
+    """A key with its value."""
 
     db: int  # Number of its database
     key: bytes  # Its name
@@ -49,7 +49,7 @@ class AuxField:
 
 @dataclass(frozen=True, slots=True)
 class NotHeld:
-    """Something that was passed over."""
+    """Something in the file that Millstream does not have, and that was skipped."""
 
     what: str  # Its kind, in words
     db: int  # Number of the database
@@ -62,14 +62,14 @@ _SHOWN = 200
 
 
 def named(name: bytes) -> str:
-    """A name in a text; of one that would fill it, the beginning."""
+    """Return a name for a message; a long one is shortened to its beginning."""
     return repr(name) if len(name) <= _SHOWN else f"{name[:_SHOWN]!r}... ({len(name)} bytes)"
 
 
 def read_file(pieces: Iterable[bytes], idmp_duration: int = 100, idmp_maxsize: int = 100) -> Iterator[RdbItem]:
-    """The contents of a file.
+    """Yield the contents of a file.
 
-    A key that is in it twice, which Redis refuses, is returned twice.
+    A key that is in the file twice, which Redis refuses, is returned twice.
     """
     file = _File(PiecedSource(pieces), idmp_duration, idmp_maxsize)
     try:
@@ -91,11 +91,11 @@ class _File:
         self._has_metadata = False
 
     def place(self) -> str:
-        """The key that is being read, in words."""
+        """The key that is being read, for messages."""
         return "" if self._key is None else f" (key {named(self._key)} of database {self.db})"
 
     def items(self) -> Iterator[RdbItem]:
-        """All of them, up to the end."""
+        """All items, up to the end."""
         self._head()
         source = self.source
         while (kind := source.byte()) != _END:

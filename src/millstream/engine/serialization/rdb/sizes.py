@@ -4,7 +4,7 @@ from millstream.engine.serialization.plain import MalformedError
 
 
 class Payload:
-    """Bytes that are all there."""
+    """Bytes that have all arrived."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data  # The bytes
@@ -14,7 +14,7 @@ class Payload:
         """Make sure that this many bytes are in ``data`` from ``at`` on, or all that are left."""
 
     def take(self, size: int) -> bytes:
-        """This many bytes."""
+        """Read this many bytes."""
         if size > len(self.data) - self.at:
             self.reach(size)
         start = self.at
@@ -24,22 +24,22 @@ class Payload:
         return self.data[start : self.at]
 
     def byte(self) -> int:
-        """One byte."""
+        """Read one byte."""
         return self.take(1)[0]
 
     def little(self, size: int, *, signed: bool = False) -> int:
-        """A number, lowest byte first."""
+        """Read a number, lowest byte first."""
         return int.from_bytes(self.take(size), "little", signed=signed)
 
     def size(self) -> int:
-        """A size: 6, 14, 32 or 64 bits, by its first two bits."""
+        """Read a size of 6, 14, 32 or 64 bits, by its first two bits."""
         size, is_special = self.size_or_special()
         if is_special:
             raise MalformedError("a size expected")
         return size
 
     def size_or_special(self) -> tuple[int, bool]:
-        """A size, or the number of a special encoding."""
+        """Read a size, or the number of a special encoding with True."""
         first = self.byte()
         kind = first >> 6
         # The first two bits choose the form: 6 bits, 14 bits, a fixed width, or a special encoding of a string
@@ -56,11 +56,11 @@ class Payload:
         raise MalformedError("an unknown size")
 
     def entry_id(self) -> int:
-        """An id as two sizes, as counters have it."""
+        """Read an id stored as two sizes, as in counters."""
         ms = self.size()
         return ms << 64 | self.size()
 
     def end(self) -> None:
-        """Nothing may be left over."""
+        """Raise if bytes are left over."""
         if self.at != len(self.data):
             raise MalformedError("bytes left over")

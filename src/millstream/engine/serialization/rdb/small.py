@@ -1,7 +1,7 @@
-"""The forms in which Redis keeps small collections, as their elements. PURE.
+"""Redis's forms of small collections, read as lists of elements. PURE.
 
 Listpacks since Redis 7.0, ziplists before it, intsets, and the zipmaps of Redis before 2.6. In each the elements follow
-one another, and numbers are written as numbers.
+one another, and numbers are stored as binary numbers.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def ziplist_elements(packed: bytes) -> list[bytes]:
 
 
 def _before(source: Payload) -> int:
-    """The size of the element before, in bytes."""
+    """Read the size of the element before, in bytes."""
     first = source.byte()
     if first == 0xFF:
         raise MalformedError("a ziplist that ends early")
@@ -58,7 +58,7 @@ def _before(source: Payload) -> int:
 
 
 def _ziplist_element(source: Payload) -> bytes:
-    """One element, after the size of the one before."""
+    """Read one element, after the size of the element before."""
     first = source.byte()
     kind = first >> 6
     if kind == 0:

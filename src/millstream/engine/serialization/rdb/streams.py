@@ -29,7 +29,7 @@ _RECORD = 32
 
 
 def read_stream(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: int) -> Stream:
-    """The stream that begins here."""
+    """Read the stream that begins here."""
     entries = read_listpacks((string(source), string(source)) for _ in range(source.size()))
     length = source.size()
     last = source.entry_id()
@@ -50,10 +50,10 @@ def read_stream(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: in
 
 
 def _read_group(source: Payload, kind: int, stream: Stream) -> None:
-    """The stream's next group.
+    """Read the stream's next group.
 
-    Records come twice: in the group with time and count, then in each consumer by id alone. Both must name the same
-    ones, but for those that were released, which no consumer has.
+    Records are stored twice: in the group with time and count, then in each consumer by id alone. Both must name the
+    same ids, except released ones, which no consumer has.
     """
     name, last = string(source), source.entry_id()
     read = None if kind < COUNTERS else source.size()
@@ -80,7 +80,7 @@ def _read_group(source: Payload, kind: int, stream: Stream) -> None:
 
 
 def _apart(records: bytes, zone: bytes) -> tuple[bytes, dict[bytes, int]]:
-    """The records that consumers have; the ids of those in the zone in its order, with their counts."""
+    """Return the records that consumers own, and the ids of the zone in its order, with their counts."""
     wanted = dict.fromkeys((zone[at : at + 16] for at in range(0, len(zone), 16)), -1)
     if not wanted:
         return records, {}
@@ -98,7 +98,7 @@ def _apart(records: bytes, zone: bytes) -> tuple[bytes, dict[bytes, int]]:
 
 
 def _read_producers(source: Payload, stream: Stream) -> None:
-    """Read the stream's memory of its producers. One without messages is left out, as in Redis."""
+    """Read the stream's producers. A producer without messages is left out, as in Redis."""
     memory = stream.idempotence
     memory.duration = number(source.size(), _MOST_SECONDS, lowest=1)
     memory.maxsize = number(source.size(), _MOST_MESSAGES, lowest=1)
@@ -113,7 +113,7 @@ def _read_producers(source: Payload, stream: Stream) -> None:
 
 
 def _messages(source: Payload) -> dict[bytes, int]:
-    """Messages and the entries that they became, oldest first; of one that is there twice the first counts."""
+    """Read messages and their entries' ids, oldest first; of a repeated message the first counts."""
     found: dict[bytes, int] = {}
     for _ in range(source.size()):
         message = string(source)

@@ -1,6 +1,6 @@
 """Values in RDB files of types that Millstream does not have: they are skipped and reported by name. PURE.
 
-The form of each must be known in order to skip it, since a value does not begin with its size.
+Skipping one requires knowledge of its form, since a value does not begin with its size.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def _pass_module(source: Payload) -> str:
 
 
 def _pass_fields(source: Payload, *, is_absolute: bool) -> str:
-    """Skip a hash table with times to live of fields."""
+    """Skip a hash table whose fields have times to live."""
     if not is_absolute:
         source.take(8)
     for _ in range(source.size()):
@@ -67,7 +67,7 @@ def _pass_fields(source: Payload, *, is_absolute: bool) -> str:
 
 
 def _pass_packed_fields(source: Payload, *, is_absolute: bool) -> str:
-    """A listpack of fields, values and times to live."""
+    """Skip a listpack of fields, values and times to live."""
     if not is_absolute:
         source.take(8)
     string(source)
@@ -75,7 +75,7 @@ def _pass_packed_fields(source: Payload, *, is_absolute: bool) -> str:
 
 
 def _pass_array(source: Payload) -> str:
-    """An array: a count, the position of the next element, then positions and elements."""
+    """Skip an array: a count, the position of the next element, then positions and elements."""
     count = source.size()
     if source.size():
         source.size()
@@ -110,7 +110,7 @@ _VALKEY: dict[int, Callable[[Payload], str]] = {7: _pass_module, 22: _pass_valke
 
 
 def passing(kind: int, *, is_valkey: bool) -> Callable[[Payload], str]:
-    """The function that skips a value of a type that we do not hold, and names it."""
+    """Return the function that skips a value of a type that Millstream does not have, and returns its name."""
     found = (_VALKEY if is_valkey else _REDIS).get(kind)
     if found is None:
         raise MalformedError(f"type {kind} is unknown, so what lies behind it cannot be found")

@@ -1,6 +1,6 @@
 """Values of keys, except streams, by the numbers of Redis's types. PURE.
 
-An empty collection is not a value: Redis leaves such a key out of a file, and refuses it in RESTORE.
+An empty collection is not a value: Redis leaves its key out of a file, and refuses it in RESTORE.
 """
 
 import math
@@ -32,7 +32,7 @@ class EmptyError(MalformedError):
 
 
 def read_value(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: int) -> Value:
-    """The value that begins here."""
+    """Read the value that begins here."""
     if kind in STREAM_TYPES:
         return read_stream(source, kind, idmp_duration, idmp_maxsize)
     reader = _READERS.get(kind)
@@ -42,12 +42,12 @@ def read_value(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: int
 
 
 def is_read(kind: int) -> bool:
-    """True if values of this type are read."""
+    """True if this module can read values of this type."""
     return kind in STREAM_TYPES or kind in _READERS
 
 
 def _strings(source: Payload, each: int = 1) -> Iterator[bytes]:
-    """As many strings as the size before them says, times ``each``."""
+    """Read a count, then that many strings, times ``each``."""
     for _ in range(source.size() * each):
         yield string(source)
 
@@ -61,7 +61,7 @@ def _some(count: int) -> None:
 
 
 def _hash(items: Iterable[bytes]) -> HashValue:
-    """A hash of fields and values in turn."""
+    """Make a hash of fields and values in turn."""
     value, rest = HashValue(), iter(items)
     for field in rest:
         content = next(rest, None)  # the same iterator: the value follows its field
@@ -136,7 +136,7 @@ def _binary_score(source: Payload) -> float:
 
 
 def _short_score(source: Payload) -> float:
-    """A score in text, its size before it; three sizes mean infinity or not a number."""
+    """Read a score in text with its size before it; three sizes mean infinity or not a number."""
     size = source.byte()
     if size >= 253:
         return (math.nan, math.inf, -math.inf)[size - 253]

@@ -1,9 +1,9 @@
 """A keyspace as a whole RDB file, or one value as a payload that RESTORE of Redis takes. PURE.
 
-Values are written in the oldest form that is still read everywhere, element by element. A server that loads them turns
+Values are written in the oldest form that all versions still read, element by element. A server that loads them turns
 small ones into its own small encodings. Only streams differ by version, see
-:mod:`millstream.engine.serialization.rdb.written_streams`. The checksum of a file is 0, which means none: one would
-cost more than all the rest without the native core. Loaders have taken that since 2012.
+:mod:`millstream.engine.serialization.rdb.written_streams`. The checksum of a file is 0, which means none: without the
+native core, a checksum would cost more than everything else. Loaders have accepted 0 since 2012.
 """
 
 import struct
@@ -21,20 +21,20 @@ _TOGETHER = 1 << 16
 
 
 def write_file(keyspace: Keyspace, *, aux: Mapping[str, str], version: int = 10) -> Iterator[bytes]:
-    """A file that Redis starts from; the keyspace must not change meanwhile."""
+    """Yield a file from which Redis can start; the keyspace must not change meanwhile."""
     if version not in STREAM_TYPE:
         raise ValueError(f"version {version} is not written; one of {', '.join(map(str, STREAM_TYPE))} is")
     return _gathered(_file(keyspace, aux, version))
 
 
 def redis_payload(value: Value, version: int = 10) -> bytes:
-    """A value as DUMP of Redis would write it."""
+    """Return a value as Redis's DUMP would write it."""
     body = bytes([_kind(value, version)]) + b"".join(_value(value, version)) + version.to_bytes(2, "little")
     return body + crc64(body).to_bytes(8, "little")
 
 
 def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, in pieces that are worth a write."""
+    """Yield the same bytes in pieces large enough for a write."""
     waiting, size = [], 0
     for piece in pieces:
         waiting.append(piece)
@@ -70,7 +70,7 @@ _KINDS: dict[type, int] = {StringValue: 0, ListValue: 1, SetValue: 2, HashValue:
 
 
 def _kind(value: Value, version: int) -> int:
-    """The number of the type that a value is written as."""
+    """Return the number of the type in which a value is written."""
     return STREAM_TYPE[version] if isinstance(value, Stream) else _KINDS[type(value)]
 
 

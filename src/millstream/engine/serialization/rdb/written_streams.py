@@ -1,10 +1,11 @@
-"""A stream as an RDB file has it, in one of three types. PURE.
+"""A stream in the form of an RDB file, in one of three types. PURE.
 
-Types leave things out. Those below 21 leave out consumers' active times, those below 26 producers. Those below 27 leave
-out released records, which then belong to a consumer with an empty name, delivered at 0. So any claim takes them.
+Older types have less. Those below 21 do not have consumers' active times, those below 26 no producers. Those below 27
+do not have released records. Such records then belong to a consumer with an empty name, delivered at 0, so that any
+claim takes them.
 
-Two things are cut, since newer servers refuse the file otherwise. A group has not read more entries than were added;
-nodes without a live entry are left out.
+Two adjustments are made, since newer servers refuse the file otherwise. A group's count of read entries is at most the
+number added; nodes without a live entry are left out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ STREAM_TYPE = {10: COUNTERS, 11: ACTIVE_TIMES, 12: ACTIVE_TIMES, 13: PRODUCERS, 
 
 
 def pack_size(number: int) -> bytes:
-    """A number of 64 bits without sign, in 1, 2, 5 or 9 bytes."""
+    """Return an unsigned 64-bit number in 1, 2, 5 or 9 bytes."""
     if number < 1 << 6:
         return bytes([number])
     if number < 1 << 14:
@@ -32,7 +33,7 @@ def pack_size(number: int) -> bytes:
 
 
 def pack_string(data: bytes) -> bytes:
-    """Bytes with their size before them."""
+    """Return bytes with their size before them."""
     return pack_size(len(data)) + data
 
 
@@ -45,7 +46,7 @@ def _time(wall: int) -> bytes:
 
 
 def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
-    """The bytes that follow the key."""
+    """Yield the bytes of a stream, which follow its key."""
     # Redis has no node without a live entry: the last one takes its node along
     nodes = [node for node in stream.entries.nodes() if node.live]
     yield pack_size(len(nodes))
@@ -91,7 +92,7 @@ def _released(group: Group) -> list[bytes]:
 
 
 def _consumers(group: Group, kind: int, homeless: list[bytes]) -> Iterator[bytes]:
-    """The consumers with the ids of their records; released ones go to the one with an empty name."""
+    """Yield the consumers with the ids of their records; released ones go to the consumer with an empty name."""
     times = {name: (each.seen, each.active) for name, each in group.consumers.items()}
     if homeless:
         # A consumer with an empty name may exist; then it keeps its own times
