@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from millstream import App
 from millstream.cli.main import main
 from millstream.client.line import Disconnected, Line
 from millstream.errors import UsageError
@@ -361,10 +362,18 @@ def test_a_certificate_that_fails_is_what_the_error_advises_about(certificates, 
     ca = f"?ssl_ca_certs={certificates.ca}"
     with ServerThread(tls=served(certificates, auth_clients="yes")) as running:
         for options, step in (
-            ("", "Give the certificate of its authority in the URL (?ssl_ca_certs=FILE), correct its own"),
+            ("", "Give the server's authority in the URL (?ssl_ca_certs=FILE), correct"),
             ("?ssl_ca_certs=/nowhere.crt", "Correct the files in the URL, or"),
             (ca, "give a client certificate if it requires one (?ssl_certfile=FILE&ssl_keyfile=FILE), or"),
         ):
             done = CliRunner().invoke(main, [*words, tls_url(running) + options])
             assert done.exit_code == 3, done.output
             assert step in done.output
+
+
+def test_a_publish_advises_about_a_certificate_that_fails(certificates) -> None:
+    """The error of an app's own code does not advise to start a server that runs."""
+    with ServerThread(tls=served(certificates)) as running, pytest.raises(Disconnected) as told:
+        App(tls_url(running)).publish_sync("s", {"n": 1})
+    assert "Give the server's authority in the URL (?ssl_ca_certs=FILE)" in str(told.value)
+    assert str(told.value).endswith("correct the server's certificate, or correct the URL. Nothing was added.")

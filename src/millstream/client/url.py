@@ -43,7 +43,7 @@ def remedy(url: str, error: Exception, start: str = "Start the server") -> str:
     if not url.startswith("rediss://"):
         return start
     if "CERTIFICATE_VERIFY_FAILED" in reason:
-        return "Give the certificate of its authority in the URL (?ssl_ca_certs=FILE), correct its own certificate"
+        return "Give the server's authority in the URL (?ssl_ca_certs=FILE), correct the server's certificate"
     if "no such file" in reason:
         return "Correct the files in the URL"
     if "ssl_certfile" not in url and re.search("closed|pipe|reset", reason):  # TLS 1.3 has no other sign of it
@@ -74,11 +74,13 @@ def advised(url: str) -> Iterator[None]:
     except Disconnected as error:
         if error.sent:
             raise
-        raise Disconnected(
-            f'{no_connection(url, error)} {remedy(url, error)}, or give its URL: App("redis://host:6379") or '
-            'MILLSTREAM_URL. publish(retry="30s") waits for a server that starts.',
-            sent=False,
-        ) from error
+        step = remedy(url, error)
+        if step.startswith("Start"):
+            step += ', or give its URL: App("redis://host:6379") or MILLSTREAM_URL. '
+            step += 'publish(retry="30s") waits for a server that starts.'
+        else:
+            step += ", or correct the URL."
+        raise Disconnected(f"{no_connection(url, error)} {step}", sent=False) from error
 
 
 def split(url: str) -> SplitResult:

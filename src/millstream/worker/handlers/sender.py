@@ -31,7 +31,7 @@ from millstream.client.open import open_line
 from millstream.client.partitions.declared import find_layout
 from millstream.client.partitions.layout import PartitionLayout, is_sealed, key_bytes, logical
 from millstream.client.slots import beside
-from millstream.client.url import advised
+from millstream.client.url import advised, remedy
 from millstream.errors import Disconnected, UsageError
 from millstream.printable import without_password
 from millstream.worker.handlers.publish import PRODUCER, key_in, xadd
@@ -454,7 +454,7 @@ def unanswered(stream: str, url: str, error: Disconnected) -> Disconnected:
     end = (
         "It may have been added. Look at the stream before you publish it again."
         if error.sent
-        else "Nothing was added. Start the server, or correct the URL."
+        else f"Nothing was added. {remedy(url, error)}, or correct the URL."
     )
     return Disconnected(f"publish({stream!r}) to {without_password(url)}: {reason}. {end}", sent=error.sent)
 
