@@ -40,7 +40,7 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
             ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk). ``redis://``,
             ``rediss://`` or ``unix://`` for a server. ``redis+sentinel://host:port,host:port/SERVICE`` and
             ``redis+cluster://host:port,host:port`` for several.
-        options: those of ``redis.Redis.from_url``. A server that does not answer for 10 s raises ``TimeoutError``. A
+        options: options of ``redis.Redis.from_url``. A server that does not answer for 10 s raises ``TimeoutError``. A
             command that blocks may take its own time in addition; one of more than 10 s waits while the server
             answers PING. ``socket_timeout`` replaces that. Nothing is sent twice unless ``retry`` is given.
 
@@ -63,7 +63,7 @@ def connect_async(url: str = "memory://", **options: Any) -> "redis.asyncio.Redi
 
     Args:
         url: as for :func:`connect`.
-        options: those of ``redis.asyncio.Redis.from_url``.
+        options: options of ``redis.asyncio.Redis.from_url``.
     """
     return async_client(url, **options)
 

@@ -6,7 +6,7 @@ restored exactly.
 
 An entry that is put back on its stream gets one field more, after its own: ``_dead.history``, a JSON list of its
 earlier deaths. Workers take it off before the entry is decoded, so the handler gets the same fields as the first time.
-If the entry dies again, the history goes on in the new dead letter.
+If the entry dies again, the new dead letter continues the history.
 
 The last death may contain ``for``, the group that is to have the entry, and ``of``, the stream of that group. Workers
 of other groups of that stream acknowledge the entry without running it. In any other stream, after a copy or replay,

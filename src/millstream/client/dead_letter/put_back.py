@@ -185,7 +185,7 @@ class PutBack:
         self._found = PutBackOutcome()
 
     def _plan(self) -> Exchange[list[Relocation[SentLetter]]]:
-        """Watch the dead-letter stream, check the letters, and return those to move; from then on they are sent."""
+        """Watch the dead-letter stream, check the letters, and return the letters to move, now marked as sent."""
         key, ids = self._key, self._ids
         self._found, self._sent = PutBackOutcome(), []  # no command of the previous try was run
         look: list[Command] = [("WATCH", key), *(("XRANGE", key, wanted, wanted) for wanted in ids)]

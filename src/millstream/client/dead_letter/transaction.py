@@ -1,8 +1,8 @@
 """The dead-letter transaction: a letter into the dead-letter stream and its entry out of the pending list, once.
 
-All relies on one guard with three checks: the entry is ours, it is still pending, and its letter can be written. Owner
-and delivery count together prove that it is ours: any claim, even by the same consumer name, changes the count. There
-are two ways to check and act:
+One guard makes three checks: the consumer still owns the entry, it is pending, and its letter can be written. Owner and
+delivery count together prove the ownership: any claim, even by the same consumer name, changes the count. There are two
+ways to check and act:
 
 ``by_script``
     The server makes all three checks and acts in one step; the XACK follows only an XADD that worked.

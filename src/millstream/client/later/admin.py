@@ -63,12 +63,12 @@ async def found(line: Line, stream: str, ids: Sequence[str]) -> list[Schedule]:
 
 
 async def cancel(line: Line, stream: str, ids: Sequence[str]) -> list[str]:
-    """Remove schedules; return the ids of those that were still waiting."""
+    """Remove schedules; return the ids that were still waiting."""
     return await _changed(line, stream, "cancel", *ids)
 
 
 async def move(line: Line, stream: str, ids: Sequence[str], to: When) -> list[str]:
-    """Give schedules another due time; return the ids of those that were still waiting."""
+    """Give schedules another due time; return the ids that were still waiting."""
     return await _changed(line, stream, "time", *to.words, *ids)
 
 

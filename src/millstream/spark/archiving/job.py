@@ -2,7 +2,7 @@
 
 Only the manifest decides up to which entry a stream is archived. Each run has its own checkpoint, which begins at the
 manifest's positions and is removed afterwards. So no second record can be ahead of the manifest. A query of a killed
-driver may go on for a moment, but it shares no file with the next one. Within a run, the ranges of a batch come from
+driver may run on for a moment, but it shares no file with the next one. Within a run, the ranges of a batch come from
 the offset that Spark logs before it runs the batch.
 """
 

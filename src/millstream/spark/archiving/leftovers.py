@@ -1,4 +1,4 @@
-"""Data files that no manifest names: those of killed jobs are removed, those with the only copy of entries are kept.
+"""Data files that no manifest names: files of killed jobs are removed, files with the only copy of entries are kept.
 
 The stream still has the entries of an unfinished batch, since it is trimmed only of entries in a manifest. If the
 stream does not have them, other clients trimmed it first, or the manifest is older than the files. The latter happens

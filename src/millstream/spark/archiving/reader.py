@@ -256,7 +256,7 @@ def gap(options: Options, stream: str, place: ArchivePosition, state: StreamStat
 
 
 def tail(options: Options, folder: Folder, whole: Range, want: Want) -> Iterator[Page]:
-    """Yield the live entries of a range; those archived and trimmed meanwhile come from the archive."""
+    """Yield the live entries of a range; entries that were archived and trimmed meanwhile come from the archive."""
     pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
     warned = False
     try:

@@ -226,7 +226,7 @@ class GroupPlanner:
         return runs
 
     def _waiting(self) -> dict[str, tuple[int, Id]]:
-        """Return, by stream, the most entries that the group has not delivered, and its last delivered id."""
+        """Return, by stream, an upper bound on the group's undelivered entries, and its last delivered id."""
         found = {}
         for key, state in self._info.states(self._streams()).items():
             group = self._group(key)

@@ -13,8 +13,8 @@ BATCH, STREAM, VIEW, GROUP, LOOKUP = "batch", "stream", "view", "group", "lookup
 WRITE, APPEND = "write", "append"
 """Uses in which an option has an effect.
 
-Those of reads are ``read``, ``readStream``, a view, mode ``group`` and a read of hashes. Those of writes are any write,
-and the write of a batch.
+Reads are ``read``, ``readStream``, a view, mode ``group`` and a read of hashes. Writes are any write, and the write of
+a batch.
 """
 
 

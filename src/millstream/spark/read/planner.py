@@ -225,7 +225,7 @@ class Planner:
         """Raise if a deleted stream may have had unread entries.
 
         A sealed stream that was read to its end cannot have had more. Streams that are found by a pattern come and go.
-        Nothing is lost if a stream is gone that was read to its end.
+        Nothing is lost if such a stream was read to its end.
         """
         reason = offsets.went_back(key, at, None)
         if reason is None or at.id == Id(offsets.MAX_PART, offsets.MAX_PART):

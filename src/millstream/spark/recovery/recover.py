@@ -63,7 +63,7 @@ def recover(
     ``function``. Its result has a ``verdict`` by ``id``: ``ack``, ``release`` (to the next consumer that claims the
     entry) or ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry
     without a verdict is released and counted. An entry that a worker has delayed is left alone until it is due.
-    Killed and called again with the same ``name`` it goes on: a slice that was not settled is decided about again, and
+    After a kill, a call with the same ``name`` continues: a slice that was not settled is decided about again, and
     nothing is settled twice.
 
     For example::
