@@ -1,7 +1,7 @@
 """Clients that query Sentinels for the master, at every new connection.
 
-``redis+sentinel://[user:password@]host:port,host:port/SERVICE[/DB]``; user and password are the server's. The Sentinels'
-own follow the question mark: ``?sentinel_username=u&sentinel_password=p``. A connection that breaks is
+``redis+sentinel://[user:password@]host:port,host:port/SERVICE[/DB]``; user and password are the server's. The
+Sentinels' own follow the question mark: ``?sentinel_username=u&sentinel_password=p``. A connection that breaks is
 made again to the present master. Without one, connecting fails as for a server that is down.
 """
 
