@@ -1,21 +1,21 @@
-"""Commands: parse the words, decide, commit transitions, answer a value. Imports the engine, never node or server.
+"""Commands: parse the arguments, decide, commit transitions, return a value. Imports the engine, never node or server.
 
 The rooms, each importing only those above it:
-* ``table/``: what a command is (a row), how words are read, what is made from the rows;
-* ``users/``: who may run which row on which keys;
-* ``context/``: what a handler is given;
-* ``streams/``, ``keyspace/``, ``connection/``, ``admin/``: the handlers, a file for each family; those that ask a part
-  of the node are with it, in ``node/commands/``.
+* ``table/``: the rows that describe commands, the parsing of arguments, and everything derived from the rows;
+* ``users/``: users and their rights to commands and keys;
+* ``context/``: everything that a handler gets;
+* ``streams/``, ``keyspace/``, ``connection/``, ``admin/``: the handlers, a file for each family. Commands about a part
+  of the node are in ``node/commands/``.
 
 A command is a function under ``@GROUP.command(...)``, of a group in ``table/table.py``. It gets the context and the
-whole line, the number of words being right already, and users' rights checked. It works in this order:
-1. Read the words. Wrong parameters raise :class:`~millstream.errors.CommandError` with Redis's text.
-2. Look keys up by ``ctx.lookup`` and its kin, which delete what is expired and count hits and misses.
+whole argument list, after the number of arguments and the user's rights were checked. It works in this order:
+1. Parse the arguments. Invalid ones raise :class:`~millstream.errors.CommandError` with Redis's text.
+2. Look keys up by ``ctx.lookup`` and similar methods, which delete expired keys and count hits and misses.
 3. Refuse what the state forbids. From the first commit on nothing may fail.
-4. ``ctx.commit`` each transition; then ``signal`` or ``touch`` (who waits, who watches), ``notify`` (keyspace events),
-   and add to ``ctx.dirty`` what Redis would.
-5. Return a reply value. The types of ``replies`` know where RESP2 and RESP3 differ; a handler looks at
-   ``session.resp`` only where Redis itself does.
+4. ``ctx.commit`` each transition; then ``signal`` or ``touch`` (for waiting clients and WATCH), ``notify`` (keyspace
+   events), and add to ``ctx.dirty`` the number that Redis adds.
+5. Return a reply value. The types of ``replies`` know where RESP2 and RESP3 differ; a handler reads ``session.resp``
+   only where Redis itself does.
 
 ``table/documents.json`` describes each command, as COMMAND DOCS does. After a change: its ``since``, ``syntax`` and
 ``history`` first, then ``make docs``, then the generator of tests/conformance, which compares with a real server.
@@ -57,7 +57,7 @@ FAMILIES = (
 def load_all() -> None:
     """Import every family, which fills the command table, and the transitions they use.
 
-    By name and when asked, not at the top: rooms above would else import those below them.
+    It imports by name when it is called, not at the top: otherwise rooms above would import those below them.
     """
     importlib.import_module("millstream.engine.transitions")
     for family in FAMILIES:

@@ -149,7 +149,7 @@ class Admission:
         return "write" in row.flags
 
     def _lacks(self, session: Session, row: Command, flag: str) -> bool:
-        """True without a flag; EXEC needs it of all that is queued, since the server may have changed its role."""
+        """True if a command is without a flag; for EXEC, if any queued command is, since the role may have changed."""
         if row.name == "exec":
             return any(flag not in resolve(words).flags for words in session.queue or ())
         return flag not in row.flags

@@ -221,7 +221,7 @@ class Batches:
         return run
 
     def _note_slow(self, caller: Session | None, wall: int, given: list[bytes] | None = None) -> None:
-        """Give SLOWLOG what took long: of ``caller``, None for a script; ``given`` as for :meth:`_counted`."""
+        """Pass slow commands of ``caller`` (None: a script) to SLOWLOG; ``given`` is as for :meth:`_counted`."""
         for data, nanoseconds in self._slow:
             reader = CommandReader()
             reader.feed(data)

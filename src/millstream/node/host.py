@@ -1,4 +1,4 @@
-"""The host of a node's commands: what all commands see of the server, and its parts for those in ``node/commands/``."""
+"""The host of a node's commands: the server as all commands see it, and the node's parts for ``node/commands/``."""
 
 from millstream.clock import Now
 from millstream.commands.admin.info import render

@@ -66,7 +66,7 @@ class Journal:
         self._lost = error
 
     def wait_for_soft(self) -> None:
-        """A script or transaction shows what is logged softly, before it and in it: its reply waits for all of that."""
+        """Make a script's or transaction's reply wait for all soft transitions so far, since it shows them."""
         if self.log is not None and not self.is_holding:
             self.position, self._is_hard = self.log.appended, self._is_hard or bool(self._steps)
 
@@ -132,10 +132,10 @@ class Journal:
         return [] if step is None else [step]
 
     def _fed_alone(self, wall: int) -> None:
-        """Replicas are told what changes no data: they get it once the log counts it, unless that takes no records.
+        """Send replicas bytes that change no data, once the log counts them; if it takes no records, at once.
 
-        A question how far they are must not wait for the disk, so it is counted without waiting. A replica that has it
-        needs a copy if the power goes before that.
+        A request for replicas' offsets must not wait for the disk, so it is sent before it is counted. A replica that
+        has it needs a copy if the power fails before the log counts it.
         """
         assert self.feed is not None
         if self.feed.is_prompt or self.disk_outage is not None:

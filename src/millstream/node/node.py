@@ -421,7 +421,7 @@ class Node:
         self._pause.held[session] = None
 
     def _served_quickly(self, waiter: Waiter, glance: Glance, now: Now) -> bool:
-        """Serve a waiting command of the usual form as :meth:`_retry` would; False, and nothing done, for any other."""
+        """Serve a waiting command of the usual form as :meth:`_retry` would; return False for any other form."""
         session = waiter.session
         if not self.batches.takes(session):
             return False

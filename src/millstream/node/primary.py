@@ -1,10 +1,10 @@
-"""The primary's side of replication: who follows, who may go on where it was, how far each is, and who waits for that.
+"""The primary's side of replication: its replicas, their offsets and resynchronization, and clients that wait for them.
 
-With ``sync-replicas`` all clients wait for that. While too few replicas confirm writes, writes are refused and waiting
-replies are held, as on a full disk. Too few means fewer than asked for, or no confirmation for some seconds.
+With ``sync-replicas`` all clients wait for replicas. While too few replicas confirm writes, writes are refused and
+waiting replies are held, as on a full disk. Too few means fewer than required, or no confirmation for some seconds.
 
-No bytes are sent here: a *shell* does that, which also makes the copies with which replicas begin. A replica is told
-bytes that the log has kept, never others, so it is not ahead of what a power cut leaves of its primary.
+No bytes are sent here: a *shell* does that, which also makes the copies with which replicas begin. A replica gets only
+bytes that the log has kept, so it never has data that its primary could lose in a power cut.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
 """
@@ -58,7 +58,7 @@ class Shell(Protocol):
         """Release replies, since replicas hold more or are no longer required."""
 
     def refuse_held(self) -> None:
-        """Others are not going to hold what clients wait for: they are told nothing of it, and sent away."""
+        """Drop replies that wait for replicas, and disconnect their clients: no replica will hold the writes."""
 
 
 class Primary:
@@ -318,7 +318,7 @@ class Primary:
         )
 
     def _confirming(self) -> int:
-        """Replicas that confirm what is written; while writes are refused, those that hold what waits longest."""
+        """Number of replicas that confirm writes; during a shortage, only those that hold the oldest waiting write."""
         there = self.followers.good(self.mono, self._config.most_lag or FOREVER, confirming=True)
         oldest = self._journal.unconfirmed.oldest
         return there if self._journal.shortage is None or oldest is None else min(there, self.count(oldest))
@@ -389,7 +389,7 @@ class Primary:
         self._look()
 
     def step_down(self) -> None:
-        """This is a replica from here on: nobody is told of what too few hold, since others may not have it."""
+        """Become a replica: clients get no reply to writes that too few replicas hold, as others may lack them."""
         if self._journal.unconfirmed and self.shell is not None:
             self.shell.refuse_held()
         self._look()

@@ -51,7 +51,7 @@ class Answers:
         self._ceiling = ceiling
 
     def add(self, buffers: list[Buffer]) -> None:
-        """The replies to what was run next; the whole transaction is run, even if they are not kept to be shown."""
+        """Add the next commands' replies. If EXEC's reply gets too large, drop it, but still run the transaction."""
         self._size += sum(map(len, buffers))
         if self._ceiling and self._size > self._ceiling:
             self.overflow = self._size

@@ -1,14 +1,14 @@
-"""Taking in connections: which are accepted, how many handshakes at a time, and the errors for those turned away.
+"""Accepting connections: limits on descriptors and TLS handshakes, and the errors for refused clients.
 
 A stranger must not be able to take the descriptors that the log, its rewriting and INFO need. So a new connection first
-meets two bounds:
+meets two limits:
 
-* *Descriptors.* The kernel gives the lowest free number. So a new connection whose number is among the last
-  :data:`RESERVE` below the limit means that hardly any are left. It gets Redis's error for ``maxclients`` and is
-  closed. This holds for every user of the others: clients, handshakes, or the program around an embedded server.
+* *Descriptors.* The kernel gives the lowest free number. So a number among the last :data:`RESERVE` below the limit
+  means that few descriptors are left. Such a connection gets Redis's error for ``maxclients`` and is closed. This
+  covers all other uses of descriptors: clients, handshakes, or the program around an embedded server.
 * *Handshakes.* A connection in its TLS handshake is not a client yet and does not count for ``maxclients``. Their
   number is limited; further ones wait in the kernel. While they wait, a handshake that takes longer than ``Tls.grace``
-  gives way. An honest client needs a few round trips; one that connects and sends nothing does not hold others up for
+  is aborted. An honest client needs a few round trips; one that connects and sends nothing does not delay others for
   long.
 
 Running out of descriptors (EMFILE, ENFILE) is not a failure either: the next try is :data:`AGAIN` later.
@@ -31,11 +31,11 @@ from millstream.server.sockets import Sockets
 log = logger("millstream.server")
 
 RESERVE = 16
-"""Descriptors that no client gets; a rewriting takes about ten."""
+"""Number of descriptors that no client gets; a rewrite takes about ten."""
 BACKLOG = 511
-"""Connections that wait in the kernel (Redis: ``tcp-backlog``)."""
+"""Number of connections that may wait in the kernel (Redis: ``tcp-backlog``)."""
 AGAIN = 0.1
-"""Seconds until the next try after the system had no descriptor, or no memory, for a connection."""
+"""Seconds until the next try after the system lacked a descriptor, or memory, for a connection."""
 
 # Seconds between two lines in the log about connections turned away.
 _SAY_EVERY = 10.0
@@ -48,18 +48,18 @@ Factory = Callable[[], asyncio.Protocol]
 
 
 def descriptors() -> int:
-    """The number of files this process may have open now; a very large number without a limit."""
+    """Return the number of files that this process may have open; a very large number without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
 def handshakes_at(limit: int, most: int = tls.HANDSHAKES_MAX) -> int:
-    """The number of handshakes at a time, at most ``most``, for a limit of open files."""
+    """Return the number of simultaneous handshakes for a limit of open files, at most ``most``."""
     return max(1, min(most, (limit - 2 * RESERVE) // 4))
 
 
 class Listener:
-    """One address at which the server listens, or several of one name."""
+    """The sockets of one address at which the server listens, or of several addresses of one name."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class Listener:
         self._shaking: dict[socket.socket, float] = {}  # loop time at which each handshake began, oldest first
 
     def begin(self) -> None:
-        """Listen."""
+        """Start to listen."""
         for sock in self._sockets:
             sock.listen(BACKLOG)
         self._resume()
 
     async def close(self) -> None:
-        """Take no more, and give up the handshakes that are under way."""
+        """Stop listening, and abort running handshakes."""
         self._suspend()
         for sock in self._sockets:
             sock.close()
@@ -124,7 +124,7 @@ class Listener:
     # ------------------------------------------------------------------ one connection
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take the connections that wait at a socket."""
+        """Accept the connections that wait at a socket."""
         for _ in range(_AT_ONCE):
             if not self._has_place():
                 return
@@ -145,7 +145,7 @@ class Listener:
                 self._open(sock)
 
     def _has_place(self) -> bool:
-        """True if one more may agree on keys; if not, nothing is accepted until that may be so."""
+        """True if one more handshake may start; if not, stop accepting until one may."""
         served = self._served
         if served is None or len(self._shaking) < handshakes_at(descriptors(), served.handshakes):
             return True
@@ -160,7 +160,7 @@ class Listener:
         return left <= 0
 
     def _refuse(self, sock: socket.socket) -> None:
-        """Tell a client in Redis's words, if it could read them, that there is no place."""
+        """Send a client Redis's error for too many clients, if it can read it, and close the connection."""
         self._say(
             f"connections are refused: of {descriptors()} files that may be open, the last {RESERVE} are not for "
             "clients; raise the limit (ulimit -n), or lower maxclients to a number that fits it"
@@ -182,7 +182,7 @@ class Listener:
         task.add_done_callback(self._openings.discard)
 
     async def _opened(self, sock: socket.socket) -> None:
-        """Give the connection its protocol; with TLS, once keys are agreed on."""
+        """Give the connection its protocol; with TLS, after the handshake."""
         encrypted = self._context is not None
         try:
             await self._loop.connect_accepted_socket(
@@ -200,7 +200,7 @@ class Listener:
                 self._try_later(0)
 
     def _say(self, text: str) -> None:
-        """One line in the log, not one for each connection."""
+        """Log one line for several connections, not one for each."""
         now = self._loop.time()
         if now - self._said_at >= _SAY_EVERY:
             self._said_at = now
@@ -208,6 +208,6 @@ class Listener:
 
 
 def _hang_up(sock: socket.socket) -> None:
-    """End a connection with a handshake that owns its transport; the handshake then fails and closes it."""
+    """End a connection during its handshake, which owns the transport; the handshake then fails and closes it."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

@@ -65,7 +65,7 @@ class LoadingStoppedError(MillstreamError):
 
 
 class Server(Serving):
-    """See the module's text."""
+    """A node with its log, listeners and connections in one event loop."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None, on_progress: Progress | None = None) -> None:
         super().__init__(settings, clock or SystemClock())
@@ -83,7 +83,7 @@ class Server(Serving):
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Take the addresses, listen, and recover the data directory; clients are asked to wait meanwhile."""
+        """Bind the addresses, listen, and recover the data directory; clients get the loading error meanwhile."""
         self.loop = asyncio.get_running_loop()
         calls = native_calls()
         self._sockets = None if calls is None else Sockets(self.loop, self, calls)
@@ -119,7 +119,7 @@ class Server(Serving):
             raise
 
     async def _recover(self, loading: Loading) -> None:
-        """Read the data directory, next to the loop, and make the parts that look after its log."""
+        """Read the data directory without blocking the loop, and make the parts that work on its log."""
         reading = self.loop.create_task(asyncio.to_thread(self._read, loading))
         stopped = self.loop.create_task(self.stopping.wait())
         try:
@@ -134,7 +134,7 @@ class Server(Serving):
         self._take_over(adopt, self.report)
 
     def _read(self, loading: Loading) -> tuple[Callable[[Log], None], RecoveryReport]:
-        """Read the log, in a thread of its own."""
+        """Read the log in a separate thread."""
 
         def tell(doing: str, done: int, total: int) -> None:
             if self._reading_ends.is_set():
@@ -148,7 +148,7 @@ class Server(Serving):
         return self.node.prepared(self._paced(recovery.payloads())), recovery.report
 
     def _paced(self, payloads: Iterator[bytes]) -> Iterator[bytes]:
-        """Records as they are read, until that is given up, no faster than ``key-load-delay`` says."""
+        """Yield records as they are read, until loading is cancelled, at most as fast as ``key-load-delay`` permits."""
         values = self.node.config.values
         for payload in payloads:
             delay = values["key-load-delay"]
@@ -157,7 +157,7 @@ class Server(Serving):
             yield payload
 
     def _take_over(self, adopt: Callable[[Log], None], report: RecoveryReport) -> None:
-        """Make the recovered data and the log the node's."""
+        """Give the node the recovered data and the log."""
         node, config, directory = self.node, self.node.config, self.settings.directory
         assert directory is not None
         assert self._log is not None
@@ -178,7 +178,7 @@ class Server(Serving):
         node.host.rewriter = self.rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
 
     def _resume_role(self) -> None:
-        """Take up the role in the data directory, primary or replica; without one, the role in the settings."""
+        """Resume the role in the data directory, primary or replica; without one, take the role in the settings."""
         node, wanted, now = self.node, self.settings.replicaof, self.clock.now()
         said = node.keyspace.primary
         if node.following.is_replica:
@@ -198,7 +198,7 @@ class Server(Serving):
             )
 
     async def _bind(self) -> None:
-        """Take the addresses, so that a long recovery does not end with "in use"."""
+        """Bind the addresses first, so that a long recovery does not end with "in use"."""
         settings = self.settings
         if settings.port is not None:
             sockets, self.facts.tcp_port = await bind_tcp(settings.host, settings.port)
@@ -216,13 +216,13 @@ class Server(Serving):
     def _add_listener(
         self, sockets: list[socket.socket], context: ssl.SSLContext | None = None, *, is_unix: bool = False
     ) -> None:
-        """Keep sockets that are bound; they do not answer before :meth:`_listen`."""
+        """Add bound sockets; they do not reply before :meth:`_listen`."""
         factory = functools.partial(Connection, self._clients, is_unix=is_unix)
         served = None if context is None else self.settings.tls
         self._listeners.append(Listener(sockets, factory, self._clients.count_refused, self._sockets, served, context))
 
     def _listen(self) -> None:
-        """Let clients in."""
+        """Accept clients."""
         self.node.config.values["port"] = self.facts.tcp_port
         self.node.config.values["tls-port"] = self.tls_port
         self._describe()
@@ -254,7 +254,7 @@ class Server(Serving):
         return read_machine()
 
     def _read_log(self) -> LogFacts:
-        """The log's facts for INFO; with nothing to keep, the last save is the start."""
+        """The log's facts for INFO; without a log, the start counts as the last save."""
         committer, guard, rewriter = self.committer, self.disk_guard, self.rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
             is_read = self.settings.directory is not None  # and not read to its end yet
@@ -271,7 +271,7 @@ class Server(Serving):
 
     @property
     def urls(self) -> list[str]:
-        """URLs by which a client on this machine reaches the server."""
+        """URLs at which a client on this machine reaches the server."""
         found = []
         if self.facts.tcp_port:
             found.append(tcp_url(self.settings.host, self.facts.tcp_port))
@@ -283,25 +283,25 @@ class Server(Serving):
 
     @property
     def url(self) -> str:
-        """The first of :attr:`urls`: unencrypted TCP if it is listened to, else TLS, else the unix socket."""
+        """The first of :attr:`urls`: unencrypted TCP if the server listens there, else TLS, else the unix socket."""
         return self.urls[0]
 
     @property
     def open_connections(self) -> list[Connection]:
-        """Every connection there is: the clients, and those that only have their last replies to take."""
+        """All connections: clients, and those that only have to read their last replies."""
         return list(self._clients.open)
 
     def shut_down(self) -> None:
-        """As SHUTDOWN: :attr:`stopping` is set once replicas have all, or had their time for it."""
+        """Run SHUTDOWN: :attr:`stopping` is set once replicas have all data, or the timeout is over."""
         self.node.ending.begin(self.clock.now(), at_once=False)
         self.after_commands()
 
     def request_stop(self) -> None:
-        """Have :attr:`stopping` set; the owner of the server then calls :meth:`stop`."""
+        """Set :attr:`stopping`; the owner of the server then calls :meth:`stop`."""
         self.stopping.set()
 
     async def stop(self) -> None:
-        """Accept nothing more, bring everything to the disk, send the replies that were waiting for that, and close."""
+        """Stop accepting, bring everything to the disk, send the replies that waited for it, and close."""
         # Connections finish before the log closes, since the commands they still run are logged; their replies go after
         # it, since each waits for its place on the disk
         self.stopping.set()
@@ -333,7 +333,7 @@ class Server(Serving):
             Path(self.facts.unix_socket).unlink(missing_ok=True)
 
     async def _farewell(self) -> None:
-        """Let clients take their outstanding replies, but not for ever."""
+        """Give clients a limited time to read their outstanding replies."""
         if self._clients.open:
             self._clients.none_open.clear()
             with contextlib.suppress(TimeoutError):
@@ -346,7 +346,7 @@ class Server(Serving):
             self._sockets = None
 
     async def _close_storage(self) -> None:
-        """Bring all records to the disk, release the replies that waited for it, and let the data directory go."""
+        """Bring all records to the disk, release the replies that waited for it, and release the data directory."""
         if self.rewriter is not None:
             await asyncio.to_thread(self.rewriter.stop)  # its thread may wait for a job of the committer
         if self.committer is not None:
@@ -363,7 +363,7 @@ class Server(Serving):
 
 
 class _WriteSwitch:
-    """The node and the work to do when it takes writes again."""
+    """The node, and the work to do when it takes writes again."""
 
     def __init__(self, server: Server, node: Node) -> None:
         self._server = server

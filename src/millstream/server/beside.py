@@ -1,7 +1,7 @@
-"""A companion program of the server: started when the server answers, ended with it, and never in its way.
+"""A companion program of the server: it starts when the server accepts clients, and ends with it.
 
-It is a process of its own, so nothing it does holds the event loop or its memory. It ends when its standard input does:
-the system closes that however the server ends.
+It is a separate process, so it cannot block the event loop or use the server's memory. It exits when its standard input
+ends; the system closes that in every case when the server ends.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _GRACE = 3.0  # seconds in which it ends by itself
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """Which program."""
+    """The companion program to run."""
 
     name: str  # Its name for people
     argv: Sequence[str]  # Program and arguments; the server's URL is in ``MILLSTREAM_URL``, since others see arguments
@@ -28,7 +28,7 @@ class Companion:
     password: str = ""  # Password of the server's default user; empty for none
 
     def environment(self, url: str) -> dict[str, str]:
-        """Ours, with the server's URL and password."""
+        """Return the server's environment, with its URL and password added."""
         if self.password and url.startswith("unix://"):
             url = f"{url}?password={quote(self.password, safe='')}"
         elif self.password:
@@ -39,7 +39,7 @@ class Companion:
 
 
 class Beside:
-    """The program at work."""
+    """The running companion program."""
 
     def __init__(self, companion: Companion) -> None:
         self._companion = companion
@@ -48,7 +48,7 @@ class Beside:
         self._is_ending = False
 
     async def start(self, url: str) -> None:
-        """Start it; any failure is logged, and the server goes on."""
+        """Start the program; a failure is logged, and the server continues."""
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._companion.argv,
@@ -63,7 +63,7 @@ class Beside:
         self._watching = asyncio.create_task(self._watch(self._process), name="millstream-beside")
 
     async def stop(self) -> None:
-        """End it."""
+        """Stop the program."""
         self._is_ending = True
         if self._process is None or self._watching is None:
             return
@@ -76,7 +76,7 @@ class Beside:
             await self._watching
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Log its address, and that it has ended."""
+        """Log the program's address, and its end."""
         assert process.stdout is not None
         async for line in process.stdout:
             word, _, address = line.decode(errors="replace").strip().partition(" ")

@@ -1,11 +1,11 @@
 """The server's shell of the group commit: a turn of the event loop, a timer, and one thread that writes and syncs.
 
-:mod:`millstream.node.durability.group_commit` decides when to write, and which replies may go out. This module carries
-its steps out. The loop does quick ones itself, at the end of the turn in which the commands ran. The thread does those
+:mod:`millstream.node.durability.group_commit` decides when to write, and which replies may be sent. This module carries
+out its steps. The loop does quick ones itself, at the end of the turn in which the commands ran. The thread does those
 that wait for a slow disk, and reports to the loop. So only the loop's thread touches the group commit.
 
-Under ``everysec`` the loop asks for the sync a little before it is due. If one command keeps the loop busy, the thread
-syncs unasked: acknowledged writes do not wait for the end of a script.
+Under ``everysec`` the loop orders the sync a little before it is due. If one command blocks the loop, the thread syncs
+without an order: acknowledged writes do not wait for the end of a script.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from millstream.persistence.log import Log
 T = TypeVar("T")
 
 EARLY = 0.1
-"""Seconds before a sync is due at which the loop asks for it; when it is due the thread syncs unasked."""
+"""Seconds before a sync is due at which the loop orders it; when it is due, the thread syncs without an order."""
 
 _NO_MEMORY_SECONDS = 0.01  # until the thread tries again after a lack of memory; nothing reports when there is some
 
 Job = Callable[[], object]
-"""Work of other code in the thread while it does not write."""
+"""Work of other code that runs in the thread between writes."""
 
 
 class Committer:
@@ -79,22 +79,22 @@ class Committer:
 
     @property
     def slow_syncs(self) -> int:
-        """Syncs that took seconds, since the start."""
+        """Number of syncs that took seconds, since the start."""
         return self._commit.slow_syncs
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way, and nothing will be before further commands or a timer."""
+        """True if no step is running, and none is due before further commands or a timer."""
         return self._idle.is_set() and not self._turn_scheduled
 
     # ------------------------------------------------------------------ in the loop
 
     def begin(self) -> None:
-        """Look at the free space before anything is written."""
+        """Measure the free space before the first write."""
         self._turn()
 
     def poke(self) -> None:
-        """Commands have run: commit their records when this turn of the loop is over."""
+        """Commit the records of commands that ran, at the end of this turn of the loop."""
         if self._commit.retry_if_floor_moved():
             self._turn()
         elif self._commit.has_group:
@@ -106,7 +106,7 @@ class Committer:
             self._turn()
 
     def retry(self) -> None:
-        """Try a disk that refuses writes again now, rather than when that is due."""
+        """Try a disk that refuses writes again now, before the retry is due."""
         self._commit.retry()
         self._turn()
 
@@ -116,9 +116,10 @@ class Committer:
             self._turn_scheduled = True
 
     def _turn(self, due: float = 0.0) -> None:
-        """Do the steps of now, until there is none or the thread does it; then wait for what is due later.
+        """Do the due steps, until there is none or the thread runs one; then set a timer for later ones.
 
-        If memory ends amid that, the next turn does it again: waiting replies go out even if no other command comes.
+        If memory runs out during that, the next turn does it again: waiting replies are sent even without further
+        commands.
         """
         self._turn_scheduled = False
         try:
@@ -138,7 +139,7 @@ class Committer:
             self._loop.call_soon(self._again)
 
     def _again(self) -> None:
-        """Memory ended in a turn, perhaps while replies were let out."""
+        """Repeat a turn in which memory ran out, perhaps while it released replies."""
         self.gate.open()
         self._turn()
 
@@ -156,7 +157,7 @@ class Committer:
         self._turn(due)
 
     def _settle(self, report: Report) -> None:
-        """Take in the result of a step, and let out the replies that waited for it."""
+        """Process the result of a step, and release the replies that waited for it."""
         commit = self._commit
         had_failed, had_sync_due = commit.failure, commit.sync_at is not None
         if commit.done(report, self._loop.time()):
@@ -169,7 +170,7 @@ class Committer:
             self._steps.put(time.monotonic() + self._sync_seconds)  # the thread counts the seconds too
 
     def exclusively(self, job: Callable[[], T]) -> T:
-        """Run a job in the thread that writes, between two groups, and wait for it; called from other threads."""
+        """Run a job in the thread that writes, between two groups, and wait for it; for other threads."""
         done: Future[T] = Future()
 
         def run() -> None:
@@ -200,7 +201,7 @@ class Committer:
         self._idle.clear()
 
     def _finished(self) -> None:
-        """The thread has ended a step."""
+        """Process the thread's report, in the loop."""
         report, self._report = self._report, None
         if report is not None:
             self._take_in(report)
@@ -223,7 +224,7 @@ class Committer:
     # ------------------------------------------------------------------ in the thread
 
     def _work(self) -> None:
-        """One step after the other, each answered in the loop."""
+        """Run one step after the other in the thread, and report each to the loop."""
         due: float | None = None  # when to sync unasked
         while True:
             try:
@@ -245,7 +246,7 @@ class Committer:
             self._tell()
 
     def _tell(self) -> None:
-        """Have the loop take the report in, however long there is no memory for that; called twice, it looks once."""
+        """Have the loop read the report; repeat while there is no memory for the call."""
         while True:
             try:
                 self._loop.call_soon_threadsafe(self._finished)
@@ -255,7 +256,7 @@ class Committer:
                 return
 
     def _sync_unasked(self) -> None:
-        """Sync for a loop that is late. Nothing waits for that, so nothing is reported."""
+        """Sync because the loop is late. No step waits for the result, so it is not reported."""
         with contextlib.suppress(BaseException):  # the log takes nothing more then, which the next step finds and tells
             self._log.sync()
 
@@ -264,8 +265,8 @@ class Committer:
     async def close(self) -> None:
         """Commit everything appended so far, release it, and end the thread. The log itself stays open.
 
-        Records that a full disk refuses again stay in the log, unreleased. A second call waits for the first, and does
-        nothing then.
+        Records that a full disk refuses again stay in the log, unreleased. A second call waits for the first, and then
+        does nothing.
         """
         self._closing = True
         async with self._ending:

@@ -1,13 +1,13 @@
-"""One client's connection: bytes in, commands run in order, replies out in order once they may be shown.
+"""One client's connection: bytes in, commands run in order, replies out in order once the log permits.
 
-A connection stops for a while for three reasons, and in each the bytes that have come wait unread:
+A connection pauses for three reasons; in each, bytes that have arrived stay unread:
 
-* *blocked*: the command last run waits inside the node (XREAD BLOCK); its reply comes by :meth:`Connection.deliver`;
-* *held*: replies wait for the log (see :mod:`millstream.node.durability.held_replies`), and too many already do;
+* *blocked*: the last command waits inside the node (XREAD BLOCK); its reply comes by :meth:`Connection.deliver`;
+* *held*: too many replies already wait for the log (see :mod:`millstream.node.durability.held_replies`);
 * *full*: the client does not read its replies.
 
 So a client costs at most its unread input, bounded by the reader's limits, and about two megabytes of output. Only a
-single larger reply can grow further, up to ``client-output-buffer-limit``, where the client is cut.
+single larger reply can exceed that, up to ``client-output-buffer-limit``, where the client is disconnected.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
 
 
 class Connection(asyncio.Protocol):
-    """See the module's text."""
+    """The asyncio protocol of one client."""
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
         "_again _blocked _clients _closed _ending _eof _forgotten _held _is_unix _out _out_barrier _out_size _paused "
@@ -96,13 +96,13 @@ class Connection(asyncio.Protocol):
         self.session.traffic = self._traffic
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """The client is gone, by either side's will."""
+        """End the session of a connection that was closed by either side."""
         self._closed = True  # a round of commands may be scheduled yet, and uvloop raises at a write from now on
         self._forget()
         self._clients.gone(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Process received bytes."""
         server, size = self._server, len(data)
         if server.loop.time() >= server.sample_at:
             server.sample()
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
             self._run()
 
     def _feed(self, data: bytes) -> bool:
-        """Give the reader the bytes that came; False if they were too many."""
+        """Pass received bytes to the reader; return False if they exceed its limit."""
         try:
             self._reader.feed(data)
         except QueryBufferError:
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def run_at_once(self, data: bytes, wall: int) -> bytes | None:
-        """Run the commands of a turn; replies to send after its commit, or None when something else sends them."""
+        """Run the commands of a turn; return replies to send after its commit, or None if other code sends them."""
         session, batches = self.session, self._server.node.batches
         if (
             self._blocked
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
         return None
 
     def answer(self, replies: bytes, barrier: int) -> None:
-        """The turn is committed: send its replies, or hold them if the log has not come so far."""
+        """Send the replies of a committed turn, or hold them if the log has not reached the barrier."""
         try:
             if barrier == VOID:
                 self.refuse_held(FORCED, [replies])
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
             self._defect(error)
 
     def eof_received(self) -> bool:
-        """The client sends no more: answer its commands, then close."""
+        """Run the commands already sent, then close, since the client sends no more."""
         if self._blocked:  # as in Redis, it is not asked whether it would still listen
             return False
         if self._transport.get_extra_info("sslcontext") is not None:  # TLS does not have half-closed connections
@@ -187,11 +187,11 @@ class Connection(asyncio.Protocol):
         return not self._closed
 
     def pause_writing(self) -> None:
-        """The client takes its replies more slowly than they come."""
+        """Pause, since the client reads its replies too slowly."""
         self.is_full = True
 
     def resume_writing(self) -> None:
-        """It caught up."""
+        """Continue, since the client has caught up."""
         self.is_full = False
         self.slow_since = None
         self._relieved()
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ commands
 
     def _run(self) -> None:
-        """Run the commands that are here."""
+        """Run the commands that have arrived."""
         self._again = False
         if self._closed or self._ending:
             return
@@ -219,11 +219,11 @@ class Connection(asyncio.Protocol):
         self._close_if_done()
 
     def _run_directly(self) -> bool:
-        """Run all bytes that have come if they are plain commands, as most are; False if more is to be done.
+        """Run all received bytes if they are plain commands, as most are; return False if more work is left.
 
-        The other work of :meth:`_run` is not needed after them: they do not end a wait, a connection or a turn of
-        others, do not publish, and make nothing due. A client that waits for each reply pays for every call here. So
-        the steps that are separate elsewhere are in one piece here.
+        Plain commands never need the other work of :meth:`_run`: they do not end a wait, a connection or another
+        client's turn, do not publish, and make nothing due. A client that waits for each reply pays for every call
+        here. So steps that are separate elsewhere are together here.
         """
         server, reader = self._server, self._reader
         try:
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _run_burst(self) -> None:
-        """Run commands until there are no more, or a reason to stop; replies go out in batches."""
+        """Run commands until none is left, or a reason to pause; replies are sent in batches."""
         server, reader, session = self._server, self._reader, self.session
         now = server.clock.now()
         left, turns = _BURST, 0
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
             self._ending = self._ending or session.closing
 
     def _gather(self, buffers: list[Buffer], barrier: int) -> None:
-        """Keep replies, to be sent together with those that follow."""
+        """Collect replies, to be sent together with later ones."""
         self._out += buffers
         self._out_size += sum(map(len, buffers))
         self._out_barrier = max(self._out_barrier, barrier)  # XINFO waits for more than the commands after it
@@ -299,7 +299,7 @@ class Connection(asyncio.Protocol):
             self._send(out, barrier)
 
     def _must_stop(self) -> bool:
-        """Send replies that are many, or must be seen before others'; True if no more commands are run."""
+        """Send replies that are many, or must precede other clients' ones; return True if no more commands may run."""
         node = self._server.node
         if node.outbox or self._out_size > _BATCH:
             self._send_gathered()
@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
         return self._ending or session.blocked or session.closing or self._is_stalled()
 
     def _run_plain(self, now: Now) -> PlainRun:
-        """Run the plain commands that are next."""
+        """Run the plain commands that come next."""
         server = self._server
         try:
             run = server.node.batches.take(self.session, self._reader, now.wall)
@@ -319,7 +319,7 @@ class Connection(asyncio.Protocol):
         return run
 
     def _take(self, run: PlainRun, now: Now) -> None:
-        """Keep the replies of the run, and serve the clients that waited for its changes."""
+        """Collect the replies of the run, and serve the clients that waited for its changes."""
         server = self._server
         if run.commands:
             self._gather([run.replies], server.node.journal.position)
@@ -334,7 +334,7 @@ class Connection(asyncio.Protocol):
             server.after_commands()
 
     def _defect(self, error: Exception) -> None:
-        """Handle a defect of ours, or a lack of memory, so that no other client suffers from it."""
+        """Handle a defect of the server, or a lack of memory, so that no other client suffers."""
         log.error("internal error; closing client %s", self.session.addr, exc_info=error)
         self._server.facts.internal_errors += 1
         self.abort()
@@ -383,7 +383,7 @@ class Connection(asyncio.Protocol):
             self._defect(error)
 
     def keep_little(self, size: int) -> None:
-        """Count the client as full from this many bytes on: it is a replica, with all its data kept elsewhere."""
+        """Lower the client's output buffer to this many bytes: it is a replica, and its data are stored elsewhere."""
         self._transport.set_write_buffer_limits(high=size, low=size // 4)
 
     def push(self, data: bytes) -> None:
@@ -392,12 +392,12 @@ class Connection(asyncio.Protocol):
         self._send([data], 0)
 
     def _send(self, buffers: list[Buffer], barrier: int) -> None:
-        """Send, or hold until the log has reached the barrier; never past an earlier reply."""
+        """Send replies, or hold them until the log reaches the barrier; keep their order."""
         if not self._held.hold(buffers, barrier):
             self._write(buffers)
 
     def release(self) -> None:
-        """The log has come further: send the replies that waited for that."""
+        """Send the replies that the log's progress permits."""
         try:
             if ready := self._held.take():
                 self._write(ready)
@@ -406,7 +406,7 @@ class Connection(asyncio.Protocol):
             self._defect(error)
 
     def refuse_held(self, line: str, more: Sequence[Buffer] = ()) -> None:
-        """Drop the replies that wait to be sent: send an error in their place, and close."""
+        """Replace the replies that wait to be sent by an error, and close; ``more`` are further waiting replies."""
         if more or self._held or self._out_barrier > self._server.gate.released:
             self._held.end()
             self._out, self._out_size, self._out_barrier = [], 0, 0
@@ -414,7 +414,7 @@ class Connection(asyncio.Protocol):
             self.finish()
 
     def _write(self, buffers: list[Buffer]) -> None:
-        """Hand replies to the transport, unless many bytes would pass the hard limit: those are never held."""
+        """Pass replies to the transport, unless many bytes would exceed the hard limit."""
         if self._closed:
             return
         size = sum(map(len, buffers))
@@ -430,9 +430,9 @@ class Connection(asyncio.Protocol):
             self.check_output()
 
     def _would_pass(self, size: int) -> bool:
-        """Cut the client if these bytes pass its hard limit, before the transport takes, and copies, them.
+        """Cut the client if these bytes exceed its hard limit, before the transport takes and copies them.
 
-        As in Redis a reply counts whole, however quickly its client would take it.
+        As in Redis a reply counts whole, however quickly the client reads it.
         """
         held = self._transport.get_write_buffer_size() + size
         hard = self._output_limit.hard
@@ -448,7 +448,7 @@ class Connection(asyncio.Protocol):
         return limits.pubsub if self.session.is_subscribed else limits.normal
 
     def check_output(self) -> None:
-        """Cut the client if it leaves more untaken than it may."""
+        """Cut the client if it leaves more bytes unread than its limit."""
         held = self._transport.get_write_buffer_size()
         limit = self._output_limit
         if limit.hard and held > limit.hard:
@@ -478,12 +478,12 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _relieved(self) -> None:
-        """Fewer replies are held, or the client is no longer full."""
+        """Check if the connection may continue, with fewer held replies or a client that is not full."""
         if self._paused or self._ending:
             self._continue()
 
     def _continue(self) -> None:
-        """A reason to stop has gone: close, or run on if there is no other."""
+        """Close, or run on, unless another reason to pause is left."""
         if self._ending:
             self._close_if_done()
         elif self._closed or self._blocked or self._again:
@@ -498,17 +498,17 @@ class Connection(asyncio.Protocol):
                 self._go_on_later()
 
     def _go_on_later(self) -> None:
-        """Run on once others have had their turn."""
+        """Run on after the other clients' turn."""
         self._again = True
         self._server.loop.call_soon(self._run)
 
     def finish(self) -> None:
-        """The server stops: run nothing more, send the replies that may be sent, close."""
+        """Stop running commands, send the replies that may be sent, and close."""
         self._ending = True
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        """Close after the last reply. Until the client has taken that, it stays one: listed, counted, limited."""
+        """Close after the last reply. Until the client has read it, the connection is listed, counted and limited."""
         if self._ending and not self._held and not self._closed:
             self._closed = True
             encrypted = self._transport.get_extra_info("sslcontext") is not None
@@ -520,7 +520,7 @@ class Connection(asyncio.Protocol):
                 self.check_output()  # no later reply will
 
     def _kill(self) -> None:
-        """CLIENT KILL: close now, with no regard to a client that does not take its replies."""
+        """CLIENT KILL: close now, without waiting for the client to read its replies."""
         if self._transport.get_write_buffer_size():
             self.abort()
             return
@@ -529,14 +529,14 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def _cut(self, reason: str) -> None:
-        """Close at once because of the client's behaviour."""
+        """Close at once because the client broke a limit."""
         if self._forgotten:
             return
         log.warning("closing client %s (id %d): %s", self.session.addr, self.session.id, reason)
         self.abort()
 
     def abort(self) -> None:
-        """Close at once, showing nothing more."""
+        """Close at once, sending nothing more."""
         self._ending = self._closed = True
         self._forget()
         self._transport.abort()
@@ -560,7 +560,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes of replies the client has not taken."""
+        """Size of the replies that the client has not read, in bytes."""
         return self._transport.get_write_buffer_size() + self._held.size
 
 
@@ -578,11 +578,11 @@ class Clients:
         server.empty_outbox, server.abort_all = self.empty_outbox, self.abort_all
 
     def count_refused(self) -> None:
-        """A connection was turned away."""
+        """Count a refused connection."""
         self.server.facts.rejected_connections += 1
 
     def admit(self, connection: Connection, transport: asyncio.Transport, *, is_unix: bool) -> str | None:
-        """Open a session for a new connection, or send the reason for a refusal."""
+        """Open a session for a new connection; if it is refused, return the reason."""
         self.open.add(connection)
         server, config = self.server, self.server.node.config
         # One more by the unix socket: a user with access to it must be able to list the clients, and use CLIENT KILL
@@ -603,20 +603,20 @@ class Clients:
         return None
 
     def forget(self, connection: Connection) -> None:
-        """A connection is closing: nothing is run or waited for in its name any more."""
+        """Remove a closing connection: none of its commands run or wait any more."""
         self.by_id.pop(connection.session.id, None)
         self._slow.pop(connection, None)
         self.server.node.sessions.close(connection.session)
         self.server.node.primary.leave(connection.session)
 
     def gone(self, connection: Connection) -> None:
-        """A connection is closed."""
+        """Remove a closed connection."""
         self.open.discard(connection)
         if not self.open:
             self.none_open.set()
 
     def empty_outbox(self) -> None:
-        """Hand the node's replies and messages to the connections they are for."""
+        """Pass the node's replies and messages to their connections."""
         outbox = self.server.node.outbox
         while outbox:
             pending, outbox[:] = outbox[:], []
@@ -628,13 +628,13 @@ class Clients:
                     self.cut_link(session)
 
     def watch_slow(self, connection: Connection) -> None:
-        """Look at this connection's output from time to time, until it is small again."""
+        """Check this connection's output from time to time, until it is small again."""
         if not self._slow:
             self.server.loop.call_later(self.server.settings.delays.slow_check, self._look_at_slow)
         self._slow[connection] = None
 
     def _look_at_slow(self) -> None:
-        """Ask again those above the soft limit of output: only the passing of time cuts them, so no event does."""
+        """Check the connections above the soft output limit again; only time cuts them, so no event triggers it."""
         for connection in list(self._slow):
             connection.check_output()
             if connection.slow_since is None:

@@ -1,4 +1,4 @@
-"""The server's addresses: TCP, a unix socket, or both; faults in them, each in one clear sentence."""
+"""The server's addresses: TCP, a unix socket, or both; each error in them is one clear sentence."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ class ListenError(UsageError):
 
 
 async def bind_tcp(host: str, port: int, option: str = "--port") -> tuple[list[socket.socket], int]:
-    """Take a TCP address; returns its sockets, which do not listen yet, and its port."""
+    """Bind a TCP address; return its sockets, which do not listen yet, and its port."""
     loop = asyncio.get_running_loop()
     bound: list[socket.socket] = []
     try:
@@ -51,7 +51,7 @@ class _NoFamilyError(Exception):
 
 
 def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
-    """A socket at one address."""
+    """Return a socket bound to one address."""
     try:
         sock = socket.socket(family, kind, protocol)
     except OSError:
@@ -69,7 +69,7 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -
 
 
 def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -> str:
-    """The reason why a TCP address cannot be used, and the remedy."""
+    """Return the reason why a TCP address cannot be used, and the remedy."""
     where = f"{host}:{port}"
     code = error.errno
     if code == errno.EADDRINUSE:
@@ -86,7 +86,7 @@ def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -
 
 
 def bind_unix(path: Path) -> list[socket.socket]:
-    """Take a unix socket, replacing one that is not served any more; it does not listen yet."""
+    """Bind a unix socket, replacing one that no server uses; it does not listen yet."""
     try:
         _clear(path)
         sock = socket.socket(socket.AF_UNIX)
@@ -103,7 +103,7 @@ def bind_unix(path: Path) -> list[socket.socket]:
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket left over by a process that is gone; leave anything else alone."""
+    """Remove a socket that an ended process left over; leave any other file alone."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise ListenError(f"{path} exists and is not a socket: choose another path with --unixsocket")
@@ -144,7 +144,7 @@ def is_loopback(peer: object) -> bool:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Have the kernel look whether a silent peer is still there."""
+    """Have the kernel check if a silent peer still exists."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.KEEPALIVE_SECONDS)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Makes the fastest event loop there is."""
+    """Return a function that makes the fastest event loop available."""
     try:
         import uvloop  # noqa: PLC0415 - the extra "server" installs it, and it is not needed
     except ImportError:

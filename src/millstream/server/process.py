@@ -1,10 +1,10 @@
-"""A server as a process of its own: banner, signals, one ``ready`` line for machines, and exit codes.
+"""A server as a separate process: banner, signals, one ``ready`` line for machines, and exit codes.
 
 ========  ==========================================================================================
 exit code  meaning
 ========  ==========================================================================================
 0         stopped by a signal or SHUTDOWN; everything is on disk
-1         could not start, or the disk failed; one sentence on stderr says what and what to do
+1         could not start, or the disk failed; one sentence on stderr gives the reason and the remedy
 2         the command line is invalid
 ========  ==========================================================================================
 """
@@ -93,13 +93,13 @@ async def _serve(settings: Settings, companion: Companion | None) -> int:
 
 
 def _say(text: str) -> None:
-    """Print for the person who started it; nothing if standard error was closed."""
+    """Print for the person who started the server; do nothing if standard error was closed."""
     if sys.stderr is not None:
         print(printable(text), file=sys.stderr)  # noqa: T201 - see above
 
 
 def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
-    """The first signal stops in good order; which one after it ends at once, see ``Ending``."""
+    """Stop in good order at the first signal; a later one may end the process at once, see ``Ending``."""
     if ending.at_once(number):
         os._exit(128 + number)
     if server.stopping.is_set():
@@ -125,7 +125,7 @@ def reserve_descriptors(server: Server) -> None:
 
 
 def clients_possible(wanted: int, *, encrypted: bool) -> int:
-    """Have the system allow the descriptors for this many clients; return how many clients they suffice for."""
+    """Raise the system's limit of descriptors for this many clients; return how many clients are possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OWN_DESCRIPTORS + (HANDSHAKES_MAX if encrypted else 0)
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -153,7 +153,7 @@ def banner(server: Server) -> str:
 
 
 def core_note() -> str:
-    """The way to the faster core, unless the Python one was chosen."""
+    """Return advice to install the faster core, unless the Python core was chosen."""
     if core.NAME == core.NATIVE:
         return ""
     return f" ({core.VARIABLE} says so)" if core.IS_CHOSEN else f", the slower one. For the native one {core.REMEDY}"

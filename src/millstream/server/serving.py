@@ -1,4 +1,4 @@
-"""The node at work in an event loop: what follows commands, the passing of time, and a failure of the disk.
+"""The node in an event loop: the work after commands, timed work, and the handling of a failed disk.
 
 The server's parts share it: connections, sockets, the service for replicas, the link to a primary.
 """
@@ -30,7 +30,7 @@ _RESIDENT = 10.0
 
 
 class Serving:
-    """See the module's text."""
+    """A node with its event loop, clock and commit; the base of the server."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings, self.clock = settings, clock
@@ -55,7 +55,7 @@ class Serving:
         self._resident_at = 0.0  # loop time
 
     def sample(self) -> None:
-        """Keep the counters of now, for INFO's rates; due at ``sample_at``, before bytes that come are counted."""
+        """Store the present counters for INFO's rates; due at ``sample_at``, before new bytes are counted."""
         now, config = self.loop.time(), self.node.config
         if config.max_memory and now >= self._resident_at:
             self._resident_at = now + _RESIDENT
@@ -70,14 +70,14 @@ class Serving:
         self.empty_outbox()
 
     def per_second(self) -> tuple[float, float, float]:
-        """INFO's rates of now."""
+        """INFO's present rates."""
         return self._rates.per_second(int(self.loop.time() * 1000), self._done())
 
     def _done(self) -> Counters:
         return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
 
     def after_commands(self) -> None:
-        """Commands have run: do everything but the reply to their client."""
+        """Do all work after commands, except their own replies."""
         if self.node.outbox:
             self.empty_outbox()
         self.after_writes()
@@ -86,17 +86,17 @@ class Serving:
         self._schedule_tick()
 
     def after_writes(self) -> None:
-        """Something may have been logged: see to it that it is committed."""
+        """Have records committed, if commands logged any."""
         if self.committer is not None:
             self.committer.poke()
         if self.rewriter is not None:
             self.rewriter.consider()
 
     def end_turn(self, size: int) -> tuple[int, bool]:
-        """All that came together was run: commit it together.
+        """Commit all commands of a turn together.
 
         Returns:
-            The position of the log that the replies to them wait for, and whether all of them may go out now.
+            The log position that their replies wait for, and True if all of them may be sent now.
         """
         if self.loop.time() >= self.sample_at:
             self.sample()
@@ -128,7 +128,7 @@ class Serving:
     # ------------------------------------------------------------------ time
 
     def _schedule_tick(self) -> None:
-        """Have the node looked after when it next has something due: one timer for all waits and expirations."""
+        """Set the one timer for all waits and expirations to the time of the node's next due work."""
         now = self.clock.now()
         due = self.node.next_deadline(now)
         if due is None or (self._timer is not None and self._timer_at <= due):
@@ -139,7 +139,7 @@ class Serving:
         self._timer = self.loop.call_later(max(due - now.mono, 0) / 1000, self._tick)
 
     def _tick(self) -> None:
-        """Do the due work. A defect there is logged and tried again later: it must not end every client's server."""
+        """Do the due work. A defect there is logged and tried again later, so that it does not end the server."""
         self._timer = None
         try:
             self.node.tick(self.clock.now())

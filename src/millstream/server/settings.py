@@ -13,12 +13,12 @@ PROMISES: dict[str, str] = {
     "no": "a machine crash may lose acknowledged writes not stored by the kernel yet; a process crash loses none",
     "memory": "nothing is kept: the data is lost when the server ends",
 }
-"""The promise of each way to keep data, in one sentence; ``memory`` is the way without a directory."""
+"""The durability of each mode, in one sentence; ``memory`` is the mode without a directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Time limits of the server; tests shorten them, and other code has no reason to."""
+    """Time limits of the server; only tests change them."""
 
     farewell: float = 2.0  # Seconds that clients have, when the server stops, to take the replies they are owed
     after_error: float = 1.0  # Seconds until the next try after a defect in timed work
@@ -27,7 +27,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a server at its start; the defaults are those of an embedded one."""
+    """The settings of a server at its start; the defaults suit an embedded one."""
 
     host: str = "127.0.0.1"  # Address or name to listen on
     port: int | None = 0  # TCP port, 0 for a free one, None for no unencrypted TCP at all
@@ -44,11 +44,11 @@ class Settings:
 
     @property
     def promise(self) -> str:
-        """The fate of acknowledged writes, in one sentence."""
+        """The durability of acknowledged writes, in one sentence."""
         return PROMISES["memory" if self.directory is None else self.fsync]
 
     def config(self) -> Config:
-        """The parameters clients see, facts about this start included."""
+        """Return the parameters for CONFIG, with facts about this start."""
         serves_tls = self.tls is not None and self.tls.port is not None
         facts = {
             "bind": self.host if self.port is not None or serves_tls else "",

@@ -1,15 +1,15 @@
 """Clients' sockets: all that are ready in one turn of the loop are read, then run, then committed, then answered.
 
-An event loop calls back once for each socket, and each call pays for its own way in and out. Here the loop watches one
-thing, an epoll of all clients. When that is ready, one turn takes the bytes from all of them, as redis-server does. So
-a group commit covers everything that came together, with one sync for all its replies. TLS stays with the loop's own
-transports, as do all clients without the native core or epoll.
+An asyncio loop makes separate calls for each ready socket. Here the loop watches only one descriptor, an epoll of all
+clients. When that is ready, one turn reads the bytes from all of them, as redis-server does. So a group commit covers
+everything that arrived together, with one sync for all its replies. TLS uses the loop's own transports, as do all
+clients without the native core or epoll.
 
 Invariants:
 
 * A descriptor is in the epoll exactly while it is in ``_open`` and has events to watch for. It is taken out before its
   socket is closed, so an event of an earlier socket never reaches another one.
-* A transport's bytes leave in the order in which they were written. This module does not decide which may leave.
+* A transport sends bytes in the order in which they were written. This module does not decide which may be sent.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ _READABLE, _WRITABLE, _BROKEN = 1, 4, 8 | 16
 _NONE = (-1, b"")
 
 Event = tuple[int, "bytes | int | None", int]
-"""A descriptor; the bytes read, an ``errno``, or None for nothing; its events from the epoll."""
+"""A descriptor; the bytes read, an ``errno``, or None for nothing; its epoll events."""
 
 
 ReadReady = Callable[[select.epoll], Iterator[Event]]
-"""Reads the bytes that have come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
+"""Reads the bytes that have arrived, at most 64 KiB from each socket, and from 256 sockets of an epoll."""
 
 SendEach = Callable[[list[Any]], None]
-"""Sends to each descriptor the bytes after it, and puts the result in the place of the two.
+"""Sends to each descriptor the bytes after it, and replaces both by the result.
 
-That is the number of bytes that the kernel took, the ``errno`` below zero, or None without memory for a number.
+The result is the number of bytes that the kernel took, a negative ``errno``, or None without memory for a number.
 """
 
 
 def native_calls() -> tuple[ReadReady, SendEach] | None:
-    """The native core's calls of a turn, if it has them: in Python, they cost more than those of the loop."""
+    """Return the native core's calls for a turn, if it has them: in Python, they would cost more than the loop's."""
     native: Any = core.native
     return (native.read_ready, native.send_each) if hasattr(native, "read_ready") else None
 
@@ -80,14 +80,14 @@ class Sockets:
         transport.watch()
 
     def close(self) -> None:
-        """Watch nothing any more; every transport is closed by now."""
+        """Stop watching; every transport is closed by now."""
         self.loop.remove_reader(self._poll.fileno())
         self._poll.close()
 
     # ------------------------------------------------------------------ the turn
 
     def _turn(self) -> None:
-        """Take the bytes that have come; commit; answer."""
+        """Read the bytes that have arrived, run their commands, commit, and send the replies."""
         wall_time, opened = self.turns.clock.wall_time, self._open
         wall, size = wall_time(), 0
         answers: list[Answer] = []
@@ -123,9 +123,9 @@ class Sockets:
             self._answer()
 
     def _send(self, answers: "list[Answer]") -> bool:
-        """Send replies past the transports that have nothing else to send; False if nothing was sent.
+        """Send replies directly, if their transports have nothing else to send; return False if nothing was sent.
 
-        Most turns have no other replies, and a client that waits for each pays for every call here.
+        Most turns have no other replies, and a client that waits for each reply pays for every call here.
         """
         for _, replies, transport in answers:
             if transport.out or not transport.reads or len(replies) > transport.high:
@@ -174,7 +174,7 @@ class Sockets:
         self.loop.call_exception_handler({"message": "a client's protocol failed", "exception": error})
 
     def put_off(self, transport: "SocketTransport", data: Buffer) -> int:
-        """Send this at the end of the turn; its number until then."""
+        """Send bytes at the end of the turn; return their number for :meth:`take_back`."""
         number, reply = len(self._replies), (transport.fd, data) if type(data) is bytes else _NONE
         self._answered.append(transport)
         try:
@@ -185,13 +185,13 @@ class Sockets:
         return number
 
     def take_back(self, number: int) -> None:
-        """Do not send this: its transport has sent it, or never will."""
+        """Cancel bytes with this number: their transport has sent them, or never will."""
         self._answered[number], self._replies[number] = None, _NONE
 
     # ------------------------------------------------------------------ what transports call
 
     def watch(self, fd: int, before: int, events: int) -> None:
-        """Watch a descriptor for other events than before; 0 for none."""
+        """Change the events for which a descriptor is watched; 0 for none."""
         if not before:
             self._poll.register(fd, events)
         elif events:
@@ -200,16 +200,16 @@ class Sockets:
             self._poll.unregister(fd)
 
     def forget(self, fd: int) -> None:
-        """The descriptor is about to be closed."""
+        """Stop watching a descriptor that is about to be closed."""
         self._open.pop(fd, None)
 
 
 Answer = tuple[int, bytes, "SocketTransport"]
-"""A descriptor, replies to be sent to it after the turn's commit, and their transport."""
+"""A descriptor, replies to send after the turn's commit, and their transport."""
 
 
 class SocketTransport(asyncio.Transport):
-    """One socket, as asyncio's protocols see it."""
+    """One socket, with asyncio's interface of a transport."""
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
         "_closing _ended _low _lost _number _paused _protocol _size _sock _sockets _waits _watched "
@@ -240,7 +240,7 @@ class SocketTransport(asyncio.Transport):
     # ------------------------------------------------------------------ reading
 
     def happened(self, data: bytes | int | None, events: int) -> None:
-        """Something else than that bytes came."""
+        """Handle events other than the usual arrival of bytes."""
         # A protocol that stopped reading in this very turn still gets the bytes read before that; the end comes again
         if data is not None and (self.reads or (data and not self._closing)):
             self._take(data)
@@ -277,7 +277,7 @@ class SocketTransport(asyncio.Transport):
             self.watch()
 
     def watch(self) -> None:
-        """Watch for the events of interest now."""
+        """Watch for the events that matter now."""
         events = 0 if self._lost else _READABLE * self.reads | _WRITABLE * self._waits
         if events != self._watched:
             self._sockets.watch(self.fd, self._watched, events)
@@ -286,7 +286,7 @@ class SocketTransport(asyncio.Transport):
     # ------------------------------------------------------------------ writing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """See asyncio; both are given here."""
+        """See asyncio; callers here always give both limits."""
         self.high, self._low = high or 0, low or 0
 
     def get_write_buffer_size(self) -> int:
@@ -320,13 +320,13 @@ class SocketTransport(asyncio.Transport):
             self._flush()
 
     def sent_part(self, data: bytes, count: int | None) -> None:
-        """This was sent past the transport, which had nothing to send, and not all of it was taken."""
+        """Handle bytes that were sent directly, without this transport, and only in part."""
         self.out.append(data)
         self._size = len(data)
         self.answered(count)
 
     def answered(self, count: int | None) -> None:
-        """The turn has ended; the kernel took this many bytes, or reported a failure; None: unknown."""
+        """Handle the turn's end: the number of bytes that the kernel took, a failure, or None if unknown."""
         self._number = -1
         if count == self._size and not self._closing:
             self.out.clear()
@@ -341,7 +341,7 @@ class SocketTransport(asyncio.Transport):
                 self.client.check_output()
 
     def _flush(self) -> None:
-        """Send as much as the kernel takes."""
+        """Send as many bytes as the kernel takes."""
         out = self.out
         self._take_back()
         while out and not self._lost:
@@ -360,7 +360,7 @@ class SocketTransport(asyncio.Transport):
             self._lose(None)
 
     def _look_at_size(self) -> None:
-        """Tell the protocol to write no more, or that it may."""
+        """Notify the protocol to pause or resume writing."""
         if self._size > self.high and not self._paused:
             self._paused = True
             self._protocol.pause_writing()
@@ -391,7 +391,7 @@ class SocketTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """See asyncio: written bytes go out first."""
+        """See asyncio: written bytes are sent first."""
         if self._closing:
             return
         self._closing, self.reads = True, False
@@ -424,7 +424,7 @@ class SocketTransport(asyncio.Transport):
 
 
 def _name(read: Callable[[], object]) -> object:
-    """An address of a socket; None if the client has gone already."""
+    """Return an address of a socket; None if the client has disconnected already."""
     try:
         return read()
     except OSError:

@@ -1,4 +1,4 @@
-"""A server in a thread of this process, for programs and tests without an event loop of their own."""
+"""A server in a thread of this process, for programs and tests without an event loop."""
 
 import asyncio
 import threading
@@ -54,14 +54,14 @@ class ServerThread:
 
     @property
     def server(self) -> Server:
-        """The server; its loop runs in the thread, so only look, or use ``server.loop.call_soon_threadsafe``."""
+        """The server; its loop runs in the thread, so only read it, or use ``server.loop.call_soon_threadsafe``."""
         if self._server is None:
             raise UsageError("the server does not run: use it inside its `with` block, or call start() first")
         return self._server
 
     @property
     def url(self) -> str:
-        """URL by which clients reach it."""
+        """URL at which clients reach the server."""
         return self.server.url
 
     def start(self) -> "ServerThread":
@@ -77,7 +77,7 @@ class ServerThread:
         return self
 
     def stop(self) -> None:
-        """End it as SIGTERM would; does nothing if it does not run."""
+        """Stop the server as SIGTERM would; do nothing if it does not run."""
         if self._thread is None or self._server is None:
             return
         if self._thread.is_alive():

@@ -1,4 +1,4 @@
-"""TLS for the listener and the link to a primary: from names of files to contexts, or a sentence on the fault."""
+"""TLS for the listener and the link to a primary: it turns file names into contexts, or into a clear error."""
 
 import ssl
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from millstream.errors import UsageError
 AuthClients = Literal["no", "optional", "yes"]
 
 HANDSHAKE_SECONDS = 10.0
-"""Seconds that a client's handshake may take; it costs a descriptor, but it does not count as a client."""
+"""Seconds that a client's handshake may take; it occupies a descriptor, but does not count as a client."""
 HANDSHAKES_MAX = 256
-"""Connections in the handshake at a time, if the limit of descriptors allows."""
+"""Largest number of simultaneous handshakes, if the limit of descriptors permits."""
 SHUTDOWN_SECONDS = 2.0
-"""Seconds that a closing connection waits for the client to close its side too."""
+"""Seconds that a closing connection waits for the client to close its side."""
 
 
 class TlsError(UsageError):
@@ -27,7 +27,7 @@ class TlsError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Settings of TLS for serving and following; the names are those of Redis's CONFIG and the command line."""
+    """Settings of TLS for serving and following, named as in Redis's CONFIG and the command line."""
 
     port: int | None  # TCP port for TLS, 0 for a free one, None to serve none
     cert_file: Path | None = None  # The server's certificate in PEM, followed by those that signed it
@@ -59,7 +59,7 @@ def make_context(tls: Tls) -> ssl.SSLContext:
 
 
 def make_link_context(tls: Tls) -> ssl.SSLContext:
-    """The context for a link to a primary: its certificate must be of the authority; its name is not compared.
+    """Return the context for a link to a primary; it checks the signature of the certificate, but not the name.
 
     A primary has many names: REPLICAOF, FAILOVER and Sentinel mostly give an address. Redis does not compare names
     either.
@@ -78,7 +78,7 @@ def make_link_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, tls: Tls) -> None:
-    """Take the files that are named."""
+    """Load the named files into a context."""
     for option, file in (("cert", tls.cert_file), ("key", tls.key_file), ("ca-cert", tls.ca_cert_file)):
         if file is not None:
             _check_readable(f"--tls-{option}-file", file)

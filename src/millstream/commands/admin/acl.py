@@ -1,10 +1,10 @@
-"""ACL: users and what they may do.
+"""ACL: users and their rights.
 
 A change here holds for connected clients from their next command on, queued and waiting ones included. A change that
-takes a user away, or a channel that a client listens to, closes that client: messages come without a command, at which
-a check could be made.
+deletes a user, or the right to a channel that a client listens to, closes that client: messages arrive without a
+command that could be checked.
 
-The rules themselves are in :mod:`millstream.commands.users.permissions`; here are words, replies and errors.
+The rules themselves are in :mod:`millstream.commands.users.permissions`; here are arguments, replies and errors.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/security/acl/ and the pages of the subcommands.
 """
@@ -38,9 +38,9 @@ SERVER.container("acl")
 
 
 def _evict(ctx: Context, session: Session) -> None:
-    """Close a session whose user is gone: nothing more is done in its name, not even what is queued.
+    """Close a session whose user is deleted; none of its commands run any more, not even queued ones.
 
-    The rest of its own transaction runs as the default user, as in Redis, and may do what that user may.
+    The remaining commands of its own transaction run as the default user, as in Redis, with that user's rights.
     """
     if session is ctx.session:
         session.user = DEFAULT
@@ -51,11 +51,11 @@ def _evict(ctx: Context, session: Session) -> None:
 
 
 def _enforce(ctx: Context, before: dict[bytes, User]) -> None:
-    """Close the sessions of users that are gone, and those that listen to what they may not listen to any more.
+    """Close the sessions of deleted users, and those that listen to a channel that is no longer allowed.
 
-    All others are checked again at their next command. A pattern must be allowed as it stands, a channel by fitting.
-    Only listeners of a user that was changed are looked at: others may have begun to listen as another user. The link
-    to a primary has no user here.
+    All others are checked again at their next command. A pattern must equal a rule, a channel must match one. Only
+    listeners of a changed user are checked: others may have subscribed as another user. The link to a primary has no
+    user here.
     """
     accounts = ctx.host.accounts
     looked_at = set()
@@ -79,9 +79,9 @@ def _may_listen_on(user: User, session: Session) -> bool:
 
 @SERVER.command("acl|setuser", -3, "admin noscript loading stale")
 def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
-    """All rules or none.
+    """Apply all rules or none.
 
-    A rule that is refused is named in the error, a password in it left out: errors get into logs.
+    An error names the refused rule, without a password in it, since errors get into logs.
     """
     if has_spaces(argv[2]):
         raise CommandError("ERR Usernames can't contain spaces or null characters")
@@ -98,7 +98,7 @@ def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SERVER.command("acl|deluser", -3, "admin noscript loading stale")
 def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of users deleted. The default user cannot go, and naming it refuses the whole command."""
+    """The number of deleted users. Naming the default user, which cannot be deleted, refuses the whole command."""
     if DEFAULT in argv[2:]:
         raise CommandError("ERR The 'default' user cannot be removed")
     before = ctx.host.accounts.by_name
@@ -114,7 +114,7 @@ def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
 
 @SERVER.command("acl|getuser", 3, "admin noscript loading stale")
 def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
-    """Passwords as they are kept, which is SHA-256 in hexadecimal; null if there is no such user."""
+    """A user's rules, with passwords as SHA-256 in hexadecimal; null if there is no such user."""
     user = ctx.host.accounts.get(argv[2])
     if user is None:
         return None
@@ -131,13 +131,13 @@ def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SERVER.command("acl|list", 2, "admin noscript loading stale")
 def acl_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line each, by name."""
+    """One line for each user, by name."""
     return [bytes(user) for user in ctx.host.accounts.all()]
 
 
 @SERVER.command("acl|users", 2, "admin noscript loading stale")
 def acl_users(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """In order."""
+    """The names of the users, sorted."""
     return [user.name for user in ctx.host.accounts.all()]
 
 
@@ -162,7 +162,7 @@ def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
 
 @SERVER.command("acl|genpass", -2, "noscript loading stale")
 def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Random bits in hexadecimal, 256 unless the client gives a number; a part of a digit is a whole one."""
+    """Random bits in hexadecimal, 256 by default; a number of bits is rounded up to whole digits."""
     if len(argv) > 3:
         raise bad_subcommand("ACL", argv[1])
     bits = integer(argv[2]) if len(argv) == 3 else 256
@@ -177,7 +177,7 @@ def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
 
 @SERVER.command("acl|log", -2, "admin noscript loading stale")
 def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
-    """The latest first, ten unless the client says how many; for a negative number, no entry."""
+    """The refusals, latest first, ten by default; none for a negative number."""
     if len(argv) > 3:
         raise bad_subcommand("ACL", argv[1])
     entries = ctx.host.accounts.log
@@ -189,7 +189,7 @@ def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _entry(entry: Refusal, wall: int) -> Reply:
-    """One refusal; its age is from the last time, in seconds with a fraction."""
+    """One refusal; its age counts from its last occurrence, in seconds with a fraction."""
     return Map(
         [
             (b"count", entry.count),
@@ -208,9 +208,9 @@ def _entry(entry: Refusal, wall: int) -> Reply:
 
 @SERVER.command("acl|dryrun", -4, "admin noscript loading stale")
 def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK, or the refusal as text: it is the answer to the question, not an error of the command.
+    """OK, or the refusal as text, which is the result and not an error of this command.
 
-    The text names the key or channel, which the refusal of a real command does not.
+    The text names the key or channel, unlike the refusal of a real command.
     """
     user: User | None = ctx.host.accounts.get(argv[2])
     if user is None:
@@ -228,7 +228,7 @@ def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _file(ctx: Context) -> Path:
-    """The ACL file."""
+    """Return the path of the ACL file; raise if there is none."""
     path = ctx.host.config.acl_file
     if not path:
         raise CommandError(_NO_FILE)
@@ -237,7 +237,7 @@ def _file(ctx: Context) -> Path:
 
 @SERVER.command("acl|load", 2, "admin noscript loading stale")
 def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """All of the file or nothing of it. Users that are not in it are gone, but for the default user."""
+    """Load all of the file or nothing. Users that are not in it are deleted, except the default user."""
     before = ctx.host.accounts.by_name
     try:
         aclfile.load(ctx.host.accounts, _file(ctx))
@@ -249,9 +249,9 @@ def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
 
 @SERVER.command("acl|save", 2, "admin noscript loading stale")
 def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """On the disk when it is answered.
+    """OK once the file is on the disk.
 
-    Why it failed is in the server's log only, as in Redis: a client need not know our paths.
+    The reason of a failure is only in the server's log, as in Redis: a client need not know the server's paths.
     """
     path = _file(ctx)
     try:

@@ -1,7 +1,7 @@
 """The ACL file on disk: read whole, replaced whole.
 
-A file next to it is written and synced, then takes its name; then the folder is synced, or the new name could be lost
-with the power. A reader meanwhile sees the old one or the new one, whole.
+A temporary file next to it is written and synced, then renamed. Then the directory is synced; otherwise a power cut
+could undo the renaming. A reader meanwhile sees the old file or the new one, whole.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from millstream.paths import sync_directory
 
 
 def load(accounts: Accounts, path: Path) -> None:
-    """Take the users that the file holds."""
+    """Replace the accounts by the users in the file."""
     try:
         text = path.read_text("utf-8", "surrogateescape")
     except OSError as error:
@@ -22,9 +22,9 @@ def load(accounts: Accounts, path: Path) -> None:
 
 
 def save(accounts: Accounts, path: Path) -> None:
-    """Put the users there are into the file: on the disk when this returns, and the old file or the new at any time.
+    """Write the users to the file: it is on the disk when this returns, and old or new, but whole, at any time.
 
-    Only the server's own user may read it, since it holds what could be tried against passwords.
+    Only the server's own user may read it, since an attacker could guess passwords from the hashes.
     """
     import tempfile  # noqa: PLC0415 - it brings the compressors along, and hardly any server saves its users
 

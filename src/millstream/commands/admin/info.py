@@ -1,11 +1,11 @@
-"""The text of INFO, made from facts alone: what is asked for and what is known go in, text comes out.
+"""The text of INFO, made only from the requested sections and the facts.
 
-Field names and units are Redis's, so that monitoring made for Redis reads them. Only what is true here is shown; there
-is no memory limit and no cluster, and the fields that say so are the ones tools look for.
+Field names and units are Redis's, so that monitoring made for Redis reads them. Every value is true here. The server
+has no cluster, and reports so in the fields that tools read.
 
-A section is a generator of name and value, one for each; :data:`SECTIONS` has them in the order in which they are
-shown. Facts are grouped by who knows them: the network shell, the operating system, the log, the scripts. A node
-without one of these shows zeros, which is why the groups have defaults.
+A section is a generator of names and values; :data:`SECTIONS` has the sections in the order of the reply. Facts are
+grouped by their source: the network shell, the operating system, the log, the scripts. A node without one of these
+shows zeros, so the groups have defaults.
 
 Source: https://redis.io/docs/latest/commands/info/
 """
@@ -18,14 +18,14 @@ from millstream._version import __version__
 from millstream.engine.history import text_of
 
 REDIS_VERSION = "8.10.0"
-"""The Redis whose behaviour this server has; what HELLO and INFO tell clients."""
+"""The version of Redis that this server behaves like, as reported by HELLO and INFO."""
 
 Rows = Iterable[tuple[str, object]]
 
 
 @dataclass(slots=True)
 class ShellFacts:
-    """Facts that only the network shell knows; it keeps one of these up to date, an embedded node has none."""
+    """Facts that only the network shell knows and updates; an embedded node has none."""
 
     tcp_port: int = 0  # Port it listens on, 0 for none
     unix_socket: str = ""  # Path it listens on, empty for none
@@ -55,7 +55,7 @@ class ShellFacts:
 
 @dataclass(slots=True)
 class MachineFacts:
-    """The operating system's figures of the process; all zero where it gives none."""
+    """The operating system's figures of the process; zero where it has none."""
 
     pid: int = 0  # Process id
     system: str = ""  # Operating system and release
@@ -71,7 +71,7 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFacts:
-    """The bytes that are counted, and their limits."""
+    """The counted bytes and their limits."""
 
     used: int = 0  # All that is counted
     peak: int = 0  # The most of it so far, as far as it was looked at
@@ -168,7 +168,7 @@ class LinkFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """One replica: its address, the port at which it listens, its stage, its offset, seconds since it reported that."""
+    """One replica: its address, its own port, its stage, its offset, and the seconds since it reported that."""
 
     ip: str
     port: int
@@ -213,7 +213,7 @@ class ReplicationFacts:
 
 @dataclass(slots=True)
 class CommandFacts:
-    """One command's counters, as :class:`InfoFacts` wants them."""
+    """One command's counters, in the form for :class:`InfoFacts`."""
 
     calls: int
     microseconds: float
@@ -223,7 +223,7 @@ class CommandFacts:
 
 @dataclass(slots=True)
 class DatabaseFacts:
-    """One database: its number, keys, keys that expire, and their average time to live in milliseconds."""
+    """One database: its number, keys, expiring keys, and their average time to live in milliseconds."""
 
     index: int
     keys: int
@@ -233,7 +233,7 @@ class DatabaseFacts:
 
 @dataclass(slots=True)
 class InfoFacts:
-    """Everything INFO shows."""
+    """All facts that INFO shows."""
 
     now: int = 0  # Wall milliseconds
     connected_clients: int = 0  # Open sessions
@@ -272,7 +272,7 @@ class InfoFacts:
 
 
 def _server(facts: InfoFacts) -> Rows:
-    """The server's identity; monitoring tells servers apart by ``run_id``, which is new at each start."""
+    """The server's identity; monitoring distinguishes servers by ``run_id``, which is new at each start."""
     shell, machine = facts.shell, facts.machine
     uptime = max(facts.now - shell.started, 0) // 1000 if shell.started else 0
     # Clients choose commands by this version, so it is that of the Redis whose behaviour this is
@@ -300,7 +300,7 @@ def _server(facts: InfoFacts) -> Rows:
 
 
 def _clients(facts: InfoFacts) -> Rows:
-    """Connections, and who of them waits or watches."""
+    """Connections, with the numbers that wait or watch."""
     yield "connected_clients", facts.connected_clients
     yield "cluster_connections", 0
     yield "maxclients", facts.max_clients
@@ -314,7 +314,7 @@ def _clients(facts: InfoFacts) -> Rows:
 
 
 def human(size: float) -> str:
-    """Bytes as Redis writes them for people: ``1.50M``."""
+    """Format a number of bytes for people, as Redis does: ``1.50M``."""
     for unit in "BKMGT":
         if size < 1024 or unit == "T":
             break
@@ -323,7 +323,7 @@ def human(size: float) -> str:
 
 
 def _memory(facts: InfoFacts) -> Rows:
-    """The memory as it is counted, which ``maxmemory`` limits, and the resident memory of the process."""
+    """The counted memory, which ``maxmemory`` limits, and the resident memory of the process."""
     machine, scripts, counted = facts.machine, facts.scripts, facts.memory
     grown = max(counted.used - counted.startup, 1)
     yield "used_memory", counted.used
@@ -362,7 +362,7 @@ def _memory(facts: InfoFacts) -> Rows:
 
 
 def _persistence(facts: InfoFacts) -> Rows:
-    """The log under the names of Redis's files, for the tools that look for trouble there, and under its own."""
+    """The log, under the names of Redis's files for monitoring tools, and under its own names."""
     log = facts.log
     yield "loading", int(facts.loading is not None)
     yield "async_loading", 0
@@ -397,7 +397,7 @@ def _persistence(facts: InfoFacts) -> Rows:
 
 
 def _loading(loading: Loading, now: int) -> Rows:
-    """Redis's fields of a server that reads its data."""
+    """Redis's fields for a server that is loading its data."""
     done, total = loading.loaded, loading.total
     yield "loading_start_time", loading.started // 1000
     yield "loading_total_bytes", total
@@ -451,7 +451,7 @@ def _stats(facts: InfoFacts) -> Rows:
 
 
 def _replication(facts: InfoFacts) -> Rows:
-    """The replicas, and how far the history is that they follow."""
+    """The replicas, and the history with its offset."""
     known = facts.replication
     yield "role", "slave" if facts.link else "master"
     if facts.link is not None:
@@ -487,7 +487,7 @@ def _replication(facts: InfoFacts) -> Rows:
 
 
 def _link(link: LinkFacts) -> Rows:
-    """Redis's fields of a replica in their order, and ours."""
+    """Redis's fields of a replica in their order, then Millstream's own."""
     yield "master_host", link.host
     yield "master_port", link.port
     yield "master_link_status", "up" if link.down_for is None else "down"
@@ -524,7 +524,7 @@ def _copy(name: str, copy: CopyFacts | None) -> Rows:
 
 
 def _cpu(facts: InfoFacts) -> Rows:
-    """Processor time, in seconds; of children it is that of processes which rewrote the log."""
+    """Processor time in seconds; that of children is of processes that rewrote the log."""
     yield "used_cpu_sys", f"{facts.machine.cpu_system:.6f}"
     yield "used_cpu_user", f"{facts.machine.cpu_user:.6f}"
     yield "used_cpu_sys_children", f"{facts.machine.cpu_system_children:.6f}"
@@ -532,7 +532,7 @@ def _cpu(facts: InfoFacts) -> Rows:
 
 
 def _modules(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one signature
-    """None; the section is there for tools that ask for it."""
+    """No rows; the section exists for tools that request it."""
     return ()
 
 
@@ -556,12 +556,12 @@ def _errorstats(facts: InfoFacts) -> Rows:
 
 
 def _cluster(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one signature
-    """That there is none, which cluster clients ask for before anything else."""
+    """The row that cluster mode is off, which cluster clients read first."""
     yield "cluster_enabled", 0
 
 
 def _keyspace(facts: InfoFacts) -> Rows:
-    """Databases that hold keys, and nothing else of them."""
+    """Databases with keys; empty ones are left out."""
     if facts.is_holding:
         yield "millstream_keyspace_held", 1  # the figures would tell of changes that may yet be lost
     for base in facts.databases:
@@ -590,7 +590,7 @@ _SETS = {"default": _BY_DEFAULT, "all": [name for name in SECTIONS if name != "m
 
 
 def render(sections: list[str], facts: InfoFacts) -> str:
-    """The text of INFO.
+    """Return the text of INFO.
 
     Returns:
         Lines ended by CR LF, sections with a blank line between, in one fixed order.

@@ -1,9 +1,9 @@
-"""COMMAND: the command table, as clients ask for it, made from :mod:`millstream.commands.table.table`.
+"""COMMAND: the command table for clients, made from :mod:`millstream.commands.table.table`.
 
-Clusters' clients and proxies find keys by these answers, ACL and docs/compatibility.md by the same rows. A wrong row is
-wrong everywhere; the comparison with a real server finds it (tests/commands/test_introspection_live.py).
+Clients of clusters and proxies find keys by these replies; ACL and docs/compatibility.md use the same rows. So a wrong
+row is wrong everywhere; the comparison with a real server finds it (tests/commands/test_introspection_live.py).
 
-Answers are made once for each command and kept, encoded: clients ask for all of them when they connect.
+Replies are encoded once for each command and cached: clients request all of them when they connect.
 
 Source: https://redis.io/docs/latest/commands/command/
 """
@@ -27,10 +27,10 @@ _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
 
 
 def _specs(row: Command) -> list[Reply]:
-    """The key specifications: one, or one for each way in which keys are used.
+    """The key specifications: one, or one for each use of keys.
 
-    Four forms: keys behind a word (STREAMS), keys behind their number (EVAL), keys at fixed places, which may count
-    from the end, and keys that stand nowhere, or anywhere (SORT).
+    Four forms: keys after a token (STREAMS), keys after their number (EVAL), keys at fixed positions, which may count
+    from the end, and keys at no position, or at any (SORT).
     """
     uses = list(KEY_USES.get(row.name, (("RW", "access", "update"),)))
     first, last, step = row.keys
@@ -56,7 +56,7 @@ def _specs(row: Command) -> list[Reply]:
 
 
 def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply, note: bytes = b"") -> Reply:
-    """One specification: what is done with the keys, where to begin looking, how to go on; why, if that is told."""
+    """One specification: the use of the keys, the start of the search, the way to find them, and perhaps a note."""
     flags = Set([Simple(word.encode()) for word in use])
     pairs: list[tuple[Reply, Reply]] = [(b"flags", flags), (b"begin_search", begin), (b"find_keys", find)]
     note = note or KEY_NOTES.get(row.name, b"")
@@ -64,7 +64,7 @@ def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply, no
 
 
 def _range(last: int, step: int, limit: int) -> Reply:
-    """Keys from where the search began to a last one."""
+    """The part of a specification for keys from the start of the search to a last one."""
     return _spec(b"range", (b"lastkey", last), (b"keystep", step), (b"limit", limit))
 
 
@@ -80,7 +80,7 @@ def flags_of(row: Command) -> list[str]:
 
 @cache
 def described(name: str) -> Fixed:
-    """One command as COMMAND INFO answers it, by its name in the table; made once, since the rows never change."""
+    """One command in the form of COMMAND INFO, by its name in the table; made once, since the rows never change."""
     row = named(name.encode())
     assert row is not None
     return Fixed(describe(row))
@@ -88,7 +88,7 @@ def described(name: str) -> Fixed:
 
 @cache
 def documented(name: str) -> Fixed:
-    """One command as COMMAND DOCS answers it, by its name in the table."""
+    """One command in the form of COMMAND DOCS, by its name in the table."""
     row = named(name.encode())
     assert row is not None
     return Fixed(document(row))
@@ -101,7 +101,7 @@ def flag_set(words: tuple[str, ...]) -> Fixed:
 
 
 def describe(row: Command) -> Reply:
-    """One command as COMMAND INFO answers it: a container with its subcommands, each in the same form."""
+    """One command in the form of COMMAND INFO: a container has its subcommands, each in the same form."""
     return [
         row.name.encode(),
         row.arity,
@@ -116,7 +116,7 @@ def describe(row: Command) -> Reply:
 
 @SERVER.command("command", -1, "loading stale", acl="connection")
 def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One array each, as COMMAND INFO without names."""
+    """One array for each command, as COMMAND INFO without names."""
     if len(argv) > 1:
         raise CommandError(f"ERR unknown subcommand '{argv[1].decode('utf-8', 'surrogateescape')}'. Try COMMAND HELP.")
     return [described(row.name) for row in TABLE.values()]
@@ -124,13 +124,13 @@ def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
 
 @SERVER.command("command|count", 2, "loading stale", acl="connection")
 def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Subcommands do not count."""
+    """The number of commands, without subcommands."""
     return len(TABLE)
 
 
 @SERVER.command("command|info", -2, "loading stale", acl="connection")
 def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Null for a name there is no command of: an array of null in RESP2, which is not the null of a string."""
+    """The rows of the named commands; null for an unknown name, which is a null array in RESP2, not a null string."""
     if len(argv) == 2:
         return [described(row.name) for row in TABLE.values()]
     rows = [named(word) for word in argv[2:]]
@@ -139,16 +139,16 @@ def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
 
 @SERVER.command("command|docs", -2, "loading stale", acl="connection")
 def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Names with what they do; names there is no command of are left out."""
+    """The documentation of the named commands; unknown names are left out."""
     rows = [named(word) for word in argv[2:]] if len(argv) > 2 else list(TABLE.values())
     return Map([(row.name.encode(), documented(row.name)) for row in rows if row is not None])
 
 
 @SERVER.command("command|list", -2, "loading stale", acl="connection")
 def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter.
+    """Full names, including subcommands (``xinfo|stream``), with or without a filter.
 
-    Modules have no commands here, so that filter answers none. Patterns fit in either case, as names do.
+    Modules have no commands here, so the MODULE filter finds none. Patterns ignore case, as names do.
     """
     if len(argv) == 2:
         return [row.name.encode() for row in every()]
@@ -179,9 +179,9 @@ def command_getkeysandflags(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: 
 
 
 def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
-    """The keys of a command line with what is done to each.
+    """The keys of a command line, each with its flags.
 
-    EVAL without keys answers none, other commands are an error then; both as in Redis.
+    EVAL without keys has an empty reply, other commands without keys an error; both as in Redis.
     """
     row = find(words)
     if row is None:

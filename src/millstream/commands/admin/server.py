@@ -14,15 +14,15 @@ from millstream.replies import OK, Map, Reply
 
 
 def _text(word: bytes) -> str:
-    """Bytes of any encoding as text from which the same bytes can be made again."""
+    """Decode bytes of any encoding to text that can be encoded to the same bytes."""
     return word.decode("utf-8", "surrogateescape")
 
 
 @SERVER.command("time", 1, "loading stale fast")
 def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Seconds since 1970 and microseconds of the second, as the command began; resolution one millisecond.
+    """Seconds since 1970 and microseconds of the second, at the command's start; the resolution is one millisecond.
 
-    The same clock as ids of entries have: a script that asks for the time sees what its XADD gets.
+    Entries' ids come from the same clock: a script that calls TIME gets the time of its XADD.
     """
     seconds, ms = divmod(ctx.now.wall, 1000)
     return [b"%d" % seconds, b"%d" % (ms * 1000)]
@@ -33,7 +33,7 @@ SERVER.container("config")
 
 @SERVER.command("config|get", -3, "admin noscript loading stale")
 def config_get(ctx: Context, argv: list[bytes]) -> Reply:
-    """Names with their values, each once, however many patterns fit. Case does not matter in names."""
+    """Names with their values, each once, even if several patterns match. Names ignore case."""
     effort = Effort()
     patterns = [Pattern(word, effort, nocase=True) for word in argv[2:]]
     found = {name.encode(): value for name, value in ctx.host.config.texts().items()}
@@ -41,15 +41,15 @@ def config_get(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _encoded(value: str) -> bytes:
-    """The same bytes again."""
+    """Encode text from :func:`_text` to the same bytes."""
     return value.encode("utf-8", "surrogateescape")
 
 
 @SERVER.command("config|set", -4, "admin noscript loading stale")
 def config_set(ctx: Context, argv: list[bytes]) -> Reply:
-    """They hold until the server ends; at the start they come from the command line.
+    """Set parameters until the server ends; their values at the start come from the command line.
 
-    ``requirepass`` is a user's password in truth, so the default user is changed with it.
+    ``requirepass`` is the default user's password, so that user changes with it.
     """
     if len(argv) % 2:
         raise SYNTAX
@@ -62,7 +62,7 @@ def config_set(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SERVER.command("config|rewrite", 2, "admin noscript loading stale")
 def config_rewrite(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The error Redis gives when it runs without a file."""
+    """Redis's error for a server without a configuration file."""
     raise CommandError("ERR The server is running without a config file")
 
 
@@ -74,10 +74,10 @@ SERVER.container("memory")
 
 @SERVER.command("memory|usage", -3, "readonly", keys=(2, 2, 1))
 def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
-    """The bytes that ``used_memory`` counts for a key. SAMPLES changes nothing.
+    """The bytes that ``used_memory`` counts for a key. SAMPLES has no effect.
 
-    The native core counts the memory that it allocated. Python's objects have no size that could be asked for as a
-    whole, so typical sizes of them were measured once.
+    The native core counts the memory that it allocated. Python does not report the size of an object with its
+    contents, so the core in Python uses typical sizes that were measured once.
     """
     if len(argv) not in {3, 5} or (len(argv) == 5 and (keyword(argv[3]) != b"SAMPLES" or integer(argv[4]) < 0)):
         raise SYNTAX

@@ -1,4 +1,4 @@
-"""SLOWLOG: the commands that took long. :mod:`millstream.commands.context.slowlog` says which of their words are kept.
+"""SLOWLOG: the slow commands. :mod:`millstream.commands.context.slowlog` decides which arguments are recorded.
 
 Source: https://redis.io/docs/latest/commands/slowlog-get/ and its siblings.
 """
@@ -20,9 +20,9 @@ SERVER.container("slowlog")
 
 @SERVER.command("slowlog|get", -2, "admin loading stale")
 def slowlog_get(ctx: Context, argv: list[bytes]) -> Reply:
-    """The latest first, ten unless the client says how many; all for -1.
+    """The slow commands, latest first, ten by default; all for -1.
 
-    Each has its number, its end in seconds since 1970, its microseconds, its words, the client and its name.
+    Each has its number, its end in seconds since 1970, its microseconds, its arguments, the client's address and name.
     """
     if len(argv) > 3:
         raise bad_subcommand("SLOWLOG", argv[1])
@@ -39,13 +39,13 @@ def _shown(entry: SlowEntry) -> Reply:
 
 @SERVER.command("slowlog|len", 2, "admin loading stale")
 def slowlog_len(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The number of commands kept, ``slowlog-max-len`` at most."""
+    """The number of recorded commands, at most ``slowlog-max-len``."""
     return len(ctx.host.slowlog.entries)
 
 
 @SERVER.command("slowlog|reset", 2, "admin loading stale")
 def slowlog_reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Always OK; their numbers are not used again."""
+    """Always OK; numbers of deleted entries are not used again."""
     ctx.host.slowlog.entries.clear()
     return OK
 

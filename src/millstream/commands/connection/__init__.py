@@ -1,8 +1,8 @@
 """Commands about connections: HELLO, CLIENT, MULTI, publish and subscribe.
 
-They change the session, which is not data: nothing here is in the log, and all of it ends with the connection. They ask
-``ctx.host`` for all that needs the node: killing, pausing, publishing.
+They change the session, which is not data: none of it is in the log, and all of it ends with the connection. They use
+``ctx.host`` for everything that needs the node: killing, pausing, publishing.
 
-Read ``connection`` (who one is), ``clients`` (who the others are), then what one needs of the rest. ``tracking`` stays
-apart, being commands that exist only to say that there is no such thing.
+Read ``connection`` (the own connection), ``clients`` (other connections), then others as needed. ``tracking`` is
+separate: its commands only report that there is no tracking.
 """

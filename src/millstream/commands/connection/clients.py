@@ -1,8 +1,8 @@
-"""CLIENT: looking at connections, naming one's own, and acting on others'.
+"""CLIENT: list connections, name the own one, and act on other ones.
 
-A line of CLIENT LIST has Redis's fields in Redis's order as far as they exist here. Tools split it at blanks and ``=``,
-so names may hold neither blanks nor control characters. Filters of CLIENT KILL are functions of a session, so that any
-number of them is asked in turn.
+A line of CLIENT LIST has Redis's fields in Redis's order, if they exist here. Tools split it at blanks and ``=``, so
+names may contain neither blanks nor control characters. Filters of CLIENT KILL are functions of a session, so any
+number of them can be combined.
 
 Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
 """
@@ -27,17 +27,17 @@ CONNECTION.container("client")
 
 
 def _shown(word: bytes) -> str:
-    """A name as C shows it, up to its first NUL."""
+    """A name as C prints it, up to its first NUL."""
     return _text(word.partition(b"\0")[0])
 
 
 def _text(word: bytes) -> str:
-    """Bytes as text from which the same bytes can be made again."""
+    """Decode bytes to text that can be encoded to the same bytes."""
     return word.decode("utf-8", "surrogateescape")
 
 
 def flags_of(session: Session) -> str:
-    """CLIENT LIST's letters, several without a blank; ``N`` for none of them."""
+    """The letters of CLIENT LIST's flags, joined without a blank; ``N`` if there are none."""
     letters = (
         ("S", session.is_replica),
         ("M", session.is_primary),
@@ -54,7 +54,7 @@ def flags_of(session: Session) -> str:
 
 
 def describe(session: Session, wall: int) -> str:
-    """One line of CLIENT LIST: the fields that exist here, in Redis's order, no secrets.
+    """One line of CLIENT LIST: the fields that exist here, in Redis's order, without secrets.
 
     Ages are in whole seconds, and never negative, though the clock may have been set back.
     """
@@ -94,13 +94,13 @@ def describe(session: Session, wall: int) -> str:
 
 
 def _lines(sessions: Iterable[Session], wall: int) -> Verbatim:
-    """Lines of CLIENT LIST, as text in RESP3."""
+    """Lines of CLIENT LIST, as verbatim text in RESP3."""
     text = "".join(describe(session, wall) + "\n" for session in sessions)
     return Verbatim(text.encode("utf-8", "surrogateescape"))
 
 
 def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters share one signature
-    """Sessions of a kind."""
+    """Filter sessions by kind."""
     kind = keyword(word).lower()
     if kind not in _KINDS:
         raise CommandError(f"ERR Unknown client type '{_text(word)}'")
@@ -117,21 +117,21 @@ def _kind(session: Session) -> bytes:
 
 @CONNECTION.command("client|id", 2, "noscript loading stale")
 def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Never used twice while the server runs, and ascending: the larger of two came later."""
+    """The session's id. Ids ascend and are never reused while the server runs: the larger of two is newer."""
     return ctx.session.id
 
 
 @CONNECTION.command("client|info", 2, "noscript loading stale")
 def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Its line of CLIENT LIST."""
+    """The session's line of CLIENT LIST."""
     return _lines([ctx.session], ctx.now.wall)
 
 
 @CONNECTION.command("client|list", -2, "admin noscript loading stale")
 def client_list(ctx: Context, argv: list[bytes]) -> Reply:
-    """One line each, oldest first.
+    """One line for each session, oldest first.
 
-    An unknown id is left out, but a word that is not a number above zero is an error.
+    An unknown id is left out, but an argument that is not a positive number is an error.
     """
     sessions = list(ctx.host.sessions)
     word = keyword(argv[2]) if len(argv) > 2 else b""
@@ -149,7 +149,7 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
 
 @CONNECTION.command("client|setname", 3, "noscript loading stale")
 def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
-    """An empty name takes it away. Names need not be unique; they are for people who read CLIENT LIST."""
+    """OK; an empty name removes the name. Names need not be unique; they are for people who read CLIENT LIST."""
     if not is_printable(argv[2]):
         raise CommandError(BAD_NAME)
     ctx.session.name = argv[2]
@@ -158,13 +158,13 @@ def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
 
 @CONNECTION.command("client|getname", 2, "noscript loading stale")
 def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Null if it has none."""
+    """The session's name; null if it has none."""
     return ctx.session.name or None
 
 
 @CONNECTION.command("client|setinfo", 4, "noscript loading stale")
 def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
-    """Shown in CLIENT LIST. Clients send it unasked when they connect, so it must not fail for what they are."""
+    """OK; CLIENT LIST shows it. Clients send it automatically when they connect, so any client library is accepted."""
     attribute = keyword(argv[2]).lower()
     if attribute not in {b"lib-name", b"lib-ver"}:
         raise CommandError(f"ERR Unrecognized option '{_text(argv[2])}'")
@@ -178,7 +178,7 @@ def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _on_off(word: bytes) -> bool:
-    """True if a word is ON; anything but ON and OFF is a syntax error."""
+    """True for ON, False for OFF; any other argument is a syntax error."""
     if keyword(word) not in {b"ON", b"OFF"}:
         raise SYNTAX
     return keyword(word) == b"ON"
@@ -193,16 +193,16 @@ def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
 
 @CONNECTION.command("client|no-touch", 3, "noscript loading stale")
 def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
-    """No times of access are kept here; the mark is shown in CLIENT LIST."""
+    """Set a mark that CLIENT LIST shows; it has no other effect, since keys have no access times here."""
     ctx.session.no_touch = _on_off(argv[2])
     return OK
 
 
 @CONNECTION.command("client|reply", 3, "noscript loading stale")
 def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
-    """OFF and SKIP are not answered; SKIP also silences the next command.
+    """OFF and SKIP have no reply; SKIP also suppresses the next command's.
 
-    SKIP while it is OFF changes nothing, or the mode would be ON afterwards.
+    SKIP while replies are off changes nothing; otherwise replies would be on after it.
     """
     word = keyword(argv[2])
     if word not in {b"ON", b"OFF", b"SKIP"}:
@@ -214,10 +214,10 @@ def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
 
 @CONNECTION.command("client|unblock", -3, "admin noscript loading stale")
 def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it did wait.
+    """1 if the session waited, else 0.
 
-    TIMEOUT ends the wait as if its time were up; ERROR with an UNBLOCKED error, for who must know the difference. A
-    client that is held back by CLIENT PAUSE does not wait in this sense.
+    TIMEOUT ends the wait like a timeout, ERROR with an UNBLOCKED error, which the client can recognize. A client that
+    CLIENT PAUSE holds back does not count as waiting.
     """
     if len(argv) > 4:
         raise bad_subcommand("CLIENT", argv[1])
@@ -228,7 +228,7 @@ def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
-    """The session with this id, or None."""
+    """Filter by a session's id."""
     wanted = read_integer(word)
     if wanted is None or wanted < 1:
         raise CommandError("ERR client-id should be greater than 0")
@@ -236,22 +236,22 @@ def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share 
 
 
 def _by_addr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
-    """Sessions from an address, as CLIENT LIST shows it."""
+    """Filter sessions by their remote address, in CLIENT LIST's form."""
     return lambda session: session.addr == _text(word)
 
 
 def _by_laddr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
-    """Sessions that came in by an address of ours."""
+    """Filter sessions by the server's address to which they connected."""
     return lambda session: session.laddr == _text(word)
 
 
 def _by_user(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
-    """Sessions of a user; who has not said who it is counts as the default user."""
+    """Filter sessions by user; one without a login counts as the default user's."""
     return lambda session: (session.user or DEFAULT) == word
 
 
 def _by_age(word: bytes, wall: int) -> Test:
-    """Sessions that are connected for a number of seconds or more."""
+    """Filter sessions that have been connected for at least this many seconds."""
     seconds = integer(word, "ERR maxage is not an integer or out of range")
     if seconds < 1:
         raise CommandError("ERR maxage should be greater than 0")
@@ -269,7 +269,7 @@ _FILTERS: dict[bytes, Callable[[bytes, int], Test]] = {
 
 
 def _close(ctx: Context, session: Session) -> None:
-    """Close a connection; one's own only after the reply, or the client would never know that it worked."""
+    """Close a connection; the own one only after the reply, so that the client gets the result."""
     if session is ctx.session:
         session.closing = True
     else:
@@ -278,10 +278,10 @@ def _close(ctx: Context, session: Session) -> None:
 
 @CONNECTION.command("client|kill", -3, "admin noscript loading stale")
 def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
-    """The old form answers OK; with filters, how many were closed.
+    """The old form replies OK; the form with filters replies the number of closed connections.
 
-    Filters are joined by "and"; the same one twice is asked twice. One's own connection is left out, unless SKIPME says
-    no. The old form closes it too, and fails where no client has the address; the new one answers 0 then.
+    A session must pass all filters, also repeated ones. The own connection is skipped, unless SKIPME is ``no``. The old
+    form closes it too, and fails if no client has the address; the new form replies 0 then.
     """
     # By the number of words: a filter has two
     if len(argv) == 3:
@@ -310,7 +310,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _kill_one(ctx: Context, addr: bytes) -> Reply:
-    """The old form: one address, its own text for "no such client"."""
+    """Run the old form: one address, with a separate error text if no client has it."""
     for session in list(ctx.host.sessions):
         if session.addr == _text(addr):
             _close(ctx, session)
@@ -320,9 +320,9 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
 
 @CONNECTION.command("client|pause", -3, "admin noscript loading stale")
 def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
-    """Replies OK; a pause that runs is never made shorter, but the new one chooses which commands it holds back.
+    """Replies OK; a running pause is never shortened, but the new one chooses which commands it holds back.
 
-    The node keeps held commands with their sessions, and runs them in order when the pause is over.
+    The node stores held commands with their sessions, and runs them in order when the pause is over.
     """
     if len(argv) > 4:
         raise bad_subcommand("CLIENT", argv[1])
@@ -335,9 +335,9 @@ def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
 
 @CONNECTION.command("client|unpause", 2, "admin noscript loading stale")
 def client_unpause(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Replies OK, whether or not there was one.
+    """Replies OK, with or without a pause.
 
-    Under a pause of ALL it is itself held back, as in Redis: then only time ends the pause.
+    During a pause of ALL it is itself held back, as in Redis: then only the timeout ends the pause.
     """
     ctx.host.unpause(ctx.now)
     return OK

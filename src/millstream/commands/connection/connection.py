@@ -1,7 +1,7 @@
-"""Commands about one's own connection: PING ECHO HELLO AUTH SELECT QUIT RESET.
+"""Commands about the own connection: PING ECHO HELLO AUTH SELECT QUIT RESET.
 
-AUTH, HELLO, QUIT and RESET run without a user (``no_auth``), so what they tell or keep must be fine for anybody who can
-connect.
+AUTH, HELLO, QUIT and RESET run without a user (``no_auth``), so anyone who can connect may see their replies and cause
+their effects.
 
 Source: https://redis.io/docs/latest/commands/?group=connection
 """
@@ -27,15 +27,15 @@ _HELLO_NEEDS_AUTH = (
 
 
 def is_printable(word: bytes) -> bool:
-    """True if a name can stand in CLIENT LIST: visible ASCII without blanks, up to the first NUL."""
+    """True if a name can appear in CLIENT LIST: visible ASCII without blanks, up to the first NUL."""
     return all(0x21 <= byte <= 0x7E for byte in word.partition(b"\0")[0])
 
 
 def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> None:
-    """Make the session that of a user.
+    """Make the session a user's.
 
-    The error hides whether the name or the password was wrong, and takes the same time. ACL LOG has the name, never the
-    password.
+    The error does not reveal if the name or the password was wrong, and takes the same time. ACL LOG has the name,
+    never the password.
     """
     if not ctx.host.accounts.accepts(user, password):
         context = "toplevel" if ctx.may_block else "multi"
@@ -46,9 +46,9 @@ def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> N
 
 @CONNECTION.command("ping", -1, "fast")
 def ping(ctx: Context, argv: list[bytes]) -> Reply:
-    """True if anybody is there; among RESP2 messages the answer looks like one.
+    """PONG, or the argument; with subscriptions in RESP2 an array of two.
 
-    A RESP2 client that listens to channels reads everything as a message, so PONG comes as an array of two there.
+    A RESP2 client that listens to channels reads everything as a message, so the reply has the form of one.
     """
     # The arity of the row says "at least one", and Redis looks again
     if len(argv) > 2:
@@ -60,16 +60,16 @@ def ping(ctx: Context, argv: list[bytes]) -> Reply:
 
 @CONNECTION.command("echo", 2, "loading stale fast")
 def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The same bytes."""
+    """The argument."""
     return argv[1]
 
 
 @CONNECTION.command("auth", -2, "noscript loading stale fast no_auth")
 def auth(ctx: Context, argv: list[bytes]) -> Reply:
-    """Without a name, the default user is meant; its password is that of the parameter ``requirepass`` too.
+    """OK; without a name, the default user is meant, with the password of the parameter ``requirepass``.
 
-    One word where the default user needs no password is an error that says so: a client configured with a password
-    would else believe that it is protected by one.
+    A single argument is an error if the default user needs no password: otherwise, a client configured with a password
+    would believe that it protects the server.
     """
     if len(argv) > 3:
         raise SYNTAX
@@ -81,10 +81,10 @@ def auth(ctx: Context, argv: list[bytes]) -> Reply:
 
 @CONNECTION.command("hello", -1, "noscript loading stale fast no_auth")
 def hello(ctx: Context, argv: list[bytes]) -> Reply:
-    """All or nothing: an error leaves the connection as it was.
+    """Apply all or nothing: an error leaves the connection as it was.
 
-    So options are read before anything is changed, the version before the options, as in Redis. Without a user HELLO is
-    refused unless it brings AUTH. It says ``redis`` and a version of Redis, since clients choose commands by these.
+    So options are read before anything changes, the version before the options, as in Redis. Without a user HELLO is
+    refused unless it has AUTH. It reports ``redis`` and a version of Redis, since clients choose commands by these.
     """
     session = ctx.session
     version = session.resp
@@ -118,7 +118,7 @@ def hello(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes] | None]:
-    """The name and the credentials given to HELLO; of an option that is given twice the last one counts."""
+    """The name and the credentials given to HELLO; the last one of a repeated option counts."""
     name: bytes | None = None
     credentials: tuple[bytes, bytes] | None = None
     at = 2
@@ -140,7 +140,7 @@ def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes]
 
 @CONNECTION.command("select", 2, "loading stale fast")
 def select(ctx: Context, argv: list[bytes]) -> Reply:
-    """There are sixteen, 0 to 15. Inside MULTI it takes effect when EXEC comes to it."""
+    """OK for a database from 0 to 15. Inside MULTI it takes effect when EXEC runs it."""
     ctx.session.db = database_number(argv[1])
     return OK
 
@@ -154,10 +154,10 @@ def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
 
 @CONNECTION.command("reset", 1, "noscript loading stale fast no_auth")
 def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password.
+    """End the transaction, watches and subscriptions; return to RESP2 and database 0; clear name and login.
 
-    For pools that give a connection to the next user. CLIENT SETINFO's words stay, as they are of the library. Inside
-    MULTI it is run and not queued.
+    Pools use it before they pass a connection on. CLIENT SETINFO's values stay, since they describe the library. Inside
+    MULTI it runs and is not queued.
     """
     session = ctx.session
     end_transaction(ctx)

@@ -1,8 +1,8 @@
 """Publish and subscribe.
 
-A message goes to the present listeners and is not kept: streams are for what must arrive. In RESP2 a connection that
-listens takes only a few commands, since replies and messages could not be told apart; in RESP3 messages are pushes, and
-all commands are fine.
+A message goes to the present listeners and is not stored: streams are for messages that must arrive. In RESP2 a
+connection that listens takes only a few commands, since replies and messages could not be distinguished. In RESP3
+messages are pushes, and all commands are allowed.
 
 Source: https://redis.io/docs/latest/develop/pubsub/ and the command pages it links.
 """
@@ -18,11 +18,11 @@ ALLOWED_WHILE_SUBSCRIBED = frozenset(
 
 
 def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
-    """One confirmation a name; leaving everything needs no names.
+    """One confirmation for each name; leaving everything needs no names.
 
-    Each confirmation has the number of channels and patterns that the connection then listens to, also for a channel it
-    did not listen to. Leaving all of none is confirmed once, with null. Patterns are taken apart before the first is
-    joined, so that a refusal leaves nothing half done.
+    Each confirmation has the number of channels and patterns to which the connection then listens, also for a channel
+    that it was not subscribed to. Leaving all without any subscription is confirmed once, with null. Patterns are
+    compiled before the first is joined, so a refused one changes nothing.
     """
     session = ctx.session
     by_pattern, joining = kind.startswith(b"p"), not kind.removeprefix(b"p").startswith(b"un")
@@ -60,7 +60,7 @@ def unsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
 
 @PUBSUB.command("psubscribe", -2, "pubsub noscript loading stale")
 def psubscribe(ctx: Context, argv: list[bytes]) -> Reply:
-    """Listen to channels by pattern; a pattern too costly to compare with names is refused, see ``glob``."""
+    """Listen to channels by pattern; a pattern that is too costly to match is refused, see ``glob``."""
     return _change(ctx, argv, b"psubscribe")
 
 
@@ -72,9 +72,9 @@ def punsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
 
 @PUBSUB.command("publish", 3, "pubsub loading stale fast")
 def publish(ctx: Context, argv: list[bytes]) -> Reply:
-    """Publish; replies how many listeners got it.
+    """Publish a message; reply the number of listeners that got it.
 
-    A connection with the channel and two fitting patterns gets it three times, and counts three.
+    A connection that matches by channel and by two patterns gets it three times, and counts three times.
     """
     return ctx.host.publish(argv[1], argv[2])
 
@@ -86,7 +86,7 @@ PUBSUB.container("pubsub")
 def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
     """Channels with listeners, all or those matching a pattern.
 
-    Listeners by pattern do not show here.
+    Listeners by pattern are left out.
     """
     if len(argv) < 3:
         return list(ctx.host.channels)
@@ -97,7 +97,7 @@ def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
 
 @PUBSUB.command("pubsub|numsub", -2, "pubsub loading stale")
 def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
-    """Name and number of listeners, for each channel asked for, 0 for one without listeners."""
+    """Name and number of listeners for each given channel."""
     replies: list[Reply] = []
     for name in argv[2:]:
         replies += [name, ctx.host.channels.count(name)]
@@ -106,7 +106,7 @@ def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
 
 @PUBSUB.command("pubsub|numpat", 2, "pubsub loading stale")
 def pubsub_numpat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The number of different patterns with listeners, however many listen to each."""
+    """The number of distinct patterns with listeners."""
     return len(ctx.host.patterns)
 
 

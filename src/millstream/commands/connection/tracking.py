@@ -1,7 +1,7 @@
-"""CLIENT TRACKING and its kin: there is no tracking, so they answer as Redis does where it is off.
+"""CLIENT TRACKING and similar commands: tracking does not exist here, so they reply as Redis does while it is off.
 
-Clients with a cache of their own ask for tracking and must hear that there is none. Others switch it off unasked when a
-connection goes back to its pool, and must not be refused for that.
+Clients with a local cache request tracking and must get an error. Other clients switch it off automatically when a
+connection returns to its pool, and must not get one.
 
 Source: https://redis.io/docs/latest/commands/client-tracking/
 """
@@ -17,7 +17,7 @@ _WORDS = frozenset({b"BCAST", b"OPTIN", b"OPTOUT", b"NOLOOP"})
 
 
 def _check_options(ctx: Context, words: list[bytes]) -> None:
-    """Refuse options that Redis refuses, so that a client hears of its own mistake before it hears of our limits."""
+    """Refuse the options that Redis refuses, so a client's own mistake is reported before the missing feature."""
     redirect = at = 0
     while at < len(words):
         word = keyword(words[at])
@@ -49,13 +49,13 @@ def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
 
 @CONNECTION.command("client|trackinginfo", 2, "noscript loading stale")
 def client_trackinginfo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Flags, whom it goes to, and for which prefixes."""
+    """Flags, the redirection's target, and the prefixes."""
     return Map([(b"flags", Set([b"off"])), (b"redirect", -1), (b"prefixes", [])])
 
 
 @CONNECTION.command("client|caching", 3, "noscript loading stale")
 def client_caching(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """As in Redis where tracking is off."""
+    """Redis's reply while tracking is off."""
     raise CommandError(
         "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled"
     )
@@ -63,5 +63,5 @@ def client_caching(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
 
 @CONNECTION.command("client|getredir", 2, "noscript loading stale")
 def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """As in Redis where tracking is off."""
+    """Redis's reply while tracking is off."""
     return -1

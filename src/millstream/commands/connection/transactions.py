@@ -1,8 +1,8 @@
-"""MULTI, DISCARD, WATCH and UNWATCH. EXEC is run by the node, which owns the one log record a transaction becomes.
+"""MULTI, DISCARD, WATCH and UNWATCH. The node runs EXEC and makes its one log record.
 
-Queueing is the node's too. A command that cannot be queued (unknown, wrong number of words, refused by ACL) makes EXEC
-fail as a whole; one that fails when it runs does not. WATCH compares nothing: each change of a key breaks the watches
-on it, so a key that was changed and changed back counts as changed.
+The node also queues commands. A command that cannot be queued (unknown, wrong number of arguments, refused by ACL)
+makes EXEC fail as a whole; one that fails when it runs does not. WATCH compares no values: each change of a key breaks
+its watches, so a key that was changed and changed back counts as changed.
 
 Source: https://redis.io/docs/latest/develop/using-commands/transactions/
 """
@@ -27,9 +27,9 @@ def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
 
 @TRANSACTIONS.command("exec", 1, "noscript loading stale")
 def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """EXEC where no transaction was begun; the node runs the others itself.
+    """EXEC without MULTI, an error; inside a transaction the node runs EXEC itself.
 
-    One transaction is one record of the log: after a crash all of it is there or none.
+    One transaction is one record of the log: after a crash all of it is there or nothing.
     """
     raise CommandError(EXEC_WITHOUT_MULTI)
 
@@ -44,7 +44,7 @@ def discard(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
 
 
 def end_transaction(ctx: Context) -> None:
-    """Back to ordinary commands, with nothing watched; EXEC does so too, whether it ran or not."""
+    """End the transaction and all watches; EXEC does so too, successful or not."""
     session = ctx.session
     session.queue = None
     session.queue_failed = False
@@ -53,7 +53,7 @@ def end_transaction(ctx: Context) -> None:
 
 @TRANSACTIONS.command("watch", -2, "noscript loading stale fast", keys=(1, -1, 1))
 def watch(ctx: Context, argv: list[bytes]) -> Reply:
-    """Watch keys; replies OK. A key that does not exist is watched for coming into being."""
+    """Watch keys; replies OK. The creation of a missing key breaks its watch."""
     if ctx.session.queue is not None:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for key in argv[1:]:
@@ -64,6 +64,6 @@ def watch(ctx: Context, argv: list[bytes]) -> Reply:
 
 @TRANSACTIONS.command("unwatch", 1, "noscript loading stale fast")
 def unwatch(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Forget all watched keys, and that one of them changed; replies OK, also where none was watched."""
+    """End all watches and discard their breaks; replies OK, even without watches."""
     ctx.host.watches.drop(ctx.session)
     return OK

@@ -1,5 +1,5 @@
-"""The means of a handler: the state it may read, the session, the parameters, and the ways to change anything.
+"""Everything that a handler gets: the readable state, the session, the parameters, and the ways to change anything.
 
-Read ``session`` (a connection as plain data), ``context`` (lookup, commit, signal, notify), ``host`` (all that is not
-a key), then ``config``. ``watches`` serves WATCH.
+Read ``session`` (a connection as plain data), ``context`` (lookup, commit, signal, notify), ``host`` (everything but
+keys), then ``config``. ``watches`` serves WATCH.
 """

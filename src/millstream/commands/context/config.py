@@ -1,7 +1,7 @@
 """Server parameters that clients see through CONFIG, with their checks and Redis's error texts.
 
-Each parameter here is true: either it can be changed and does something, or it cannot and tells a fact. Tools made for
-Redis ask for such facts (``save``, ``appendonly``).
+Each parameter here is true: either it can be changed and has an effect, or it cannot and states a fact. Tools made for
+Redis read such facts (``save``, ``appendonly``).
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
 """
@@ -29,7 +29,7 @@ class Parameter:
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
-    """A parser for whole numbers in a range, both ends allowed."""
+    """Return a parser for whole numbers in a range, both ends included."""
 
     def parse(text: str) -> int:
         value = read_integer(text.encode("utf-8", "surrogateescape"))
@@ -57,7 +57,7 @@ def _bytes_of(text: str) -> int:
 
 
 def memory(low: int, high: int) -> Callable[[str], int]:
-    """A parser for sizes such as ``512mb``, in bytes."""
+    """Return a parser for sizes such as ``512mb``, in bytes."""
 
     def parse(text: str) -> int:
         value = _bytes_of(text)
@@ -69,7 +69,7 @@ def memory(low: int, high: int) -> Callable[[str], int]:
 
 
 def limit(text: str) -> int:
-    """A parser for a size of any number, in Redis's words for one that has no sign."""
+    """Parse a size in bytes without an upper limit; the error text is Redis's."""
     value = _bytes_of(text or "0")
     if value > LLONG_MAX:
         raise ValueError("argument must be greater or equal to 0")  # as Redis 8.2 has it, which reads it as negative
@@ -78,7 +78,7 @@ def limit(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A number of bytes, or a percentage of another."""
+    """A number of bytes, or a percentage of another number."""
 
     number: int  # The bytes, or the percentage
     is_percent: bool = False  # As named
@@ -87,12 +87,12 @@ class Share:
         return f"{self.number}%" if self.is_percent and self.number else str(self.number)
 
     def of(self, whole: int) -> int:
-        """The bytes."""
+        """Return the number of bytes."""
         return whole * self.number // 100 if self.is_percent else self.number
 
 
 def share(text: str) -> Share:
-    """A parser for sizes and percentages."""
+    """Parse a size or a percentage."""
     if percent := _PERCENT.fullmatch(text):
         if int(percent[1]) > 100:
             raise ValueError("percentage argument must be less or equal to 100")
@@ -104,7 +104,7 @@ def share(text: str) -> Share:
 
 
 def policy(text: str) -> str:
-    """A parser for the one policy that there is."""
+    """Parse the name of the only supported policy."""
     if text.partition("\0")[0].lower() != "noeviction":
         raise ValueError(
             "argument must be noeviction: this server removes no data by itself. Set maxmemory, and stream-retention."
@@ -113,7 +113,7 @@ def policy(text: str) -> str:
 
 
 def choice(*words: str) -> Callable[[str], str]:
-    """A parser for one of a few words."""
+    """Return a parser for one of a few names."""
 
     def parse(text: str) -> str:
         word = text.partition("\0")[0].lower()
@@ -125,12 +125,12 @@ def choice(*words: str) -> Callable[[str], str]:
 
 
 def text(value: str) -> str:
-    """Any text."""
+    """Accept any text."""
     return value
 
 
 def yes_no(text: str) -> str:
-    """A parser for ``yes`` and ``no``."""
+    """Parse ``yes`` or ``no``."""
     word = text.partition("\0")[0].lower()
     if word not in {"yes", "no"}:
         raise ValueError("argument must be 'yes' or 'no'")
@@ -139,7 +139,7 @@ def yes_no(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimit:
-    """The bytes of replies that a client may leave untaken."""
+    """The limits of reply bytes that a client may leave unread."""
 
     hard: int  # Bytes at which it is cut at once, 0 for no limit
     soft: int  # Bytes at which it is cut if it stays above them, 0 for no limit
@@ -151,7 +151,7 @@ class OutputLimit:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """The limits of untaken replies, by class of client."""
+    """The limits of unread replies, by class of client."""
 
     normal: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)  # Ordinary clients
     # Replicas; what they were not sent yet counts, and a limit below the backlog's size counts as that
@@ -163,7 +163,7 @@ class OutputLimits:
 
 
 def output_limits(text: str) -> dict[str, OutputLimit]:
-    """A parser for ``<class> <hard> <soft> <seconds>``, once or more often; classes that are not named stay."""
+    """Parse ``<class> <hard> <soft> <seconds>``, once or several times; other classes keep their limits."""
     words = text.split()
     if len(words) % 4:
         raise ValueError("Wrong number of arguments in buffer limit configuration.")
@@ -182,7 +182,7 @@ def output_limits(text: str) -> dict[str, OutputLimit]:
 
 LLONG_MAX = 2**63 - 1
 NEVER = LLONG_MAX
-"""Nanoseconds that nothing takes."""
+"""More nanoseconds than any command takes."""
 
 # Each kind of number that several parameters take
 _COUNT, _POSITIVE = integer(0, 2**31 - 1), integer(1, 2**31 - 1)
@@ -401,7 +401,7 @@ OLD_NAMES = {
     "replica-announce-ip": "slave-announce-ip",
     "replica-announce-port": "slave-announce-port",
 }
-"""Second names, each for one and the same parameter."""
+"""Second names of parameters."""
 
 
 def _with_old_names() -> Iterator[Parameter]:
@@ -435,7 +435,7 @@ class Config:
         self._cache()
 
     def _give(self, name: str, value: str) -> None:
-        """Take a value given at the start, which may be one that CONFIG SET cannot change."""
+        """Set a value at the start, also of a parameter that CONFIG SET cannot change."""
         if name not in PARAMETERS:
             raise ConfigError(
                 f"there is no parameter {name!r}; the parameters are: {', '.join(sorted(row.name for row in _ROWS))}"
@@ -446,9 +446,9 @@ class Config:
             raise ConfigError(f"parameter {name} cannot be {value!r}: {reason}") from None
 
     def _cache(self) -> None:
-        """Put values that are looked at for each command into attributes.
+        """Copy values that each command reads into attributes.
 
-        A look into a dictionary and a check of its type are saved each time.
+        This saves a dictionary lookup and a type check each time.
         """
         self.node_max_bytes = self._int("stream-node-max-bytes")
         self.node_max_entries = self._int("stream-node-max-entries")
@@ -500,7 +500,7 @@ class Config:
         return {name: str(self.values[name]) for name in PARAMETERS}
 
     def _is_already(self, parameter: Parameter, value: str) -> bool:
-        """Tools set parameters they have read back to what they were; that changes nothing."""
+        """True if a parameter has this value already; tools write values back that they have read."""
         try:
             return parameter.parse(value) == self.values[parameter.name]
         except ValueError:
@@ -537,7 +537,7 @@ class Config:
         self.on_change()
 
     def _check_clients(self, chosen: dict[str, tuple[str, str]], parsed: dict[str, object]) -> None:
-        """Refuse more clients than the system has descriptors for, with the number that it has."""
+        """Refuse more clients than the system has descriptors for; the error gives the possible number."""
         wanted = parsed.get("maxclients")
         if isinstance(wanted, int) and (room := self.clients_possible(wanted)) < wanted:
             raise _refused(
@@ -546,7 +546,7 @@ class Config:
             )
 
     def _put(self, name: str, value: object) -> None:
-        """Take a value, under each name that the parameter has."""
+        """Set a value under each name of the parameter."""
         if isinstance(value, dict):  # some classes of clients; the others stay as they are
             known = self.values.get(name, OutputLimits())
             assert isinstance(known, OutputLimits)

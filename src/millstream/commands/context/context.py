@@ -1,4 +1,4 @@
-"""The context of a command handler: the state it may read, and the only ways it may change anything.
+"""The context of a command handler: the readable state, and the only ways to change anything.
 
 A handler reads, decides, then calls :meth:`Context.commit` for each transition. It never touches the keyspace's
 dictionaries itself, never reads a clock, and raises :class:`~millstream.errors.CommandError` only before its first
@@ -32,15 +32,15 @@ V = TypeVar("V", bound=Value)
 
 
 LEADS_ALREADY = "ERR PSYNC FAILOVER can't be sent to a master."
-"""What a server that leads answers to a primary that asks it to."""
+"""The reply of a primary to PSYNC FAILOVER."""
 
 
 Glance = Callable[[Database, int], "list[Transition] | None"]
-"""See :class:`Blocked`."""
+"""A quick check for a waiting command: the transitions that a vain run would make, or None to run the command."""
 
 
 class Blocked(Exception):  # noqa: N818 - control flow, not an error
-    """Raised by a handler that must wait; the node parks the session and runs the command again later."""
+    """Raised by a handler that must wait; the node lets the session wait and runs the command again later."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
 
 
 class Origin(Enum):
-    """The origin of a command, which says what is checked before it runs."""
+    """The origin of a command, which decides which checks come before it."""
 
     CLIENT = "a client"
     WAITER = "a client that waited, whose command runs again"
@@ -85,7 +85,7 @@ _MAY_BLOCK = frozenset({Origin.CLIENT, Origin.WAITER})
 
 
 class Context:
-    """One command's view of the world; see the module's text."""
+    """One command's access to the state, the session and the server."""
 
     __slots__ = ("_journal", "_notify", "db", "dirty", "failed", "host", "may_block", "now", "origin", "row", "session")
 
@@ -120,7 +120,7 @@ class Context:
         return result
 
     def _commit_perhaps_new(self, step: Transition, *, soft: bool) -> Any:
-        """Commit, and tell of a key that was not there; one that takes another's place is always new, as in Redis."""
+        """Commit, and publish an event for a new key; one that replaces another key is always new, as in Redis."""
         index, key = step[3:5] if step[0] in _PLACING else step[1:3]
         database = self.host.keyspace.databases[index]
         was_there = step[0] not in _REPLACING and key in database.keys
@@ -131,7 +131,7 @@ class Context:
         return result
 
     def overwritten(self, key: bytes, before: Value | None, database: Database | None = None) -> None:
-        """Tell that a key's value was replaced as a whole, and if it is of another type than before."""
+        """Publish that a key's value was replaced as a whole, and a second event if its type has changed."""
         if before is not None and self.host.config.events:
             value = (database or self.db).keys.get(key)
             self.notify("o", "overwritten", key, database)
@@ -140,22 +140,22 @@ class Context:
 
     @property
     def obeys(self) -> bool:
-        """The command is this server's primary's: it is not refused, and its words mean what they did there."""
+        """True for a command of the server's primary: it is not refused, and means the same as on the primary."""
         return self.session.is_primary
 
     @property
     def tells_misses(self) -> bool:
-        """True if a key that the command does not find is an event, and a client wants such."""
+        """True if missing keys are events that a client has subscribed to."""
         return self.row is not None and self.row.tells_misses and "m" in self.host.config.events
 
     def missed(self, key: bytes, database: Database | None = None) -> None:
-        """Tell that a key was read and is not there."""
+        """Publish that a missing key was read."""
         self.notify("m", "keymiss", key, database)
 
     def lookup(self, key: bytes, database: Database | None = None) -> Value | None:
-        """The key's value, or None; an expired key is deleted on the way, unless nothing may be written now.
+        """Return the key's value, or None; delete an expired key unless nothing may be written now.
 
-        To a primary's command no key is expired: it says itself when one goes.
+        For a primary's command no key is expired, since the primary sends a deletion itself.
         """
         db = self.db if database is None else database
         value = self.find(key, db)
@@ -170,7 +170,7 @@ class Context:
         return value
 
     def find(self, key: bytes, database: Database | None = None) -> Value | None:
-        """As :meth:`lookup`, without counting a hit or a miss: for keys that a command only writes."""
+        """The same as :meth:`lookup`, without counting a hit or a miss: for keys that a command only writes."""
         db = self.db if database is None else database
         value = db.keys.get(key)
         if value is not None and db.expires and db.is_expired(key, self.now.wall) and not self.obeys:
@@ -179,7 +179,7 @@ class Context:
         return value
 
     def _delete_expired(self, key: bytes, db: Database) -> None:
-        """Delete a key whose time is over, when a command finds it."""
+        """Delete an expired key that a command has found."""
         if self.host.keeps_expired():
             return  # nothing may be written now, so it is only hidden
         self.commit(("unset", db.index, key))
@@ -201,7 +201,7 @@ class Context:
         self.host.wake(index, key)
 
     def touch(self, key: bytes, database: Database | None = None) -> None:
-        """Report a change of a key that no client waits for; only WATCHes break."""
+        """Report a change of a key that can end no client's wait; it only breaks WATCHes."""
         self.host.watches.breaks((database or self.db).index, key)
 
     def wake(self, key: bytes) -> None:

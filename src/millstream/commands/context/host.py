@@ -1,7 +1,7 @@
-"""The server itself as commands see it, apart from the keys; commands know it as ``ctx.host``.
+"""The server itself as commands see it, apart from the keys; commands access it as ``ctx.host``.
 
-Commands change keys through their context, never through here. The node makes the one host of its commands; those that
-ask for more than this are with the node, in ``node/commands/``.
+Commands change keys through their context, never through the host. The node makes one host for its commands; commands
+that need more of the node are in ``node/commands/``.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class Lookups:
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """See the module's text."""
+    """The server's services for commands: configuration, users, sessions, publishing."""
 
     config: Config
     accounts: Accounts
@@ -56,5 +56,5 @@ class Host:
 
     @property
     def is_replica(self) -> bool:
-        """True if another server is followed."""
+        """True if this server follows another one."""
         return self.keyspace.followed is not None

@@ -1,8 +1,8 @@
-"""The rules of ``stream-retention``: how old entries may become, and how many bytes a stream may take.
+"""The rules of ``stream-retention``: the largest age of entries, and the largest size of a stream in bytes.
 
-PURE. A rule is a pattern of keys, an age and a size: ``orders:* 7d 50gb``; 0 sets no bound. The first rule that fits a
-key counts. A wide pattern such as ``*`` never reaches streams that hold what is to be looked at or run by name: dead
-letters, schedules and this project's own records. A pattern that names them does.
+PURE. A rule is a pattern of keys, an age and a size: ``orders:* 7d 50gb``; 0 sets no limit. The first rule that matches
+a key counts. A wide pattern such as ``*`` never matches streams for later inspection or work: dead letters, schedules
+and this project's own records. A pattern that names them does.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Rule:
     size: int  # Bytes of all nodes, 0 for no bound
 
     def takes(self, key: bytes) -> bool:
-        """True if the rule is about this key."""
+        """True if the rule matches this key."""
         if key.endswith(_DEAD) and not self.pattern.endswith(_DEAD):
             return False
         if any(key.startswith(own) and not self.pattern.startswith(own) for own in _OWN):
@@ -41,7 +41,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All of them, in order."""
+    """All rules, in order."""
 
     rules: tuple[Rule, ...] = ()
     text: str = ""  # As they were written
@@ -50,13 +50,13 @@ class Rules:
         return self.text
 
     def find(self, key: bytes) -> Rule | None:
-        """The first one about this key that has a bound; None if the stream keeps everything."""
+        """The first rule that matches this key, if it has a limit; None if the stream keeps everything."""
         found = next((each for each in self.rules if each.takes(key)), None)
         return found if found is not None and (found.age or found.size) else None
 
 
 def retention(size: Callable[[str], int]) -> Callable[[str], Rules]:
-    """A parser for rules; ``size`` reads bytes."""
+    """Return a parser for rules; ``size`` parses bytes."""
 
     def parse(text: str) -> Rules:
         words = text.split()

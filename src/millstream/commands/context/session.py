@@ -1,15 +1,15 @@
-"""One connection as the commands know it: plain data, no socket."""
+"""One connection as commands see it: plain data, no socket."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 WORD_SIZE = 64
-"""What a queued word takes beside its bytes."""
+"""Size of a queued argument beside its own bytes, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The network shell's figures of a connection, on request; these defaults where there is no network."""
+    """The network shell's figures of a connection, read on demand; the defaults are for a node without network."""
 
     descriptor: int = -1  # The socket's file descriptor, -1 for none
     received: int = 0  # Bytes that came
@@ -20,7 +20,7 @@ class Traffic:
 
 
 class Queue:
-    """The commands of a transaction that has begun."""
+    """The queued commands of a transaction."""
 
     __slots__ = ("_count", "has_together", "items", "size")
 
@@ -38,7 +38,7 @@ class Queue:
         self.size += sum(map(len, argv)) + WORD_SIZE * len(argv)
 
     def append_together(self, commands: Iterable[list[bytes]], count: int, size: int) -> None:
-        """Queue commands that came together."""
+        """Queue commands that arrived together."""
         self.items.append(commands)
         self._count += count
         self.size += size
@@ -48,7 +48,7 @@ class Queue:
         return self._count
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        """The words of each command."""
+        """The arguments of each command."""
         for item in self.items:
             if isinstance(item, list):
                 yield item
@@ -57,7 +57,7 @@ class Queue:
 
 
 _CLIENT, _NAME = 5000, 150
-"""Bytes of a client, and of a name that it listens to or watches besides its own, measured on CPython 3.11."""
+"""Bytes of a client, and overhead of a name that it listens to or watches, measured on CPython 3.11."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,12 +100,12 @@ class Session:
 
     @property
     def is_doomed(self) -> bool:
-        """EXEC will run nothing, so nothing more is kept for it."""
+        """True if EXEC will fail, so that no further commands are stored."""
         return self.queue_failed or self.watch_broken
 
     @property
     def memory(self) -> int:
-        """Bytes that the client takes: its commands, its names of channels and keys, replies that it has not taken."""
+        """Bytes that the client takes: its commands, its names of channels and keys, its unread replies."""
         traffic = self.traffic()
         size = _CLIENT + traffic.unread + traffic.untaken + (0 if self.queue is None else self.queue.size)
         if self.channels or self.patterns or self.watched:
@@ -115,5 +115,5 @@ class Session:
 
     @property
     def is_subscribed(self) -> bool:
-        """In RESP2 such a connection takes only a few commands, since messages may come at any time."""
+        """True with subscriptions; in RESP2 such a connection takes only a few commands, since messages may arrive."""
         return bool(self.channels or self.patterns)

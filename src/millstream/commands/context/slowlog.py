@@ -1,6 +1,6 @@
-"""SLOWLOG's list: the commands that took long, the latest first, cut as Redis cuts them, and without secrets.
+"""SLOWLOG's list: the slow commands, latest first, shortened as in Redis, and without secrets.
 
-``slowlog-max-len`` bounds its memory: :data:`WORDS` words are kept of a command, and :data:`BYTES` bytes of a word.
+``slowlog-max-len`` limits its memory, with :data:`WORDS` arguments of a command and :data:`BYTES` bytes of an argument.
 """
 
 from collections import deque
@@ -14,9 +14,9 @@ from millstream.commands.table.hints import MORE_FLAGS
 from millstream.commands.table.table import find
 
 WORDS = 32
-"""Words that are kept of a command; of a longer one the last says how many are left out."""
+"""Largest number of recorded arguments; the last one of a longer command gives the number left out."""
 BYTES = 128
-"""Bytes that are kept of a word; behind them stands how many are left out."""
+"""Largest number of recorded bytes of an argument, followed by the number left out."""
 
 _REDACTED = b"(redacted)"
 # Parameters that hold a secret; Redis's too, since a client that takes this server for a Redis may send them
@@ -25,7 +25,7 @@ _SECRET = frozenset({b"requirepass", b"masterauth", b"masteruser", b"tls-key-fil
 
 @dataclass(frozen=True, slots=True)
 class SlowEntry:
-    """One command that took long."""
+    """One slow command."""
 
     number: int  # No other has it while the server runs
     ended: int  # Wall seconds when it was through
@@ -36,7 +36,7 @@ class SlowEntry:
 
 
 class SlowLog:
-    """See the module's text."""
+    """The recorded slow commands, and their number."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -44,7 +44,7 @@ class SlowLog:
         self.entries: deque[SlowEntry] = deque()  # The latest first
 
     def note(self, caller: Session | None, argv: list[bytes], nanoseconds: int, wall: int) -> None:
-        """Keep a command that took at least as long as ``slowlog-log-slower-than`` says."""
+        """Record a command that took at least ``slowlog-log-slower-than``."""
         row = find(argv)
         name = "" if row is None else row.name
         if self._config.slowlog_max == 0 or "skip_slowlog" in MORE_FLAGS.get(name, ()):
@@ -60,7 +60,7 @@ class SlowLog:
 
 
 def _secrets(name: str, argv: list[bytes]) -> Iterable[int]:
-    """Places of the words that are kept from the list, also of a command that was refused before it looked at them."""
+    """Positions of secret arguments, also of a command that was refused before it parsed them."""
     match name:
         case "auth":
             return range(1, len(argv))
@@ -74,7 +74,7 @@ def _secrets(name: str, argv: list[bytes]) -> Iterable[int]:
 
 
 def _cut(argv: list[bytes], secrets: frozenset[int]) -> list[bytes]:
-    """The words as they are kept."""
+    """Return the arguments in the recorded form."""
     kept = argv if len(argv) <= WORDS else argv[: WORDS - 1]
     words = [_REDACTED if at in secrets else _cut_word(word) for at, word in enumerate(kept)]
     return words if kept is argv else [*words, b"... (%d more arguments)" % (len(argv) - len(kept))]

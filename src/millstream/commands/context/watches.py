@@ -1,4 +1,4 @@
-"""Watched keys and their watchers: EXEC depends on these keys staying as they are.
+"""Watched keys and their watchers: EXEC runs only if these keys have not changed.
 
 Source: https://redis.io/docs/latest/commands/watch/
 """
@@ -11,7 +11,7 @@ from millstream.commands.context.session import Session
 class Watches:
     """The keys that sessions watch; each session has its own in ``watched`` as well.
 
-    A key that does not exist can be watched, so places are kept here and not at the keys.
+    A missing key can be watched, so watches are stored here and not with the keys.
     """
 
     __slots__ = ("by_place",)
@@ -20,12 +20,12 @@ class Watches:
         self.by_place: dict[tuple[int, bytes], set[Session]] = {}  # The watchers of each. To be looked at only.
 
     def add(self, session: Session, db: int, key: bytes) -> None:
-        """WATCH one key for a session; twice is once."""
+        """WATCH one key for a session; a second time changes nothing."""
         session.watched.add((db, key))
         self.by_place.setdefault((db, key), set()).add(session)
 
     def drop(self, session: Session) -> None:
-        """Forget what a session watches, and that it changed."""
+        """Drop all watches of a session, and their breaks."""
         for place in session.watched:
             watchers = self.by_place[place]
             watchers.discard(session)
@@ -35,7 +35,7 @@ class Watches:
         session.watch_broken = False
 
     def breaks(self, db: int, key: bytes) -> None:
-        """A key changed: EXEC fails for those who watch it."""
+        """Note a change of a key: EXEC fails for the sessions that watch it."""
         if self.by_place:
             for session in self.by_place.get((db, key), ()):
                 session.watch_broken = True
@@ -44,5 +44,5 @@ class Watches:
         return len(self.by_place)
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Every watched place: database and key."""
+        """Every watched key with its database."""
         return iter(self.by_place)

@@ -1,1 +1,1 @@
-"""The stream commands, one file a family: adding, reading, pending entries, groups, XINFO."""
+"""The stream commands, one file for each family: adding, reading, pending entries, groups, XINFO."""

@@ -1,10 +1,10 @@
 """XGROUP: creating, moving and deleting groups and consumers.
 
-A group is a position in a stream (``last_id``, what was delivered last), a count (``entries_read``, from which the lag
-is computed, -1 for unknown) and what is pending. Names of groups and consumers are any bytes, also none at all.
+A group is a position in a stream (``last_id``, the last delivered id), a count (``entries_read``, from which the lag is
+computed, -1 for unknown) and the pending records. Names of groups and consumers are any bytes, even none.
 
-Which error comes when differs between the subcommands as it does in Redis: options first, then the missing key, then
-the id; each handler says where it departs from that.
+The order of errors differs between the subcommands as it does in Redis: options first, then the missing key, then the
+id; the docstrings of the handlers name the exceptions.
 
 Source: https://redis.io/docs/latest/commands/xgroup/ and, where it differs, the server's behaviour.
 """
@@ -28,9 +28,9 @@ STREAM.container("xgroup")
 
 
 def _existing(ctx: Context, key: bytes) -> Stream:
-    """The stream, which must exist.
+    """Return the stream, which must exist.
 
-    Only XGROUP has a text for this that suggests MKSTREAM, also with the subcommands that do not take it.
+    Only XGROUP has an error text that suggests MKSTREAM, also for subcommands without that option.
     """
     stream = ctx.lookup_as(key, Stream)
     if stream is None:
@@ -39,7 +39,7 @@ def _existing(ctx: Context, key: bytes) -> Stream:
 
 
 def group_of(stream: Stream, key: bytes, name: bytes) -> Group:
-    """The group, which must exist."""
+    """Return the group, which must exist."""
     group = stream.groups.get(name)
     if group is None:
         raise CommandError(f"NOGROUP No such consumer group '{shown(name)}' for key name '{shown(key)}'")
@@ -47,9 +47,9 @@ def group_of(stream: Stream, key: bytes, name: bytes) -> Group:
 
 
 def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
-    """MKSTREAM and ENTRIESREAD, from the fifth word on.
+    """Parse MKSTREAM and ENTRIESREAD, from the fifth argument on.
 
-    A word that is unknown has the error of an unknown subcommand, not of syntax: Redis falls through to it.
+    An unknown option has the error of an unknown subcommand, not of syntax, as in Redis.
     """
     make, entries_read = False, UNKNOWN
     at = 5
@@ -72,11 +72,11 @@ def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
 def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     """Create a group; replies OK.
 
-    The id is read even if the group exists, and BUSYGROUP comes last. Most clients create their group at every start,
-    and rely on BUSYGROUP meaning that all else was right.
+    The id is parsed even if the group exists, and BUSYGROUP comes last. Most clients create their group at every start,
+    and rely on BUSYGROUP to mean that everything else was right.
 
-    ENTRIESREAD larger than what the stream ever had is cut to that; older Redis kept it, and the lag with it was
-    nonsense.
+    ENTRIESREAD above the number of entries ever added is cut to that; older Redis kept it, which made the lag
+    meaningless.
     """
     make, entries_read = _options(argv, may_create=True)
     key, name, word = argv[2], argv[3], argv[4]
@@ -102,8 +102,8 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     """Move a group's position; replies OK.
 
     ``-`` and ``+`` are ids here, as in ranges and unlike with CREATE. Clients that wait in XREADGROUP are not woken,
-    though there may be entries now, as in Redis. Without ENTRIESREAD the count becomes unknown, and the lag with it,
-    until it can be told from the stream's ends.
+    though there may be entries now, as in Redis. Without ENTRIESREAD the count and the lag become unknown, unless the
+    stream's ends give the count.
     """
     _, entries_read = _options(argv, may_create=False)
     key, name, word = argv[2], argv[3], argv[4]
@@ -130,8 +130,8 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
 def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete a group; replies 1, or 0 if there is none.
 
-    Clients that wait in XREADGROUP are looked at again and get NOGROUP. A WATCH of the key does not break, as in Redis,
-    hence ``wake`` and not ``signal``.
+    Clients that wait in XREADGROUP are woken and get NOGROUP. A WATCH of the key does not break, as in Redis, hence
+    ``wake`` and not ``signal``.
     """
     key, name = argv[2], argv[3]
     stream = _existing(ctx, key)
@@ -162,10 +162,10 @@ def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STREAM.command("xgroup|delconsumer", 5, "write", keys=(2, 2, 1))
 def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
-    """Delete a consumer; replies how many pending records went with it.
+    """Delete a consumer; replies the number of its deleted pending records.
 
-    They are gone from the group as well: no consumer will be given these entries again. A client that wants to keep
-    them claims them first. Records that XNACK released have no owner, and stay.
+    The group loses these records too: no consumer gets the entries again. A client that wants to keep them claims them
+    first. Records released by XNACK have no owner, and stay.
     """
     key, name, consumer = argv[2], argv[3], argv[4]
     group = group_of(_existing(ctx, key), key, name)

@@ -1,8 +1,8 @@
-"""XINFO: what a stream, its groups and their consumers look like.
+"""XINFO: descriptions of a stream, its groups and their consumers.
 
 Names of fields and their order are Redis's: RESP2 clients get a flat list and some read it by position. Groups and
-consumers come by name, byte for byte. ``radix-tree-keys`` is the number of nodes, which Redis's own tests rely on;
-``radix-tree-nodes`` is a number of its implementation, of which ours has no like.
+consumers are sorted by name, byte for byte. ``radix-tree-keys`` is the number of nodes, on which Redis's own tests
+rely. ``radix-tree-nodes`` describes Redis's implementation, which has no equivalent here.
 
 Source: https://redis.io/docs/latest/commands/xinfo-stream/ and its siblings; where they differ, the server's behaviour.
 """
@@ -25,7 +25,7 @@ STREAM.container("xinfo")
 
 
 def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
-    """The first fields of XINFO STREAM, with FULL and without: counters, ends, and the memory of idempotent adding."""
+    """The first fields of XINFO STREAM, with and without FULL: counters, ends, and idempotent adding."""
     memory = stream.idempotence
     nodes = stream.entries.node_count
     return [
@@ -47,7 +47,7 @@ def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
 
 @STREAM.command("xinfo|stream", -3, "readonly", keys=(2, 2, 1))
 def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
-    """A stream's counters with its first and last entry, or everything in it (FULL)."""
+    """A stream's counters with its first and last entry, or all its contents (FULL)."""
     stream = existing_stream(ctx, argv[2])
     count = _full_count(argv)
     fields = _stream_fields(stream)
@@ -66,8 +66,8 @@ def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
 def _full_count(argv: list[bytes]) -> int | None:
     """The number of rows that FULL shows (-1: all); None without FULL.
 
-    0 means all and a negative number the default of ten, which is Redis's own order of things. An odd number of words
-    has the error of an unknown subcommand.
+    0 means all and a negative number the default of ten, as in Redis. An odd number of arguments has the error of an
+    unknown subcommand.
     """
     if len(argv) == 3:
         return None
@@ -90,7 +90,7 @@ def _entry(stream: Stream, entry_id: int) -> Reply:
 
 
 def _group_numbers(stream: Stream, group: Group) -> list[tuple[Reply, Reply]]:
-    """Position, count and lag of a group, each null where it is unknown: a guess would be added up by monitoring."""
+    """Position, count and lag of a group, each null if it is unknown, since monitoring would add up a guess."""
     return [
         (b"last-delivered-id", ids.text(group.last_id)),
         (b"entries-read", None if group.entries_read == UNKNOWN else group.entries_read),
@@ -99,7 +99,7 @@ def _group_numbers(stream: Stream, group: Group) -> list[tuple[Reply, Reply]]:
 
 
 def _full_group(stream: Stream, name: bytes, group: Group, count: int) -> Reply:
-    """A group with its first pending records and its consumers, times as they are and not as idle times."""
+    """A group with its first pending records and its consumers; times are absolute, not idle times."""
     number, rows = group.pending.rows(count, own=False)
     consumers: list[Reply] = [_full_consumer(consumer, count) for _, consumer in sorted(group.consumers.items())]
     return Map(
@@ -115,7 +115,7 @@ def _full_group(stream: Stream, name: bytes, group: Group, count: int) -> Reply:
 
 
 def _full_consumer(consumer: Consumer, count: int) -> Reply:
-    """A consumer with its first pending records; both ``pending`` lists are cut at COUNT."""
+    """A consumer with its first pending records; COUNT limits both ``pending`` lists."""
     number, rows = consumer.pending.rows(count, own=True)
     return Map(
         [
@@ -130,7 +130,7 @@ def _full_consumer(consumer: Consumer, count: int) -> Reply:
 
 @STREAM.command("xinfo|groups", 3, "readonly", keys=(2, 2, 1))
 def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
-    """Every group, by name. The lag is null where deleted entries make it impossible to know (see ``Stream.lag``)."""
+    """Every group, by name. The lag is null where deleted entries make it unknown (see ``Stream.lag``)."""
     stream = existing_stream(ctx, argv[2])
     return [
         Map(
@@ -149,7 +149,7 @@ def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
 def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
     """Every consumer, by name.
 
-    ``idle`` is the time since it last asked, ``inactive`` since it last got anything (-1 for never): a consumer that
+    ``idle`` is the time since its last request, ``inactive`` since it last got entries (-1 for never): a consumer that
     polls an empty stream is inactive and not idle. Clocks may go back, so neither is shown as negative.
     """
     group = group_of(existing_stream(ctx, argv[2]), argv[2], argv[3])

@@ -1,15 +1,14 @@
 """Commands on pending entries: XACK XACKDEL XNACK XPENDING XCLAIM XAUTOCLAIM.
 
-A pending record says that an entry was delivered and is not acknowledged: to whom, when, and how often. It is the
-group's, and outlives the entry: XDEL and trimming leave it, so every command here must cope with an entry that is gone.
-XCLAIM and XAUTOCLAIM are what removes such records.
+A pending record states that an entry was delivered and is not acknowledged: its consumer, the time, and the number of
+deliveries. It belongs to the group and outlives the entry: XDEL and trimming leave it, so every command here must
+handle a deleted entry. XCLAIM and XAUTOCLAIM remove such records.
 
-A record without an owner was released by XNACK. It has no time either, so it is idle for ever: any claim takes it,
-whatever the least idle time.
+A record without an owner was released by XNACK. It has no time, so any claim takes it, whatever the minimum idle time.
 
-The commands differ in what they check first, because in Redis each grew on its own:
-* XACK and XACKDEL answer for a missing key or group (0, or -1 for each id), and read the ids only if there is one;
-* XNACK, XCLAIM and XPENDING with the three words refuse a missing group (NOGROUP) before their options;
+The commands differ in their first checks, as in Redis:
+* XACK and XACKDEL reply 0, or -1 for each id, for a missing key or group, and parse the ids only if both exist;
+* XNACK, XCLAIM and XPENDING with three arguments refuse a missing group (NOGROUP) before their options;
 * XAUTOCLAIM and XPENDING with a range refuse their options first.
 
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
@@ -48,14 +47,14 @@ INT_MAX = 2**31 - 1
 
 
 def find_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group] | None:
-    """The stream and the group, or None if either is missing."""
+    """Return the stream and the group, or None if either is missing."""
     stream = ctx.lookup_as(key, Stream)
     group = None if stream is None else stream.groups.get(name)
     return None if stream is None or group is None else (stream, group)
 
 
 def existing_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group]:
-    """The stream and the group, both of which must exist."""
+    """Return the stream and the group, both of which must exist."""
     found = find_group(ctx, key, name)
     if found is None:
         raise CommandError(no_group(key, name))
@@ -64,10 +63,10 @@ def existing_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group
 
 @STREAM.command("xack", -4, "write fast")
 def xack(ctx: Context, argv: list[bytes]) -> Reply:
-    """Acknowledge; replies how many were pending.
+    """Acknowledge entries; replies the number that were pending.
 
-    Their owner does not matter: a consumer may acknowledge another's entries, and those without an owner. An id that is
-    given several times counts once. There is no event for it, and no client waits for it.
+    Any consumer may acknowledge entries of another consumer, or without an owner. A repeated id counts once. There is
+    no keyspace event, and no client waits for it.
     """
     found = find_group(ctx, argv[1], argv[2])
     if found is None:
@@ -81,7 +80,7 @@ def xack(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
-    """Drop pending records of a group; each is a change, as Redis counts them."""
+    """Drop pending records of a group; each one counts as a change, as in Redis."""
     ctx.commit(("gack", ctx.db.index, key, group, ids.pack_all(there)))
     ctx.dirty += len(there)
 
@@ -130,7 +129,7 @@ class _Nack:
 
 
 def _parse_nack(argv: list[bytes]) -> _Nack:
-    """Read what follows the mode. The last of two IDS blocks counts; an id too many is an unknown option."""
+    """Parse the arguments after the mode. The last of two IDS blocks counts; an extra id is an unknown option."""
     words: list[bytes] | None = None
     options = _Nack([], None, force=False)
     at = 4
@@ -163,16 +162,16 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
 
 @STREAM.command("xnack", -7, "write fast")
 def xnack(ctx: Context, argv: list[bytes]) -> Reply:
-    """Release; replies how many were released, repetitions included.
+    """Release entries; replies the number of releases, repetitions included.
 
-    XNACK says that a delivery came to nothing. Any client may say so of any record, since no consumer is named. The
-    mode says what that does to the count of deliveries: SILENT takes the last one back (it does not count as an
-    attempt) and FAIL leaves it. FATAL sets the largest possible number, by which consumers know poison.
+    XNACK reports that a delivery failed. Any client may do so for any record, since the command names no consumer. The
+    mode decides the count of deliveries: SILENT takes the last one back (it does not count as an attempt), FAIL leaves
+    it. FATAL sets the largest possible number, which marks a poison message.
 
-    A record that is named twice is released twice: the count goes down twice with SILENT, as in Redis. That is why the
-    counts are kept in a dictionary while the ids are gone through, and only the final ones are committed.
+    A repeated id is released twice: with SILENT its count goes down twice, as in Redis. So the counts are collected in
+    a dictionary, and only the final ones are committed.
 
-    Claiming readers (XREADGROUP with CLAIM) are woken, as what was released is theirs at once; there is no keyspace
+    Waiting readers with XREADGROUP CLAIM are woken, since released entries can be claimed at once; there is no keyspace
     event.
     """
     key, name = argv[1], argv[2]
@@ -199,7 +198,7 @@ def xnack(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _nacked_count(count: int, mode: bytes, retry_count: int | None) -> int:
-    """The count of deliveries after a release; RETRYCOUNT is stronger than the mode."""
+    """The count of deliveries after a release; RETRYCOUNT takes precedence over the mode."""
     if retry_count is not None:
         return retry_count
     if mode == b"SILENT":
@@ -211,11 +210,11 @@ def _nacked_count(count: int, mode: bytes, retry_count: int | None) -> int:
 def xpending(ctx: Context, argv: list[bytes]) -> Reply:
     """The summary of a group's pending entries, or rows of a range of them.
 
-    The number of words tells the forms apart, as in Redis: with IDLE there must be at least eight, and a word too many
-    without it is passed over. A consumer that does not exist has no rows, and is not made.
+    The number of arguments selects the form, as in Redis: with IDLE there must be at least eight, and an extra argument
+    without it is ignored. An unknown consumer has no rows, and is not created.
 
-    Rows go by id and not by time, so finding idle ones takes a look at all of a range. Clients that look only for stale
-    entries should use XAUTOCLAIM or XREADGROUP CLAIM.
+    Rows are ordered by id and not by time, so the search for idle ones visits the whole range. Clients that need only
+    stale entries should use XAUTOCLAIM or XREADGROUP CLAIM.
     """
     if len(argv) == 3:
         return _pending_summary(existing_group(ctx, argv[1], argv[2])[1])
@@ -244,7 +243,7 @@ def xpending(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _pending_summary(group: Group) -> Reply:
-    """Count, first and last id, and the consumers that hold any, by name; released records count, but have no owner."""
+    """Count, first and last id, and the consumers with records, by name; released records count, but have no owner."""
     if not len(group.pending):
         return [0, None, None, NIL_ARRAY]
     rows: list[Reply] = [
@@ -265,10 +264,10 @@ class _Claim:
 
 
 def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim:
-    """Read XCLAIM's options, from the first word on that is not an id.
+    """Parse XCLAIM's options, from the first argument on that is not an id.
 
-    A bad id therefore is an unrecognized option, as in Redis. A delivery time that is negative or in the future becomes
-    now: no client may make an entry look as if it were not stale for years. A primary's clock may be ahead of ours.
+    So a bad id is reported as an unrecognized option, as in Redis. A negative or future delivery time becomes now, so
+    no client can make an entry look fresh for years. A primary's clock may be ahead of this one.
     """
     options = _Claim(now)
     while at < len(argv):
@@ -303,17 +302,17 @@ def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim
 
 @STREAM.command("xclaim", -6, "write fast")
 def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
-    """Claim given entries; replies those that changed hands, or only their ids.
+    """Claim given entries; replies the claimed entries, or only their ids.
 
-    Even a claim of nothing leaves traces: the consumer exists, its seen time is now, LASTID moves the group's position.
-    LASTID leaves the count of entries read alone, so the lag may be wrong afterwards; that is Redis's bug
-    (redis#10569), kept since clients see the number.
+    Even an empty claim has effects: the consumer exists, its seen time is now, LASTID moves the group's position.
+    LASTID leaves the count of entries read alone, so the lag may be wrong afterwards. That is Redis's bug
+    (redis#10569), reproduced since clients see the number.
 
-    For each id, in the order given:
-    1. The entry is gone: its record goes, however fresh, and nothing is replied for it.
-    2. There is no record: nothing, or with FORCE a new one, counted as delivered once already.
-    3. It is idle for less than asked: nothing. Exactly as long is enough; a released one is always idle enough.
-    4. Else it is taken. The count goes up unless JUSTID or RETRYCOUNT say otherwise.
+    For each id, in the given order:
+    1. The entry is deleted: its record is removed at any idle time, without a reply for it.
+    2. There is no record: nothing, or with FORCE a new one, which already counts one delivery.
+    3. It is idle for less than the minimum: nothing. Equal is enough, and a released one always is.
+    4. Otherwise it is claimed. The count goes up unless JUSTID or RETRYCOUNT prevents that.
     """
     key, name, consumer = argv[1], argv[2], argv[3]
     stream, group = existing_group(ctx, key, name)
@@ -358,14 +357,14 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _is_stale(record: Pending, min_idle: int, now: int) -> bool:
-    """True if an entry may be claimed; with 0 any may, also one delivered by a clock that was set back since."""
+    """True if an entry may be claimed; with 0 any may, also with a time ahead of a clock that was set back."""
     return record.consumer is None or not min_idle or now - record.time >= min_idle
 
 
 class _Claimer:
-    """Moves entries to a consumer, all in one transition, and gathers the reply.
+    """Moves entries to a consumer, all in one transition, and collects the reply.
 
-    One transition for a thousand entries is one record in the log and one walk; a thousand transitions are a thousand.
+    One transition for a thousand entries is one record in the log and one walk, not a thousand.
     """
 
     __slots__ = ("_consumer", "_count", "_ctx", "_key", "_name", "_options", "_rows", "_stream", "_taken")
@@ -380,12 +379,12 @@ class _Claimer:
         self._taken: dict[int, int] = {}  # entry -> its count, not committed yet
 
     def settle(self, entry: int) -> None:
-        """Commit earlier changes to this entry, which is named twice, so that they show."""
+        """Commit earlier changes to this entry, if the command names it twice, so that they show."""
         if entry in self._taken:
             self.flush()
 
     def flush(self) -> None:
-        """Commit what was taken."""
+        """Commit the collected claims."""
         if not self._taken:
             return
         place = (self._ctx.db.index, self._key, self._name, self._consumer)
@@ -395,7 +394,7 @@ class _Claimer:
         self._taken = {}
 
     def take(self, entry: int, count: int) -> None:
-        """Claim one entry that exists; ``count`` are its deliveries so far."""
+        """Claim one existing entry; ``count`` is its number of deliveries so far."""
         options = self._options
         if options.retry_count is not None and options.retry_count >= 0:
             count = options.retry_count
@@ -412,19 +411,19 @@ class _Claimer:
             self._rows.append(wire)
 
     def reply(self) -> Reply:
-        """The entries or ids claimed."""
+        """The claimed entries or ids."""
         return array_of(self._count, self._rows)
 
 
 @STREAM.command("xautoclaim", -6, "write fast")
 def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
-    """Claim stale entries from an id on; replies the next cursor, the entries or ids, and ids that are gone.
+    """Claim stale entries from an id on; replies the next cursor, the entries or ids, and the deleted ids.
 
-    At most ten times COUNT records are looked at, so that a group of millions of fresh records does not block the
-    server. The cursor says where the next call goes on. It is the id of a record that exists now, and no position in a
-    list: it stays valid whatever happens to that record meanwhile. 0-0 is the end.
+    At most ten times COUNT records are visited, so that a group of millions of fresh records does not block the server.
+    The next call continues at the cursor. It is the id of an existing record, not a position in a list, so it stays
+    valid if that record is removed. 0-0 is the end.
 
-    COUNT bounds what is claimed and what is found gone together. Gone ones are dropped however fresh they are.
+    COUNT limits claimed and deleted entries together. Records of deleted entries are dropped at any idle time.
     """
     key, name, consumer = argv[1], argv[2], argv[3]
     min_idle = max(integer(argv[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM"), 0)
@@ -451,7 +450,7 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _parse_autoclaim(argv: list[bytes]) -> tuple[int, bool]:
-    """COUNT (100 if not given) and JUSTID; one text for every bad count, number or not."""
+    """COUNT (100 by default) and JUSTID; every bad count has the same error text."""
     count, just_id = 100, False
     at = 6
     while at < len(argv):

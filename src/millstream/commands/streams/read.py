@@ -1,14 +1,14 @@
 """Commands that read entries: XRANGE XREVRANGE XREAD XREADGROUP.
 
-The engine's store of entries replies a range in wire form; nothing is encoded here. Read XRANGE
-first, then XREAD, which adds several streams, budgets and waiting, then XREADGROUP, which changes something.
+The engine's store of entries returns a range in wire form; nothing is encoded here. Read XRANGE first, then XREAD,
+which adds several streams, budgets and waiting, then XREADGROUP, which changes state.
 
-**Waiting.** A handler that finds nothing raises :class:`Blocked` with the command line to run again. The node parks the
-session and runs the *whole command* once a key is signalled, after the transaction that did it. The words, the group
-and the consumer are looked up again, so the same code notices all changes to them. The deadline stays that of the first
-attempt. ``$`` alone must be frozen before, since "new" means new since the client asked.
+**Waiting.** A handler that finds nothing raises :class:`Blocked` with the command line to run again. The node lets the
+session wait, and runs the *whole command* again once a key is signalled, after the transaction that signalled it. The
+arguments, the group and the consumer are looked up again, so the same code notices all changes to them. The deadline
+stays that of the first attempt. Only ``$`` must be resolved before, since "new" means new since the first attempt.
 
-**XREADGROUP** is a write: all refusals are checked for all streams before the first of them is changed, since a command
+**XREADGROUP** is a write: all refusals are checked for all streams before the first of them changes, since a command
 that has committed cannot fail any more.
 
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
@@ -44,25 +44,25 @@ CLAIMED_HEADER = b"*4\r\n"
 
 
 def _claimed_row(entry: Buffer, idle: int, count: int) -> bytes:
-    """A stored entry as CLAIM shows it: ``[id, [fields], idle milliseconds, earlier deliveries]``.
+    """A stored entry in CLAIM's form: ``[id, [fields], idle milliseconds, earlier deliveries]``.
 
-    The stored entry is an array of two; its header is replaced and two numbers are put after it.
+    The stored entry is an array of two; its header is replaced and two numbers are appended.
     """
     return b"".join((CLAIMED_HEADER, entry[len(ENTRY_HEADER) :], b":%d\r\n:%d\r\n" % (idle, count)))
 
 
 def array_of(count: int, buffers: list[Buffer]) -> Raw:
-    """An array of entries already in wire form."""
+    """Return an array of entries that are already in wire form."""
     buffers.insert(0, b"*%d\r\n" % count)
     return Raw(buffers)
 
 
 def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
-    """XRANGE and XREVRANGE, which differ in the order of two words and of the reply.
+    """XRANGE and XREVRANGE, which differ in the order of two arguments and of the reply.
 
-    Both ends are parsed before COUNT, and COUNT before the key is looked at. COUNT 0 replies null for a stream and an
-    empty array for none, a negative one the same, as in Redis. A missing sequence is 0 at the start and the largest at
-    the end, so ``5 5`` is the whole millisecond.
+    Both ends are parsed before COUNT, and COUNT before the key is looked up. COUNT 0 replies null for a stream and an
+    empty array for a missing key; a negative one does the same, as in Redis. A missing sequence is 0 at the start and
+    the largest at the end, so ``5 5`` is the whole millisecond.
     """
     first, second = (argv[3], argv[2]) if backwards else (argv[2], argv[3])
     start, end = range_start(first), range_end(second)
@@ -112,10 +112,10 @@ class _ReadOptions:
 
 
 def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
-    """Read a whole command line of XREAD or XREADGROUP.
+    """Parse a whole command line of XREAD or XREADGROUP.
 
-    A word must be an option until STREAMS comes; GROUP is missed only when all is read. MAXCOUNT, a bound for all
-    streams together, may not be smaller than COUNT, which is for each.
+    Every argument before STREAMS must be an option; a missing GROUP is reported after all parsing. MAXCOUNT, a limit
+    for all streams together, may not be smaller than COUNT, the limit for each.
     """
     options = _ReadOptions()
     grouped = name == "xreadgroup"
@@ -137,9 +137,9 @@ def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
 
 
 def _take_streams(options: _ReadOptions, argv: list[bytes], at: int, name: str) -> None:
-    """Read the words after STREAMS: keys, then as many ids.
+    """Parse the arguments after STREAMS: keys, then as many ids.
 
-    An id of one sign is kept as that sign, without the bytes after a NUL, which C would not see.
+    An id of one sign is stored as that sign, without bytes after a NUL, which C would ignore.
     """
     rest = argv[at:]
     if len(rest) % 2:
@@ -152,14 +152,14 @@ def _take_streams(options: _ReadOptions, argv: list[bytes], at: int, name: str) 
 
 
 def _only_group(word: bytes, *, grouped: bool) -> None:
-    """Refuse XREADGROUP's options in XREAD, with the text that says so, which is better than a syntax error."""
+    """Refuse XREADGROUP's options in XREAD, with a clearer text than a syntax error."""
     if not grouped:
         name = word.decode()
         raise CommandError(f"ERR The {name} option is only supported by XREADGROUP. You called XREAD instead.")
 
 
 def _take_read_option(options: _ReadOptions, argv: list[bytes], at: int, *, grouped: bool, now: int) -> int:
-    """Read one option; how many words it took. COUNT 0 and below mean "all" here, other than in XRANGE."""
+    """Parse one option; return its number of arguments. COUNT 0 and below mean "all" here, unlike in XRANGE."""
     word = keyword(argv[at])
     more = len(argv) - at - 1
     if word == b"NOACK":
@@ -194,7 +194,7 @@ def _take_read_option(options: _ReadOptions, argv: list[bytes], at: int, *, grou
 
 
 def _positive(word: bytes, name: str) -> int:
-    """The value of MAXCOUNT or MAXSIZE; one text for every bad one."""
+    """The value of MAXCOUNT or MAXSIZE; every bad value has the same error text."""
     value = read_integer(word)
     if value is None or value <= 0:
         raise CommandError(f"ERR {name} must be a positive integer")
@@ -202,10 +202,10 @@ def _positive(word: bytes, name: str) -> int:
 
 
 class _Answer:
-    """The reply while it grows, with the budgets of MAXCOUNT and MAXSIZE.
+    """The reply in the making, with the budgets of MAXCOUNT and MAXSIZE.
 
-    MAXSIZE is soft: it is looked at before each entry, and the first entry always goes out, or a client would never get
-    past an entry larger than its budget. It counts bytes of the reply as Redis would encode it, headers among them, so
+    MAXSIZE is soft: it is checked before each entry, and the first entry is always sent; otherwise a client could never
+    read past an entry larger than its budget. It counts bytes of the reply in Redis's encoding, including headers, so
     that both servers stop at the same entry.
     """
 
@@ -235,20 +235,20 @@ class _Answer:
         self.size += len(key) + len(b"%d" % len(key)) + 5 + (4 if self._resp == 2 else 0)
 
     def end(self, key: bytes, count: int, buffers: list[Buffer]) -> None:
-        """Add a stream."""
+        """Add a stream with its entries."""
         self.size += len(b"*%d\r\n" % count)
         self.streams.append((key, array_of(count, buffers)))
 
     def bound(self, count: int) -> int:
-        """The number of entries that may be taken from one stream; -1 for all."""
+        """The number of entries that one stream may reply; -1 for all."""
         if self._left is None:
             return count
         return self._left if count < 0 else min(count, self._left)
 
     def take(self, entries: EntryStore, after: int, bound: int) -> tuple[int, list[Buffer], int]:
-        """Whole entries above an id while the budgets last: how many, their bytes, and the last one's id.
+        """Return entries above an id within the budgets: their number, their bytes, and the last id.
 
-        Only a budget of bytes needs a look at each; without one they are taken as they come.
+        Only with a budget of bytes is each entry visited.
         """
         if self._limit is None:
             count, buffers, last = entries.reply(after + 1, ids.MAX_ID, bound)
@@ -274,7 +274,7 @@ class _Answer:
             self._left -= 1
 
     def reply(self) -> Reply:
-        """The whole reply: a map in RESP3, pairs in RESP2, null when nothing was served."""
+        """The whole reply: a map in RESP3, pairs in RESP2, null if there are no entries."""
         if not self.streams:
             return NIL_ARRAY
         if self._resp == 3:
@@ -286,8 +286,8 @@ class _Answer:
 def xread(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries above an id, of several streams.
 
-    All ids are parsed and all types checked before anything is read. A stream may be named several times, and is served
-    each time. Only where no stream had anything does the client wait.
+    All ids are parsed and all types checked before anything is read. A stream may be named several times, and is read
+    each time. The client waits only if no stream has entries.
     """
     options = _parse_read(argv, "xread", ctx.now.wall)
     plan: list[tuple[bytes, Stream | None, int]] = []
@@ -318,7 +318,7 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _glance(key: bytes, after: int, db: Database, wall: int) -> list[Transition] | None:  # noqa: ARG001 - as of a group
-    """True if XREAD of one key would find nothing: see :class:`Blocked`."""
+    """Return no transitions if XREAD of one key would find nothing, else None: see :class:`Blocked`."""
     stream = db.keys.get(key)
     if type(stream) is not Stream or key in db.expires or (stream.length and stream.entries.last_live_id > after):
         return None
@@ -328,8 +328,8 @@ def _glance(key: bytes, after: int, db: Database, wall: int) -> list[Transition]
 def _read_position(stream: Stream | None, word: bytes) -> int:
     """The id above which XREAD reads.
 
-    ``$`` is the last id ever given out, of a missing stream 0-0; ``+`` asks for the last entry there is, so it is one
-    less than that entry's id. Unlike ``$`` it is looked up again each time a waiting client is looked at.
+    ``$`` is the last generated id, 0-0 for a missing stream. ``+`` requests the last live entry, so it is one less than
+    that entry's id. Unlike ``$`` it is resolved again each time a waiting command runs.
     """
     if word == b"$":
         return 0 if stream is None else stream.last_id
@@ -343,7 +343,7 @@ def _read_position(stream: Stream | None, word: bytes) -> int:
 
 
 def meaningless(sign: str) -> str:
-    """The error for ``$`` and ``+``, of which XREADGROUP takes neither."""
+    """The error for ``$`` and ``+`` in XREADGROUP, which takes neither."""
     return (
         f"ERR The {sign} ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer "
         "by specifying a proper ID, or use the > ID to get new messages. "
@@ -353,13 +353,12 @@ def meaningless(sign: str) -> str:
 
 @STREAM.command("xreadgroup", -7, "write blocking movablekeys", keys=(0, 0, 0))
 def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
-    """Entries for a consumer: new (``>``), taken over (CLAIM), or its own pending ones (an id).
+    """Entries for a consumer: new ones (``>``), claimed ones (CLAIM), or its own pending ones (an id).
 
     With CLAIM stale entries come before new ones, and every row has four elements, new ones too. An id in place of
-    ``>`` ignores CLAIM for its stream, and for all that are named after it: so does Redis, and clients see the shape of
-    the rows.
+    ``>`` disables CLAIM for its stream, and for all streams after it, as in Redis; clients see it by the form of rows.
 
-    Each stream served is one change, however many entries; reading one's own history changes nothing. NOACK
+    Each stream served is one change, for any number of entries; reading the own history changes nothing. NOACK
     delivers without a record, and still moves the group's position.
     """
     options = _parse_read(argv, "xreadgroup", ctx.now.wall)
@@ -386,7 +385,7 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
 def _glance_as_group(
     key: bytes, name: bytes | None, consumer: bytes, db: Database, wall: int
 ) -> list[Transition] | None:
-    """True if XREADGROUP would find nothing new at its only key, and would only record the consumer's visit."""
+    """Return the transition of the consumer's visit if XREADGROUP would find nothing new at its only key, else None."""
     stream = db.keys.get(key)
     if type(stream) is not Stream or key in db.expires or name is None:
         return None
@@ -398,10 +397,10 @@ def _glance_as_group(
 
 
 def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, Stream, Group, int | None]]:
-    """Everything that can be wrong, checked before anything is changed; None means ``>``.
+    """Check everything that can be refused before anything changes; None in a result means ``>``.
 
-    Stream by stream, in the order of the words, each with all its checks: so of two faults the client hears of the one
-    in the first stream.
+    Each stream is checked completely, in the order of the arguments. So of two errors the client gets the one of the
+    first stream.
     """
     assert options.group is not None
     plan: list[tuple[bytes, Stream, Group, int | None]] = []
@@ -419,12 +418,12 @@ def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, S
 
 
 def no_group(key: bytes, group: bytes) -> str:
-    """The NOGROUP error of the commands that name a key and a group; it leaves open which of them is missing."""
+    """The NOGROUP error for a key and a group; it does not reveal which of them is missing."""
     return f"NOGROUP No such key '{shown(key)}' or consumer group '{shown(group)}'"
 
 
 class _GroupRead:
-    """One stream of one XREADGROUP."""
+    """One stream of an XREADGROUP."""
 
     __slots__ = ("_answer", "_buffers", "_consumer", "_count", "_ctx", "_group", "_key", "_name", "_options", "_stream")
 
@@ -444,7 +443,7 @@ class _GroupRead:
         self._buffers: list[Buffer] = []
 
     def run(self, after: int | None, *, claim: bool) -> None:
-        """Serve the stream: the consumer's history above an id, or (None) what is new and what is stale."""
+        """Read the stream: the consumer's history above an id, or with None new and stale entries."""
         place = (self._ctx, self._key, self._name, self._group, self._consumer)
         attend(*place)
         if after is None:
@@ -454,10 +453,10 @@ class _GroupRead:
         note_seen(*place)
 
     def history(self, after: int) -> None:
-        """The consumer's own pending entries above an id; a vanished entry shows as null.
+        """The consumer's own pending entries above an id; a deleted entry shows as null.
 
-        Those that exist count as delivered once more and their time is now. So a consumer that reads its history after
-        a crash does not look idle while it works it off. The vanished ones are left as they are, for XACK.
+        Existing ones count one more delivery, with the present time. So a consumer that works off its history after a
+        crash does not look idle. Records of deleted entries do not change, and await XACK.
         """
         self._answer.begin(self._key)
         again: list[int] = []
@@ -481,7 +480,7 @@ class _GroupRead:
         self._answer.end(self._key, self._count, self._buffers)
 
     def new(self, *, claim: bool) -> None:
-        """Stale entries first if asked to, then new ones."""
+        """Stale entries first with CLAIM, then new ones."""
         stale = self._stale() if claim else []
         entries = self._stream.entries
         has_new = entries.length > 0 and entries.last_live_id > self._group.last_id
@@ -496,10 +495,10 @@ class _GroupRead:
         self._ctx.dirty += 1
 
     def _stale(self) -> list[Pending]:
-        """Records idle long enough whose entries exist, in time order, no more than may be taken.
+        """Records of existing entries that are idle long enough, in time order, within the limits.
 
         The group's records are in order of delivery time, released ones first: the walk ends at the first that is too
-        fresh. CLAIM 0 takes all, also those whose time is in the future, from a clock that was set back since.
+        fresh. CLAIM 0 takes all, also those with a time ahead of a clock that was set back.
         """
         assert self._options.claim is not None
         latest = self._ctx.now.wall - self._options.claim
@@ -513,7 +512,7 @@ class _GroupRead:
         return found
 
     def _claim(self, stale: list[Pending]) -> None:
-        """Give stale records to the consumer; the row shows idle time and count as they were before."""
+        """Move stale records to the consumer; the rows show their earlier idle times and counts."""
         taken: list[int] = []
         counts: list[int] = []
         now = self._ctx.now.wall
@@ -530,7 +529,7 @@ class _GroupRead:
             self._commit("gclaim", now, now, ids.pack_all(taken), counts)
 
     def _deliver(self, *, claim: bool) -> None:
-        """New entries up to the budgets; one transition moves the position and makes the records for all of them."""
+        """Deliver new entries within the budgets; one transition moves the position and makes all records."""
         bound = self._answer.bound(self._options.count)
         if bound >= 0 and self._options.count > 0:
             bound = min(bound, self._options.count - self._count)
@@ -547,7 +546,7 @@ class _GroupRead:
             self._commit("gread", self._ctx.now.wall, ids.pack(last), self._options.noack, after)
 
     def _emit_rows(self, bound: int) -> int:
-        """New entries in the four-element form of CLAIM; the last one's id."""
+        """Reply new entries in CLAIM's form with four elements; return the last id."""
         last = 0
         for entry, row in self._stream.entries.rows(self._group.last_id + 1, ids.MAX_ID, bound):
             if self._answer.is_full():
@@ -557,7 +556,7 @@ class _GroupRead:
         return last
 
     def next_claim(self) -> int | None:
-        """When the oldest record whose entry exists will have been idle long enough (wall milliseconds)."""
+        """Wall milliseconds at which the oldest record with an existing entry will be idle long enough."""
         assert self._options.claim is not None
         for record in self._group.order:
             if record.id in self._stream.entries:
@@ -575,13 +574,13 @@ class _GroupRead:
 
 
 def _next_claim(readers: list[_GroupRead]) -> int | None:
-    """When the first of several streams will have something to claim (wall milliseconds)."""
+    """Wall milliseconds at which the first of several streams will have an entry to claim."""
     moments = [moment for reader in readers if (moment := reader.next_claim()) is not None]
     return min(moments) if moments else None
 
 
 def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
-    """A consumer tries to read or claim: it exists from now on."""
+    """Record that a consumer tries to read or claim; it exists from now on."""
     if consumer not in group.consumers:
         ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall))
         ctx.notify("t", "xgroup-createconsumer", key)
@@ -589,10 +588,10 @@ def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: 
 
 
 def note_seen(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
-    """A consumer tried to read or claim just now; whatever it was given has noted that already.
+    """Record the time of a consumer's attempt, unless a delivery has recorded it.
 
-    This transition is soft: no reply waits for the disk because of it, or polling an empty stream would cost an fsync
-    each time. A crash may take back a seen time, and nothing else.
+    This transition is soft: no reply waits for the disk because of it; otherwise each poll of an empty stream would
+    cost an fsync. A crash may undo a seen time, and nothing else.
     """
     if group.consumers[consumer].seen != ctx.now.wall:
         ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall), soft=True)

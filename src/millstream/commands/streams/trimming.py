@@ -1,8 +1,8 @@
-"""MAXLEN and MINID: reading the options, and deciding what goes, for XADD and XTRIM.
+"""MAXLEN and MINID: parsing the options, and choosing the entries to remove, for XADD and XTRIM.
 
-Deciding is apart from doing. This module finds the entries to remove by reading the stream, and one transition carries
-the result: the id below which all entries go, or for ACKED the entries themselves. So recovery needs neither the
-options nor the limits they were read with, and ``~`` in the log is exact.
+Choosing is separate from removing. This module finds the entries to remove by reading the stream, and one transition
+has the result: the id below which all entries go, or for ACKED the entries themselves. So recovery needs neither the
+options nor the configured limits, and ``~`` in the log is exact.
 
 Clients can see which entries ``~`` removes (XLEN, the reply of XTRIM), so they are the same as Redis's. This follows
 from nodes of the same sizes, see :mod:`millstream.engine.streams.entries`.
@@ -34,10 +34,10 @@ class Trim:
     policy: bytes | None = None  # ``KEEPREF``, ``DELREF`` or ``ACKED``; None if not given
 
     def take(self, argv: list[bytes], at: int) -> int:
-        """Read one option at this position.
+        """Parse one option at this position.
 
         Returns:
-            The number of words it took, 0 if the word is another option.
+            Its number of arguments, 0 if it is another option.
         """
         word = keyword(argv[at])
         more = len(argv) - at - 1
@@ -54,10 +54,9 @@ class Trim:
         return 0
 
     def _take_strategy(self, word: str, argv: list[bytes], at: int, more: int) -> int:
-        """Read MAXLEN or MINID, its operator and its threshold; how many words these are.
+        """Parse MAXLEN or MINID, its operator and its threshold; return their number of arguments.
 
-        A second one is refused with the text about both at the same time, even if it is the same word again, as in
-        Redis.
+        A second strategy has the error about both at the same time, even if it repeats the first, as in Redis.
         """
         if self.strategy is not None:
             raise CommandError("ERR syntax error, MAXLEN and MINID options at the same time are not compatible")
@@ -77,10 +76,10 @@ class Trim:
         return used
 
     def check(self, *, alone: bool = False, obeys: bool = False) -> None:
-        """Refuse a LIMIT with nothing to limit, and no strategy at all where trimming is all that is done (XTRIM).
+        """Refuse a LIMIT without a strategy or without ``~``, and for XTRIM (``alone``) a missing strategy.
 
-        A primary has made ``=`` of ``~`` for its replicas and leaves the LIMIT there, which then means nothing. In
-        Redis's order. ``LIMIT 0`` passes the first test and fails the last, with the text about ``~``.
+        A primary sends ``=`` for ``~`` to its replicas and leaves the LIMIT, which is then ignored. The order is
+        Redis's: ``LIMIT 0`` passes the first check and fails the last, with the text about ``~``.
         """
         if self.limit and self.strategy is None:
             raise CommandError("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy")
@@ -90,10 +89,10 @@ class Trim:
             raise CommandError("ERR syntax error, LIMIT cannot be used without the special ~ option")
 
     def budget(self, node_max_entries: int) -> int:
-        """Most entries to remove in this call; 0 for no bound.
+        """Largest number of entries to remove in this call; 0 for no limit.
 
-        Without LIMIT, ``~`` stops after a hundred full nodes, so that no client waits for another's trimming of
-        millions; where nodes have no largest number of entries, after 10,000. The rest goes with the next XADD.
+        Without LIMIT, ``~`` stops after a hundred full nodes, so that trimming millions of entries blocks no other
+        client. If nodes have no largest number of entries, it stops after 10,000. The next XADD continues.
         """
         if not self.approximate:
             return 0
@@ -104,7 +103,7 @@ class Trim:
 
 
 def parse_trim_options(argv: list[bytes], at: int, *, obeys: bool) -> Trim:
-    """XTRIM's options, from this position to the end, in any order."""
+    """Parse XTRIM's options, from this position to the end, in any order."""
     trim = Trim()
     while at < len(argv):
         used = trim.take(argv, at)
@@ -116,9 +115,9 @@ def parse_trim_options(argv: list[bytes], at: int, *, obeys: bool) -> Trim:
 
 
 def run_trim(ctx: Context, key: bytes, stream: Stream, trim: Trim) -> int:
-    """Remove what the options say; how many entries went.
+    """Remove entries by the options; return their number.
 
-    Nodes without a live entry may go although no entry does: that is logged, and otherwise as if nothing had happened.
+    Nodes without a live entry may go even if no entry does; that is logged, but has no other effect.
     """
     budget = trim.budget(ctx.host.config.node_max_entries)
     entries, db, removed = stream.entries, ctx.db.index, 0
@@ -143,22 +142,22 @@ def _referenced(stream: Stream, bound: int) -> list[int]:
 
 
 def packed_bound(bound: int) -> bytes | None:
-    """An id for a transition; None means "above every id", which 16 bytes cannot hold."""
+    """Pack an id for a transition; None means "above every id", for which 16 bytes have no value."""
     return None if bound > ids.MAX_ID else ids.pack(bound)
 
 
 def _droppable(node: Block, trim: Trim, length: int) -> bool:
-    """True if a node may go as a whole, ``length`` entries being left before it does."""
+    """True if a node may be removed as a whole, while ``length`` entries are left."""
     if trim.strategy == "MAXLEN":
         return length - node.live >= trim.threshold
     return node.last < trim.threshold
 
 
 def _bound(stream: Stream, trim: Trim, budget: int) -> int:
-    """The id below which everything goes; nothing may lie below it.
+    """The id below which all entries go.
 
-    Nodes go whole, from the oldest; the first that cannot ends it with ``~``, and is thinned out otherwise. DELREF
-    thins it out even with ``~``.
+    Nodes go whole, from the oldest. The first that cannot ends this with ``~``; otherwise its oldest entries are
+    removed one by one. DELREF removes them even with ``~``.
     """
     length, removed = stream.length, 0
     for node in stream.entries.nodes():
@@ -180,12 +179,12 @@ def _bound(stream: Stream, trim: Trim, budget: int) -> int:
 
 
 def _unreferenced(stream: Stream, trim: Trim, budget: int) -> tuple[list[int], int]:
-    """Entries to remove one by one because no group needs them any more; others are passed over.
+    """Choose entries that no group needs any more, to remove one by one; others are skipped.
 
-    The first node that could not go whole, whoever needs its entries, is the last one looked at.
+    The walk ends with the first node that could not go whole even if no group needed its entries.
 
     Returns:
-        The ids, and the id below which nodes go that have no live entry then.
+        The ids, and the id below which nodes without a live entry then go.
     """
     gone: list[int] = []
     length = stream.length

@@ -1,18 +1,18 @@
 """Commands that add, delete and trim entries: XADD XTRIM XDEL XDELEX XSETID XCFGSET XIDMPRECORD XLEN.
 
-Each handler parses the whole command line first, then looks the key up, then decides, then commits. A client sees that
-order when two things are wrong at once, so it is Redis's: an option's error comes before WRONGTYPE, except where the
-handler's docstring says otherwise.
+Each handler parses the whole command line first, then looks the key up, then decides, then commits. A client with two
+errors sees that order, so it is Redis's: an option's error comes before WRONGTYPE, except where the handler's docstring
+differs.
 
 Adding an option to XADD takes four steps:
-1. A slot in :class:`_AddOptions`, and its parsing in :func:`_take_add_option`, which returns how many words it took.
-   Parsing stops at the first word that no option takes: that must be the id, so an option that is misspelt is reported
-   as an invalid id, as in Redis.
-2. The word in the row's ``syntax`` (``commands/table/documents.json``) with the version that brought it (``@8.6.0``).
-   COMMAND DOCS, the key finder and docs/compatibility.md are made from the row; ``make docs`` writes the page.
+1. A slot in :class:`_AddOptions`, and its parsing in :func:`_take_add_option`, which returns the number of arguments.
+   Parsing stops at the first argument that is not an option: that must be the id, so a misspelt option is reported as
+   an invalid id, as in Redis.
+2. The token in the row's ``syntax`` (``commands/table/documents.json``) with its first version (``@8.6.0``). COMMAND
+   DOCS, the key finder and docs/compatibility.md are made from the row; ``make docs`` writes the page.
 3. Its effect in :func:`_add`: an argument of the ``xadd`` transition if recovery must see it, which
    ``engine/streams/stream_ops.py`` applies and ``replication/words.py`` and ``dialect.py`` turn into commands. Never
-   compute there what depends on the time or on the configuration: the transition carries the result.
+   compute there what depends on the time or on the configuration: the transition has the result.
 4. The generator of tests/conformance, so that the option is compared with a real server.
 
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
@@ -36,7 +36,7 @@ TOO_SMALL = "ERR The ID specified in XADD is equal or smaller than the target st
 
 
 def existing_stream(ctx: Context, key: bytes) -> Stream:
-    """The stream at a key that must exist."""
+    """Return the stream at a key that must exist."""
     stream = ctx.lookup_as(key, Stream)
     if stream is None:
         raise CommandError(NO_SUCH_KEY)
@@ -44,10 +44,10 @@ def existing_stream(ctx: Context, key: bytes) -> Stream:
 
 
 def create_stream(ctx: Context, key: bytes) -> Stream:
-    """A new, empty stream at a free key.
+    """Make a new, empty stream at a free key.
 
-    The configured bounds of idempotent adding are copied into it: CONFIG SET changes those of later streams only. They
-    stand in the transition, since a log may be replayed under another configuration.
+    It gets the configured limits of idempotent adding: CONFIG SET changes only those of later streams. The transition
+    has them, since a log may be replayed under another configuration.
     """
     config = ctx.host.config
     stream: Stream = ctx.commit(("xnew", ctx.db.index, key, config.idmp_duration, config.idmp_maxsize))
@@ -79,10 +79,10 @@ _AUTO.auto = True
 
 
 def _parse_add(argv: list[bytes], *, obeys: bool) -> tuple[_AddOptions, int]:
-    """The options, and the position of the first field.
+    """Parse the options; return them and the position of the first field.
 
-    ``*`` ends the options at once, whatever follows; else the first word that no option takes is the id. Trimming is
-    checked when all is read, so ``XADD k LIMIT 5 MAXLEN ~ 10 * f v`` is fine: the order of options is free.
+    ``*`` always ends the options; otherwise the first argument that is not an option is the id. Trimming options are
+    checked at the end, so ``XADD k LIMIT 5 MAXLEN ~ 10 * f v`` is valid: the order of options is free.
     """
     if argv[2] == b"*":
         return _AUTO, 3
@@ -103,10 +103,10 @@ def _parse_add(argv: list[bytes], *, obeys: bool) -> tuple[_AddOptions, int]:
 
 
 def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
-    """Read one option of XADD's own; the number of words it took, 0 if the word is another option.
+    """Parse one option of XADD's own; return its number of arguments, 0 if it is another option.
 
-    An option without its value is not taken as one (``XADD k IDMP p * f v`` has an invalid id), unlike in most other
-    commands, where it is a syntax error.
+    An option without its value is not an option (``XADD k IDMP p * f v`` has an invalid id). In most other commands
+    that is a syntax error.
     """
     word = keyword(argv[at])
     more = len(argv) - at - 1
@@ -130,10 +130,10 @@ def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
 
 
 def _take_id(options: _AddOptions, word: bytes, *, obeys: bool) -> None:
-    """Read an id that is not ``*``.
+    """Parse an id that is not ``*``.
 
-    IDMP is refused for ``ms-*`` too: a repeated message must be free to get any id, or the second attempt would fail
-    for its id instead of being found. A primary tells its replicas what id it was.
+    IDMP is refused for ``ms-*`` too: a repeated message must be able to get any id; otherwise the second attempt would
+    fail by its id instead of being found. A primary sends its replicas the resulting id.
     """
     options.auto_ms = ids.parse_auto_seq(word)
     if options.auto_ms is None:
@@ -144,15 +144,15 @@ def _take_id(options: _AddOptions, word: bytes, *, obeys: bool) -> None:
 
 @STREAM.command("xadd", -5, "write denyoom fast")
 def xadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """Add an entry; replies its id, or null where NOMKSTREAM found no stream.
+    """Add an entry; replies its id, or null if NOMKSTREAM found no stream.
 
-    Errors are reported in this order: options as they are read, the trimming as a whole, the number of fields, the id
-    0-0. Then the key is looked at: WRONGTYPE, the id against the stream's last one, the size of the entry. NOMKSTREAM
-    answers before the id is compared, so it never fails for an id.
+    Errors are reported in this order: options while parsing, the trimming as a whole, the number of fields, the id
+    0-0. Then the key is looked up: WRONGTYPE, the id against the stream's last one, the size of the entry. NOMKSTREAM
+    replies before the id is compared, so it never fails by the id.
 
-    A known message is answered with the first one's id before anything else is decided: no entry, no trimming, no
-    event, even if that entry was deleted since. It still counts as a change, as the number of duplicates is part of the
-    state.
+    For a recorded message the reply is the first entry's id, before all other decisions: no entry, no trimming, no
+    event, even if that entry was deleted since. It still counts as a change, since the number of duplicates is part of
+    the state.
     """
     options, first_field = _parse_add(argv, obeys=ctx.obeys)
     fields = argv[first_field:]
@@ -179,14 +179,14 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _message(options: _AddOptions, fields: list[bytes]) -> tuple[bytes, bytes] | None:
-    """Producer and message to look for; None without IDMP."""
+    """Return producer and message to look for; None without IDMP."""
     if options.idmpauto is not None:
         return options.idmpauto, content_digest(fields)
     return options.idmp
 
 
 def _is_taken(stream: Stream | None, options: _AddOptions) -> bool:
-    """True if a primary's message is one that came again: Redis tells of such with ``*``, ours with the id it has."""
+    """True if a primary's message is a repeated one: Redis sends these with ``*``, Millstream with the entry's id."""
     if options.auto:
         return True
     return stream is not None and options.no_create and options.auto_ms is None and options.entry_id <= stream.last_id
@@ -200,7 +200,7 @@ def _add(
     fields: list[bytes],
     idmp: tuple[bytes, bytes] | None,
 ) -> Reply:
-    """Store the entry, then trim, then tell.
+    """Store the entry, then trim, then publish events.
 
     The new entry is trimmed like any other: ``MAXLEN 0`` leaves an empty stream whose last id is set. Events follow the
     changes, ``xadd`` before ``xtrim``. Waiting clients are signalled once at the end, and served after the whole
@@ -228,9 +228,9 @@ def _add(
 def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
     """The new entry's id.
 
-    ``*`` is the time, or one more than the last id where the clock went back or stopped: ids only grow, whatever the
-    clock does. One past the largest sequence carries into the milliseconds for ``*``, and is an error for ``ms-*``,
-    which asked for that very millisecond.
+    ``*`` is the time, or one more than the last id if the clock went back or stopped: ids always grow. After the
+    largest sequence, ``*`` continues in the next millisecond. For ``ms-*`` that is an error, since it names the
+    millisecond.
     """
     last = 0 if stream is None else stream.last_id
     if last == ids.MAX_ID:
@@ -251,10 +251,10 @@ def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
 
 @STREAM.command("xtrim", -4, "write")
 def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
-    """Trim; replies how many entries went.
+    """Trim a stream; replies the number of removed entries.
 
-    Options are parsed before the key is looked at, so a missing key with wrong options is an error and not 0. Nothing
-    is signalled: clients that wait for entries gain none.
+    Options are parsed before the key is looked up, so a missing key with wrong options is an error and not 0. No client
+    is signalled, since none waits for a removal.
     """
     trim = parse_trim_options(argv, 2, obeys=ctx.obeys)
     stream = ctx.lookup_as(argv[1], Stream)
@@ -270,11 +270,11 @@ def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STREAM.command("xdel", -3, "write fast")
 def xdel(ctx: Context, argv: list[bytes]) -> Reply:
-    """Delete entries; replies how many were there.
+    """Delete entries; replies the number of existing ones.
 
-    A missing key answers 0 before the ids are read (``XDEL nokey abc`` is 0); with a key, one bad id refuses the whole
-    command. An id that is given several times counts once. Pending records stay: a group learns that an entry is gone
-    when it claims it, or reads its history.
+    For a missing key the reply is 0 before the ids are parsed (``XDEL nokey abc``); with a key, one bad id refuses the
+    whole command. A repeated id counts once. Pending records stay: consumers notice a deleted entry when they claim it,
+    or read their history.
     """
     stream = ctx.lookup_as(argv[1], Stream)
     if stream is None:
@@ -288,17 +288,17 @@ def xdel(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def delete_entries(ctx: Context, key: bytes, there: list[int]) -> None:
-    """Delete entries that exist, with the event that goes with it."""
+    """Delete existing entries, and publish the event."""
     ctx.commit(("xdel", ctx.db.index, key, ids.pack_all(there)))
     ctx.notify("t", "xdel", key)
     ctx.touch(key)
 
 
 def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
-    """``[KEEPREF | DELREF | ACKED] IDS numids id ...`` in any order: the policy and the ids as written.
+    """``[KEEPREF | DELREF | ACKED] IDS numids id ...`` in any order: the policy and the unparsed ids.
 
-    The last of two IDS blocks counts; a second policy is a syntax error. The ids are not read here, because a missing
-    key is answered before they are looked at.
+    The last of two IDS blocks counts; a second policy is a syntax error. The ids are not parsed here, because the reply
+    for a missing key comes first.
     """
     policy: bytes | None = None
     words: list[bytes] | None = None
@@ -324,12 +324,12 @@ def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
 
 @STREAM.command("xdelex", -5, "write fast")
 def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
-    """Delete entries; per id 1 deleted, -1 not there, 2 still referenced (ACKED).
+    """Delete entries; per id 1 deleted, -1 missing, 2 still referenced (ACKED).
 
-    WRONGTYPE comes before the options here, unlike with XTRIM. DELREF drops the pending records of an entry that is
-    gone too, and still answers -1 for it; each such is a change. ACKED answers 2 even for an id without an entry, if
-    some group has yet to pass it. The answer says first whether the id is needed, then whether it is there. Without any
-    group ACKED deletes, though the documentation says 2.
+    WRONGTYPE comes before the options here, unlike with XTRIM. DELREF also drops the pending records of a missing
+    entry, and still replies -1 for it; each such drop is a change. ACKED replies 2 even for an id without an entry, if
+    a group has not passed it yet: references are checked before existence. Without any group ACKED deletes, though the
+    documentation says 2.
     """
     key = argv[1]
     stream = ctx.lookup_as(key, Stream)
@@ -358,7 +358,7 @@ def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
-    """Drop the entry's pending records in every group; whether there were any."""
+    """Drop the entry's pending records in every group; report whether there were any."""
     if not any(entry in group.pending for group in stream.groups.values()):
         return False
     ctx.commit(("xunref", ctx.db.index, key, ids.pack(entry)))
@@ -367,7 +367,7 @@ def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
 
 @STREAM.command("xlen", 2, "readonly fast")
 def xlen(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of entries; 0 for a missing key. Deleted entries that still lie in a node are not counted."""
+    """The number of entries; 0 for a missing key. Deleted entries that are still stored in a node are not counted."""
     stream = ctx.lookup_as(argv[1], Stream)
     return 0 if stream is None else stream.length
 
@@ -377,7 +377,7 @@ def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
     """Set the last id; replies OK.
 
     All options are parsed and compared with each other first, then the key must exist, then they are compared with the
-    stream. MAXDELETEDID 0-0 means that it was not given; a given one may also lower what the stream has, which only
+    stream. MAXDELETEDID 0-0 means that it was not given. A given one may also lower the stream's value, which only
     tools that copy streams do.
     """
     last = entry_id(argv[2])
@@ -407,9 +407,9 @@ def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _check_last_id(stream: Stream, last: int, added: int | None) -> None:
-    """Refuse what would contradict the stream: an id below what it has, or fewer entries added than it holds.
+    """Refuse values that contradict the stream: an id below its last entry, or fewer entries added than it holds.
 
-    Only while it holds entries do they matter; an empty stream may be set back as far as its largest deleted id.
+    They matter only while it holds entries; an empty stream may be set back to its largest deleted id.
     """
     if last < stream.max_deleted:
         raise CommandError("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id")
@@ -424,8 +424,8 @@ def _check_last_id(stream: Stream, last: int, added: int | None) -> None:
 def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     """Configure idempotence; replies OK.
 
-    Setting a value to what it is changes nothing. Any change forgets all producers' messages, as in Redis, since those
-    kept under other bounds could not be relied on.
+    Setting the present value changes nothing. Any change drops all producers' messages, as in Redis, since the ones
+    stored under other limits would not be reliable.
     """
     stream = existing_stream(ctx, argv[1])
     bounds = {b"IDMP-DURATION": (86400, "seconds"), b"IDMP-MAXSIZE": (10000, "entries")}
@@ -457,7 +457,10 @@ def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STREAM.command("xidmprecord", 5, "write denyoom fast")
 def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
-    """Record one mapping; replies OK. A primary has forgotten already the mapping that it names again."""
+    """Record one message with its entry; replies OK.
+
+    A primary sends a repeated message only after it dropped the first.
+    """
     _, key, producer, message, word = argv
     entry = entry_id(word)
     if not producer:

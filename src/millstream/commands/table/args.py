@@ -1,4 +1,4 @@
-"""Parsing what clients write: integers, ids and option lists, with Redis's words for what is wrong."""
+"""Parsing of clients' arguments: integers, ids and option lists, with Redis's error texts."""
 
 import math
 import re
@@ -28,12 +28,12 @@ SYNTAX = SyntaxRefusedError
 
 
 def keyword(word: bytes) -> bytes:
-    """An option word in capitals, up to its first NUL: Redis compares such words as C strings."""
+    """An option in capitals, up to its first NUL: Redis compares options as C strings."""
     return word.upper() if b"\0" not in word else word.partition(b"\0")[0].upper()
 
 
 def cursor(word: bytes) -> int:
-    """The cursor of SCAN and similar commands, read as in Redis 8; halves of ids are read in the same way."""
+    """Parse the cursor of SCAN and similar commands, as Redis 8 does; halves of ids are parsed in the same way."""
     found = ids.half(word.partition(b"\0")[0])
     if found is None:
         raise CommandError("ERR invalid cursor")
@@ -41,7 +41,7 @@ def cursor(word: bytes) -> int:
 
 
 def is_sign(word: bytes, sign: bytes) -> bool:
-    """True if a word is such a sign (``*``, ``$``, ``>`` ...), compared as C strings are."""
+    """True if an argument is this sign (``*``, ``$``, ``>`` ...), compared as C strings are."""
     return word == sign or (word[1:2] == b"\0" and word[:1] == sign)
 
 
@@ -50,7 +50,7 @@ _DIGITS = 19
 
 
 def read_integer(word: bytes) -> int | None:
-    """A whole number as Redis's strict reader takes it: no ``+``, no leading zero, no blanks, 64 bits; else None."""
+    """A whole number as Redis's strict reader parses it: no ``+``, no leading zero, no blanks, 64 bits; else None."""
     digits = word[1:] if word[:1] == b"-" else word
     if len(digits) > _DIGITS or not digits.isdigit() or (digits[:1] == b"0" and word != b"0"):
         return None
@@ -59,7 +59,7 @@ def read_integer(word: bytes) -> int | None:
 
 
 def integer(word: bytes, error: str = NOT_AN_INTEGER) -> int:
-    """A whole number, or ``error``."""
+    """A whole number; otherwise raise ``error``."""
     value = read_integer(word)
     if value is None:
         raise CommandError(error)
@@ -67,7 +67,7 @@ def integer(word: bytes, error: str = NOT_AN_INTEGER) -> int:
 
 
 def database_number(word: bytes) -> int:
-    """The number of a database that there is; Redis reads it as a C int, and has another error beyond one."""
+    """The number of an existing database; Redis parses it as a C int, with another error beyond its range."""
     index = integer(word)
     if not -(2**31) <= index < 2**31:
         raise CommandError(f"ERR value is out of range, value must between {-(2**31)} and {2**31 - 1}")
@@ -77,7 +77,7 @@ def database_number(word: bytes) -> int:
 
 
 def milliseconds(word: bytes, now: int) -> int:
-    """A time to wait, from now on (wall milliseconds)."""
+    """Parse a timeout that starts now (wall milliseconds)."""
     value = integer(word, "ERR timeout is not an integer or out of range")
     if value < 0:
         raise CommandError("ERR timeout is negative")
@@ -99,7 +99,7 @@ def read_bound(word: bytes) -> float | None:
 
 
 def read_double(word: bytes) -> float | None:
-    """A number as Redis reads scores: also hexadecimal; None too for one that a double cannot hold."""
+    """Parse a number as Redis parses scores: also hexadecimal; None also for one beyond the range of a double."""
     if found := _HEXADECIMAL.match(word):
         try:
             value: float | None = float.fromhex(word.decode())
@@ -119,7 +119,7 @@ _NOT_HELD = frozenset({0.0, math.inf, -math.inf})
 
 
 def entry_id(word: bytes, missing_seq: int = 0) -> int:
-    """An explicit id; neither ``-`` nor ``+``."""
+    """Parse an explicit id; neither ``-`` nor ``+``."""
     found = ids.parse(word, missing_seq)
     if found is None:
         raise CommandError(ids.INVALID)
@@ -127,7 +127,7 @@ def entry_id(word: bytes, missing_seq: int = 0) -> int:
 
 
 def entry_ids(words: list[bytes]) -> list[int]:
-    """Several explicit ids, all checked before any is used."""
+    """Parse several explicit ids before any is used."""
     return [entry_id(word) for word in words]
 
 
@@ -143,7 +143,7 @@ def range_start(word: bytes) -> int:
 
 
 def range_end(word: bytes) -> int:
-    """The upper end of a range: as :func:`range_start`, a missing sequence meaning the largest."""
+    """The upper end of a range: as :func:`range_start`, but a missing sequence means the largest."""
     found = ids.parse_bound(word, ids.MAX64)
     if found is None:
         raise CommandError(ids.INVALID)
@@ -154,11 +154,11 @@ def range_end(word: bytes) -> int:
 
 
 def shown(word: bytes, most: int | None = None) -> str:
-    """A word inside an error line: every byte as it came, up to the first NUL and a limit (as C prints it)."""
+    """An argument inside an error line: its bytes up to the first NUL and a limit (as C prints it)."""
     return word.partition(b"\0")[0][:most].decode("utf-8", "surrogateescape")
 
 
 def bad_subcommand(container: str, word: bytes) -> CommandError:
-    """The error for a known subcommand whose options make no sense; echoes the word as it was written."""
+    """Return the error for a known subcommand with invalid options; it shows the argument unchanged."""
     name = shown(word, 128)
     return CommandError(f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP.")

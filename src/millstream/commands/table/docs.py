@@ -12,7 +12,7 @@ from millstream.replies import Map, Reply, Set, Simple
 
 
 def document(row: Command) -> Reply:
-    """One command as COMMAND DOCS answers it."""
+    """One command in the form of COMMAND DOCS."""
     arguments = parse(row.document.syntax)
     pairs: list[tuple[Reply, Reply]] = [
         (b"summary", row.document.summary.encode()),
@@ -30,7 +30,7 @@ def document(row: Command) -> Reply:
 
 
 def history(row: Command) -> list[tuple[str, str]]:
-    """The changes of later versions than a row's own, oldest first: the words they brought, then all else."""
+    """The changes since a row's first version, oldest first: new options, then other changes."""
     words: dict[str, list[str]] = defaultdict(list)
     for word, since in options(row.document.since, parse(row.document.syntax)):
         if since != row.document.since and word not in words[since]:
@@ -42,7 +42,7 @@ def history(row: Command) -> list[tuple[str, str]]:
 
 
 def _argument(argument: Argument, keys: "count[int]") -> Reply:
-    """One argument; ``keys`` counts those that are keys, whose specifications COMMAND INFO has in the same order."""
+    """One argument; ``keys`` numbers those that are keys, in the order of COMMAND INFO's key specifications."""
     pairs: list[tuple[Reply, Reply]] = [(b"name", argument.name.encode()), (b"type", argument.type.encode())]
     if argument.display:
         pairs.append((b"display_text", argument.display.encode()))

@@ -1,4 +1,4 @@
-"""The documentation of each command, read from ``documents.json`` when a client or a page asks for it."""
+"""The documentation of each command, read from ``documents.json`` at the first request."""
 
 import json
 from collections.abc import Sequence
@@ -25,6 +25,6 @@ class Document:
 
 @cache
 def documents() -> dict[str, Document]:
-    """All of them, by the name of the row."""
+    """All descriptions, by the name of the row."""
     found = json.loads(packaged("millstream.commands.table", "documents.json"))
     return {name: Document(**facts) for name, facts in found.items()}

@@ -18,12 +18,12 @@ class Flags:
     letters: str  # The letter of each kind, in Redis's order, ``A`` for the first group
 
     def __str__(self) -> str:
-        """As Redis shows them: ``A`` hides the second group, though it does not stand for it."""
+        """The flags as Redis shows them: ``A`` hides the second group, though it does not include it."""
         return "".join(letter for letter in self.letters if "A" not in self.letters or letter not in _BESIDE)
 
 
 def canonical(flags: str) -> Flags:
-    """The letters in order."""
+    """Return the letters in order."""
     unknown = set(flags) - set(_ALL + _BESIDE + _EXTRA + "A")
     if unknown:
         raise ValueError("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
@@ -32,7 +32,7 @@ def canonical(flags: str) -> Flags:
 
 
 def messages(flags: str, kind: str, event: str, db: int, key: bytes) -> list[tuple[bytes, bytes]]:
-    """Channel and text of what to publish for one event."""
+    """Return the channels and texts to publish for one event."""
     if kind not in flags and not ("A" in flags and kind in _ALL):
         return []
     found: list[tuple[bytes, bytes]] = []

@@ -1,7 +1,7 @@
 """COMMAND INFO's facts beyond the table's rows: tips, rarer flags, and the uses of keys.
 
-ACL goes by the same words (see :mod:`millstream.commands.table.keyspecs`): ``access`` reads what a key holds;
-``insert``, ``update`` and ``delete`` write it; neither looks at the key only (its type, its size).
+ACL uses the same flags (see :mod:`millstream.commands.table.keyspecs`): ``access`` reads a key's content; ``insert``,
+``update`` and ``delete`` write it; without these only the key itself is examined (its type, its size).
 
 Sources: https://redis.io/docs/latest/develop/reference/command-tips/,
 https://redis.io/docs/latest/develop/reference/key-specs/
@@ -16,7 +16,7 @@ FLAG_ORDER = _FLAGS.split()
 
 
 def _by_name(table: str) -> dict[str, tuple[str, ...]]:
-    """From lines of "words = names" the words of each name: of all its lines, in their order."""
+    """Parse lines of "flags = names": the flags of each name, collected from all lines in order."""
     found: dict[str, tuple[str, ...]] = {}
     for line in table.strip().splitlines():
         words, names = line.split(" = ")
@@ -32,7 +32,7 @@ no_async_loading = save bgsave bgrewriteaof
 no_mandatory_keys skip_monitor script_runner = eval eval_ro evalsha evalsha_ro
 denyoom = subscribe psubscribe
 """)
-"""Flags that mean nothing to this server, which clients may still ask for."""
+"""Flags without an effect on this server, which clients may still read."""
 
 TIPS = _by_name("""
 request_policy:all_shards response_policy:all_succeeded = ping flushdb flushall function|flush
@@ -57,7 +57,7 @@ request_policy:all_shards response_policy:agg_logical_and = script|exists
 request_policy:all_shards response_policy:one_succeeded = script|kill
 nondeterministic_output request_policy:all_shards response_policy:special = info
 """)
-"""What a proxy or a cluster client should know of a command."""
+"""Tips about commands for proxies and cluster clients."""
 
 _ONE_USE = _by_name("""
 RO = watch exists touch type xlen strlen hlen hexists hstrlen llen zcard scard sismember memory|usage object|encoding
@@ -95,14 +95,14 @@ KEY_USES: dict[str, tuple[tuple[str, ...], ...]] = {
     "renamenx": (("RW", "access", "delete"), ("OW", "insert")),
     "copy": (("RO", "access"), ("OW", "update")),
 }
-"""What a command does with its keys; more than one entry: with each key in turn, the last with all that follow."""
+"""The uses of a command's keys; several entries are for its keys in turn, the last for all further ones."""
 
 _BY_GET = (b"Keys made by the patterns of BY and GET from what is sorted.", ("RO", "access"))
 UNPLACED: dict[str, tuple[tuple[bytes, tuple[str, ...]], ...]] = {
     "sort": (_BY_GET, (b"The key of STORE, which may stand anywhere.", ("OW", "update"))),
     "sort_ro": (_BY_GET,),
 }
-"""Keys of a command that no rule finds in its line, with what is done with them; the notes are ours."""
+"""Keys that no rule finds in a command line, with their uses; the notes are Millstream's own."""
 
 _SCRIPT = b"A script may do anything its user may."
 KEY_NOTES = {
@@ -113,4 +113,4 @@ KEY_NOTES = {
     "eval": _SCRIPT,
     "eval_ro": b"A script may read anything its user may.",
 }
-"""Why the flags are what they are; the words are ours."""
+"""Notes that explain the flags; the texts are Millstream's own."""

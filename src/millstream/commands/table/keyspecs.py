@@ -1,4 +1,4 @@
-"""Which words of a command are keys, and whether the command reads or writes what they hold.
+"""The positions of keys in a command's arguments, and the use of their values: reading or writing.
 
 Permission checks must see exactly the keys that the handler will use, so options are skipped here as the handlers parse
 them: ``XREADGROUP GROUP streams c STREAMS key >`` has one key.
@@ -21,7 +21,7 @@ NO_KEYS = "ERR The command has no key arguments"
 
 
 class Use(NamedTuple):
-    """A command's use of a key's value; neither means that it looks at the key only (its type, its size)."""
+    """A command's use of a key's value; without both flags it examines only the key itself (its type, its size)."""
 
     reads: bool
     writes: bool
@@ -34,10 +34,10 @@ _VALUED = frozenset({b"COUNT", b"BLOCK", b"MAXCOUNT", b"MAXSIZE", b"CLAIM"})
 
 
 def _after_streams(argv: list[bytes]) -> range:
-    """XREAD and XREADGROUP: the first half of what follows STREAMS.
+    """XREAD and XREADGROUP: the first half of the arguments after STREAMS.
 
-    The handler refuses words before it that make no sense. As in Redis, keys are then found all the same after the
-    first STREAMS in a possible place.
+    The handler refuses invalid options before it. As in Redis, keys are then found all the same after the first STREAMS
+    in a possible position.
     """
     at = 1
     while at < len(argv) and (word := keyword(argv[at])) != b"STREAMS":
@@ -52,7 +52,7 @@ def _after_streams(argv: list[bytes]) -> range:
 
 
 def _counted(argv: list[bytes], at: int, step: int, least: int, first: int) -> list[int]:
-    """As many keys as a word says, after it."""
+    """Positions of keys after the argument that gives their number."""
     count = read_integer(argv[at])
     if count is None or not least <= count <= (len(argv) - at - 1) // step:
         raise CommandError(INVALID)
@@ -60,7 +60,7 @@ def _counted(argv: list[bytes], at: int, step: int, least: int, first: int) -> l
 
 
 def _of_sort(argv: list[bytes]) -> list[int]:
-    """SORT: its key, and that of the last STORE."""
+    """SORT: its key, and the key of the last STORE."""
     at, target = 2, 0
     while at < len(argv):
         word = keyword(argv[at])
@@ -79,7 +79,7 @@ NUMBERED: dict[str, tuple[int, int]] = {
     )
     for name in names.split()
 }
-"""Commands of which a word says how many keys follow it: where it stands, and the words from key to key."""
+"""Commands with an argument for the number of keys: its position, and the distance between keys."""
 
 
 def _finder(name: str, at: int, step: int) -> Callable[[list[bytes]], Sequence[int]]:
@@ -93,7 +93,7 @@ MOVABLE: dict[str, Callable[[list[bytes]], Sequence[int]]] = {
     "sort": _of_sort,
     **{name: _finder(name, at, step) for name, (at, step) in NUMBERED.items()},
 }
-"""Commands whose keys stand where a word says, not at a fixed place."""
+"""Commands whose keys have no fixed positions."""
 
 
 def has_keys(row: Command) -> bool:
@@ -114,12 +114,12 @@ def places_of(row: Command, argv: list[bytes]) -> Sequence[int]:
 
 
 def keys_of(row: Command, argv: list[bytes]) -> list[bytes]:
-    """The words of a command line that are keys."""
+    """The keys in a command line."""
     return [argv[at] for at in places_of(row, argv)]
 
 
 def uses_of(row: Command, argv: list[bytes]) -> list[tuple[int, Use]]:
-    """The position of each key and what is done with it; empty for words that the handler will refuse."""
+    """The position and the use of each key; empty for arguments that the handler will refuse."""
     if not has_keys(row):
         return []
     try:
@@ -130,12 +130,12 @@ def uses_of(row: Command, argv: list[bytes]) -> list[tuple[int, Use]]:
 
 
 def flags_of_keys(row: Command, argv: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
-    """The keys of a command line with the key specification's words for what is done with each."""
+    """The keys of a command line, each with the flags of its key specification."""
     return [(argv[at], words) for at, words in _words_of(row, argv, places_of(row, argv))]
 
 
 def _words_of(row: Command, argv: list[bytes], places: Sequence[int]) -> list[tuple[int, tuple[str, ...]]]:
-    """The words for what is done with each key; those of a few depend on the line's other words."""
+    """The positions of keys with their flags; for a few commands they depend on other arguments."""
     # A command forgotten in the table needs both permissions: it is refused too often, never too seldom
     uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     if row.name == "set":

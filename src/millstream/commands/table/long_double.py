@@ -1,10 +1,10 @@
-"""The numbers of INCRBYFLOAT: Redis counts in C's long double, which on most machines keeps 64 bits of a number.
+"""The arithmetic of INCRBYFLOAT: Redis uses C's long double, which on most machines has a precision of 64 bits.
 
-Values are exact fractions that such a number can be; every result is rounded as the processor would. A double keeps 53
-bits: ``0.1`` plus ``0.2`` would be answered as another number, and clients compare such replies as text.
+Values are exact fractions that a long double can represent; every result is rounded as the processor would. A double
+has 53 bits: ``0.1`` plus ``0.2`` would give another reply, and clients compare such replies as text.
 
-Limits of length and exponent stand before any arithmetic: a number of a thousand digits is quickly written and slowly
-multiplied. Checked against a real server (tests/commands/test_strings_live.py).
+Length and exponent are checked before any arithmetic: a number of a thousand digits is quick to write and slow to
+multiply. Checked against a real server (tests/commands/test_strings_live.py).
 """
 
 import math
@@ -26,10 +26,10 @@ _PLACES = 17
 
 
 def read(word: bytes) -> Fraction | float | None:
-    """A number as strtold reads it, all of it, without blanks; a float is infinite.
+    """Parse a whole argument as strtold does, without blanks; a float is infinite.
 
     Returns:
-        None for a word that is not a number, and for one too large or too small.
+        None for text that is not a number, and for one too large or too small.
     """
     if len(word) > _LONGEST:
         return None
@@ -65,7 +65,7 @@ def add(one: Fraction, two: Fraction) -> Fraction | None:
 
 
 def text(value: Fraction) -> bytes:
-    """A number in decimal, 17 places at most, no zeros after the last one needed."""
+    """A number in decimal, with at most 17 decimal places and no trailing zeros."""
     scaled = round(abs(value) * 10**_PLACES)
     whole, part = divmod(scaled, 10**_PLACES)
     places = f"{part:0{_PLACES}d}".rstrip("0")
@@ -74,7 +74,7 @@ def text(value: Fraction) -> bytes:
 
 
 def _rounded(value: Fraction) -> Fraction:
-    """The nearest number of 64 bits; of two equally near, the even one."""
+    """The nearest number with 64 bits; of two equally near, the even one."""
     if not value:
         return value
     shift = value.numerator.bit_length() - value.denominator.bit_length() - _BITS

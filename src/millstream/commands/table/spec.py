@@ -1,7 +1,7 @@
-"""One row of the command table: what a command is called, takes and does, without what its handler is given.
+"""One row of the command table: a command's name, arguments and properties, without the type of its context.
 
-A leaf of the commands: the context a handler works on knows the row it runs, so the row cannot know the context.
-That is why :data:`Handler` leaves its type open; every handler names
+This module imports no context: the context of a handler has the row of its command, so the row cannot import the
+context. So :data:`Handler` leaves that type open; every handler names
 :class:`~millstream.commands.context.context.Context` itself.
 """
 
@@ -14,7 +14,7 @@ from millstream.errors import CommandError
 from millstream.replies import Reply
 
 Handler = Callable[[Any, list[bytes]], Reply]
-"""Called with the context and the whole argument list, the command's name first; its return value is the reply."""
+"""Called with the context and the whole argument list, beginning with the command's name; returns the reply."""
 
 # Commands that write, and look keys up as those do that read, in Redis's source
 _READERS = frozenset(
@@ -56,14 +56,14 @@ class Command:
 
     @property
     def document(self) -> Document:
-        """Its description; the file is read when the first one is wanted."""
+        """Its description; the file is read at the first request."""
         return documents()[self.name]
 
     def takes(self, argc: int) -> bool:
-        """True if a command line of this number of words suits this command."""
+        """True if this number of arguments is valid for the command."""
         return argc == self.arity if self.arity > 0 else argc >= -self.arity
 
     def check_arity(self, argc: int) -> None:
-        """Refuse a number of words that does not suit this command."""
+        """Refuse an invalid number of arguments."""
         if (self.arity > 0 and argc != self.arity) or argc < -self.arity:  # as takes(), without the call: each command
             raise CommandError(f"ERR wrong number of arguments for '{self.name}' command")

@@ -1,16 +1,16 @@
-"""The notation in which a row of the command table writes its arguments, and what is read out of it.
+"""The notation for the arguments in a row of the command table, and its parser.
 
-It is what documentation shows (``key [NOMKSTREAM] <* | id> field value [field value ...]``) with what COMMAND DOCS
-tells next to it, in marks that :func:`shown` takes out again, but for the last:
+It is the notation of the documentation (``key [NOMKSTREAM] <* | id> field value [field value ...]``) with marks for
+facts of COMMAND DOCS. :func:`shown` removes all marks but the last:
 
-* ``count:integer``: the type, where it is not ``string`` (a ``key`` is a key and a ``pattern`` a pattern anyway);
-* ``[LIMIT count]@6.2.0``: the version that brought it, where it is not that of the command, or of its surroundings;
-  ``@!6.2.0`` where Redis tells clients of it in the command's history only, not next to the argument;
-* ``trim=[...]``, ``change=CH``: the name clients see, where it is not the word itself;
-* ``(group consumer)``: words that are one argument together, as after ``GROUP``;
-* ``[GET pattern]...``: it may be given again, its token with it.
+* ``count:integer``: the type, if it is not ``string`` (a ``key`` is a key and a ``pattern`` a pattern anyway);
+* ``[LIMIT count]@6.2.0``: the first version, if it is not that of the command, or of the surrounding argument;
+  ``@!6.2.0`` if Redis reports it only in the command's history, not with the argument;
+* ``trim=[...]``, ``change=CH``: the name for clients, if it is not the text itself;
+* ``(group consumer)``: values that are one argument together, as after ``GROUP``;
+* ``[GET pattern]...``: it may be repeated, with its token.
 
-A word without a lower-case letter is a token; what follows it in the same place, if not itself optional, is its value.
+Text without a lower-case letter is a token; the next item in the same place, if not itself optional, is its value.
 Source: https://redis.io/docs/latest/commands/command-docs/
 """
 
@@ -27,7 +27,7 @@ _CLOSING = {"[": "]", "<": ">", "(": ")"}
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument as COMMAND DOCS tells it."""
+    """One argument in the form of COMMAND DOCS."""
 
     name: str  # The name that clients use
     type: str  # One of :data:`TYPES`, ``pure-token`` (a word to be given as it is), ``oneof`` or ``block``
@@ -42,7 +42,7 @@ class Argument:
 
 
 def shown(syntax: str) -> str:
-    """The arguments as documentation shows them, the marks taken out."""
+    """The arguments as documentation shows them, without the marks."""
     text = ""
     for since, name, bracket, word in _PIECE.findall(syntax):
         if since or name or bracket in {"(", ")"}:
@@ -64,7 +64,7 @@ def parse(syntax: str) -> tuple[Argument, ...]:
 
 
 def options(row_since: str, arguments: tuple[Argument, ...]) -> Iterator[tuple[str, str]]:
-    """Every option word with the version that brought it, in the order of the syntax."""
+    """Every option with its first version, in the order of the syntax."""
     for argument in arguments:
         since = argument.since or row_since
         if argument.token:
@@ -73,7 +73,7 @@ def options(row_since: str, arguments: tuple[Argument, ...]) -> Iterator[tuple[s
 
 
 class _Reader:
-    """Goes through the pieces of one syntax, a method a bracket."""
+    """Parses the pieces of one syntax, with a method for each kind of bracket."""
 
     def __init__(self, pieces: list[tuple[str, str, str, str]]) -> None:
         self._pieces = pieces
@@ -91,7 +91,7 @@ class _Reader:
                 return found
 
     def _sequence(self) -> tuple[tuple[Argument, ...], str]:
-        """Arguments up to a bracket or a bar that ends them, and that mark; the empty string at the end."""
+        """Arguments up to a closing bracket or a bar, and that mark; the empty string at the end."""
         items: list[Argument] = []
         name = ""
         while self._at < len(self._pieces):
@@ -113,7 +113,7 @@ class _Reader:
         return _with_values(items), ""
 
     def _group(self, bracket: str, name: str) -> Argument:
-        """The content of a bracket that was just opened: optional, a choice, or words that belong together."""
+        """The content of an open bracket: optional, a choice, or values that belong together."""
         found = self.alternatives(_CLOSING[bracket])
         if bracket == "[":
             single = found[0][0] if len(found) == 1 and len(found[0]) == 1 else None
@@ -122,7 +122,7 @@ class _Reader:
         return _one_of(found, name)
 
     def _repeats(self) -> int:
-        """The number of items that ``[x y ...]`` repeats, the bracket being open; 0 for another kind of bracket."""
+        """The number of items that an open ``[x y ...]`` repeats; 0 for another kind of bracket."""
         for length in range(1, len(self._pieces) - self._at):
             _, _, bracket, word = self._pieces[self._at + length]
             if word == "...":
@@ -134,7 +134,7 @@ class _Reader:
 
 
 def _typed(word: str) -> tuple[str, str]:
-    """A word without its type, and the type; ``ip:port`` is a word."""
+    """Split text into name and type; ``ip:port`` is only a name."""
     plain, colon, kind = word.rpartition(":")
     if colon and kind in TYPES:
         return plain, kind
@@ -159,12 +159,12 @@ def _one_of(found: list[tuple[Argument, ...]], name: str = "") -> Argument:
 
 
 def _block(items: tuple[Argument, ...]) -> Argument:
-    """Several words as one argument, named after them."""
+    """Several values as one argument, named after them."""
     return Argument("-".join(item.name for item in items), "block", parts=items)
 
 
 def _repeated(items: list[Argument]) -> Argument:
-    """The repetition that ``[x y ...]`` gives to the words before it: they may come again."""
+    """The repetition by ``[x y ...]`` of the values before it."""
     single = items[0] if len(items) == 1 else Argument("data", "block", parts=tuple(items))
     return replace(single, multiple=True)
 

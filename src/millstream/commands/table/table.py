@@ -1,4 +1,4 @@
-"""The command table: one row a command, from which dispatch, COMMAND and the compatibility page are made."""
+"""The command table: one row for each command, from which dispatch, COMMAND and the compatibility page are made."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ TABLE: dict[bytes, Command] = {}
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """A group of COMMAND DOCS, by which its commands are registered."""
+    """A group of COMMAND DOCS, with which its commands are registered."""
 
     group: str  # Its name
     letter: str = ""  # Class of its keyspace events, if it has one
@@ -28,10 +28,10 @@ class CommandGroup:
         """Register the decorated handler as a command; ``documents.json`` describes it.
 
         Several rows may be stacked on one handler (DEL and UNLINK); the lowest is registered first. A name with ``|``
-        goes under its container, which must have been registered by :meth:`container` before.
+        belongs to its container, which :meth:`container` must have registered before.
 
         Returns:
-            A decorator that returns the handler as it is.
+            A decorator that returns the handler unchanged.
         """
         keys = self.keys if keys is None else keys
 
@@ -49,7 +49,7 @@ class CommandGroup:
         TABLE[name.encode()] = Command(name, -2, frozenset(), (0, 0, 0), self.group, None)
 
     def help(self, name: str, *, acl: str = "") -> None:
-        """Register a container's HELP, which every container has, in Redis's form."""
+        """Register a container's HELP in Redis's form; every container has one."""
 
         def answer(_ctx: Any, _argv: list[bytes]) -> Reply:
             head = f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
@@ -74,7 +74,7 @@ def every() -> Iterator[Command]:
 
 
 def find(argv: list[bytes]) -> Command | None:
-    """The row for a command line of any number of words; None if there is no such command or subcommand."""
+    """The row for a command line of any length; None if there is no such command or subcommand."""
     row = TABLE.get(argv[0]) or TABLE.get(argv[0].lower())
     if row is None or not row.subcommands or len(argv) < 2:
         return row
@@ -82,7 +82,7 @@ def find(argv: list[bytes]) -> Command | None:
 
 
 def named(name: bytes) -> Command | None:
-    """The row of ``get`` or ``xgroup|create``, in any case; None for anything else."""
+    """The row of ``get`` or ``xgroup|create``, in any case; None for any other name."""
     head, bar, sub = name.lower().partition(b"|")
     row = TABLE.get(head)
     return row.subcommands.get(sub) if row is not None and bar else row

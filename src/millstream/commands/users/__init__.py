@@ -1,6 +1,6 @@
-"""Users and their rights: who may run what on which keys. No I/O.
+"""Users and their rights to commands, keys and channels. No I/O.
 
-``permissions`` has the rules and the answer, ``categories`` which commands a category names, ``accounts`` the users of
-a server with the log of refusals. Passwords are kept as SHA-256 and compared in constant time. A user who may do
-anything (most do) costs one look into a set for each command.
+``permissions`` has the rules and their check, ``categories`` the commands of each category, ``accounts`` the users of a
+server and the log of refusals. Passwords are stored as SHA-256 and compared in constant time. For an unrestricted user
+(most are), the check is one set lookup for each command.
 """

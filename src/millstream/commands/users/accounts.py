@@ -1,7 +1,7 @@
-"""The users of a server, who is refused what, and the log of refusals. No I/O; passwords are kept as SHA-256 only.
+"""The users of a server, and the log of refusals. No I/O; passwords are stored as SHA-256 only.
 
-Users are configuration, not data: they are not in the server's log. They are kept in the ACL file, if there is one,
-when ACL SAVE says so; without a file they are gone when the server ends, as in Redis.
+Users are configuration, not data: they are not in the server's log. ACL SAVE stores them in the ACL file, if there is
+one; without a file they are gone when the server ends, as in Redis.
 """
 
 from collections import deque
@@ -40,14 +40,14 @@ class Refusal:
     count: int = 1  # The number of times
 
     def is_like(self, other: "Refusal") -> bool:
-        """True if another refusal is this one again."""
+        """True if another refusal repeats this one."""
         mine = (self.reason, self.context, self.thing, self.user)
         theirs = (other.reason, other.context, other.thing, other.user)
         return mine == theirs and abs(self.updated - other.updated) <= _ALIKE_MS
 
 
 class Accounts:
-    """See the module's text."""
+    """All users, and ACL LOG's entries."""
 
     def __init__(self) -> None:
         self._users: dict[bytes, User] = {}
@@ -60,7 +60,7 @@ class Accounts:
         self._take({DEFAULT: default_user()})
 
     def _take(self, users: dict[bytes, User]) -> None:
-        """Replace the users as a whole, so that no command ever sees half of a change."""
+        """Replace all users at once, so that no command ever sees half of a change."""
         self._users = dict(sorted(users.items()))
         self.unrestricted = frozenset(name for name, user in users.items() if user.is_unrestricted)
 
@@ -72,7 +72,7 @@ class Accounts:
 
     @property
     def by_name(self) -> dict[bytes, User]:
-        """All users as they are now; a later change of them is not seen in it."""
+        """A snapshot of all users; later changes do not show in it."""
         return self._users
 
     def all(self) -> list[User]:
@@ -90,7 +90,7 @@ class Accounts:
         return DEFAULT if self.default.is_open else None
 
     def set(self, name: bytes, rules: Iterable[bytes]) -> None:
-        """Change a user, or make one: all of the rules or none."""
+        """Change or create a user: apply all rules or none."""
         user = self._users.get(name) or User(name)
         self._take({**self._users, name: user.changed(rules)})
 
@@ -102,11 +102,11 @@ class Accounts:
         return True
 
     def set_default_password(self, password: bytes) -> None:
-        """``requirepass``: the default user's one password, or none."""
+        """Set the default user's only password for ``requirepass``, or none."""
         self.set(DEFAULT, [b"resetpass", b">" + password] if password else [b"nopass"])
 
     def accepts(self, name: bytes, password: bytes) -> bool:
-        """True if a name and a password belong together, and the user is on."""
+        """True if the password is this user's, and the user is on."""
         user = self._users.get(name)
         if user is None:
             digest(password)  # as much work as for a user there is
@@ -116,11 +116,11 @@ class Accounts:
     # ------------------------------------------------------------------ the file
 
     def text(self) -> str:
-        """All users, one line each, as an ACL file holds them."""
+        """All users in the form of an ACL file, one line each."""
         return b"".join(bytes(user) + b"\n" for user in self.all()).decode("utf-8", "surrogateescape")
 
     def load(self, text: str, name: str) -> None:
-        """Take the users of an ACL file in place of those there are, all or none.
+        """Replace the users by those of an ACL file, all or none.
 
         A file that does not name the default user leaves it as it is.
         """
@@ -143,11 +143,11 @@ class Accounts:
     # ------------------------------------------------------------------ the log of refusals
 
     def reset_counts(self) -> None:
-        """Count refusals from zero again; the log stays."""
+        """Reset the counters of refusals; the log stays."""
         self.refused = dict.fromkeys(self.refused, 0)
 
     def note(self, entry: Refusal, most: int) -> None:
-        """Remember a refusal, in an entry there is for the like of it, or in a new one."""
+        """Record a refusal, in the entry of similar ones or in a new one."""
         self.refused[entry.reason] += 1
         for at in range(min(_ALIKE_DEPTH, len(self.log))):
             known = self.log[at]
@@ -165,7 +165,7 @@ class Accounts:
 
 
 def _read_line(words: list[bytes], before: dict[bytes, User]) -> User:
-    """The user of one line of an ACL file, in Redis's words for what is wrong."""
+    """Parse the user of one line of an ACL file, with Redis's error texts."""
     if words[0] != b"user" or len(words) < 2:
         raise RuleError("the line should start with user keyword followed by the username.", b"")
     name = words[1]
@@ -177,6 +177,6 @@ def _read_line(words: list[bytes], before: dict[bytes, User]) -> User:
 
 
 def _sentence(error: RuleError) -> str:
-    """A refusal as part of the error about a file."""
+    """Return a refused rule's error as a part of the error about a file."""
     reason, rule = error.args
     return f"'{shown(rule)}': {reason}." if rule else reason

@@ -48,7 +48,7 @@ _OF_GROUP = {
 
 
 def categories(row: Command) -> list[str]:
-    """A command's categories with their ``@``, in :data:`CATEGORIES`' order; a container by itself is only slow."""
+    """A command's categories with ``@``, in :data:`CATEGORIES`' order; a container by itself is only ``slow``."""
     if row.handler is None:
         return ["@slow"]
     flags = row.flags

@@ -1,4 +1,4 @@
-"""A user's permissions: the rules of ACL SETUSER, and the answer to "may this user run this command?". No I/O.
+"""A user's permissions: the rules of ACL SETUSER, and the check of a command against them. No I/O.
 
 A user has a root selector and any number of further ones, written in parentheses. A command is allowed if one selector
 allows all of it: the command, every key with the access it needs, every channel. Anything that no rule allows is
@@ -51,24 +51,24 @@ class RuleError(MillstreamError):
 
 
 class Denial(NamedTuple):
-    """Why a command is refused."""
+    """The reason why a command is refused."""
 
     rank: int  # 1 command, 2 key, 3 channel; of several selectors' reasons the highest is reported
     at: int  # Position of the key or channel, 0 for the command
 
     @property
     def reason(self) -> str:
-        """In ACL LOG's word."""
+        """The reason with ACL LOG's name."""
         return ("command", "key", "channel")[self.rank - 1]
 
 
 def has_spaces(word: bytes) -> bool:
-    """True if a user name or a pattern could not stand in an ACL file."""
+    """True if a user name or a pattern could not be written in an ACL file."""
     return not _SPACES.isdisjoint(word)
 
 
 def digest(password: bytes) -> bytes:
-    """The form in which passwords are kept."""
+    """Return the stored form of a password."""
     return hashlib.sha256(password).hexdigest().encode()
 
 
@@ -82,7 +82,7 @@ class KeyPattern:
     fits: Callable[[bytes], bool]
 
     def allows(self, key: bytes, use: Use) -> bool:
-        """True if a key may be used so."""
+        """True if the key may be used this way."""
         return (self.reads or not use.reads) and (self.writes or not use.writes) and self.fits(key)
 
     def __bytes__(self) -> bytes:
@@ -124,26 +124,26 @@ class Selector:
             raise RuleError(SYNTAX, rule)
 
     def set_all_keys(self, allow: bool) -> None:
-        """``allkeys`` and ``resetkeys``."""
+        """Apply ``allkeys`` or ``resetkeys``."""
         self.all_keys = allow
         self.keys.clear()
 
     def set_all_channels(self, allow: bool) -> None:
-        """``allchannels`` and ``resetchannels``."""
+        """Apply ``allchannels`` or ``resetchannels``."""
         self.all_channels = allow
         self.channels.clear()
 
     def set_all_commands(self, allow: bool) -> None:
-        """``allcommands`` and ``nocommands``."""
+        """Apply ``allcommands`` or ``nocommands``."""
         self.is_open = self.all_commands = allow
         self.allowed = {row.name for row in every()} if allow else set()
         self.first_words.clear()
         self.rules.clear()
 
     def _add_key(self, rule: bytes) -> None:
-        """``~pattern`` for reading and writing, ``%R~`` and ``%W~`` for one of them.
+        """Add ``~pattern`` for reading and writing, or ``%R~`` and ``%W~`` for one of them.
 
-        Two rules of one pattern become one that allows both.
+        Two rules with the same pattern become one that allows both.
         """
         if self.all_keys:
             raise RuleError(KEYS_OPEN, rule)
@@ -167,7 +167,7 @@ class Selector:
         self.channels[rule[1:]] = glob.rule(rule[1:])
 
     def _change_commands(self, rule: bytes) -> None:
-        """``+name``, ``-name``, ``+@category``, ``+name|word``: who knows no such command looks for a first word."""
+        """Apply ``+name``, ``-name``, ``+@category`` or ``+name|word``; the last also means a first argument."""
         allow, name = rule[:1] == b"+", rule[1:]
         if name[:1] == b"@":
             self._change_category(rule, keyword(name[1:]).decode("latin-1").lower(), allow)
@@ -182,7 +182,7 @@ class Selector:
         self._remember(row.name, allow)
 
     def _change_category(self, rule: bytes, category: str, allow: bool) -> None:
-        """``+@write``: to every command of it, and kept as one rule, so ACL LIST shows what was written."""
+        """Apply ``+@write`` to every command in it; stored as one rule, so ACL LIST shows it as it was written."""
         if category not in CATEGORIES:
             raise RuleError(UNKNOWN, rule)
         self._remember(f"@{category}", allow)
@@ -191,7 +191,7 @@ class Selector:
                 self._set(row, allow)
 
     def _allow_first_word(self, rule: bytes, name: bytes) -> None:
-        """``+command|word``, for a command that has no subcommands."""
+        """Apply ``+command|word`` for a command without subcommands: allow that first argument."""
         head, _, word = name.rpartition(b"|")
         row = named(keyword(head))
         if row is None:
@@ -208,7 +208,7 @@ class Selector:
         self._remember(name.lower().decode("utf-8", "surrogateescape"), True)
 
     def _set(self, row: Command, allow: bool) -> None:
-        """Allow or deny a command with all its subcommands; rules about its first words end with that."""
+        """Allow or deny a command with all its subcommands; rules about its first arguments are dropped."""
         names = [row.name, *(sub.name for sub in row.subcommands.values())]
         self.first_words.pop(row.name, None)
         if allow:
@@ -218,7 +218,7 @@ class Selector:
             self.all_commands = False
 
     def _remember(self, name: str, allow: bool) -> None:
-        """Keep the rule for ACL LIST; it makes earlier ones about the same, or about its subcommands, void."""
+        """Store the rule for ACL LIST; drop earlier ones about the same command or its subcommands."""
         self.rules = [rule for rule in self.rules if rule[1:] != name and not rule[1:].startswith(f"{name}|")]
         self.rules.append(("+" if allow else "-") + name)
 
@@ -252,19 +252,18 @@ class Selector:
 
     @property
     def is_unrestricted(self) -> bool:
-        """True if there is nothing to check."""
+        """True if everything is allowed."""
         return self.all_commands and self.all_keys and self.all_channels
 
     def reads_every_key(self, row: Command, argv: Sequence[bytes]) -> bool:
-        """True if the command may run, and read any key there is."""
+        """True if the command is allowed, with read access to every key."""
         every = self.all_keys or any(pattern.reads and pattern.pattern == b"*" for pattern in self.keys)
         return every and self._allows_command(row, argv)
 
     def refusal(self, row: Command, argv: Sequence[bytes], uses: Sequence[tuple[int, Use]]) -> Denial | None:
-        """Why a command may not run, or None.
+        """Return why a command may not run, or None.
 
-        The command is looked at first, then keys, then channels: the reason that is furthest on is the most helpful
-        one.
+        The command is checked first, then keys, then channels: the latest of these reasons is the most helpful one.
         """
         if not self._allows_command(row, argv):
             return Denial(1, 0)
@@ -280,14 +279,14 @@ class Selector:
         return None
 
     def _allows_command(self, row: Command, argv: Sequence[bytes]) -> bool:
-        """True if the command may run at all; AUTH and its like may always."""
+        """True if the command itself is allowed; AUTH and similar commands always are."""
         if self.all_commands or row.name in self.allowed or "no_auth" in row.flags:
             return True
         words = self.first_words.get(row.name)
         return words is not None and len(argv) > 1 and argv[1].lower() in words
 
     def allows_channel(self, channel: bytes, *, by_pattern: bool) -> bool:
-        """True if a channel may be used; a pattern to listen to must be named by a rule letter for letter."""
+        """True if a channel may be used; a pattern to subscribe to must equal a rule's pattern exactly."""
         if self.all_channels:
             return True
         return channel in self.channels if by_pattern else any(fits(channel) for fits in self.channels.values())
@@ -321,7 +320,7 @@ class User:
     selectors: list[Selector] = field(default_factory=list)  # Those inside
 
     def changed(self, rules: Iterable[bytes]) -> "User":
-        """A copy to which rules were applied, all or none."""
+        """Return a copy with rules applied, all or none."""
         user = copy.deepcopy(self)
         for rule in merged(rules):
             user.apply(rule)
@@ -358,7 +357,7 @@ class User:
 
     @staticmethod
     def _apply_inside(selector: Selector, part: bytes, whole: bytes) -> None:
-        """One rule of a selector in parentheses; a refusal names the parentheses as a whole."""
+        """Apply one rule of a selector in parentheses; an error names the parentheses as a whole."""
         try:
             selector.apply(part)
         except RuleError as error:
@@ -381,19 +380,19 @@ class User:
             raise RuleError(NOT_KEPT, hidden)
 
     def accepts(self, password: bytes) -> bool:
-        """True if this user may come in with a password; takes as long whether or not one is right."""
+        """True if the password is one of this user's; takes the same time for a wrong one."""
         given = digest(password)
         right = [hmac.compare_digest(given, kept) for kept in self.passwords]
         return self.is_on and (self.nopass or any(right))
 
     @property
     def is_open(self) -> bool:
-        """True if any client may be this user without AUTH, if it is the default user."""
+        """True if clients of this user need no AUTH, if it is the default user."""
         return self.is_on and self.nopass
 
     @property
     def is_unrestricted(self) -> bool:
-        """True if there is nothing to check."""
+        """True if everything is allowed."""
         return self.root.is_unrestricted or any(each.is_unrestricted for each in self.selectors)
 
     def refusal(self, row: Command, argv: list[bytes]) -> Denial | None:
@@ -408,19 +407,19 @@ class User:
         return worst
 
     def reads_every_key(self, row: Command, argv: Sequence[bytes]) -> bool:
-        """True if one of the selectors lets a command read all keys."""
+        """True if a selector lets a command read all keys."""
         return any(each.reads_every_key(row, argv) for each in (self.root, *self.selectors))
 
     def allows_channel(self, channel: bytes, *, by_pattern: bool) -> bool:
-        """True if one of the selectors allows a channel."""
+        """True if a selector allows a channel."""
         return any(each.allows_channel(channel, by_pattern=by_pattern) for each in (self.root, *self.selectors))
 
     def may_lose_listeners(self, before: "User") -> bool:
-        """True if listeners of this user are looked at, now that its rules are others than before.
+        """True if listeners of this user must be checked after a change of its rules.
 
-        Redis means to ask whether a rule about channels is missing now, but compares the places of the rules in memory.
-        So a user that had a rule counts as having lost it. Without one there was nothing to lose, though its clients
-        may listen: they began to as another user.
+        Redis intends to check if a rule about channels is missing now, but compares the addresses of the rules in
+        memory. So a user that had a rule counts as having lost it. A user without one had nothing to lose, though its
+        clients may listen: they subscribed as another user.
         """
         if any(each.all_channels for each in (self.root, *self.selectors)):
             return False
@@ -428,7 +427,7 @@ class User:
 
     @property
     def flags(self) -> list[bytes]:
-        """The words for what is neither password nor permission."""
+        """The flags, which are neither passwords nor permissions."""
         words = [b"on" if self.is_on else b"off"]
         if self.nopass:
             words.append(b"nopass")
@@ -436,12 +435,12 @@ class User:
         return words
 
     def __bytes__(self) -> bytes:
-        """The rules that make this user, as ACL LIST shows and an ACL file holds them."""
+        """The rules that make this user, in the form of ACL LIST and of an ACL file."""
         words = [b"user", self.name, *self.flags, *(b"#" + kept for kept in self.passwords), bytes(self.root)]
         return b" ".join([*words, *(b"(%b)" % bytes(each) for each in self.selectors)])
 
     def denial_text(self, denial: Denial, row: Command, argv: Sequence[bytes], *, verbose: bool = False) -> str:
-        """A refusal in Redis's words, without its code."""
+        """Return Redis's text of a refusal, without its error code."""
         if denial.rank == 1:
             return f"User {shown(self.name)} has no permissions to run the '{row.name}' command"
         if verbose:
@@ -460,14 +459,14 @@ _FLAGS: dict[bytes, tuple[str, bool]] = {
 
 
 class UnmatchedError(RuleError):
-    """A parenthesis is not closed; ``args[1]`` is the word that it opens.
+    """A parenthesis is not closed; ``args[1]`` is the argument with the open one.
 
     What to do: close the parenthesis, and quote a selector that has spaces.
     """
 
 
 def merged(rules: Iterable[bytes]) -> list[bytes]:
-    """The rules, those that a selector in parentheses was spread over joined again."""
+    """Return the rules, with selectors in parentheses that span several arguments joined again."""
     found: list[bytes] = []
     inside: list[bytes] = []
     for rule in rules:
@@ -484,7 +483,7 @@ def merged(rules: Iterable[bytes]) -> list[bytes]:
 
 
 def default_user() -> User:
-    """The default user as it is before any change: no password, everything allowed."""
+    """Return the default user before any change: no password, everything allowed."""
     user = User(b"default")
     for rule in (b"+@all", b"~*", b"&*", b"on", b"nopass"):
         user.apply(rule)

@@ -112,7 +112,7 @@ class Sessions:
             self.kill(session)
 
     def end_wait(self, waiter: Waiter, reply: Reply, wall: int) -> None:
-        """Answer a client whose command was not served; SLOWLOG keeps it without the time of its wait, as Redis 8."""
+        """Reply to a client whose command was not served; SLOWLOG records it without the wait, as in Redis 8."""
         self.waits.stop(waiter)
         if waiter.may_unblock and waiter.took >= self._config.slow_from:
             self.slowlog.note(waiter.session, waiter.given, waiter.took, wall)
@@ -126,7 +126,7 @@ class Sessions:
             self.end_wait(waiter, Error(line), wall)
 
     def unblock(self, session_id: int, error: bool, wall: int) -> bool:
-        """CLIENT UNBLOCK: end a session's wait with null or an error; False if it does not wait, or for the end."""
+        """CLIENT UNBLOCK: end a session's wait with null or an error; False if there is no wait that it may end."""
         waiter = self.waits.by_session.get(session_id)
         if waiter is None or not waiter.may_unblock:
             return False

@@ -77,7 +77,7 @@ def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one sig
 
 
 def _set_active_expire(ctx: Context, words: list[bytes]) -> Reply:
-    """True if keys that are expired go by themselves; switched off to see that looking at them is enough."""
+    """Switch the background deletion of expired keys on or off; commands treat expired keys as missing anyway."""
     if words[0] not in {b"0", b"1"}:
         raise CommandError("ERR argument must be 0 or 1")
     ctx.host.config.expires_unasked = words[0] == b"1"

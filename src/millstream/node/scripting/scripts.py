@@ -157,7 +157,7 @@ class Scripts:
         return script
 
     def _forget_oldest(self) -> None:
-        """Bound what EVAL brings: programs that write values into their scripts make a new one at each call."""
+        """Limit the number of EVAL's scripts: programs that put values into the text make a new one each time."""
         brought = [sha for sha, script in self._scripts.items() if not script.is_loaded]
         if len(brought) > EVAL_KEPT:
             del self._scripts[brought[0]]
@@ -189,12 +189,12 @@ class Scripts:
         return "no-writes" in (self._declared(argv) or ())
 
     def may_add(self, argv: list[bytes]) -> bool:
-        """True if EVAL or EVALSHA calls a script that declared flags, and none by which it may run at any memory."""
+        """True if EVAL or EVALSHA calls a script with flags, none of which permits it above the memory limit."""
         flags = self._declared(argv)
         return flags is not None and flags.isdisjoint({"no-writes", "allow-oom"})
 
     def _declared(self, argv: list[bytes]) -> set[str] | None:
-        """The flags of the script that a command calls; None without its first line of flags, or with a wrong one."""
+        """Return the declared flags of the script that a command calls; None without a valid line of flags."""
         if argv[0].lower().startswith(b"evalsha"):
             script = self._scripts.get(argv[1].lower())
             return None if script is None else script.flags

@@ -1,1 +1,1 @@
-"""INFO's figures of the machine and of time: the system's figures of the process, and rates."""
+"""INFO's figures of the machine and of time: the system's figures about the process, and rates."""

@@ -14,7 +14,7 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def resident() -> int:
-    """Resident bytes now; 0 without ``/proc``."""
+    """Resident memory in bytes; 0 without ``/proc``."""
     try:
         pages = int(Path("/proc/self/statm").read_bytes().split()[1])
     except (OSError, ValueError, IndexError):
@@ -23,9 +23,9 @@ def resident() -> int:
 
 
 def peak_resident() -> int:
-    """Most resident bytes so far.
+    """Largest resident memory so far, in bytes.
 
-    Linux's ``ru_maxrss`` goes on from the process that started this one, however large that was; ``VmHWM`` does not.
+    Linux's ``ru_maxrss`` includes the process that started this one, whatever its size; ``VmHWM`` does not.
     """
     try:
         lines = Path("/proc/self/status").read_bytes().splitlines()
@@ -36,7 +36,7 @@ def peak_resident() -> int:
 
 @cache
 def _fixed() -> tuple[str, str, int]:
-    """System, Python version and memory of the machine; they do not change."""
+    """System, Python version and memory of the machine, which do not change."""
     names = os.sysconf_names
     known = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else 0
@@ -44,7 +44,7 @@ def _fixed() -> tuple[str, str, int]:
 
 
 def read_machine() -> MachineFacts:
-    """All facts, as of now."""
+    """Return all facts as of now."""
     usage, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     system, python, total = _fixed()
     peak = peak_resident()

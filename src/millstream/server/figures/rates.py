@@ -1,8 +1,8 @@
 """Recent work of the server per second, for INFO's ``instantaneous_*``.
 
-A sample is taken at most every 100 ms, as bytes come in, of the counters as they were before. The work since a moment
-is the counters now less those of the first sample after it: in between nothing was done. An idle server takes no
-samples and needs no timer; Redis looks ten times a second.
+A sample is taken at most every 100 ms, when bytes arrive, of the counters before them. The work since a moment is the
+present counters less those of the first sample after it, since no work was done in between. An idle server takes no
+samples and needs no timer; Redis samples ten times a second.
 """
 
 from collections import deque
@@ -25,12 +25,12 @@ class Rates:
         self.due = 0  # Monotonic milliseconds from which the next sample is to be taken
 
     def sample(self, now: int, counters: Counters) -> None:
-        """Keep the counters as they are before the next work, at ``now`` monotonic milliseconds."""
+        """Store the counters before the next work, at ``now`` monotonic milliseconds."""
         self._samples.append((now, counters))
         self.due = now + _EVERY
 
     def per_second(self, now: int, counters: Counters) -> tuple[float, float, float]:
-        """Commands, bytes in and bytes out, a second; zeros when nothing was done of late, or CONFIG RESETSTAT was."""
+        """Commands, bytes in and bytes out per second; zeros without recent work, or after CONFIG RESETSTAT."""
         for taken, before in self._samples:
             if taken > now - WINDOW:
                 commands, received, sent = (

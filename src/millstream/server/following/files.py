@@ -1,6 +1,6 @@
-"""Files that go with the process that uses them.
+"""Files and directories that disappear with the process that uses them.
 
-``tempfile`` is loaded when the first is made: it brings the compressors along, and most servers do not make a copy.
+``tempfile`` is imported at the first use: it imports the compressors, and most servers do not make a copy.
 """
 
 from typing import IO, TYPE_CHECKING
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def unnamed_file(directory: "Path | None") -> IO[bytes]:
-    """A file without a name: when it is closed its space is free."""
+    """Return a file without a name; closing it frees its space."""
     from tempfile import TemporaryFile  # noqa: PLC0415 - see above
 
     return TemporaryFile(dir=directory)
 
 
 def passing_directory() -> "TemporaryDirectory[str]":
-    """A directory of the system's for temporary files."""
+    """Return a temporary directory of the system."""
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - see above
 
     return TemporaryDirectory(prefix="millstream-copy-")

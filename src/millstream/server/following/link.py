@@ -1,13 +1,13 @@
 """The link of a replica to its primary: the connection, the handshake, the copy, the stream, and the acknowledgements.
 
-There is one task for each primary. A lost link is tried again, ever more rarely up to some seconds. Commands that were
-run stay, and the replica asks the primary for the next byte.
+There is one task for each primary. It reconnects a lost link, with growing delays up to some seconds. Commands that
+were run stay, and the replica continues with the next byte.
 
-A copy goes into a file without a name. Another process reads it as it comes and makes a snapshot of it. The snapshot
-replaces the old data in one step, only once it is complete and was read back.
+A copy goes into a file without a name. Another process reads it while it arrives and makes a snapshot of it. The
+snapshot replaces the old data in one step, only once it is complete and was read back.
 
-The replica reports once a second how far the log has *kept* the primary's stream, as the fsync policy asks. So the
-report does not count anything that a power cut could take back.
+The replica reports once a second up to which offset the log has *kept* the primary's stream, by the fsync policy. So
+the report does not count anything that a power cut could undo.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class ReplicaLink:
         self._failed = 0  # copies in a row that could not be taken
 
     def follow(self, host: str, port: int) -> None:
-        """Connect to a primary, and to no other any more."""
+        """Connect to a primary, and leave any other one."""
         self.stop()
         self._pause, self._logged_reason, self._diverged_at, self._failed = _FIRST_PAUSE, "", None, 0
         self._task = self._server.loop.create_task(self._keep_up(host, port))
@@ -109,12 +109,12 @@ class ReplicaLink:
             self._task = None
 
     def cut(self, session: Session) -> None:
-        """CLIENT KILL of the link, which is made again; not of one that is gone."""
+        """CLIENT KILL of the link: disconnect, if the session is the present one; the link reconnects."""
         if self._connection is not None:
             self._connection.cut(session)
 
     async def close(self) -> None:
-        """The server stops."""
+        """Close the link when the server stops."""
         task, connection = self._task, self._connection
         self.stop()
         if task is not None:
@@ -123,7 +123,7 @@ class ReplicaLink:
             await connection.ended()
 
     async def _keep_up(self, host: str, port: int) -> None:
-        """Follow until stopped, over one connection after the other."""
+        """Follow the primary until stopped, over one connection after the other."""
         following, clock = self._following, self._server.clock
         while not following.is_stuck:
             reason, has_failed = "", False
@@ -177,19 +177,19 @@ class ReplicaLink:
             await asyncio.sleep(wait)
 
     def _is_news(self, reason: str, before: int) -> bool:
-        """True if the log does not say already why the link is down."""
+        """True if the log does not have this reason yet, or the link worked since then."""
         return reason != self._logged_reason or self._following.offset != before
 
 
 def _what_lets_in(reason: str) -> str:
-    """The parameters that decide it, where a primary has refused a user, or its rights; else nothing."""
+    """Return advice on the parameters for login, if the primary refused the user or its rights; else an empty text."""
     if not reason.startswith(_NOT_LET_IN):
         return ""
     return " (this server logs in with masteruser and masterauth; that user needs +psync +replconf +ping)"
 
 
 class _Connection:
-    """One connection to a primary, from the first word to its end."""
+    """One connection to a primary, from the handshake to its end."""
 
     def __init__(self, server: Serving) -> None:
         self._server, self._directory = server, server.settings.directory
@@ -213,7 +213,7 @@ class _Connection:
         self.is_refused = False
 
     async def follow(self, host: str, port: int) -> None:
-        """Be a replica of a primary until the connection ends, which always raises."""
+        """Follow a primary until the connection ends, which always raises."""
         following, config = self._following, self._node.config
         following.state = CONNECTING
         timeout = config.repl_timeout
@@ -280,7 +280,7 @@ class _Connection:
                 self._copy_in(event, host, port)
 
     def _copy_in(self, event: CopyEvent, host: str, port: int) -> None:
-        """Handle the primary's message of a copy, or a piece of the copy."""
+        """Handle the start of a copy, or a piece of it."""
         following = self._following
         match event:
             case CopyBytes(data):
@@ -308,7 +308,7 @@ class _Connection:
 
     @contextlib.contextmanager
     def _logged(self) -> Iterator[None]:
-        """Stop the server for data in memory that cannot be logged; a copy that cannot be read does not stop it."""
+        """Stop the server if memory has changes that cannot be logged; an unreadable copy does not stop it."""
         try:
             yield
         except StorageError as error:
@@ -317,7 +317,7 @@ class _Connection:
 
     @contextlib.contextmanager
     def _to_disk(self) -> Iterator[None]:
-        """Turn a failure of the disk into a failed copy; it is not the connection's."""
+        """Turn a failure of the disk into a failed copy, not a failed connection."""
         try:
             yield
         except OSError as error:
@@ -330,14 +330,14 @@ class _Connection:
     # ------------------------------------------------------------------ the copy
 
     def _await_copy(self, host: str, port: int) -> None:
-        """Prepare the reader of the copy that will come."""
+        """Start the process that will read the copy."""
         if self._copy is None:
             with self._to_disk():
                 self._copy = unnamed_file(self._directory)
             self._taking = self._server.loop.create_task(self._take(self._copy, (host, port)))
 
     async def _take(self, copy: IO[bytes], primary: tuple[str, int]) -> None:
-        """Take the copy over, and run the commands that came after it; a failure ends the connection."""
+        """Replace the data by the copy, and run the commands after it; a failure ends the connection."""
         try:
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
@@ -397,12 +397,12 @@ class _Connection:
         )
 
     def cut(self, session: Session) -> None:
-        """End the connection if it is that of a session; the link tries again."""
+        """End the connection if it belongs to this session; the link reconnects."""
         if session is self._obedience.session and self._writer is not None:
             self._writer.transport.abort()
 
     async def _run(self) -> None:
-        """Run the commands that have come."""
+        """Run the commands that have arrived."""
         async with self._running:
             has_more = True
             while has_more:
@@ -419,7 +419,7 @@ class _Connection:
 
     @property
     def _is_held(self) -> bool:
-        """True if nothing may be run now: the disk is full, or clients are paused."""
+        """True if no command may run now: the disk is full, or clients are paused."""
         return self._node.journal.outage is not None or self._node.sessions.pause.ends is not None
 
     def _kept(self) -> int:
@@ -432,9 +432,9 @@ class _Connection:
         return self._node.config.values["appendfsync"] == "always"
 
     def _synced(self) -> int:
-        """The offset up to which the commands that were run are on the disk.
+        """The offset up to which the commands are on the disk.
 
-        Writes since the last look count from the next sync on.
+        Writes since the last call count from the next sync on.
         """
         log = self._node.journal.log
         if log is None:
@@ -458,7 +458,7 @@ class _Connection:
         self._send(packed(words))
 
     def release(self) -> None:
-        """The log has come further: answer a question how far, once all before it is kept; report the synced offset."""
+        """After progress of the log, reply to a pending request for the offset, and report the synced offset."""
         if 0 < self._obedience.asked <= self._kept():
             self._obedience.asked = 0
             self._tell_offset()
@@ -466,7 +466,7 @@ class _Connection:
             self._tell_offset()
 
     async def _tell(self) -> None:
-        """Once a second say how far this is, or that it is still there."""
+        """Report the offset once a second, or send a sign of life before the copy is complete."""
         while True:
             await asyncio.sleep(_TELL)
             if self._following.is_up:
@@ -475,10 +475,9 @@ class _Connection:
                 self._send(b"\n")
 
     def leave(self) -> None:
-        """Leave the primary: later records may be of another role, and do not concern it.
+        """Leave the primary: later records may belong to another role, and must not be reported to it.
 
-        The loop may have its commands or its copy next on its list. So their tasks are cancelled here, before the
-        reading task learns of its own end.
+        The loop may run its commands or its copy next. So their tasks are cancelled here, before the reading task ends.
         """
         self._server.gate.watchers.pop(self, None)
         self._node.sessions.close(self._obedience.session)
@@ -489,12 +488,12 @@ class _Connection:
                     task.cancel()
 
     async def ended(self) -> None:
-        """Wait until the tasks that took a copy over have cleared away."""
+        """Wait for the end of the tasks that took over a copy."""
         if self._taking is not None:
             await asyncio.wait([self._taking])
 
     def close(self) -> None:
-        """The end."""
+        """Close the connection and cancel its tasks."""
         self.leave()
         if self._copy is not None:
             with contextlib.suppress(OSError):  # the disk is full, and the rest is written before it is closed

@@ -1,4 +1,4 @@
-"""Pauses before another try of a copy of all data that could not be made or taken."""
+"""Delays before the next attempt at a copy of all data that failed."""
 
 # Seconds where two in a row could not, doubled with each up to the longest: each costs the primary a rewriting of its
 # log
@@ -6,5 +6,5 @@ _FIRST, _LONGEST = 1.0, 60.0
 
 
 def copy_pause(failed: int) -> float:
-    """Seconds before another copy, after this many failures in a row."""
+    """Return the delay in seconds before the next copy attempt, given the number of failures in a row."""
     return 0.0 if failed < 2 else min(_FIRST * 2 ** min(failed - 1, 30), _LONGEST)

@@ -1,7 +1,7 @@
-"""Writes that only a former primary has are put into files, before the new primary's data replace them.
+"""Writes that only a former primary has are saved to files, before the new primary's data replace them.
 
 Another process does it, from the log: see :mod:`millstream.maintenance.log.diverged`. Nothing is replaced before the
-files are on the disk. So whenever this server ends, their contents are there or still in the log.
+files are on the disk. So at any moment the writes are in the files or still in the log.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ def remove_parts(directory: Path) -> None:
 
 
 def count(directory: Path) -> int:
-    """The number of such files in a data directory, of this server's earlier times too."""
+    """Return the number of such files in a data directory, older ones included."""
     return sum(1 for _ in directory.glob("diverged-*.jsonl"))
 
 
 async def keep(node: Node, gate: ReplyGate, directory: Path | None, upto: int) -> None:
-    """Put the history's commands after an offset into files, and wait until they are on the disk."""
+    """Save the history's commands after an offset to files, and wait until they are on the disk."""
     past = node.keyspace.history
     name = past.replid or past.replid2 or _ALONE
     if directory is None:

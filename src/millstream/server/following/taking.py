@@ -1,7 +1,7 @@
-"""A primary's copy takes the place of a replica's data: read and checked by another process, then swapped in one step.
+"""A primary's copy replaces a replica's data: another process reads and checks it, then one step swaps it in.
 
-If a log is kept, the new snapshot becomes that log, by one rename; a crash before it leaves the old data with their old
-history. Without one, a log in a temporary directory does the same work.
+If there is a log, the new snapshot becomes that log by one rename; a crash before it leaves the old data with their old
+history. Without a log, a log in a temporary directory does the same work.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _BUSY = 0.05
 
 
 class _PassingLog:
-    """A temporary log, for a server without one, while a copy is taken over."""
+    """A temporary log, while a server without one takes over a copy."""
 
     def __init__(self, config: Config) -> None:
         self._directory = passing_directory()
@@ -36,14 +36,14 @@ class _PassingLog:
         self.rewriter = Rewriter(self._log, config)
 
     def close(self) -> None:
-        """Take it away again."""
+        """Delete the temporary log."""
         self.rewriter.stop()
         self._log.close()
         self._directory.cleanup()
 
 
 class Taking:
-    """One copy that is taken over; a process that reads it as it comes is started at once."""
+    """One copy that replaces the data; its constructor starts a process that reads it while it arrives."""
 
     def __init__(self, server: Serving, file: IO[bytes], primary: tuple[str, int]) -> None:
         self._server = server
@@ -66,11 +66,11 @@ class Taking:
             raise GivenUpError(f"the process that reads a primary's copy cannot be started: {error}") from error
 
     def arrived(self, size: int) -> bool:
-        """This many bytes of the copy are in its file; True if it is still read."""
+        """Note that this many bytes of the copy are in its file; return False if its reader has ended."""
         return self._child.hint(str(size))
 
     async def take(self, begins: CopyBegins) -> None:
-        """Take it over: all of it is in the file."""
+        """Replace the data by the copy, which is complete in its file."""
         following, rewriter = self._following, self._rewriter
         self._begins = begins
         order = TakeOrder(self._child, (begins.replid, begins.offset), self._swap, self._failed)
@@ -91,7 +91,7 @@ class Taking:
             self._server.after_commands()
 
     async def close(self) -> None:
-        """The end, also of a copy that was not taken over."""
+        """End the work, also for a copy that was not used."""
         self._is_cancelled = True
         self._child.kill()
         # Begun at once, not as a task: the loop may end before its first turn, and open files would stay so
@@ -119,7 +119,7 @@ class Taking:
     # ------------------------------------------------------------------ in the loop
 
     def _adopt(self, adopt: Callable[[int], None], commit: Callable[[], None], done: Future[None]) -> None:
-        """Make the new snapshot the log and the data, with nothing in between."""
+        """Make the new snapshot the log and the data, in one step."""
         try:
             # The task that waits for the end may be cancelled and not know it yet
             if not (self._is_cancelled or self._end.done()):

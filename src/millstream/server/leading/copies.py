@@ -1,4 +1,4 @@
-"""A copy of all data on its way to replicas: bytes of one file or of several, and how far each replica is."""
+"""A copy of all data on its way to replicas: the bytes of its files, and each replica's position."""
 
 import errno
 import os
@@ -10,11 +10,11 @@ from millstream.node.log.rewriting import CopyMade
 from millstream.persistence.log import LogFiles
 
 PIECE = 64 * 1024
-"""Bytes passed on at a time."""
+"""Number of bytes read at a time."""
 
 
 class Copy:
-    """A copy in files; they are closed when the last of its replicas has it, or is gone."""
+    """A copy in files, which are closed after its last replica has all of it, or is gone."""
 
     def __init__(
         self,
@@ -31,23 +31,23 @@ class Copy:
 
     @classmethod
     def of_file(cls, made: CopyMade, file: IO[bytes]) -> "Copy":
-        """One that was written to a file."""
+        """Return the copy in one written file."""
         size = os.fstat(file.fileno()).st_size
         return cls(made, "an RDB file", [(lambda place, most: os.pread(file.fileno(), most, place), size)], file.close)
 
     @classmethod
     def of_log(cls, made: CopyMade, log: LogFiles) -> "Copy":
-        """One that the files of a log are."""
+        """Return the copy that consists of a log's files."""
         begin = head(log)
         parts = [(lambda place, most: begin[place : place + most], len(begin)), *((f.read_at, n) for f, n in log.files)]
         return cls(made, "the log as it is", parts, log.close, len(log.files))
 
     def add(self, session_id: int) -> None:
-        """One more is to be sent it."""
+        """Add a replica that will get the copy."""
         self._places[session_id] = 0
 
     def read(self, session_id: int) -> bytes:
-        """The next bytes for one; none at the end."""
+        """Return the next bytes for a replica; empty at the end."""
         begin, place = 0, self._places[session_id]
         for read, size in self._parts:
             if place < begin + size:
@@ -60,11 +60,11 @@ class Copy:
         return b""
 
     def place(self, session_id: int) -> int:
-        """The number of bytes sent to one replica."""
+        """Number of bytes sent to a replica."""
         return self._places[session_id]
 
     def drop(self, session_id: int) -> None:
-        """One has it all, or is gone."""
+        """Remove a replica that has all of it, or is gone."""
         self._places.pop(session_id, None)
         if not self._places:
             self.close()

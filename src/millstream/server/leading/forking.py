@@ -1,10 +1,10 @@
-"""Writing a file of the data in memory, by a child process with the memory as it was at its start.
+"""Writing the data in memory to a file, by a forked child process with the memory of that moment.
 
-The child shares all pages with the server until one of them changes one. So its start takes as long as copying the
-tables of pages does.
+The child shares each page of memory with the server until one of them changes it. So a fork takes as long as copying
+the page tables.
 
-The child does nothing but make bytes and write them. It does not take a lock that a thread of the server may have held,
-and does not log. It ends without cleaning up, since all that it has is the server's.
+The child only makes bytes and writes them. It takes no lock, since a thread of the server may have held it, and does
+not log. It exits without cleanup, since all its resources belong to the server.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def can_fork() -> bool:
 def write_in_child(
     loop: asyncio.AbstractEventLoop, file: "IO[bytes]", data: Iterable[bytes], done: Callable[..., None]
 ) -> None:
-    """Have a child write a file."""
+    """Fork a child that writes a file."""
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():
@@ -63,7 +63,7 @@ def write_in_child(
 
 
 def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
-    """The child's whole life; ``heard`` is open for as long."""
+    """Run the child; ``heard`` stays open until its end."""
     status = 1
     try:
         gc.disable()

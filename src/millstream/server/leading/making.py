@@ -1,8 +1,8 @@
 """Making the copies with which replicas begin; ``replicas`` sends them.
 
-A Millstream gets the log's files as they are on the disk, unless much in them is out of date. For any other replica the
-process that rewrites the log makes a copy, of the same sealed files, in a file without a name. Replicas that come
-meanwhile share it. Without a data directory a child of this process makes it, of the memory as it is at that moment.
+A Millstream replica gets the log's files unchanged, unless much in them is out of date. For any other replica, the
+process that rewrites the log makes a copy from the same sealed files, in a file without a name. Replicas that connect
+meanwhile share it. Without a data directory, a forked child makes the copy from the memory of that moment.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ from millstream.server.serving import Serving
 log = logger("millstream.server")
 
 MOST_BEHIND = 128 * 1024 * 1024
-"""Bytes by which the records after a log's snapshot may exceed it if the log is sent as it is."""
+"""Bytes by which the records after a log's snapshot may exceed it if the log is sent unchanged."""
 MOST_FILES = 64
-"""Most open files of all copies if the next is to be of a log: a replica that never reads its copy keeps them open."""
+"""Largest number of open files of all copies at which another log is sent: a slow replica keeps its files open."""
 
 
 class CopyMaker:
-    """See the module's text."""
+    """Makes copies for the replicas that wait for one."""
 
     def __init__(self, server: Serving, clients: Clients, kept: Log | None, schedule: Callable[[], None]) -> None:
         self._server, self._clients, self._log = server, clients, kept
@@ -52,7 +52,7 @@ class CopyMaker:
         self._moment: tuple[CopyMade, int] | None = None  # of a log, and the position that is to be kept first
 
     def waiting(self) -> list[Follower]:
-        """Those that wait for a copy."""
+        """The replicas that wait for a copy."""
         return [each for each in self._primary.followers if each.stage == "wait_bgsave"]
 
     def _version(self, follower: Follower) -> int:
@@ -60,7 +60,7 @@ class CopyMaker:
         return COPIES[DIALECTS[-1] if follower.is_ours else self._server.node.config.dialect]
 
     def start(self) -> None:
-        """See to the copies for those that wait for one."""
+        """Start copies for the replicas that wait for one."""
         if self.feed is None or self._is_copying or not (waiting := self.waiting()):
             return
         if self._server.loop.time() < self._not_before:  # they wait, and hear each second that this server is there
@@ -72,7 +72,7 @@ class CopyMaker:
             self._order_rdb(self.feed, waiting)
 
     def _order_rdb(self, feed: Feed, waiting: list[Follower]) -> None:
-        """An RDB file, of the form that the first waiting replica reads."""
+        """Order an RDB file, of the version that the first waiting replica reads."""
         version = self._version(waiting[0])  # replicas that read another one are next
         waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
@@ -85,7 +85,7 @@ class CopyMaker:
             self._order_copy(feed, version)
 
     def _copy_at_once(self, waiting: list[Follower], version: int, *, keyless: bool = False) -> None:
-        """Make a copy of the data in memory: by a child, which has it as it is now, or here without children."""
+        """Copy the data in memory at this moment: by a forked child, or here if forking is not possible."""
         feed, space = self.feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
@@ -112,7 +112,7 @@ class CopyMaker:
         self._hand_out(Copy.of_file(made, file), waiting)
 
     def _written(self, file: IO[bytes], made: CopyMade, version: int, waiting: list[Follower], failed: str) -> None:
-        """The child made for some has ended; replicas that came since share its file, but not its failure."""
+        """Handle the end of a child's copy; replicas that joined later share its file, but not its failure."""
         self._is_copying = False
         if not failed:
             self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
@@ -146,7 +146,7 @@ class CopyMaker:
             file.close()
 
     def _rewritten(self, file: IO[bytes], made: CopyMade | str, version: int) -> None:
-        """The process that rewrites the log has made a copy, or has not, for a reason."""
+        """Handle the copy of the process that rewrites the log, or the reason for its failure."""
         self._is_copying = False
         if self.feed is not None:
             self.feed.selects = False
@@ -163,13 +163,13 @@ class CopyMaker:
         return follower.reads_log and not (follower.keyless or follower.copy_only)
 
     def _is_small(self, kept: Log) -> bool:
-        """True if the records after the snapshot are little, in few files. Else the log is rewritten."""
+        """True if the records after the snapshot are few, in few files; otherwise the log is rewritten."""
         open_files = sum(copy.files for copy in set(self.copies.values()))
         is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + MOST_BEHIND
         return is_recent and kept.count + open_files <= MOST_FILES
 
     def _order_log(self, kept: Log) -> None:
-        """The log's files, up to the data in memory now, once that is kept."""
+        """Order a copy of the log's files, up to the present data, once the log has kept them."""
         history = self._server.node.keyspace.history  # as the records have it: an uncounted question follows it
         self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended
         self._is_copying = True
@@ -177,12 +177,12 @@ class CopyMaker:
         self._open_log()
 
     def release(self) -> None:
-        """The log has come further."""
+        """Open the log's files, if the log has come far enough for an ordered copy."""
         self._server.gate.watchers.pop(self, None)
         self._open_log()
 
     def _open_log(self) -> None:
-        """Have the files opened, in a thread: their writer holds the log for as long as its disk takes."""
+        """Open the files in a thread, since their writer locks the log as long as the disk takes."""
         if self._moment is None:
             return
         made, position = self._moment
@@ -268,14 +268,14 @@ class CopyMaker:
             self.cut(follower, reason)
 
     def cut(self, follower: Follower, reason: str) -> None:
-        """Send a replica away."""
+        """Disconnect a replica."""
         connection = self._clients.by_id.get(follower.id)
         if connection is not None:
             log.warning("closing replica %s:%d, since %s", follower.ip, follower.port, reason)
             connection.abort()
 
     def greet_waiting(self) -> None:
-        """Say that a copy is being made: so they make ready for it, and do not think that we are gone."""
+        """Notify waiting replicas that a copy is being made, so that they prepare for it and do not time out."""
         for follower in self.waiting():
             if (connection := self._clients.by_id.get(follower.id)) is not None:
                 connection.push(b"\n")

@@ -1,7 +1,7 @@
-"""Sending replicas their copies and the stream, and looking after them once a second.
+"""Sending copies and the stream to replicas, and checking on them once a second.
 
-Bytes go out of the backlog as each replica takes them, once the log has kept them: never bytes that a power cut could
-still take back. :mod:`millstream.server.leading.making` makes the copies.
+Each replica gets bytes from the backlog as fast as it reads, once the log has kept them: never bytes that a power cut
+could undo. :mod:`millstream.server.leading.making` makes the copies.
 """
 
 import asyncio
@@ -43,27 +43,27 @@ class Replicas:
     # ------------------------------------------------------------------ what the primary tells
 
     def begin(self, feed: Feed) -> None:
-        """A history begins, or goes on after a start."""
+        """Send the bytes of a feed, at the start of a history or after a restart."""
         self._maker.feed, feed.on_bytes = feed, self._fed
         if self._timer is None:
             self._timer = self._server.loop.call_later(_LOOK, self._look)
 
     def join(self, follower: Follower) -> None:
-        """A replica has come."""
+        """Add a replica."""
         log.info("replica %s:%d asks for the stream: %s", follower.ip, follower.port, follower.stage)
         if (connection := self._clients.by_id.get(follower.id)) is not None:
             connection.keep_little(PIECE)
         self.schedule()
 
     def leave(self, follower: Follower) -> None:
-        """A replica is gone."""
+        """Remove a replica."""
         log.info("replica %s:%d is gone", follower.ip, follower.port)
         self._slow.pop(follower.id, None)
         if (copy := self._maker.copies.pop(follower.id, None)) is not None:
             copy.drop(follower.id)
 
     def confirmed(self) -> None:
-        """Replicas hold more: let out replies that waited for that, after the command that is at work."""
+        """Release replies that waited for replicas, after the current command."""
         if not self._is_opening:
             self._is_opening = True
             self._server.loop.call_soon(self._open)
@@ -80,7 +80,7 @@ class Replicas:
             connection.refuse_held(FORCED)
 
     def _fed(self) -> None:
-        """There are more bytes: they go out with the replies that wait for the same position, or else soon."""
+        """Send new bytes, together with the replies that wait for the same position, or soon."""
         assert self._maker.feed is not None
         gate = self._server.gate
         if self in gate.watchers:
@@ -92,13 +92,13 @@ class Replicas:
             self.schedule()
 
     def release(self) -> None:
-        """The log has come further."""
+        """Send bytes that the log's progress permits."""
         self.pump()
         if self._maker.feed is None or self._maker.feed.backlog.next_position() is None:
             self._server.gate.watchers.pop(self, None)
 
     def schedule(self) -> None:
-        """See soon to replicas with bytes to send, and to those that wait for a copy."""
+        """Soon send bytes to the replicas that lack some, and start copies for those that wait."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._server.loop.call_soon(self._run)
@@ -113,7 +113,7 @@ class Replicas:
     # ------------------------------------------------------------------ sending
 
     def pump(self) -> None:
-        """Send each replica as much as it takes."""
+        """Send each replica as many bytes as it takes."""
         feed = self._maker.feed
         if feed is None:
             return
@@ -134,7 +134,7 @@ class Replicas:
         backlog.trim(backlog.end if needed is None else needed)
 
     def pump_one(self, session_id: int) -> None:
-        """A replica takes more again; the others are not looked at, since there may be a thousand."""
+        """Send bytes to one replica that reads again; the others are skipped, since there may be a thousand."""
         follower, feed = self._primary.followers.get(session_id), self._maker.feed
         if follower is not None and feed is not None:
             self._left = PIECE
@@ -191,7 +191,7 @@ class Replicas:
             return
 
     def _check_output(self, follower: Follower, behind: int) -> None:
-        """Cut a replica that is too far back; a limit below the backlog's size counts as that, as in Redis."""
+        """Cut a replica that lags too far; a limit below the backlog's size counts as that size, as in Redis."""
         config = self._server.node.config
         limit, size = config.output_limits.slave, config.backlog_size
         if limit.hard and behind > max(limit.hard, size):
@@ -228,7 +228,7 @@ class Replicas:
         self._maker.greet_waiting()
 
     def _stalled(self) -> list[Follower]:
-        """Those to be sent away for their copies' sake: the files of each are on the disk, removed or not."""
+        """Replicas that have stopped reading their copies; they must be cut, since open files occupy the disk."""
         now, before, stalled = self._server.clock.now().mono, self._taken, []
         self._taken = {}
         for follower in self._primary.followers:
