@@ -149,7 +149,10 @@ def acl_whoami(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a ha
 
 @SERVER.command("acl|cat", -2, "noscript loading stale")
 def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Commands with their full names, subcommands too; a container by itself is only ``slow``."""
+    """The categories, or the full names of one category's commands, with subcommands.
+
+    A container by itself is only in ``slow``.
+    """
     if len(argv) == 2:
         return [name.encode() for name in CATEGORIES]
     if len(argv) > 3:

@@ -29,8 +29,8 @@ _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
 def _specs(row: Command) -> list[Reply]:
     """The key specifications: one, or one for each use of keys.
 
-    Four forms: keys after a token (STREAMS), keys after their number (EVAL), keys at fixed positions, which may count
-    from the end, and keys at no position, or at any (SORT).
+    Four forms: keys after a token (STREAMS), keys after their number (EVAL), keys at fixed positions, and keys at no
+    position, or at any (SORT). Fixed positions may count from the end.
     """
     uses = list(KEY_USES.get(row.name, (("RW", "access", "update"),)))
     first, last, step = row.keys

@@ -1,4 +1,4 @@
-"""CLIENT: list connections, name the own one, and act on other ones.
+"""CLIENT: list connections, name the client's own one, and act on others.
 
 A line of CLIENT LIST has Redis's fields in Redis's order, if they exist here. Tools split it at blanks and ``=``, so
 names may contain neither blanks nor control characters. Filters of CLIENT KILL are functions of a session, so any
@@ -269,7 +269,7 @@ _FILTERS: dict[bytes, Callable[[bytes, int], Test]] = {
 
 
 def _close(ctx: Context, session: Session) -> None:
-    """Close a connection; the own one only after the reply, so that the client gets the result."""
+    """Close a connection; the client's own one only after the reply, so that the client gets the result."""
     if session is ctx.session:
         session.closing = True
     else:
@@ -280,8 +280,8 @@ def _close(ctx: Context, session: Session) -> None:
 def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     """The old form replies OK; the form with filters replies the number of closed connections.
 
-    A session must pass all filters, also repeated ones. The own connection is skipped, unless SKIPME is ``no``. The old
-    form closes it too, and fails if no client has the address; the new form replies 0 then.
+    A session must pass all filters, also repeated ones. The client's own connection is skipped, unless SKIPME is
+    ``no``. The old form closes it too, and fails if no client has the address; the new form replies 0 then.
     """
     # By the number of words: a filter has two
     if len(argv) == 3:

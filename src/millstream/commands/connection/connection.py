@@ -1,4 +1,4 @@
-"""Commands about the own connection: PING ECHO HELLO AUTH SELECT QUIT RESET.
+"""Commands about the client's own connection: PING ECHO HELLO AUTH SELECT QUIT RESET.
 
 AUTH, HELLO, QUIT and RESET run without a user (``no_auth``), so anyone who can connect may see their replies and cause
 their effects.

@@ -1,7 +1,8 @@
 """XGROUP: creating, moving and deleting groups and consumers.
 
-A group is a position in a stream (``last_id``, the last delivered id), a count (``entries_read``, from which the lag is
-computed, -1 for unknown) and the pending records. Names of groups and consumers are any bytes, even none.
+A group has a position in a stream (``last_id``, the last delivered id) and its pending records. It has a count
+(``entries_read``, -1 for unknown), from which the lag is computed. Names of groups and consumers are any bytes, even
+none.
 
 The order of errors differs between the subcommands as it does in Redis: options first, then the missing key, then the
 id; the docstrings of the handlers name the exceptions.

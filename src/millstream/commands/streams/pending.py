@@ -89,8 +89,8 @@ def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
 def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
     """Acknowledge and delete; per id 1 done, -1 not pending here, 2 acknowledged but still needed by a group.
 
-    -1 means "not pending in this group": nothing happens to the entry then, neither with DELREF nor if it exists
-    (the documentation says otherwise). The answer is 1 also where the entry was gone before.
+    -1 means "not pending in this group": then the entry is left alone, even with DELREF (the documentation says
+    otherwise). The reply is 1 also if the entry was already gone.
     """
     key, name = argv[1], argv[2]
     found = find_group(ctx, key, name)

@@ -318,7 +318,7 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _glance(key: bytes, after: int, db: Database, wall: int) -> list[Transition] | None:  # noqa: ARG001 - as of a group
-    """Return no transitions if XREAD of one key would find nothing, else None: see :class:`Blocked`."""
+    """Return an empty list if XREAD of one key would find nothing, else None: see :class:`Blocked`."""
     stream = db.keys.get(key)
     if type(stream) is not Stream or key in db.expires or (stream.length and stream.entries.last_live_id > after):
         return None
@@ -358,8 +358,8 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
     With CLAIM stale entries come before new ones, and every row has four elements, new ones too. An id in place of
     ``>`` disables CLAIM for its stream, and for all streams after it, as in Redis; clients see it by the form of rows.
 
-    Each stream served is one change, for any number of entries; reading the own history changes nothing. NOACK
-    delivers without a record, and still moves the group's position.
+    Each stream served counts as one change, for any number of entries; reading a consumer's own history does not count.
+    NOACK delivers without a record, and still moves the group's position.
     """
     options = _parse_read(argv, "xreadgroup", ctx.now.wall)
     plan = _plan_group_read(ctx, options)
@@ -385,7 +385,10 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
 def _glance_as_group(
     key: bytes, name: bytes | None, consumer: bytes, db: Database, wall: int
 ) -> list[Transition] | None:
-    """Return the transition of the consumer's visit if XREADGROUP would find nothing new at its only key, else None."""
+    """Return the transition of the consumer's visit, if any, if XREADGROUP would find nothing new; else None.
+
+    It is for a command with only one key.
+    """
     stream = db.keys.get(key)
     if type(stream) is not Stream or key in db.expires or name is None:
         return None

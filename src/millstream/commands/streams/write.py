@@ -204,7 +204,7 @@ def _add(
 
     The new entry is trimmed like any other: ``MAXLEN 0`` leaves an empty stream whose last id is set. Events follow the
     changes, ``xadd`` before ``xtrim``. Waiting clients are signalled once at the end, and served after the whole
-    transaction, so an entry that is trimmed at once wakes no client in vain.
+    transaction. So an entry that is trimmed at once wakes no client in vain.
     """
     new_id = _next_id(ctx, stream, options)
     size = sum(map(len, fields))

@@ -92,7 +92,10 @@ _INFINITE = re.compile(rb"[+-]?inf(inity)?\Z", re.IGNORECASE)
 
 
 def read_bound(word: bytes) -> float | None:
-    """A number as Redis 8 reads bounds: decimal or infinite, no NaN; too large is infinite, too small is 0."""
+    """Parse a number as Redis 8 parses range limits: decimal or infinite, no NaN; too large is infinite.
+
+    A number too small for a double is 0.
+    """
     if _INFINITE.match(word):
         return -math.inf if word[:1] == b"-" else math.inf
     return float(word) if _DECIMAL.match(word) else None

@@ -364,7 +364,7 @@ class User:
             raise RuleError(error.args[0], whole) from None
 
     def _change_password(self, rule: bytes) -> None:
-        """``>`` adds a password, ``<`` removes one; ``#`` and ``!`` do so by its hash, for tools that copy users."""
+        """Add a password (``>``) or remove one (``<``); ``#`` and ``!`` do so by its hash, for copies of users."""
         kind, word = rule[:1], rule[1:]
         hidden = kind + b"(redacted)"
         if kind in {b"#", b"!"} and not _HASH.fullmatch(word):

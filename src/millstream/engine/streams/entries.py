@@ -231,7 +231,7 @@ class PyEntryStore:
         """Make room above ``last``, an id at or above every live one, for entries to come.
 
         Tombstones above ``last`` would hide later entries with their ids. In a block that begins at or below ``last``,
-        they count as stored at ``last`` from now on, so the block is as full as before. Blocks that begin above it are
+        they count as stored at ``last`` from now on. So the block is as full as before. Blocks that begin above it are
         dropped; Redis keeps them, and then finds its own nodes out of order.
         """
         while self._blocks and self._blocks[-1].ids[0] > last:

@@ -1,9 +1,9 @@
-"""CLIENT REPLY, and CLIENT KILL of the own connection, inside a transaction: the part of EXEC's reply that Redis sends.
+"""CLIENT REPLY, and CLIENT KILL of the same connection, inside a transaction: the parts of EXEC's reply that are sent.
 
-Redis writes as it runs: the head of EXEC's array before the first command, then each reply unless replies are off at
-that moment. So OFF in the middle cuts the array short, ON in the middle leaves it without its head, and OFF and SKIP
-themselves have no reply. SKIP silences the command after EXEC, not the next one inside it, even if ON comes in between.
-A connection that kills itself gets nothing after the reply to that command.
+They equal Redis's, which writes as it runs: the head of EXEC's array before the first command, then each reply unless
+replies are off at that moment. So OFF in the middle cuts the array short, and ON in the middle leaves it without its
+head. OFF and SKIP themselves have no reply. SKIP silences the command after EXEC, not the next one inside it, even if
+ON comes in between. A connection that kills itself gets nothing after the reply to that command.
 """
 
 from millstream.commands.context.session import Session

@@ -1,7 +1,7 @@
 """Replies that wait for the log: each leaves after its barrier is reached, and after the earlier replies to its client.
 
-A *barrier* is a log position. A reply whose barrier is above the released position shows changes that a power cut, or
-the loss of this machine, could still undo, so it is held. The released position is the one that the log has *kept*
+A *barrier* is a log position. A reply with a barrier above the released position is held: a power cut, or the loss of
+this machine, could still undo the changes that it shows. The released position is the one that the log has *kept*
 (:class:`~millstream.node.durability.group_commit.GroupCommit`), up to a *limit*: the position that enough replicas hold
 (:class:`~millstream.node.durability.unconfirmed.Unconfirmed`). Without a log every position counts as kept.
 """

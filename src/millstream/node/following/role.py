@@ -198,7 +198,7 @@ class Following:
 
         The result is :data:`NO_OFFSET` without a history, since then the primary has none of the present data.
 
-        If the primary does not report it, and this server was a primary, it is the last offset that replicas reported,
+        The primary may not report it. If this server was a primary, it is then the last offset that replicas reported,
         or after a start the recovered one. Without that, the primary counts as having all of it, as when an unrelated
         server is followed. After the end of a history that was given up, there may be changes that no offset counts.
         """

@@ -5,8 +5,8 @@ standard input, a :class:`~millstream.persistence.rewrite.Rewrite`, and writes t
 descriptor ``COPY``, it first writes a copy for replicas there, an RDB file of that version. It then reports the
 history's name, its offset and database on standard output, in one line of ``copy``. With ``alone`` it makes no
 snapshot. ``NICENESS`` is added to the parent's. It works only in the very directory of its parent's log, which
-``PLACE`` identifies (``DiskLock.place``), and not in another one that has the same path by now. It takes no lock and
-changes no existing file. It exits when its standard input ends, at the latest when its parent exits.
+``PLACE`` identifies (``DiskLock.place``). Another directory may have the same path by now. It takes no lock and changes
+no existing file. It exits when its standard input ends, at the latest when its parent exits.
 
 Exit codes:
 
