@@ -294,7 +294,7 @@ class ListValue(Collection):
         """Delete elements equal to the given one: ``count`` from the head, from the tail if negative, all if 0."""
         left = abs(count) or len(self._items)
         kept: list[bytes] = []
-        # From the end at which deletion begins; ``kept`` is then in that direction, and turned back below
+        # Walk from the end at which deletion begins; ``kept`` is reversed again below if need be
         for each in self._items if count >= 0 else reversed(self._items):
             if left and each == item:
                 left -= 1

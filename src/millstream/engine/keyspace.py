@@ -182,9 +182,9 @@ class Keyspace:
     def __init__(self) -> None:
         self.databases = [Database(index) for index in range(DATABASES)]  # By number
         self.history = ReplicationState()  # See :class:`~millstream.engine.history.ReplicationState`
-        # Host and port of the server that is followed, an empty host for none; None where that was never said
+        # Host and port of the primary, an empty host for none; None if no role was ever set
         self.primary: tuple[str, int] | None = None
-        self.hands_over = False  # That server is to be asked to lead, or was and has not answered
+        self.hands_over = False  # A failover: that server has not confirmed that it is the primary
 
     @property
     def followed(self) -> tuple[str, int] | None:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping
 
 SLICE = 20_000  # Keys put in order at one step of a walk: some milliseconds
-MOST = 10_000  # Most keys of one step, even if the client asks for more: its COUNT is a wish, also with Redis
+MOST = 10_000  # Largest number of keys of one step; COUNT is only a hint, as in Redis
 
 # Approximate number of keys that stay together unsorted until a walk comes to them
 _TOGETHER = 32
@@ -83,7 +83,7 @@ class ScanOrder:
         self._at_once, self._numbers = at_once, numbers
         self._made: _Order | None = None
         self._making: _Order | None = None
-        self._last = 0  # number of the order begun last
+        self._last = 0  # number of the latest order
 
     def step(self, keys: Mapping[bytes, object], cursor: int, count: int) -> tuple[int, list[bytes]]:
         """Continue a walk by one step.
@@ -94,7 +94,7 @@ class ScanOrder:
         number, first = cursor >> _PLACES, cursor & ((1 << _PLACES) - 1)
         if cursor == 0:
             first = 1
-        if cursor == 0 or number > self._last + 1:  # the next order to be begun has all keys that are there now
+        if cursor == 0 or number > self._last + 1:  # the next order will have all present keys
             number = self._last + 1
         order = self._order(keys, number)
         if order is None:

@@ -24,10 +24,10 @@ from millstream.node.memory import OOM, Memory
 from millstream.node.primary import Primary
 
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
-# ACL LOG's words for where a command was, and what its refusal begins with
+# ACL LOG's name for the context of a command, and the prefix of its refusal
 _PLACES = {Origin.WAITER: "toplevel", Origin.EXEC: "multi", Origin.SCRIPT: "lua"}
 _DENIED = {Origin.WAITER: "NOPERM ", Origin.SCRIPT: "ERR ACL failure in script: "}
-# EXEC's answer for a queued command that is not allowed any more, by what was refused
+# EXEC's error for a queued command that is no longer allowed, by the refused object
 _NO_LONGER = (
     "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is "
     "no longer allowed for the following reason: "

@@ -182,7 +182,7 @@ class Batches:
         assert self._runner is not None
         try:
             run = self._runner.end()
-        except Exception as error:  # noqa: BLE001 - no memory to tell what was done, which ends the record at work
+        except Exception as error:  # noqa: BLE001 - no memory for the result, which ends the record at work
             self._journal.lose(not_logged("plain commands of a script were run", error))
             return NOTHING
         self._count(run)
@@ -208,7 +208,7 @@ class Batches:
         assert self._runner is not None
         try:
             run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
-        except Exception as error:  # no memory to tell what was done
+        except Exception as error:  # no memory for the result
             raise not_logged("plain commands were run", error) from error
         stats = self._stats  # as _count does; this is the way of each client that waits for its reply
         stats.processed += run.commands

@@ -25,7 +25,7 @@ class Surroundings:
     """Facts that only the shell around a node knows; an embedded node keeps these defaults."""
 
     shell: ShellFacts = field(default_factory=ShellFacts)  # Facts of the network, kept up to date by the shell
-    machine: Callable[[], MachineFacts] = MachineFacts  # Reads what the operating system says of the process
+    machine: Callable[[], MachineFacts] = MachineFacts  # Reads the operating system's figures of the process
     log: Callable[[], LogFacts] = LogFacts  # Reads the state of the log
     max_clients: int = 0  # Most connections at a time
 
@@ -39,7 +39,7 @@ class NodeFacts:
     accounts: Accounts  # Refused commands are counted there
     keyspace: Keyspace  # The data
     journal: Journal  # True if the disk takes writes
-    scripts: Scripts  # The scripts kept
+    scripts: Scripts  # The stored scripts
     primary: Primary  # The replicas
     following: Following  # The link to this one's primary
     ending: Shutdown  # SHUTDOWN

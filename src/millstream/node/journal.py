@@ -40,7 +40,7 @@ class Journal:
         # The record of the command at work, made while changes are held, for which its reply alone waits; else 0
         self.own = 0
         self._last = 0  # the position as it was before changes were held, or of a record made since
-        self._unlogged = 0  # records made where no log is kept, for replicas to confirm
+        self._unlogged = 0  # number of records for replicas to confirm, without a log
         self._lost: StorageError | None = None
 
     # ------------------------------------------------------------------ the record at work
@@ -93,7 +93,7 @@ class Journal:
                 raise
             except Exception as error:  # a record beyond its limit, no memory for it
                 raise not_logged(f"{len(steps)} changes of one command or transaction were made", error) from error
-            if hard and self.is_holding:  # a change of role: all others are answered as before
+            if hard and self.is_holding:  # a change of role: other clients get replies as before
                 self.own = self._last = position
             elif hard:
                 self.position = position

@@ -50,7 +50,7 @@ class Memory:
     def _data(self) -> int:
         used = stream_memory()
         for db in self._keyspace.databases:
-            if db.keys:  # most are empty, and this is asked for each client's turn
+            if db.keys:  # most are empty, and this runs at each client's turn
                 used += db.footprint
         return used
 

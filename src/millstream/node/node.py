@@ -61,7 +61,7 @@ log = logger("millstream.node")
 
 # Commands that act on the transaction itself even while one is open
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
-# Commands with one of these flags change nothing but data, and are told of nothing else
+# Commands with one of these flags change only data, and need no other event
 _OF_DATA = frozenset({"write", "readonly"})
 
 
@@ -127,7 +127,7 @@ class Node:
         self.surroundings = self.facts.surroundings
         # The server itself, as commands see it
         self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
-        self._nobody = Session(0)  # in whose name is done what nobody asked for
+        self._nobody = Session(0)  # the session for the server's own changes
 
     # ------------------------------------------------------------------ commands
 
@@ -246,7 +246,7 @@ class Node:
             waits = True  # it is not through; what counts is the time of the run that ends its wait
             raise
         except Exception:
-            # A defect of ours must not take the server from everybody else; what was applied is logged all the same
+            # A defect must not stop the server for all clients; applied changes are logged all the same
             log.exception("internal error in %s", row.name)
             failed = True
             self.surroundings.shell.internal_errors += 1
@@ -404,7 +404,7 @@ class Node:
                 glance = None if waiter.over or is_held else waiter.glance
                 if glance is not None and self._served_quickly(waiter, glance, now):
                     continue
-                # Most hear only of the type they wait for; they ignore deletion and other types
+                # Most wake only for the type they wait for; they ignore deletion and other types
                 if not waiter.over and (
                     waiter.group_wait or isinstance(self.keyspace.databases[db].keys.get(key), waiter.kind)
                 ):

@@ -54,7 +54,7 @@ class Obedience:
         self._node, self._following = node, following
         # The session of the commands; its database is that of the stream
         self.session = Session(0, is_primary=True, user=_SUPERUSER)
-        self.asked = 0  # Offset after the last question for our offset
+        self.asked = 0  # Offset after the primary's last request for this replica's offset
         self._commands = self._size = 0  # Number and bytes of the commands of this piece that have run
 
     def begin(self) -> None:

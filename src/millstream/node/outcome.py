@@ -10,7 +10,7 @@ class Outcome:
 
     def __init__(self, buffers: list[Buffer], barrier: int) -> None:
         self.buffers = buffers  # Encoded bytes, in order
-        self.barrier = barrier  # Log position that must be durable (as far as the fsync mode asks) first; 0 for at once
+        self.barrier = barrier  # Log position that must be kept first, by the fsync mode; 0 for at once
 
     def __repr__(self) -> str:
         return f"Outcome({b''.join(self.buffers)!r}, barrier={self.barrier})"

@@ -70,7 +70,7 @@ class Primary:
         self.shell: Shell | None = None  # Sends bytes; None where no replica can come
         self.replid = new_replid()  # The history's name, or the one that the next history will have
         self.good = self.forks = self.fork_usec = 0
-        self.furthest = NO_OFFSET  # The largest offset that a replica has told of the present history; -1 for none
+        self.furthest = NO_OFFSET  # The largest offset of the present history that a replica has reported; -1 for none
         # Records that no other server took over, by the file they were put into, since the start
         self.diverged: dict[str, int] = {}
         self.diverged_files = self.copies_made = 0
@@ -81,13 +81,13 @@ class Primary:
         self._moved_at = 0  # monotonic milliseconds when replicas confirmed something last, or nothing waited for that
         config.on_change = self._look
         self.on_feed: Callable[[], None] = lambda: None  # Called when there is a feed
-        # All are called when a replica has told how far it is, and once a second
+        # All are called after a replica's report of its offset, and once a second
         self.heard: list[Callable[[Now], None]] = []
-        self.failover = NO_FAILOVER  # The progress of handing over the role, in the words of INFO
+        self.failover = NO_FAILOVER  # The progress of a failover, with INFO's name
         self.mono = 0  # Monotonic milliseconds of the last look
         self._pinged_at = 0
         self._alone_since = 0
-        self._asked = 0  # the offset for which replicas were asked last how far they are
+        self._asked = 0  # the offset of the last request for replicas' offsets
 
     @property
     def feed(self) -> Feed | None:
@@ -161,7 +161,7 @@ class Primary:
             self._journal.count_fed()
             self._journal.flush(wall)
 
-    # ------------------------------------------------------------------ what replicas ask
+    # ------------------------------------------------------------------ requests of replicas
 
     def announced(self, session: Session) -> Follower:
         """Return the follower of a connection that has announced itself as a replica."""
@@ -175,7 +175,7 @@ class Primary:
         follower, shell = self.announced(session), self.shell
         assert shell is not None
         if follower.stage is not None:
-            return Many([])  # it asks twice
+            return Many([])  # it has sent PSYNC twice
         if not self.may_serve():
             raise CommandError(_NO_LINK)
         feed = self.feed
@@ -187,7 +187,7 @@ class Primary:
         follower.heard_at = self.mono = now.mono
         if goes_on:
             self.partial_syncs += 1
-            follower.cursor = offset - 1  # that it has run; what it keeps it says when it confirms
+            follower.cursor = offset - 1  # the replica has run up to there; later it confirms what it has kept
             self.go_online(follower)
             shell.join(follower)
             return Simple(b"CONTINUE " + self.replid.encode())
@@ -204,7 +204,7 @@ class Primary:
             self._record(begun(self._keyspace, self.replid))
             feed = self.start_feed(now.mono)
         follower.stage, follower.cursor = "wait_bgsave", feed.offset
-        self._journal.count_fed()  # so that what the copy is made from says how far the history is
+        self._journal.count_fed()  # so that the copy's source has the history's offset
 
     def go_online(self, follower: Follower) -> None:
         """Let a replica that has its copy receive the stream."""
@@ -247,7 +247,7 @@ class Primary:
             if self.shell is not None:
                 self.shell.leave(follower)
 
-    # ------------------------------------------------------------------ what clients ask
+    # ------------------------------------------------------------------ requests of clients
 
     @property
     def written(self) -> int:

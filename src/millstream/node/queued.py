@@ -15,7 +15,7 @@ from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
 from millstream.replies import Buffer
 
-# Bytes that a queued command takes for each byte of what it came as, at most: a word of none is six
+# Largest ratio of a queued command's memory to its received bytes: an empty argument has six
 _QUEUED_MAX = 11
 
 

@@ -11,7 +11,7 @@ class CommandStats:
     """One command's counters."""
 
     calls: int = 0  # Times it ran
-    failed: int = 0  # Times it ran and answered an error
+    failed: int = 0  # Times it ran and replied an error
     rejected: int = 0  # Times it was refused before running (arity, authentication)
     nanoseconds: int = 0  # Time spent in it, for the average INFO shows
 
@@ -29,7 +29,7 @@ class NodeStats:
     retained_no_more: int = 0  # Entries that ``stream-retention`` removed
     removed_unread: int = 0  # Those of them that a group had not read
     dirty: int = 0  # Changes since the last save, as Redis counts them; not reset
-    # Tell what they have counted by themselves since they were last asked: name, calls, nanoseconds
+    # Each returns its own counts since the last call: name, calls, nanoseconds
     sources: list[Callable[[], list[tuple[str, int, int]]]] = field(default_factory=list)
 
     def collect(self) -> None:

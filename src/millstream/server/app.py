@@ -313,7 +313,7 @@ class Server(Serving):
         for connection in list(self._clients.by_id.values()):
             if not connection.session.is_replica:
                 connection.finish()
-        with contextlib.suppress(StorageError):  # closing the log meets it again, and says so
+        with contextlib.suppress(StorageError):  # closing the log meets it again, and reports it
             self.node.primary.stop(self.clock.now().wall)
         await self._close_storage()
         if self._replicas is not None:

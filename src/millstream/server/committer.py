@@ -189,7 +189,7 @@ class Committer:
             self._asked.append((job, done))
         else:
             try:
-                self._start(CommitStep.WRITE_AND_SYNC, job)  # says at once if the job found the disk failing
+                self._start(CommitStep.WRITE_AND_SYNC, job)  # reports at once if the job met a failing disk
             except MemoryError as error:
                 done.set_exception(error)
 
@@ -251,13 +251,13 @@ class Committer:
             try:
                 self._loop.call_soon_threadsafe(self._finished)
             except MemoryError:
-                time.sleep(_NO_MEMORY_SECONDS)  # this thread has nothing else to do until the loop knows
+                time.sleep(_NO_MEMORY_SECONDS)  # this thread has nothing else to do until the loop has the report
             else:
                 return
 
     def _sync_unasked(self) -> None:
         """Sync because the loop is late. No step waits for the result, so it is not reported."""
-        with contextlib.suppress(BaseException):  # the log takes nothing more then, which the next step finds and tells
+        with contextlib.suppress(BaseException):  # the log then takes no more records, which the next step reports
             self._log.sync()
 
     # ------------------------------------------------------------------ the end

@@ -46,7 +46,7 @@ _HELD_MAX = 1024 * 1024
 # A replica gets at most as much as it takes; the rest waits elsewhere, and is limited there.
 _NO_LIMIT = OutputLimit(0, 0, 0)
 
-# First words of a browser or a HTTP library, which an attacker uses to reach us (Redis drops these too).
+# First tokens of a browser or HTTP library, which an attacker may use (Redis drops these too).
 _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
 
 
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
         self._out_size = self._out_barrier = 0
         self._blocked = False  # a command waits in the node
         self.is_full = False  # The client reads its replies more slowly than they come
-        self._paused = False  # we asked the transport for no more
+        self._paused = False  # True while the transport is paused
         self._again = False  # a further round of commands is scheduled
         self._ending = False  # no more commands are run; the connection closes after the last reply
         self._eof = False  # the client sends no more
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Run the commands already sent, then close, since the client sends no more."""
-        if self._blocked:  # as in Redis, it is not asked whether it would still listen
+        if self._blocked:  # as in Redis, without a check if it would still listen
             return False
         if self._transport.get_extra_info("sslcontext") is not None:  # TLS does not have half-closed connections
             return False
@@ -266,7 +266,7 @@ class Connection(asyncio.Protocol):
                         continue
                 argv = session.held or reader.next()
                 if argv is None:
-                    if reader.has_more:  # a command of very many words: others have their turn before the rest of it
+                    if reader.has_more:  # a command of very many arguments: other clients run before its next part
                         self._go_on_later()
                     return
                 session.held = None

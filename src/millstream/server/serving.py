@@ -25,7 +25,7 @@ VOID = -1
 """The barrier of replies that are not to be sent."""
 # Seconds after a sample at which clients that take too much memory are looked for
 _SAMPLED = 0.1
-# Seconds between looks at the resident memory, where there is a limit
+# Seconds between checks of the resident memory, where there is a limit
 _RESIDENT = 10.0
 
 
@@ -149,7 +149,7 @@ class Serving:
         except Exception:
             log.exception("internal error in a periodic task")
             self.facts.internal_errors += 1
-            self._timer_at = 0  # no earlier time is asked for until this one has come
+            self._timer_at = 0  # no earlier time is set until this one has come
             self._timer = self.loop.call_later(self.settings.delays.after_error, self._tick)
             return
         self.after_commands()

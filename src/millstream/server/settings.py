@@ -22,7 +22,7 @@ class Delays:
 
     farewell: float = 2.0  # Seconds that clients have, when the server stops, to take the replies they are owed
     after_error: float = 1.0  # Seconds until the next try after a defect in timed work
-    slow_check: float = 1.0  # Seconds between looks at clients above the soft output limit
+    slow_check: float = 1.0  # Seconds between checks of clients above the soft output limit
 
 
 @dataclass(frozen=True, slots=True)

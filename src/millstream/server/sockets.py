@@ -232,7 +232,7 @@ class SocketTransport(asyncio.Transport):
         self.high, self._low = 64 * 1024, 16 * 1024
         self._watched = 0  # the events it is in the epoll for
         self._waits = False  # the kernel refuses more for now
-        self._paused = False  # the protocol was asked to write no more
+        self._paused = False  # True while the protocol is paused
         self._ended = False  # nothing more will come
         self._closing = False
         self._lost = False  # connection_lost was called, or will be

@@ -222,7 +222,7 @@ def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
     row = find(words)
     if row is None:
         raise CommandError(f"ERR Command '{shown(words[0])}' not found")
-    # The permission is asked of a line that could be run
+    # Permissions are checked only for a valid number of arguments
     row.check_arity(len(words))
     denial = user.refusal(row, words)
     return (

@@ -74,7 +74,7 @@ class MemoryFacts:
     """The counted bytes and their limits."""
 
     used: int = 0  # All that is counted
-    peak: int = 0  # The most of it so far, as far as it was looked at
+    peak: int = 0  # The largest measured value so far
     startup: int = 0  # The process before it had data
     dataset: int = 0  # Keys and values
     limit: int = 0  # ``maxmemory``, 0 for none
@@ -92,7 +92,7 @@ class RewriteFacts:
     is_ok: bool = True  # The last one that ended did what it should
     seconds: int = -1  # The duration of the last one; -1 if none has ended
     current_seconds: int = -1  # The duration of the present one so far; -1 if there is none
-    started: int = 0  # The number begun
+    started: int = 0  # Number of rewrites begun
     failed_in_a_row: int = 0  # The number given up since the last success
 
 
@@ -121,7 +121,7 @@ class LogFacts:
     slow_syncs: int = 0  # Syncs that took longer than two seconds
     disk_state: str = "ok"  # ``ok``; ``low``: writes are turned away; ``full``: and changes wait for space
     disk_since: int = 0  # Wall seconds of the last change of that state, 0 if there was none
-    disk_free: int = -1  # Bytes that may still be written, -1 if the system does not say
+    disk_free: int = -1  # Bytes that may still be written, -1 if the system does not report it
     rewrite: RewriteFacts = field(default_factory=RewriteFacts)  # Facts about rewriting it
 
 
@@ -129,7 +129,7 @@ class LogFacts:
 class ScriptFacts:
     """Facts about scripts."""
 
-    cached: int = 0  # Scripts kept
+    cached: int = 0  # Number of stored scripts
     source_bytes: int = 0  # The size of their sources, in bytes
     lua_bytes: int = 0  # The size of the Lua runtime; 0 if no script was ever run
 
@@ -149,20 +149,20 @@ class LinkFacts:
 
     host: str  # The primary's name or address
     port: int  # Its port
-    state: str  # A word of ROLE
+    state: str  # State of the link, with ROLE's name
     error: str  # Why the link is down, or was last; empty for no reason
     silent_for: int  # Seconds since the primary last sent something; -1 without a link
     down_for: int | None  # Seconds that the link has been down; None if it is up
     offset: int  # The offset in its stream up to which all was run
-    copy_size: int | None  # Bytes of the copy that is on its way; None if the primary did not say
+    copy_size: int | None  # Bytes of the arriving copy; None if the primary did not report it
     copy_read: int  # The number of these bytes that have arrived
     priority: str  # For Sentinel's choice of another primary
     divergences: int  # Units that failed here
     full_syncs: int  # Copies taken over
     copied_for: int  # Seconds since the last of them; -1 for none since the start
     last_copy: CopyFacts | None  # The last of them; None for none
-    kept: int  # Offset last reported to the primary, as far as the log has kept its stream; -1 for none
-    durable: int  # The same of what is on the disk; -1 where no log is kept
+    kept: int  # Last reported offset, up to which the log has kept the primary's stream; -1 for none
+    durable: int  # Last reported offset that is on the disk; -1 without a log
     is_announced: bool  # Sentinel lists this replica
 
 
@@ -190,9 +190,9 @@ class ReplicationFacts:
     second: int = -1  # Up to where it is the same as that one; -1 for none
     earlier: tuple[str | int, ...] = ()  # Names of those before that, and the same of each in turn
     backlog_size: int = 0  # Bytes to keep of it
-    backlog_first: int | None = None  # Number of the first byte that is kept; None while nothing is
+    backlog_first: int | None = None  # Offset of the first stored byte; None without one
     backlog_held: int = 0  # The number of bytes held
-    full_syncs: int = 0  # Copies asked for
+    full_syncs: int = 0  # Number of requested copies
     copies_made: int = 0  # Copies of all data; one serves all who waited for it
     last_copy: CopyFacts | None = None  # The last of them; None for none
     forks: int = 0  # Processes that were made for that as copies of this one
@@ -203,7 +203,7 @@ class ReplicationFacts:
     diverged_records: int = 0  # Those of this server that no other one took over, put into files since the start
     diverged_files: int = 0  # Such files that are there
     dialect: str = ""  # The dialect in which replicas get changes
-    annotate: str = ""  # Annotations that replicas of ours are sent
+    annotate: str = ""  # Annotations sent to this server's replicas
     confirming: int = 0  # Replicas that must hold a write before a reply reports it; 0 for no such rule
     confirmed_by: int = 0  # The number that do
     is_short: bool = False  # These are too few, so that writes are refused
@@ -259,7 +259,7 @@ class InfoFacts:
     commands: Mapping[str, CommandFacts] = field(default_factory=dict)  # Counters by full command name
     errors: Mapping[str, int] = field(default_factory=dict)  # Error replies by code
     databases: Iterable[DatabaseFacts] = ()  # Those that hold keys; none while changes are held
-    is_holding: bool = False  # Changes wait for space on the disk, and nothing may tell of them
+    is_holding: bool = False  # Changes wait for space on the disk, and no reply may show them
     shell: ShellFacts = field(default_factory=ShellFacts)  # Facts of the network shell
     machine: MachineFacts = field(default_factory=MachineFacts)  # Facts of the process
     memory: MemoryFacts = field(default_factory=MemoryFacts)  # Facts of memory as it is counted
@@ -563,7 +563,7 @@ def _cluster(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one
 def _keyspace(facts: InfoFacts) -> Rows:
     """Databases with keys; empty ones are left out."""
     if facts.is_holding:
-        yield "millstream_keyspace_held", 1  # the figures would tell of changes that may yet be lost
+        yield "millstream_keyspace_held", 1  # the figures would show changes that may yet be lost
     for base in facts.databases:
         if base.keys:
             yield (f"db{base.index}", f"keys={base.keys},expires={base.expires},avg_ttl={base.average_ttl},subexpiry=0")

@@ -22,7 +22,7 @@ from millstream.errors import CommandError
 from millstream.glob import matcher
 from millstream.replies import NIL_ARRAY, Fixed, Map, Reply, Set, Simple
 
-# The index at which the search for the word STREAMS begins
+# The index at which the search for the token STREAMS begins
 _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
 
 

@@ -283,7 +283,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     A session must pass all filters, also repeated ones. The client's own connection is skipped, unless SKIPME is
     ``no``. The old form closes it too, and fails if no client has the address; the new form replies 0 then.
     """
-    # By the number of words: a filter has two
+    # By the number of arguments: a filter has two
     if len(argv) == 3:
         return _kill_one(ctx, argv[2])
     tests: list[Test] = []

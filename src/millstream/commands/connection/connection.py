@@ -98,7 +98,7 @@ def hello(ctx: Context, argv: list[bytes]) -> Reply:
     name, credentials = _hello_options(argv)
     if credentials is not None:
         _authenticate(ctx, argv[0], *credentials)
-    # AUTH above may just have made it somebody
+    # AUTH above may just have logged the session in
     if session.user is None:
         raise CommandError(_HELLO_NEEDS_AUTH)
     if name is not None:

@@ -99,13 +99,13 @@ class Context:
         origin: Origin = Origin.CLIENT,
     ) -> None:
         self.host = host
-        self.session = session  # The client that asks
+        self.session = session  # The client's session
         self.db: Database = host.keyspace.databases[session.db]
         self.now = now  # Both clocks, read once for the command or the whole transaction
         self._journal = journal
         self._notify = notify
         self.origin = origin  # The origin of the command
-        self.may_block = origin in _MAY_BLOCK  # Nothing else is kept waiting if it waits
+        self.may_block = origin in _MAY_BLOCK  # True if a wait delays no other command
         self.dirty = 0  # Changes made so far, as Redis counts them (``rdb_changes_since_last_save``)
         # A script's reply has an error in it, so the call counts as failed; its errors are counted already
         self.failed = False

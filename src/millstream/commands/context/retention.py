@@ -13,7 +13,7 @@ from millstream.times import span
 
 # Bytes of a pattern: each new stream is compared with it
 _MOST = 512
-# Characters of a wrong word in an error
+# Largest number of characters of an invalid argument in an error
 _SHOWN = 20
 _DEAD, _OWN = b":dead", (b"millstream:", b"schedule:")
 

@@ -82,7 +82,7 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     make, entries_read = _options(argv, may_create=True)
     key, name, word = argv[2], argv[3], argv[4]
     stream = ctx.lookup_as(key, Stream) if make else _existing(ctx, key)
-    if len(argv) > 8:  # options given again; Redis counts the words only now
+    if len(argv) > 8:  # repeated options; Redis counts the arguments only now
         raise bad_subcommand("XGROUP", argv[1])
     last = (0 if stream is None else stream.last_id) if is_sign(word, b"$") else entry_id(word)
     if stream is None:

@@ -229,7 +229,7 @@ def xpending(ctx: Context, argv: list[bytes]) -> Reply:
         at = 5
     count = max(integer(argv[at + 2]), 0)
     start, end = range_start(argv[at]), range_end(argv[at + 1])
-    # Redis passes over further words where IDLE was not given
+    # Redis ignores further arguments without IDLE
     consumer = argv[at + 3] if len(argv) > at + 3 else None
     _, group = existing_group(ctx, argv[1], argv[2])
     index = group.pending

@@ -213,7 +213,7 @@ class _Answer:
 
     def __init__(self, options: _ReadOptions, resp: int) -> None:
         self.streams: list[tuple[bytes, Raw]] = []  # Key and entries of each stream served
-        # Bytes of reply so far, as Redis counts them; only those of headers where nobody set a bound to it
+        # Bytes of reply so far, as Redis counts them; without a limit, only those of headers
         self.size = 0
         self.emitted = 0  # Entries so far
         self._left = options.max_count

@@ -13,7 +13,7 @@ class Document:
     """The description of one command or subcommand."""
 
     since: str  # The Redis version that introduced it
-    summary: str  # One line, our own words
+    summary: str  # One line, Millstream's own text
     syntax: str = ""  # The arguments, without the name, in the notation of :mod:`millstream.commands.table.syntax`
     # Versions that changed it otherwise than by a word of the syntax, oldest first, with what they changed
     history: Sequence[tuple[str, str]] = ()

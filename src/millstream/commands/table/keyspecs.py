@@ -109,7 +109,7 @@ def places_of(row: Command, argv: list[bytes]) -> Sequence[int]:
     first, last, step = row.keys
     if not first:
         raise CommandError(NO_KEYS)
-    # A script may ask about a line that is too short to be run
+    # A script may check a command line that is too short to run
     return range(first, min(len(argv) + last + 1 if last < 0 else last + 1, len(argv)), step)
 
 

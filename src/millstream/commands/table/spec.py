@@ -32,7 +32,7 @@ class Command:
     """One command or subcommand."""
 
     name: str  # Lower case; a subcommand is ``container|sub``
-    arity: int  # Number of words, command name included; negative means "at least"
+    arity: int  # Number of arguments, command name included; negative means "at least"
     # COMMAND INFO's flags (``write``, ``readonly``, ``denyoom``, ``fast``, ``blocking``, ``movablekeys``, ``noscript``,
     # ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``, ``no_async_loading``)
     flags: frozenset[str]

@@ -51,7 +51,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self._users: dict[bytes, User] = {}
-        # Names of users for whom there is nothing to check; looked at for each command
+        # Names of unrestricted users; read for each command
         self.unrestricted: frozenset[bytes] = frozenset()
         self.log: deque[Refusal] = deque()  # Refusals, the latest first
         # Refusals since the start or the last CONFIG RESETSTAT, by reason, for INFO

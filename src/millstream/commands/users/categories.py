@@ -57,7 +57,7 @@ def categories(row: Command) -> list[str]:
         found.add("write")
     if "readonly" in flags and row.group != "scripting":
         found.add("read")
-    # WAIT looks at no key, and SORT is of the types that it takes
+    # WAIT reads no key, and SORT belongs to the types that it accepts
     if row.group in _OF_GROUP and not (row.group == "generic" and found & {"connection", "list"}):
         found.add(_OF_GROUP[row.group])
     if "admin" in flags:

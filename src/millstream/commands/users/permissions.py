@@ -39,7 +39,7 @@ SUB_ARGUMENT = "Allowing first-arg of a subcommand is not supported"
 
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _SPACES = frozenset(b" \t\n\v\f\r\0")
-# pub/sub command -> whether its words are patterns; PUBLISH names one channel, the others any number
+# pub/sub command -> True if its arguments are patterns; PUBLISH names one channel, the others any number
 _CHANNELS = {"publish": False, "subscribe": False, "psubscribe": True}
 
 
@@ -248,7 +248,7 @@ class Selector:
             parts.append(self.channels_text)
         return b" ".join([*parts, self.commands_text])
 
-    # ------------------------------------------------------------------ the question
+    # ------------------------------------------------------------------ checks
 
     @property
     def is_unrestricted(self) -> bool:

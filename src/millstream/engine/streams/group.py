@@ -18,7 +18,7 @@ from millstream.engine.streams.memory import Total
 from millstream.engine.streams.pending import MAX_DELIVERIES, IdIndex, Pending, PyConsumer, TimeOrder
 
 UNKNOWN = -1
-ATTEMPTS = 10  # XAUTOCLAIM looks at this many records for each one it may claim, as in Redis
+ATTEMPTS = 10  # XAUTOCLAIM visits this many records for each one it may claim, as in Redis
 
 
 # Bytes of a group, a consumer, a record and a time of records, measured on CPython 3.11
@@ -194,7 +194,7 @@ class PyGroup:
         gone: list[int] = []
         cursor = 0
         for record in self.pending.walk(start):
-            # The bounds are looked at before the record, so the cursor names the first record that was not looked at
+            # The limits are checked before the record, so the cursor names the first unvisited record
             if not most or not looks:
                 cursor = record.id
                 break

@@ -22,7 +22,7 @@ from millstream.engine.streams.packed import PackedIds, smallest
 # Every stored entry begins with this header of a two-element array
 ENTRY_HEADER = b"*2\r\n"
 
-# Measured once: Python's objects do not have a size that could be asked for as a whole
+# Measured once, since Python does not report the size of an object with its contents
 _OVERHEAD = 600
 _ENTRY_OVERHEAD = 8
 # The two counters at a listpack's head have at most this
@@ -135,7 +135,7 @@ def _read_entry(wire: bytes, at: int) -> tuple[bytes, list[bytes], int]:
         raise ValueError("a packed node is damaged: an entry has no two parts")
     (name,), at = _read_words(wire, at, 1)
     count, at = _read_head(wire, at, b"*")
-    # Looked at before the words are read: a damaged count may be any number
+    # Checked before the fields are read: a damaged count may be any number
     if not count or count % 2 or count > len(wire):
         raise ValueError("a packed node is damaged: an entry has the wrong number of words")
     fields, at = _read_words(wire, at, count)

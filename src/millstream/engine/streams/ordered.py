@@ -48,7 +48,7 @@ class Ordered(Generic[V]):
         pieces, lasts = self._pieces, self._lasts
         if not lasts or number > lasts[-1]:
             return None
-        # The very first is looked at first: most groups acknowledge in order
+        # The very first is compared first: most groups acknowledge in order
         if pieces[0][0] == number:
             return 0, 0
         index = bisect_left(lasts, number)

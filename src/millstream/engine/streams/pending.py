@@ -189,7 +189,7 @@ class TimeOrder:
 
     def known(self, time: int) -> int:
         """Return the last record's time object if it is equal, to save the 32 bytes of another int."""
-        # Equal times of a snapshot arrive one after another, so a look at the newest is enough
+        # Equal times of a snapshot arrive one after another, so comparing with the newest is enough
         return self._ends.last() if self._ends and self._ends.last() == time else time
 
     def insert(self, record: Pending) -> None:

@@ -15,7 +15,7 @@ from millstream.replies import Reply
 
 # Milliseconds between two looks at the wall clock while a client waits for a claim to become due
 LOOK = 100
-# Transitions after which entries may be claimable earlier than those who wait with CLAIM know
+# Transitions after which entries may be claimable earlier than the alarms of waiting clients
 _DELIVERIES = frozenset({"gread", "gclaim"})
 # The drift between the clocks, in milliseconds, above which the alarms are set again
 SLACK = 10
@@ -39,7 +39,7 @@ class Waiter:
     over: bool = False  # The wait has ended
     # The change that a run would make where it finds nothing; see :class:`~millstream.commands.context.context.Blocked`
     glance: Glance | None = None
-    fulfilled: Callable[[], bool] | None = None  # True if replicas are as far as it waits for; None for a wait for keys
+    fulfilled: Callable[[], bool] | None = None  # True if enough replicas have the offset; None for a wait for keys
     may_unblock: bool = True  # CLIENT UNBLOCK ends the wait
     took: int = 0  # Nanoseconds of the last run that found nothing
     _packed: bytes = b""
@@ -66,7 +66,7 @@ class Waits:
     overdue: list[Waiter] = field(default_factory=list)  # Those that could claim if the disk took writes
     _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
     _serial: "count[int]" = field(default_factory=count)
-    _looked: int = 0  # monotonic time of the last look at the wall clock
+    _looked: int = 0  # monotonic time of the last check of the wall clock
     _drift: int = 0  # wall minus monotonic time when the alarms were set
 
     def __len__(self) -> int:

@@ -25,7 +25,7 @@ MAY_WRITE = frozenset({"publish", "eval", "evalsha"})
 class Pause:
     """The pauses of a node, if there are any."""
 
-    ends: int | None = None  # Monotonic milliseconds at which that is to be looked at; None for no pause
+    ends: int | None = None  # Monotonic milliseconds of the pause's end; None for no pause
     writes_only: bool = False  # Only commands that write are held back
     held: dict[Session, None] = field(default_factory=dict)  # Sessions that wait, in the order of their commands
     # Finds a call of a script that declared that it does not write
@@ -65,7 +65,7 @@ class Pause:
 
     def holds(self, session: Session, row: Command, argv: list[bytes]) -> bool:
         """True if a session's command must wait."""
-        if self.ends is None or session.is_replica:  # a replica only says how far it is
+        if self.ends is None or session.is_replica:  # a replica only reports its offset
             return False
         if not self.writes_only:
             return True

@@ -11,7 +11,7 @@ from millstream.replies import Many, Push, Reply
 
 # Items of a reply that are written out without being counted before
 _FEW = 1024
-# Commands that say how a server is
+# Commands that monitoring sends
 _WATCHING = {"info", "role"}
 
 
@@ -81,7 +81,7 @@ class Replies:
 def _count_skipped(session: Session) -> None:
     """Turn replies on again after the one reply that CLIENT REPLY SKIP suppresses."""
     if session.reply_mode == "skip":
-        session.reply_mode = "skipping"  # the answer to SKIP itself is not sent either
+        session.reply_mode = "skipping"  # SKIP itself gets no reply either
     elif session.reply_mode == "skipping":
         session.reply_mode = "on"
 

@@ -106,7 +106,7 @@ def _help(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one sign
     return [Simple(line.encode()) for line in _HELP]
 
 
-# Subcommand -> how many words follow it, and what it does
+# Subcommand -> its number of arguments, and its function
 _SUBCOMMANDS = {
     b"HELP": (0, _help),
     b"LOADAOF": (0, _load_log),

@@ -155,7 +155,7 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
         raise CommandError("ERR Invalid master port")
     if not argv[1] or not _ADDRESS.fullmatch(argv[1]):
         raise CommandError("ERR Invalid master host")
-    if ctx.dirty:  # of a transaction: nobody else would be told of that, and the reply would say that it is done
+    if ctx.dirty:  # of a transaction: its other changes would get no error, and the reply would report success
         raise CommandError("ERR REPLICAOF is not allowed after changes in the same transaction.")
     host = argv[1].decode("ascii")
     if following.follow(host, port, ctx.now):

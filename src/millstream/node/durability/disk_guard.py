@@ -68,7 +68,7 @@ class DiskGuard:
         self._last_floor = 0
         self.state: State = "ok"  # One of the three
         self.since = 0  # Wall milliseconds of the last change of state, 0 before the first
-        self.is_near = True  # The floor is, or may be, so near that every write must be looked at
+        self.is_near = True  # The floor is, or may be, so near that space is measured after every write
 
     @property
     def is_full(self) -> bool:

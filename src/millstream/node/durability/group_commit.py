@@ -61,7 +61,7 @@ class CommitStep:
     in_thread: bool  # It may take as long as the disk likes, so commands go on meanwhile
     writes: bool = False  # The group is written
     syncs: bool = False  # The written records are synced
-    measures: bool = True  # The free space is looked at; after the others when that is due
+    measures: bool = True  # True if the free space is measured; after other steps only when that is due
 
     WRITE: ClassVar["CommitStep"]
     MEASURE: ClassVar["CommitStep"]
@@ -83,7 +83,7 @@ class Report:
 
     step: CommitStep  # Which it was
     position: int = 0  # The last position written, or durable; 0 if the step had nothing to do with that
-    free: int | None = None  # Free bytes, None if they were not looked at, or the system does not say
+    free: int | None = None  # Free bytes, None if not measured, or not reported by the system
     error: StorageError | None = None  # Why it failed, None if it did not
     seconds: float = 0.0  # Its duration, in seconds
 
@@ -135,9 +135,9 @@ class GroupCommit:
         self._pace = 2 * QUICK_SECONDS  # of syncs, on average; a disk has to show first that it is quick
         self.sync_at: float | None = None  # When ``everysec`` syncs next; None if there is nothing to sync
         self._retry_at: float | None = None  # when a disk that takes no writes is tried again; None while it takes them
-        self._measure_at = now  # from when on free space is looked at after a write
+        self._measure_at = now  # time from which free space is measured after a write
         self._is_measured = False  # since the last write
-        self.gate = gate or ReplyGate()  # Which replies may go out; the shell opens it when :meth:`done` says so
+        self.gate = gate or ReplyGate()  # The released position; the shell opens it when :meth:`done` returns True
         self.gate.begin(log.appended)
         self.failure: StorageError | None = None  # Why the disk failed, or None
         self.is_busy = False  # A step is under way in the thread
@@ -234,7 +234,7 @@ class GroupCommit:
     def fail(self, error: StorageError, now: float) -> None:
         """Handle an error of the disk: final, or temporary if the disk is only full."""
         if isinstance(error, DiskFullError):
-            # SAVE may have stored what was released by nobody yet; nothing of the refused group is in the file
+            # SAVE may have stored unreleased records; nothing of the refused group is in the file
             self.gate.keep(self._log.durable)
             self._guard.refused(error)
             if self._retry_at is None:

@@ -20,7 +20,7 @@ from millstream.node.log import codec
 
 _REDIS = "MISCONF Errors writing to the AOF file: "  # what clients made for Redis look for
 _WRITES = "Writes are refused and reads continue; when there is space again, writes are accepted without a restart"
-# Redis's words, which clients look for, and a clause of ours: another setting than min-replicas-to-write is at work
+# Redis's text, which clients recognize, and a clause that names the setting: it is not min-replicas-to-write
 _UNCONFIRMED = (
     "NOREPLICAS Not enough good replicas to write. Fewer replicas confirm writes than sync-replicas requires: see INFO "
     "replication"
@@ -108,9 +108,9 @@ class Outage:
 
     def _tells(self, row: Command, argv: list[bytes]) -> bool:
         """True if the reply of a reading command may show held changes."""
-        if row.group == "scripting":  # the script's own commands are looked at
+        if row.group == "scripting":  # the script's own commands are checked
             return False
-        if not has_keys(row) or row.name == "sort_ro":  # KEYS, SCAN, DBSIZE and RANDOMKEY look at all keys, BY at any
+        if not has_keys(row) or row.name == "sort_ro":  # KEYS, SCAN, DBSIZE and RANDOMKEY read all keys, BY any
             return "readonly" in row.flags or row.name.startswith("debug")
         try:
             keys = keys_of(row, argv)

@@ -19,7 +19,7 @@ class Unconfirmed:
     def __init__(self) -> None:
         # The gate whose limit this moves; the shell puts the one of its connections here
         self.gate = ReplyGate(UNLIMITED)
-        self.is_asked = False  # Replicas are asked for; else nothing is noted
+        self.is_asked = False  # True if replicas are required; else nothing is noted
         self._waiting: deque[tuple[int, int, bytes | None]] = deque()  # position, offset after it, record
         self._last = self._bytes = 0
 

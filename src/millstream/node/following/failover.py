@@ -34,7 +34,7 @@ class Failover:
         self._target: tuple[str, int] | None = None
         self._ends: int | None = None
         self._by_force = False
-        self.is_resumed = False  # This server was started since it asked, so the other may have been asked before
+        self.is_resumed = False  # This server has restarted since, so the other server may have got an earlier request
         primary.heard.append(self._look)
 
     @property
@@ -86,7 +86,7 @@ class Failover:
     def not_led(self, reason: str, now: Now, *, may_lead: bool) -> None:
         """Handle the loss of the link before the other server confirmed that it is the primary."""
         if reason == LEADS_ALREADY:
-            self.done(now)  # by an earlier question, the answer to which was lost, or by another client's wish
+            self.done(now)  # by an earlier request, the reply to which was lost, or by another client
         elif not may_lead:
             self.give_up(reason, now)
 

@@ -56,7 +56,7 @@ class Following:
         self.shell: LinkShell | None = None  # The link; None where there can be none
         # Called when all data have been replaced: what is to be looked after in them
         self.scan: Callable[[], None] = lambda: None
-        self.state = CONNECT  # The state of the link, in a word of ROLE
+        self.state = CONNECT  # The state of the link, with ROLE's name
         self.error = ""  # Why it is down, or was last; empty for no reason
         self.is_stuck = self.is_taking = False
         self.divergences = self.full_syncs = 0
@@ -65,7 +65,7 @@ class Following:
         self.begun_at = 0  # Monotonic milliseconds when the copy that is on its way began to come
         self.acked_kept = self.acked_durable = NO_OFFSET
         self.heard_at = self.down_since = 0
-        self.copy_size: int | None = None  # Bytes of the copy that is on its way; None if the primary did not say
+        self.copy_size: int | None = None  # Bytes of the arriving copy; None if the primary did not report it
         self.copy_read = 0  # The number of these bytes that have arrived
         self._has_led = False  # since the last copy, or the start
 
@@ -143,7 +143,7 @@ class Following:
         if self._journal.feed is not None:
             self._journal.count_fed()
         self._record(("role", NO_DATABASE, "", 0))
-        self._primary.cut_all()  # so that they learn the history's new name
+        self._primary.cut_all()  # so that they reconnect to the history's new name
         if self._keyspace.history.replid:
             self._record(gone_on(self._keyspace))
             self._primary.start_feed(now.mono, self._journal.feed)

@@ -24,7 +24,7 @@ class Shutdown:
     def __init__(self, config: Config, sessions: Sessions, primary: Primary) -> None:
         self._config, self._sessions, self._primary = config, sessions, primary
         self._ends: int | None = None
-        self._needed = 0  # offset of all that replicas were told before
+        self._needed = 0  # offset that replicas must reach before the end
         self.is_due = False  # The shell is to end the process now
         primary.heard.append(self._look)
 

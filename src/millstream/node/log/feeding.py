@@ -58,11 +58,11 @@ class Feed:
         self.db = space.history.db  # The database that is selected at :attr:`offset`
         self._unlogged = 0  # bytes that no record counts yet
         self._commands: list[Command] = []
-        self._has_changes = False  # they tell of one that clients may wait for
+        self._has_changes = False  # True if a command changes data, so that WAIT counts it
         # The bytes made, with the part that replicas may be sent
         self.backlog = Backlog(space.history.offset, config.backlog_size)
         self.written = space.history.offset  # Offset after the last change of data
-        # Called when there are more bytes; the shell sends them once they are kept
+        # Called when there are more bytes; the shell sends them once the log has kept them
         self.on_bytes: Callable[[], None] = lambda: None
 
     @property

@@ -151,7 +151,7 @@ def _are_nodes(nodes: list[Any]) -> bool:
 # Rules for arguments that their types do not say, by name; with the op where only that op means it so
 _RULES: dict[str, Check] = {
     **dict.fromkeys(("db", "new_db", "other"), _is_database),
-    **dict.fromkeys(("hist.db", "role.db", "off.db"), _is_signed),  # the last of them is looked at in the end
+    **dict.fromkeys(("hist.db", "role.db", "off.db"), _is_signed),  # the final value is checked at the end
     **dict.fromkeys(("gnew.entries_read", "gset.entries_read"), lambda count: count >= UNKNOWN),  # old ones go beyond
     "off.size": lambda size: 0 <= size <= LLONG_MAX,
     "overwrite.offset": lambda offset: 0 <= offset <= BULK_MAX,  # bytes that no record brings are made up to there

@@ -37,9 +37,9 @@ PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
 # Limits for a copy alone: at most so many files, and apart from the snapshot less than one part of so many of it
 FEW_FILES, SMALL_PART = 8, 10
 TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
-# The word on ``TAKING``'s standard output before the number of bytes of the snapshot that are on the medium
+# The prefix, on ``TAKING``'s standard output, of the number of synced bytes of the snapshot
 SYNCED = "synced"
-# Its word before the number of bytes of a copied log that were a snapshot at their source
+# The prefix of the number of bytes of a copied log that were a snapshot at their source
 COMPACT = "compact"
 _NO_COPY = "the process that rewrites the log has told of none"
 
@@ -84,7 +84,7 @@ class TakeOrder:
     # Called in another thread when the snapshot is begun: with its records, which come as it is made, and are there at
     # the end of them; and with what then makes it the log. It raises to give up.
     swap: Callable[[Iterator[bytes], Callable[[], None]], None]
-    # Called there at the end; what it says counts only if nothing was swapped
+    # Called in that thread at the end; the error counts only if nothing was swapped
     failed: Callable[[StorageError | OSError], None]
 
 
@@ -202,7 +202,7 @@ class Rewriter:
             self.facts = replace(self.facts, is_running=False)
         elif self._take is None:
             self._finish("" if reason is None else str(reason))
-        else:  # its link tells of it, and says when it is tried again
+        else:  # its link logs the failure and the next attempt
             self._take.child.close()
             self.facts = replace(self.facts, is_running=False)
             self._take.failed(reason or GivenUpError("there was nothing to take"))

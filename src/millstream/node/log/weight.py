@@ -4,7 +4,7 @@ from millstream.commands.table.spec import Command
 from millstream.errors import CommandError
 from millstream.protocol import limits
 
-# Bytes that a word takes in a record beside itself, at most
+# Largest overhead of an argument in a record, in bytes
 WORD_OVERHEAD = 16
 _TOO_LARGE = (
     f"ERR the changes of one transaction, script or command take at most {limits.CHANGE_MAX >> 20} MiB in the log, and "

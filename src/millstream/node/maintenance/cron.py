@@ -18,7 +18,7 @@ INTERVAL = 100
 # Milliseconds between looks at the messages that streams remember. Until then a stream remembers one that is too old,
 # as Redis does: XIDMPRECORD takes such a message, and it shows for up to so long.
 FORGETTING = 1000
-# Keys looked at in one round
+# Keys visited in one round
 SAMPLE = 1000
 # Bytes of names after which a round deletes no more keys: all of them are in one log record
 NAMED = 1 << 24
@@ -29,7 +29,7 @@ class Cron:
 
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
-        self._expire_at: int | None = None  # monotonic milliseconds of the next look at keys that expire
+        self._expire_at: int | None = None  # monotonic milliseconds of the next visit of expiring keys
         self._forget_at: int | None = None  # the same of messages
         self._remembering: set[tuple[int, bytes]] = set()
         self._position = 0  # where the last round stopped among the keys that expire
@@ -124,7 +124,7 @@ class Cron:
                     named += len(key)
         if not has_more:
             self._position = 0
-        elif not has_expired:  # where keys died others have moved up, and are looked at next
+        elif not has_expired:  # where keys were deleted, others have moved up, and are visited next
             self._position += SAMPLE
 
     def _forget_messages(self, ctx: Context, now: Now) -> None:

@@ -23,7 +23,7 @@ log = logger("millstream.node")
 
 # Milliseconds between passes over all streams, and between the rounds of one pass
 INTERVAL, SOON = 1000, 100
-# Streams that a round looks at, and nodes that it removes: a few milliseconds each
+# Streams that a round visits, and nodes that it removes: a few milliseconds each
 LOOKED, NODES = 500, 2000
 # Nodes that no size takes
 LEFT = 2

@@ -46,7 +46,7 @@ log = logger("millstream.script")
 
 # Bytes all scripts' Lua values may take together
 MEMORY = 256 * 1024 * 1024
-# Scripts kept of those that only EVAL brought; SCRIPT LOAD's are kept until SCRIPT FLUSH
+# Largest number of stored scripts from EVAL; SCRIPT LOAD's stay until SCRIPT FLUSH
 EVAL_KEPT = 500
 NOT_INSTALLED = "ERR Lua scripts need the package lupa: pip install 'millstream[server]'"
 NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL."
@@ -114,7 +114,7 @@ class Scripts:
         self._lua: Any = None
         self._compile: Any = None
         self._execute: Any = None
-        self._lent: list[Any] = []  # what the runtime's own functions of ours call it by
+        self._lent: list[Any] = []  # the methods lent to host functions, to be taken back
         self._run: _Run | None = None
         self._faults: list[BaseException] = []
 
@@ -456,7 +456,7 @@ class Scripts:
         if run.is_full and "denyoom" in row.flags:
             return refuse(row, OOM)
         if "write" in row.flags:
-            run.is_full = False  # what it has begun it may complete, as in Redis
+            run.is_full = False  # a script that has written may complete, as in Redis
         return self._run_command(run.ctx, row, argv)
 
 

@@ -58,9 +58,9 @@ _PIECE = 256 * 1024
 _WAITING_MAX = 256 * 1024 * 1024
 # Seconds between two tries, from the first to the longest, as Redis has it: in a chain the one above needs a copy first
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
-# Seconds between two copies that are asked for because the data differed
+# Seconds between two copies that are requested because the data differed
 _DIVERGED_PAUSE = 600.0
-# Seconds between two words to the primary
+# Seconds between two messages to the primary
 _TELL = 1.0
 # Seconds between two looks whether units may be run
 _HELD = 0.05
@@ -91,7 +91,7 @@ class ReplicaLink:
         self._connection: _Connection | None = None
         self._diverged_at: float | None = None  # loop time
         self._pause = _FIRST_PAUSE
-        self._logged_reason = ""  # why the link is down, as the log says
+        self._logged_reason = ""  # the reason in the log why the link is down
         self._failed = 0  # copies in a row that could not be taken
 
     def follow(self, host: str, port: int) -> None:
@@ -153,7 +153,7 @@ class ReplicaLink:
                     log.exception("internal error in the link to %s:%d", host, port)
             finally:
                 connection.close()
-            reason = printable(reason).replace("\n", " ")[:_REASON_MAX]  # some of it are the primary's words
+            reason = printable(reason).replace("\n", " ")[:_REASON_MAX]  # a part of it is the primary's text
             is_news, self._logged_reason = self._is_news(reason, before), reason
             self._failed = self._failed + 1 if has_failed else 0
             self._pause = min(self._pause * 2, _LONGEST_PAUSE) if following.offset == before else _FIRST_PAUSE
@@ -209,7 +209,7 @@ class _Connection:
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
         self._durable = _NOT_SYNCED
         self._is_over = False
-        self.asked_to_lead = False  # with the last word of PSYNC
+        self.asked_to_lead = False  # with the last argument of PSYNC
         self.is_refused = False
 
     async def follow(self, host: str, port: int) -> None:
@@ -363,7 +363,7 @@ class _Connection:
             raise
         except BaseException as error:
             if self._writer is not None:
-                self._writer.transport.abort()  # the reader finds it, and asks for the reason
+                self._writer.transport.abort()  # the reader sees the end, and gets the reason
             if isinstance(error, OSError):  # not an error of the connection: reading or writing a file here failed
                 raise self._no_copy(error) from error
             raise

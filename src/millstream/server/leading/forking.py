@@ -59,7 +59,7 @@ def write_in_child(
         failed = said.decode("utf-8", "replace") or "the process that wrote it was killed"
         done("" if said == _WELL else failed)
 
-    loop.add_reader(reading, ended)  # the child's last word, or its end
+    loop.add_reader(reading, ended)  # the child's last message, or its end
 
 
 def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:

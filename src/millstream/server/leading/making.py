@@ -40,7 +40,7 @@ class CopyMaker:
 
     def __init__(self, server: Serving, clients: Clients, kept: Log | None, schedule: Callable[[], None]) -> None:
         self._server, self._clients, self._log = server, clients, kept
-        self._schedule = schedule  # a look at the replicas, soon
+        self._schedule = schedule  # schedules a check of the replicas
         self._rewriter, self._directory = server.rewriter, server.settings.directory
         self.feed: Feed | None = None  # Makes the stream; None while there is none, and once the server stops
         self.copies: dict[int, Copy] = {}  # On their way, by session
@@ -63,7 +63,7 @@ class CopyMaker:
         """Start copies for the replicas that wait for one."""
         if self.feed is None or self._is_copying or not (waiting := self.waiting()):
             return
-        if self._server.loop.time() < self._not_before:  # they wait, and hear each second that this server is there
+        if self._server.loop.time() < self._not_before:  # they wait, and get a sign of life each second
             return
         self._ordered_at = self._server.clock.now().mono
         if self._log is not None and any(map(self._takes_log, waiting)) and self._is_small(self._log):
@@ -170,7 +170,7 @@ class CopyMaker:
 
     def _order_log(self, kept: Log) -> None:
         """Order a copy of the log's files, up to the present data, once the log has kept them."""
-        history = self._server.node.keyspace.history  # as the records have it: an uncounted question follows it
+        history = self._server.node.keyspace.history  # by the records: an uncounted request follows it
         self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended
         self._is_copying = True
         self.greet_waiting()

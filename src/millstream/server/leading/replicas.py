@@ -40,7 +40,7 @@ class Replicas:
         self._first = 0  # place of the replica that is served first
         self._timer: asyncio.TimerHandle | None = None
 
-    # ------------------------------------------------------------------ what the primary tells
+    # ------------------------------------------------------------------ calls of the primary
 
     def begin(self, feed: Feed) -> None:
         """Send the bytes of a feed, at the start of a history or after a restart."""

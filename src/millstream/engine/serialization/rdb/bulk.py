@@ -129,7 +129,7 @@ def _node(key: bytes, packed: bytes) -> list[tuple[int, bool, list[bytes]]]:
         if _integer(items) != (len(names) + 3 if flags & 2 else len(fields) + 4):
             raise MalformedError("a node that cannot be walked backwards")
         entries.append((entry_id, bool(flags & 1), fields))
-    # Another server trims by these counters, without a look at the entries
+    # Another server trims by these counters, without reading the entries
     if next(items, None) is not None or sum(is_dead for _, is_dead, _ in entries) != dead:
         raise MalformedError("a node's counters are wrong")
     return entries

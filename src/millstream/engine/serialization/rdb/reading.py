@@ -160,7 +160,7 @@ class _File:
         self._key, self.expires_at, self._has_metadata = None, None, False
 
 
-# ---------------------------------------------------------------------- what is said before a key
+# ---------------------------------------------------------------------- attributes before a key
 
 
 def _select(file: _File) -> None:
