@@ -2,14 +2,18 @@
 
 import http.client
 
+import pytest
 import redis
 
 from support.console import ConsoleThread
 from support.waiting import DEADLINE
 
 
-def test_a_page_begins_before_the_server_has_answered(console: ConsoleThread, client: redis.Redis) -> None:
+def test_a_page_begins_before_the_server_has_answered(
+    console: ConsoleThread, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the bar and who is asked; the rest follows in the same answer, so that it needs no script."""
+    monkeypatch.setattr("millstream.web.serving.app.AT_ONCE", 0.1)
     client.xadd("orders", {"n": 1})
     client.execute_command("CLIENT", "PAUSE", 1000, "ALL")
     connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=DEADLINE)
