@@ -1,22 +1,25 @@
 """A delay outlives the worker that made it: restarts, kills, freezes, other clocks, on every server."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 import redis
 
 from millstream import App, Message, Nack, Reject, Retry, StreamSub, failpoints
-from millstream.client.delays.due import hold, key
+from millstream.client.delays.due import hold, key, search_key
 from support import needs
 from support.accounts import user
 from support.groups import all_done, pending
 from support.servers import ServerProcess
 from support.waiting import aeventually, eventually
+from worker.later.test_rights import BASE, rights
 
 SERVERS = ["redis", "millstream", *needs.OTHERS]
 HOUR = 3_600_000
 DUE = key("s", "g")
+HELD = search_key("s", "g")
 WAITS = ("(retry)", 1)
 LATER = """
 from millstream import App, Message, Nack, StreamSub
@@ -57,6 +60,16 @@ def delayed(client: redis.Redis, *, idle: int = HOUR, left: int = HOUR) -> str:
     client.execute_command("XCLAIM", "s", "g", "(retry)", 0, entry, "IDLE", idle, "RETRYCOUNT", 1, "JUSTID")
     client.zadd(DUE, {entry: now(client) + left})
     return entry
+
+
+def crowd(client: redis.Redis, number: int, *, idle: int = HOUR) -> None:
+    """So many delayed entries."""
+    delayed(client, idle=idle)
+    for each in range(number - 1):
+        client.xadd("s", {"do": f"{each}"})
+    ids = [entry for [[_, rows]] in [client.xreadgroup("g", "x", {"s": ">"}, count=1000)] for entry, _ in rows]
+    client.execute_command("XCLAIM", "s", "g", "(retry)", 0, *ids, "IDLE", idle, "RETRYCOUNT", 1, "JUSTID")
+    client.zadd(DUE, {entry: now(client) + HOUR + place % 3 for place, entry in enumerate(ids)})
 
 
 def now(client: redis.Redis) -> int:
@@ -136,12 +149,7 @@ async def test_a_worker_that_was_frozen_puts_back_what_it_claimed(server: Server
 
 async def test_more_wait_than_one_step_holds(server: ServerProcess, client: redis.Redis) -> None:
     """450 delayed entries that workers left an hour ago: none is run, all wait on, and what is new is run."""
-    delayed(client)
-    for number in range(449):
-        client.xadd("s", {"do": f"{number}"})
-    ids = [entry for [[_, rows]] in [client.xreadgroup("g", "x", {"s": ">"}, count=1000)] for entry, _ in rows]
-    client.execute_command("XCLAIM", "s", "g", "(retry)", 0, *ids, "IDLE", HOUR, "RETRYCOUNT", 1, "JUSTID")
-    client.zadd(DUE, {entry: now(client) + HOUR + place % 3 for place, entry in enumerate(ids)})
+    crowd(client, 450)
     seen: list[Any] = []
     async with subscriber(server.url, seen, min_idle=60_000).running():
         client.xadd("s", {"do": "new"})
@@ -152,6 +160,90 @@ async def test_more_wait_than_one_step_holds(server: ServerProcess, client: redi
 
         await aeventually(young)
     assert list(pending(client, "s", "g").values()) == [WAITS] * 450
+
+
+def searches(client: redis.Redis) -> int:
+    """Entries that were looked for in the pending list, one by one."""
+    stats: Any = client.info("commandstats")
+    return stats.get("cmdstat_xpending", {"calls": 0})["calls"]  # type: ignore[no-any-return] # whatever INFO has
+
+
+async def test_the_workers_of_a_group_search_in_turn(server: ServerProcess, client: redis.Redis) -> None:
+    """Six workers look through 100 delayed entries as often as one would: once in a quarter of min_idle_time."""
+    crowd(client, 100, idle=0)
+    apps = [subscriber(server.url, [], min_idle=2_000) for _ in range(6)]
+    async with contextlib.AsyncExitStack() as stack:
+        for app in apps:
+            await stack.enter_async_context(app.running())
+        before, begin = searches(client), now(client)
+        await aeventually(lambda: now(client) > begin + 3_000)
+        count, turns = searches(client) - before, (now(client) - begin) / 500 + 2
+    # A sweep costs a worker one such command now and then
+    assert 100 <= count <= 100 * turns + 200
+    assert client.zcard(DUE) == 100
+
+
+def test_a_search_that_was_broken_off_is_another_workers(server: ServerProcess, client: redis.Redis) -> None:
+    """A whole search serves readers of its min_idle_time; one that stopped at its first page does so for a moment."""
+    crowd(client, 250, idle=0)
+    quarter = HOUR // 4
+
+    def search(min_idle: int = HOUR, **page: int) -> list[Any]:
+        """Look through a page; how many it has, the search's begin, and the age of another's."""
+        looked, _, kept, *times = client.execute_command(*hold("s", "g", min_idle, whole=True, **page))
+        assert kept == 250
+        return [looked, *times]
+
+    looked, begun, age = search()
+    assert (looked, age) == (200, 0)
+    assert search() == [0, 0, quarter]  # under way: whoever asks is to ask again at once
+    client.set(HELD, f"{HOUR} 0 {now(client) - 1}")
+    looked, begun, _ = search()
+    assert looked == 200  # it died
+    assert search(first=200, begun=begun) == [50, begun, 0]
+    looked, _, age = search()
+    assert (looked, age < quarter) == (0, True)
+    assert 0 < client.pttl(HELD) <= quarter
+    assert search(begun=-1)[0] == 200
+    for useless in (
+        "x",
+        f"{HOUR} 0 {now(client) + HOUR}",
+        f"{HOUR} 0 {10**30}",
+        f"{HOUR // 2} 0 {now(client) + 60_000}",
+    ):
+        client.set(HELD, useless)
+        assert search()[0] == 200
+    client.delete(HELD)
+    client.lpush(HELD, "x")
+    assert search()[0] == 200
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+async def test_the_rights_of_the_page_keep_what_waits(
+    server: ServerProcess, client: redis.Redis, *, shared: bool
+) -> None:
+    """A worker with the rights that the page lists shares its search; without the right to the key it has its own."""
+    entry, seen = delayed(client), []
+    listed = [rule.replace("{orders}", "{s}") for rule in rights("delays entries")]
+    assert f"~{HELD[:-1]}*" in listed
+    mine = listed if shared else [rule for rule in listed if rule != f"~{HELD[:-1]}*"]
+    stream = "~s ~s:dead ~millstream:{s}:tries:* +@stream +hmget +hset +hdel +exists +expire"
+    with user(client, *BASE.split(), *stream.split(), *mine) as name:
+        app = App(server.url.replace("://", f"://{name}"), registry=False, movers=False)
+
+        @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000, polling_interval=100))
+        async def handle(do: str) -> None:
+            seen.append(do)
+            if do == "again":
+                raise Nack("not now", delay="1h")
+
+        async with app.running():
+            await aeventually(lambda: client.xpending_range("s", "g", "-", "+", 1)[0]["time_since_delivered"] < 60_000)
+            again = client.xadd("s", {"do": "again"})
+            await aeventually(lambda: set(client.zrange(DUE, 0, -1)) == {entry, again})
+            assert bool(client.exists(HELD)) == shared
+    assert pending(client, "s", "g") == {entry: WAITS, again: WAITS}
+    assert seen == ["again"]
 
 
 @pytest.mark.parametrize("claims", ["retry", "dead", "nack"])

@@ -3,13 +3,16 @@
 ::
 
     millstream:{orders}:due:billing        sorted set: entry id -> due time, milliseconds since 1970
+    millstream:{orders}:held:billing       string: the last search of :func:`hold`, for a quarter of ``min_idle``
 
 A server cannot delay a redelivery: an entry becomes claimable once it is idle for long enough, even if its handler
 requested a longer delay. So this key holds the due time, by the server's clock. The step that delays the entry writes
 it. A delayed entry stays pending, held by the consumer :data:`~millstream.client.emulate.WAITING`.
 
 Every claimer honours the due times in two ways. It sends :func:`hold` first, which renews delayed entries, so that the
-claim does not get them. It sends :func:`question` afterwards and puts back, uncharged, delayed entries that it got.
+claim does not get them. One search serves all processes with the same ``min_idle`` for a quarter of that time: the first
+process that sends the command searches. The claimer sends :func:`question` afterwards and puts back, uncharged, delayed
+entries that it got.
 
 A due time that has passed has no effect. It is removed with the outcome of its entry or by the next :func:`hold`.
 The latter also drops due times of entries that are no longer pending. The key expires a week after its last due time.
@@ -53,6 +56,11 @@ def key(stream: str, group: str) -> str:
     return beside(stream, "due", group)
 
 
+def search_key(stream: str, group: str) -> str:
+    """Return the key with the last search for delayed entries, in the stream's slot."""
+    return beside(stream, "held", group)
+
+
 def create(stream: str, group: str, start: str) -> Words:
     """Return the command that creates a group and deletes due times of a former group of that name, in one step.
 
@@ -61,9 +69,15 @@ def create(stream: str, group: str, start: str) -> Words:
     return ("EVAL", _CREATE, 1, stream, group, start, key(stream, group))
 
 
-def hold(stream: str, group: str, min_idle_ms: int, *, first: int = 0, whole: bool = False) -> Words:
-    """Return the command that keeps up to :data:`PAGE` delayed entries from being claimed until they are due."""
-    words = (stream, group, key(stream, group), emulate.WAITING, min_idle_ms, first, PAGE, LONGEST_MS)
+def hold(stream: str, group: str, min_idle_ms: int, *, first: int = 0, begun: int = 0, whole: bool = False) -> Words:
+    """Return the command that keeps up to :data:`PAGE` delayed entries from being claimed until they are due.
+
+    ``first`` is the rank of the first entry of the page. ``begun`` is the time at which this search began, from the
+    reply to its first page. For a first page it is 0, which leaves the search to another process that searches or did
+    so lately, or -1, which searches in any case. ``whole`` sends the script itself instead of its hash.
+    """
+    words: Words = (stream, group, key(stream, group), emulate.WAITING, min_idle_ms, first, PAGE, LONGEST_MS)
+    words = (*words, search_key(stream, group), begun)
     return ("EVAL", SCRIPT, 1, *words) if whole else ("EVALSHA", SCRIPT_SHA, 1, *words)
 
 

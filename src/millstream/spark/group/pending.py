@@ -115,10 +115,12 @@ class PendingEntries:
 
     def hold(self, min_idle_ms: int) -> None:
         """Keep delayed entries out of the next claim until they are due."""
-        first, looked = 0, due.PAGE
+        first, begun, looked = 0, -1, due.PAGE
         while looked == due.PAGE:
-            (reply,) = self._router.ask([due.hold(self.key, self.group, min_idle_ms, first=first, whole=True)])
-            looked = reply[0] if isinstance(reply, list) else 0  # a user without scripts puts claimed entries back
+            page = due.hold(self.key, self.group, min_idle_ms, first=first, begun=begun, whole=True)
+            (reply,) = self._router.ask([page])
+            # A user without scripts puts back the claimed entries
+            looked, _, _, begun, _ = reply if isinstance(reply, list) else (0, [], 0, 0, 0)
             first += due.PAGE
 
     def put_back(self, consumer: str, ids: Sequence[bytes], min_idle_ms: int, *, charged: bool) -> set[bytes]:

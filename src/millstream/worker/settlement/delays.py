@@ -29,6 +29,7 @@ class EntryDelays:
         self._fence = fence
         self._held_at: int | None = None  # Monotonic ms of the last hold of delayed entries
         self._some = True  # True unless the group is known to have no due times
+        self.many = False  # True if the group has more due times than one page
         self._kept = True  # True if the last write of due times succeeded
         #: milliseconds until each looked-up entry is due, without those that are due already
         self.left: dict[bytes, int] = {}
@@ -37,6 +38,8 @@ class EntryDelays:
 
     def hold(self, *, whole: bool = False) -> tuple[Command, ...]:
         """Return the command to send before a read; empty if one was sent lately. Pass its reply to :meth:`held`.
+
+        ``whole`` begins a search, even if another process made one lately.
 
         A read blocks for half of ``min_idle`` at most. So once in a quarter is enough to keep delayed entries below
         ``min_idle``. While the group has no due times, the command only checks for them.
@@ -49,7 +52,7 @@ class EntryDelays:
         self._held_at = now
         if not self._some and not whole:
             return (("ZCARD", due.key(member.stream, member.group)),)
-        return (self._page(0, whole=whole),)
+        return (self._page(0, -1 if whole else 0, whole=whole),)
 
     async def held(self, reply: Reply, line: Line) -> list[bytes]:
         """Process the reply to :meth:`hold`; hold the other entries too if not all fit into one step.
@@ -58,25 +61,29 @@ class EntryDelays:
             ids of entries that left the stream while they waited.
         """
         gone: list[bytes] = []
-        first = 0
+        first = begun = 0
         if reply == 0:
             return gone
         # There are due times after all, or the script is not in the cache: send the script itself
         if isinstance(reply, int | NoScriptError):
             (reply,) = await line.calls((self._page(0, whole=True),))
-        self._some = isinstance(reply, list) and reply[0] > 0
+        self._some = isinstance(reply, list) and reply[2] > 0
+        self.many = self._some and reply[2] > due.PAGE
+        if self._some and self._held_at is not None:
+            self._held_at -= reply[4]  # Another searched then; one under way is as old as makes us ask again
         # The script does a page in one step, so that it never holds up the server for long
         while isinstance(reply, list):
-            gone += reply[1]
+            looked, lost, _, begun, _ = reply
+            gone += lost
             first += due.PAGE
-            if reply[0] < due.PAGE:
+            if looked < due.PAGE:
                 break
-            (reply,) = await line.calls((self._page(first),))
+            (reply,) = await line.calls((self._page(first, begun),))
         return gone
 
-    def _page(self, first: int, *, whole: bool = False) -> Command:
+    def _page(self, first: int, begun: int = 0, *, whole: bool = False) -> Command:
         member = self._member
-        return due.hold(member.stream, member.group, member.min_idle, first=first, whole=whole)
+        return due.hold(member.stream, member.group, member.min_idle, first=first, begun=begun, whole=whole)
 
     # -- after a claim ----------------------------------------------------------------------------------------------
 

@@ -134,6 +134,8 @@ class Fetcher(SubscriberPart):
 
     async def _calls(self, *commands: Command, within: float | None = None) -> list[Reply]:
         """Send commands that may claim in one request, after the command that hides delayed entries from them."""
+        if self._delays.many:
+            await self.hold()  # All pages before the claim, which may wait
         hold = self._delays.hold()
         # One request, so that other workers can delay little between the two
         if self._owned is None:
