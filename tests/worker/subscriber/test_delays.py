@@ -168,6 +168,29 @@ def searches(client: redis.Redis) -> int:
     return stats.get("cmdstat_xpending", {"calls": 0})["calls"]  # type: ignore[no-any-return] # whatever INFO has
 
 
+async def test_all_that_waits_is_put_off_before_a_claim_is_sent(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of several pages never goes with a read: that may wait, and so would the pages after it."""
+    crowd(client, 450, idle=0)
+    app = subscriber(server.url, [], min_idle=1_000)
+    searched: list[int] = []
+    async with app.running():
+        for line in (app.loops[0].fetcher.line, app.loops[0].member.line):
+
+            async def watched(commands: Any, *, calls: Any = line.calls, **options: Any) -> Any:
+                """Note the sizes of requests that search."""
+                replies = await calls(commands, **options)
+                found = [reply for command, reply in zip(commands, replies, strict=True) if DUE in command[:6]]
+                if any(isinstance(reply, list) and reply[0] == 200 for reply in found):
+                    searched.append(len(commands))
+                return replies
+
+            monkeypatch.setattr(line, "calls", watched)
+        await aeventually(lambda: len(searched) >= 6)
+    assert set(searched) == {1}
+
+
 async def test_the_workers_of_a_group_search_in_turn(server: ServerProcess, client: redis.Redis) -> None:
     """Six workers look through 100 delayed entries as often as one would: once in a quarter of min_idle_time."""
     crowd(client, 100, idle=0)
