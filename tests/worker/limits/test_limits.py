@@ -17,6 +17,8 @@ from millstream.clock import Clock, ManualClock
 from millstream.errors import ConfigError
 from millstream.worker.handlers.subscription import AckMode
 from millstream.worker.limits.asking import SCRIPT
+from millstream.worker.limits.limiter import Limiter
+from millstream.worker.settlement.consumer import hold
 from support import needs
 from support.servers import ServerProcess
 from support.waiting import aeventually
@@ -361,6 +363,82 @@ async def test_a_batch_takes_a_permit_for_each_entry_of_a_read_that_waited(fleet
         await aeventually(lambda: sum(begun) == 2)
     assert permits[0] > begun[0] - 0.1
     assert permits[-1] > 1.9
+
+
+@contextlib.asynccontextmanager
+async def two_limits(fleet: Fleet) -> AsyncIterator[tuple[Limiter, ManualClock, Counter[str]]]:
+    """The limiter of a handler that reads nothing, its clock, and the permits that each of two limits has out."""
+    clock, out = ManualClock(), Counter[str]()
+    limits = [Limit("1000/s", burst=1_000, running=100, name=name) for name in ("first", "second")]
+    app = fleet.app(limits, time=clock)
+    async with fleet.running():
+        loop = app.loops[0]
+        loop.quieten(quiet=True)
+        await aeventually(lambda: loop.progress().doing == "paused")
+        limiter = loop.limiters[0]
+        for one in limiter.whole:
+
+            async def counted(
+                *words: Any,
+                ask: Any = one._ask,  # noqa: SLF001 - its questions
+                name: str = one.name,
+                paced: bool = False,
+            ) -> Any:
+                reply = await ask(*words, paced=paced)
+                if paced:  # else it is about slots alone
+                    out[name] += int(reply[0]) - words[2][0]
+                return reply
+
+            one._ask = counted  # type: ignore[method-assign] # noqa: SLF001 - counts what the server grants
+        yield limiter, clock, out
+
+
+def occupy(client: redis.Redis, name: str, slots: int) -> None:
+    """Have other workers run so many entries."""
+    client.zadd(keys(name)[1], {f"other{number}": 10**14 for number in range(slots)})
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+async def test_a_limit_that_refuses_costs_the_others_no_permit(fleet: Fleet, client: redis.Redis, name: str) -> None:
+    """Permits for later reads that are too old go back to each limit, whichever of them gives none."""
+    async with two_limits(fleet) as (limiter, clock, out):
+        assert (await limiter.before_read(2, 10))[0] == 2
+        await limiter.after_read([hold(b"1-%d" % number, [], 1, 0) for number in range(2)])
+        assert out == {"first": 10, "second": 10}
+        clock.advance(500)
+        occupy(client, name, 100)
+        assert (await limiter.before_read(2, 10))[0] == 0
+        assert out == {"first": 2, "second": 2}
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+@pytest.mark.parametrize("free", [0, 3])
+async def test_a_read_that_waited_keeps_as_many_permits_of_each_limit(
+    fleet: Fleet, client: redis.Redis, name: str, free: int
+) -> None:
+    """One limit grants fewer than the other when permits are exchanged: what the other gave beyond goes back."""
+    async with two_limits(fleet) as (limiter, clock, out):
+        assert (await limiter.before_read(5))[0] == 5
+        clock.advance(500)
+        occupy(client, name, 100 - free)
+        await limiter.after_read([hold(b"1-%d" % number, [], 1, 0) for number in range(5)])
+        assert out == {"first": free, "second": free}
+
+
+@pytest.mark.parametrize("age", [0, 500])
+@pytest.mark.parametrize("name", ["first", "second"])
+async def test_an_entry_that_may_not_start_gives_back_every_permit(
+    fleet: Fleet, client: redis.Redis, name: str, age: int
+) -> None:
+    """The entry was read with permits, and one limit has no slot for its run."""
+    async with two_limits(fleet) as (limiter, clock, out):
+        assert (await limiter.before_read(1))[0] == 1
+        entry = hold(b"1-0", [], 1, 0)
+        await limiter.after_read([entry])
+        clock.advance(age)
+        occupy(client, name, 100)
+        assert not await limiter.may_start(entry, wait=False)
+        assert out == {"first": 0, "second": 0}
 
 
 async def test_a_reader_goes_on_once_an_outcome_is_stored(fleet: Fleet, client: redis.Redis) -> None:

@@ -143,7 +143,6 @@ class Limiter:
         One call of the script also takes permits for the next reads, up to ``soon`` entries.
         """
         now = self._now()
-        paced = [one for one in self.whole if one.limit.rate is not None]
         if now < self._ask_at:
             return 0, self._ask_at - now
         if not self.whole:
@@ -151,21 +150,31 @@ class Limiter:
         rest, self._purse = self._purse, Taken()
         if rest.number and now - rest.at <= _FRESH:
             return self._take_from(rest, room)
-        taken = Taken(now, min([max(room, soon), *(one.chunk for one in self.whole)]))
-        for one in self.whole:
-            back = (rest.number, rest.counts[one]) if one in rest.counts else (0, 0)
+        number = min([max(room, soon), *(one.chunk for one in self.whole)])
+        taken, wait_ms = await self._exchange(self.whole, number, rest)
+        if not taken.number:
+            self.due = self._now() + wait_ms / 1000
+            self._ask_at = min(self.due, self._now() + _ASK_AGAIN)
+            return 0, self._ask_at - self._now()
+        return self._take_from(taken, room)
+
+    async def _exchange(self, limits: Iterable[FleetLimit], number: int, old: Taken) -> tuple[Taken, float]:
+        """Give back old permits and take new ones, of each limit as many; where none, the milliseconds to wait."""
+        taken, wait_ms = Taken(self._now(), number), 0.0
+        for one in limits:
+            back = (old.number, old.counts[one]) if one in old.counts else (0, 0)
+            if not taken.number:
+                await one.give_back(*back)
+                continue
             permits = await one.take(taken.number, back=back, slots=False)
             # Earlier limits granted more
             surplus, taken.number = taken.number - permits.granted, permits.granted
             for earlier, counts in taken.counts.items():
                 await earlier.give_back(surplus, counts)
-            if not permits.granted:
-                self.due = self._now() + permits.wait_ms / 1000
-                self._ask_at = min(self.due, self._now() + _ASK_AGAIN)
-                return 0, self._ask_at - self._now()
-            if one in paced:
+            wait_ms = permits.wait_ms
+            if one.limit.rate is not None:
                 taken.counts[one] = permits.counts_us
-        return self._take_from(taken, room)
+        return taken, wait_ms
 
     def _take_from(self, purse: Taken, room: int) -> tuple[int, float]:
         """Take permits for one read from the purse, and leave the others for the next reads."""
@@ -186,12 +195,10 @@ class Limiter:
         if (old or good < taken.number) and self._purse.counts:  # No read follows at once
             rest, self._purse = self._purse.number, Taken()
         if old:
-            kept = Taken()
             # A read that blocked for long holds permits of a past period: new ones count from now
-            for one, counts in taken.counts.items():
-                permits = await one.take(good, back=(taken.number + rest, counts), slots=False)
-                good, kept.counts[one] = min(good, permits.granted), permits.counts_us
-            kept.at = self._now()
+            past = Taken(taken.at, taken.number + rest, taken.counts)
+            kept, _ = await self._exchange(taken.counts, good, past)
+            kept.at, good = self._now(), kept.number
         elif good < taken.number:
             for one, counts in taken.counts.items():
                 await one.give_back(taken.number - good + rest, counts)
@@ -244,16 +251,17 @@ class Limiter:
         mark = self._marks.pop(held, _NONE)
         fresh = self._now() - mark.at <= _FRESH
         # Only the permits of a whole read can be given back exactly
-        back = mark.counts if mark.number == 1 else {}
+        back = dict(mark.counts) if mark.number == 1 else {}
         for one in self.whole:
             paced = lacking > 0 and one.limit.rate is not None
             if not paced and not one.limit.running:
                 one.granted += 1 + len(others)
                 continue
-            spared = (1, back[one]) if paced and not fresh and one in back else (0, 0)
+            spared = (1, back.pop(one)) if paced and not fresh and one in back else (0, 0)
             many = lacking or 1
             one.granted += 1 + len(others) - many  # By the permits of their reads
             if not await self._waited(one, held, granted, spared, paced=paced, wait=wait, many=many):
+                await self._spare(back)
                 return False
         for one, key in keys:
             if key is None:
@@ -263,14 +271,13 @@ class Limiter:
                 granted.append(Granted(one, key, permits, paced=True))
                 continue
             await self._undo(granted, spare=fresh and not back)
-            if fresh:
-                for whole, counts in back.items():
-                    await whole.give_back(1, counts)
+            await self._spare(back)
             if held.state is State.BUFFERED:
                 self._put_aside(one, key, held, permits.wait_ms, charged=wait)
             return False
         if held.state is not State.BUFFERED or (wait and self.quiet()):
             await self._undo(granted, spare=False)
+            await self._spare(back)
             self.give_back(held)
             return False
         for each in granted:
@@ -339,6 +346,11 @@ class Limiter:
         one.put_aside(round(now), round(due))
         self._member.stats.limited += 1
         self._acks.settle(Settlement(held, Event.RETRY, charge=not charged, delay_ms=round(due - now)))
+
+    async def _spare(self, back: dict[FleetLimit, int]) -> None:
+        """Give back the permits of an entry's read, as far as no question did."""
+        for one, counts in back.items():
+            await one.give_back(1, counts)
 
     async def _undo(self, granted: Sequence[Granted], *, spare: bool) -> None:
         if spare and self.whole:
