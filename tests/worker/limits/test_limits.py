@@ -477,6 +477,41 @@ async def test_a_busy_partition_leaves_places_to_the_readers_of_others(fleet: Fl
             await feeding
 
 
+async def test_a_partition_reads_ahead_by_the_pace_of_its_own_runs(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of another partition of the handler are not taken for runs of this one."""
+    app, ran, over = App(fleet.server.url), Counter[str](), asyncio.Event()
+    await app.partition("s", 2)
+    own = {crc32(key.encode()) % 2: key for key in map(str, range(20))}
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time="2s"), limit=Limit("50000/s"), concurrency=4)
+    async def work(k: str) -> None:
+        ran[k] += 1
+        if k == own[1]:
+            await over.wait()
+
+    async with app.running():
+        for _ in range(3):
+            await app.publish("s", {"k": own[1]}, key=own[1])
+        await aeventually(lambda: ran[own[1]] == 3)
+        running: list[int] = []
+        for limiter in app.loops[0].limiters:
+            if not limiter.whole[0].granted:
+
+                def noted(number: int, soon: Callable[[int], int] = limiter.soon) -> int:
+                    """The runs that count as its own."""
+                    running.append(number)
+                    return soon(number)
+
+                monkeypatch.setattr(limiter, "soon", noted)
+        await app.publish_batch("s", [{"k": own[0]}] * 20, key=lambda one: one["k"])
+        await aeventually(lambda: ran[own[0]] == 20)
+        over.set()
+    assert running
+    assert max(running) <= 1
+
+
 async def test_a_failed_entry_is_retried_while_others_of_its_key_wait(fleet: Fleet) -> None:
     """With hold, entries that wait for a failed one take no lane, so a limited handler takes it again."""
     app, ran = App(fleet.server.url), list[int]()

@@ -229,7 +229,7 @@ class Intake(SubscriberPart):
         buffer.called = None
         buffer.room.clear()
         if not self._subscription.batch:
-            soon = limiter.soon(self._subscription.concurrency - buffer.places.free)
+            soon = limiter.soon(buffer.places.taken)
             idle = max(idle, soon) - buffer.ahead
         # A batch runs in one lane, so one idle lane is enough for a full batch
         room = free if self._subscription.batch and idle > 0 else min(free, idle)

@@ -24,6 +24,7 @@ class LanePlaces:
 
     waiting: Sized = ()  # Other loops that wait for a place
     offered = 0  # Places that are given to this loop, and that its lanes have yet to take
+    taken = 0  # Places that its lanes and its entries have
 
     def __init__(self, number: int, gate: IsolationGate) -> None:
         self.free = number  # Number of free places; below 0 if a lane must give up its own
@@ -36,11 +37,13 @@ class LanePlaces:
         if self.free < 1:
             return False
         self.free -= 1
+        self.taken += 1
         return True
 
     def give(self) -> None:
         """Give back the place of a lane; no other lane is woken, since this lane looks for the next entry itself."""
         self.free += 1
+        self.taken -= 1
 
     def wait(self) -> None:
         """Note that entries wait for a place."""
@@ -51,6 +54,7 @@ class LanePlaces:
     def keep(self, held: Held) -> None:
         """Keep the place of an entry that has run, and count it as running, until its outcome is stored or lost."""
         self.free -= 1
+        self.taken += 1
         held.then(self._leave)
 
     def _leave(self) -> None:
@@ -110,6 +114,7 @@ class SharedPlaces(LanePlaces):
         else:
             self.wait()
             return False
+        self.taken += 1
         return True
 
     def wait(self) -> None:
@@ -120,6 +125,7 @@ class SharedPlaces(LanePlaces):
     def give(self) -> None:
         """Give back the place of a lane; the next waiting loop gets it."""
         self._common.free += 1
+        self.taken -= 1
         self._common.offer()
 
     def decline(self) -> None:
