@@ -365,6 +365,46 @@ async def test_a_batch_takes_a_permit_for_each_entry_of_a_read_that_waited(fleet
     assert permits[-1] > 1.9
 
 
+async def test_a_batch_that_waited_runs_the_entries_of_its_permits(fleet: Fleet, client: redis.Redis) -> None:
+    """Entries that came while it waited for a permit are of the next batch, with permits of their own."""
+    app, sizes, hour = App(fleet.server.url), list[int](), 3_600_000_000
+
+    @app.subscriber(StreamSub("s", group="g"), batch=True, limit=Limit("1/h", burst=10, name="few"), concurrency=1)
+    async def work(entries: list[dict[str, str]]) -> None:
+        sizes.append(len(entries))
+
+    def leave(permits: int) -> None:
+        """Leave so many in the burst."""
+        seconds, micros = client.time()
+        client.set(keys("few")[0], (int(seconds) + 1) * 1_000_000 + int(micros) + (10 - permits) * hour - hour // 2)
+
+    leave(0)
+    async with app.running():
+        loop = app.loops[0].parts[0]
+        limiter, member = loop.limiters[0], loop.member
+        await aeventually(lambda: limiter.whole[0].refused > 0)
+
+        def read(number: int) -> None:
+            """Entries that a read brought without permits, after it had waited."""
+            add(client, number)
+            [(_, rows)] = client.execute_command(
+                "XREADGROUP", "GROUP", "g", member.consumer, "COUNT", number, "STREAMS", "s", ">"
+            )
+            found = [hold(one.encode(), [b"k", b"a"], 1, member.clock.now().mono) for one, _ in rows]
+            member.held.update({held.id: held for held in found})
+            loop._buffer.put(found)  # noqa: SLF001 - as the reader does
+
+        read(1)
+        await aeventually(lambda: limiter.whole[0].waiting)
+        read(3)
+        for permits, ran in ((1, [1]), (3, [1, 3])):
+            leave(permits)
+            await limiter.send()  # wakes who waits
+            await aeventually(lambda ran=ran: len(sizes) == len(ran))
+            assert sizes == ran
+        await aeventually(lambda: client.xpending("s", "g")["pending"] == 0)
+
+
 @contextlib.asynccontextmanager
 async def two_limits(fleet: Fleet) -> AsyncIterator[tuple[Limiter, ManualClock, Counter[str]]]:
     """The limiter of a handler that reads nothing, its clock, and the permits that each of two limits has out."""

@@ -235,6 +235,10 @@ class Limiter:
             one.granted += 1 + len(others)
         return True
 
+    def ready(self, others: Iterable[Held]) -> list[Held]:
+        """Return the entries that this worker surely still holds, after a wait."""
+        return [one for one in others if one.state is State.BUFFERED and not self._member.stale(one)]
+
     async def may_start(self, held: Held, *, wait: bool = True, others: Sequence[Held] = ()) -> bool:
         """Take the permits of an entry and report whether it may run; if not, it was given back or lost.
 
@@ -426,30 +430,60 @@ def facts_of(limiters: Iterable[Limiter]) -> list[dict[str, Any]]:
 
 
 class LimitedRuns:
-    """Starts runs after their permits were taken."""
+    """Starts runs after their permits were taken.
+
+    ``take`` removes the other entries of a batch from the buffer before the permits are taken, so that no entry joins a
+    batch that waits. ``put_first`` puts an entry back there.
+    """
 
     def __init__(
-        self, limiter: Limiter, start: Callable[[Held], Coroutine[Any, Any, None]], others: Callable[[], Sequence[Held]]
+        self,
+        limiter: Limiter,
+        start: Callable[..., Coroutine[Any, Any, None]],
+        take: Callable[[Held], list[Held]] | None,
+        put_first: Callable[[Held], None],
     ) -> None:
         self._limiter = limiter
         self._start = start
-        self._with = others  # Entries that would run in the same batch
+        self._take = take
+        self._put_first = put_first
 
     def start(self, held: Held) -> Coroutine[Any, Any, None]:
         """Return a coroutine that runs an entry if its limits allow it."""
-        limiter, others = self._limiter, self._with()
+        limiter, others = self._limiter, [] if self._take is None else self._take(held)
         starts = limiter.starts(held, others)
-        return self._start(held) if starts and not limiter.short else self._ask(held, others, starts=starts)
+        return self._run(held, others) if starts and not limiter.short else self._ask(held, others, starts=starts)
 
-    async def _ask(self, held: Held, others: Sequence[Held], *, starts: bool) -> None:
+    def _run(self, held: Held, others: list[Held]) -> Coroutine[Any, Any, None]:
+        return self._start(held) if self._take is None else self._start(held, others)
+
+    async def _ask(self, held: Held, others: list[Held], *, starts: bool) -> None:
         """Take the permits and run the entry, then wake the reader if it waits for idle lanes."""
         limiter = self._limiter
+        ready: list[Held] = []
         try:
-            if starts or await limiter.may_start(held, others=others):
-                await self._start(held)
+            try:
+                starts = starts or await limiter.may_start(held, others=others)
+                if starts:
+                    ready = limiter.ready(others)
+            finally:
+                self._put_back(others, ready)
+            if starts:
+                await self._run(held, ready)
         finally:
             if limiter.short:
                 limiter.moved()
+
+    def _put_back(self, others: list[Held], ready: list[Held]) -> None:
+        """Put the entries that do not run with their batch back into the buffer, or give them back."""
+        if len(ready) == len(others):
+            return
+        kept = set(ready)
+        for one in reversed(others):
+            if one not in kept and self._limiter.quiet():
+                self._limiter.give_back(one)
+            elif one not in kept and one.state is State.BUFFERED:
+                self._put_first(one)
 
 
 def asked(limiters: Iterable[Limiter]) -> list[Command]:

@@ -79,13 +79,15 @@ class BatchRuns(SubscriberPart):
         self._process = running.Process.id
         self._each = self._subscription.ack == "each" and not self._member.no_ack
 
-    async def start(self, first: Held) -> None:
-        """Run a batch that begins with ``first``."""
-        batch = [first]
+    def take(self, first: Held) -> list[Held]:
+        """Take the entries out of the buffer that are to run with one."""
         # An entry that was delivered before may have crashed a process, so it takes no other entry with it
-        if first.deliveries == 1:
-            batch += self._buffer.take_fresh(self._size - 1)
-        else:
+        return self._buffer.take_fresh(self._size - 1) if first.deliveries == 1 else []
+
+    async def start(self, first: Held, others: list[Held] | None = None) -> None:
+        """Run a batch that begins with ``first``; with those that were taken for it before, where there are any."""
+        batch = [first, *(self.take(first) if others is None else others)]
+        if first.deliveries > 1:
             self._member.stats.suspects += 1
         if any(held.__class__ is not Held for held in batch):
             batch = await self._after.may_begin(batch, self._gate)

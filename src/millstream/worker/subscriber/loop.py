@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -169,7 +168,8 @@ class SubscriberLoop:
         self._isolated = isolated = IsolatedRuns(common, gate, self._runs.start, calls.received)
         start, self.limiter = self._runs.start, self._limited(shared, calls, isolated)
         if self.limiter is not None:
-            start = LimitedRuns(self.limiter, start, self._with_one).start
+            take = self._runs.take if isinstance(self._runs, BatchRuns) else None
+            start = LimitedRuns(self.limiter, start, take, buffer.put_first).start
         self.lanes = Lanes(common, buffer, start, isolated)  # Run handlers
         if subscription.key is not None:
             parts: dict[str, Any] = {
@@ -213,12 +213,6 @@ class SubscriberLoop:
         limiter.give_back, limiter.moved = self._buffer.give_back, self._buffer.room.set
         isolated.admit = lambda held: limiter.may_start(held, wait=False)
         return limiter
-
-    def _with_one(self) -> Sequence[Held]:
-        """Return the entries that would run in the same batch as another entry."""
-        if not self.subscription.batch:
-            return ()
-        return tuple(islice(self._buffer.entries, self.subscription.batch_size - 1))
 
     # -- what is known of it ----------------------------------------------------------------------------------------
 
