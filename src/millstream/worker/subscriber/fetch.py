@@ -134,9 +134,11 @@ class Fetcher(SubscriberPart):
 
     async def _calls(self, *commands: Command, within: float | None = None) -> list[Reply]:
         """Send commands that may claim in one request, after the command that hides delayed entries from them."""
+        hold: tuple[Command, ...] = ()
         if self._delays.many:
             await self.hold()  # All pages before the claim, which may wait
-        hold = self._delays.hold()
+        else:
+            hold = self._delays.hold()
         # One request, so that other workers can delay little between the two
         if self._owned is None:
             replies = await self.line.calls((*hold, *commands), timeout=within)
