@@ -10,6 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
+from millstream.engine.streams import extents
+from millstream.engine.streams.nodes import Block
+from millstream.persistence.log import Log
 from support.servers import ServerProcess
 from support.waiting import eventually
 
@@ -112,6 +115,30 @@ def test_damage_is_told_and_cut_only_on_request(our_server: ServerProcess, data:
     our_server.start()
     with our_server.client() as client:
         assert client.xlen("orders") == 1
+
+
+def test_a_pack_is_checked_quickly_and_shown(tmp_path: Path) -> None:
+    """Both forms have each entry; options that choose records are refused."""
+    log, _ = Log.open(tmp_path)
+    node = Block(1 << 64, [b"n", b"\x1b"])
+    node.append(2 << 64, [b"n", b"2"])
+    pack = log.add_pack()
+    pack.add([extents.encode([node])])
+    log.end_pack(pack)
+    log.close()
+    (file,) = tmp_path.glob("pack-*")
+    assert here("log", "check", tmp_path, "--quick").exit_code == 0
+    shown = here("log", "dump", file)
+    assert (shown.exit_code, shown.output.splitlines()[1:]) == (
+        0,
+        ["            1-0 ['n', '\\x1b']", "            2-0 ['n', '2']"],
+    )
+    lines = [json.loads(line) for line in here("log", "dump", file, "-o", "jsonl").output.splitlines()]
+    assert lines[1] == {"extent": 32, "node": 0, "id": "2-0", "deleted": False, "fields": ["n", "2"]}
+    refused = here("log", "dump", file, "--key", "x")
+    assert (refused.exit_code, "has no records to choose" in refused.output) == (2, True)
+    file.write_bytes(file.read_bytes()[:100])
+    assert here("log", "check", tmp_path, "--quick").exit_code == 1
 
 
 def test_without_a_place(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from millstream.maintenance.backup.backup import back_up
 from millstream.maintenance.backup.restore import restore
 from millstream.maintenance.log.examine import advice, examine_directory, kind_of
 from millstream.maintenance.log.moment import parse_moment
+from millstream.maintenance.log.packs import dump_pack, is_pack
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 
 
 def extent(seed: int) -> bytes:
@@ -73,6 +75,57 @@ def test_an_extent_with_a_right_checksum_that_is_none_is_shown(tmp_path: Path, m
     (problem,) = found.report.problems
     assert "is as it was written, but cannot be read" in problem.text
     assert problem.newer is (make == "newer" or payload[0] != 1)
+
+
+def test_a_quick_examination_reads_no_entry(tmp_path: Path) -> None:
+    """Damage between header and seal is for the whole one."""
+    pack = with_pack(tmp_path, [extent(1)])
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 2] ^= 1
+    pack.write_bytes(data)
+    assert examine_directory(tmp_path, quick=True).report.ok
+    assert not examine_directory(tmp_path).report.ok
+
+
+def test_a_pack_is_shown_with_its_entries(tmp_path: Path) -> None:
+    """Each entry has its extent, node and mark of deletion; a copy under another name is read too."""
+    store = EntryStore()
+    for number in range(1, 4):
+        store.append(number << 64, [b"f", b"%d" % number], fresh=number != 2)
+    store.remove(2 << 64, keep=True)
+    pack = with_pack(tmp_path / "data", [extent(7), extents.encode(list(store.nodes()))])
+    copy = pack.rename(tmp_path / "copy")
+    assert is_pack(copy)
+    first, second = dump_pack(copy)
+    assert (first.offset, first.nodes, len(first.entries)) == (HEADER_SIZE, 3, 59)
+    assert second.offset == HEADER_SIZE + FRAME_SIZE + first.size
+    assert [(each.node, each.id, each.deleted, each.fields) for each in second.entries] == [
+        (0, "1-0", False, [b"f", b"1"]),
+        (0, "2-0", True, [b"f", b"2"]),
+        (1, "3-0", False, [b"f", b"3"]),
+    ]
+
+
+def test_damage_ends_the_entries_of_a_pack_unless_it_is_passed(tmp_path: Path) -> None:
+    """Extents before the damage are shown, then an error; those after it only on request."""
+    pack = with_pack(tmp_path, [extent(1), extent(2), b"no extent", extent(3)])
+    data = bytearray(pack.read_bytes())
+    whole = [each.offset for each in dump_pack(pack, past_damage=True)]
+    assert len(whole) == 3
+    found = dump_pack(pack)
+    assert [next(found).offset, next(found).offset] == whole[:2]
+    with pytest.raises(LogCorruptError, match="cannot be read"):
+        next(found)
+    data[whole[1] + FRAME_SIZE + 9] ^= 1
+    pack.write_bytes(data)
+    found = dump_pack(pack)
+    assert next(found).offset == whole[0]
+    with pytest.raises(LogCorruptError, match=f"the extent at byte {whole[1]}, after 1 whole one,"):
+        next(found)
+    assert [each.offset for each in dump_pack(pack, past_damage=True)] == [whole[0], whole[2]]
+    pack.write_bytes(data[:20])
+    with pytest.raises(LogCorruptError, match="cut short"):
+        next(dump_pack(pack))
 
 
 def test_a_missing_pack_is_named(tmp_path: Path) -> None:

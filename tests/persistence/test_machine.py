@@ -1,18 +1,21 @@
-"""Any sequence of appends, commits, rewritings that may fail, kills, power cuts and restarts, against a list."""
+"""Any sequence of appends, commits, packs, rewritings that may fail, kills, power cuts and restarts, against a list."""
 
 import contextlib
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millstream.errors import DiskError, LogCorruptError
+from millstream.persistence.frame import FRAME_SIZE
 from millstream.persistence.log import Log
+from millstream.persistence.packs import PackWriter
 from millstream.persistence.rewrite import contents, make
 from persistence.reference import HOME, Promises, entropy
 from support.simdisk import Crash, Fault, SimDisk
 
 PAYLOADS = st.one_of(st.binary(max_size=40), st.integers(0, 2000).map(bytes))
+FAULTS = st.sampled_from([None, *Fault])
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -35,6 +38,8 @@ class LogMachine(RuleBasedStateMachine):
         self.opened += 1
         self.log, recovery = Log.open(HOME, self.disk, segment_bytes=self.segment_bytes, entropy=entropy(self.opened))
         self.promises.check(list(recovery.payloads()))
+        self.promises.check_packs(self.disk)
+        self.pack: PackWriter | None = None
 
     @rule(payloads=st.lists(PAYLOADS, max_size=8))
     def append(self, payloads: list[bytes]) -> None:
@@ -66,24 +71,54 @@ class LogMachine(RuleBasedStateMachine):
         self.disk = self.disk.reboot(crash, seed)
         self.open()
 
-    @rule(fault=st.sampled_from([None, *Fault]), step=st.integers(1, 45), crash=st.sampled_from(Crash))
-    def rewrite(self, fault: Fault | None, step: int, crash: Crash) -> None:
+    @rule(extents=st.lists(PAYLOADS, max_size=4), fault=FAULTS, step=st.integers(1, 16), crash=st.sampled_from(Crash))
+    def fill(self, extents: list[bytes], fault: Fault | None, step: int, crash: Crash) -> None:
+        """Extents for the pack that is being filled, or for a new one; one operation may fail."""
+        self.disk.faults = {self.disk.operations + step: fault} if fault else {}
+        with contextlib.suppress(DiskError):
+            self.pack = self.pack or self.log.add_pack()
+            places = self.pack.add(extents)
+            assert [size for _, size in places] == [FRAME_SIZE + len(each) for each in extents]
+            self.promises.extents.setdefault(self.pack.entry.number, []).extend(extents)
+        self.go_on(crash, step)
+
+    @precondition(lambda self: self.pack)
+    @rule(fault=FAULTS, step=st.integers(1, 12), crash=st.sampled_from(Crash))
+    def end(self, fault: Fault | None, step: int, crash: Crash) -> None:
+        """The pack takes no more, also if it cannot be sealed."""
+        assert self.pack is not None
+        self.disk.faults = {self.disk.operations + step: fault} if fault else {}
+        with contextlib.suppress(DiskError):
+            self.log.end_pack(self.pack)
+            self.pack = None
+        self.go_on(crash, step)
+
+    def go_on(self, crash: Crash, seed: int) -> None:
+        """Faults end; a log that takes no more is started again."""
+        self.disk.faults = {}
+        try:
+            self.log.write()
+        except DiskError:
+            self.disk = self.disk.reboot(crash, seed)
+            self.open()
+
+    @rule(fault=FAULTS, step=st.integers(1, 45), crash=st.sampled_from(Crash), let_go=st.booleans())
+    def rewrite(self, fault: Fault | None, step: int, crash: Crash, let_go: bool) -> None:
         """A rewriting, one operation of which may fail, and the removal behind it in any case."""
         self.disk.faults = {self.disk.operations + step: fault} if fault else {}
+        filled = self.pack.entry.number if self.pack else 0
+        gone = {number for number in self.promises.extents if let_go and number != filled}
         with contextlib.suppress(OSError, DiskError, LogCorruptError):
             rewrite = self.log.begin_rewrite()
             if rewrite is not None:
                 make(self.disk, HOME, rewrite, list(contents(self.disk, HOME, rewrite)))
-                self.log.commit_rewrite(rewrite)
+                self.promises.may_go |= gone
+                self.log.commit_rewrite(rewrite, gone)
         self.disk.faults = {}
         with contextlib.suppress(DiskError):
             self.log.remove_obsolete()
         self.promises.durable = max(self.promises.durable, self.log.durable)
-        try:
-            self.log.write()
-        except DiskError:
-            self.disk = self.disk.reboot(crash, step)
-            self.open()
+        self.go_on(crash, step)
 
     @invariant()
     def positions_are_in_order(self) -> None:

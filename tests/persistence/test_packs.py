@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.errors import DiskError, DiskFullError, LogCorruptError
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
+from millstream.persistence import packs
 from millstream.persistence.check import check
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
@@ -240,6 +241,35 @@ def test_a_write_that_failed_leaves_a_pack_whose_first_extents_count(fault: Faul
         (entry,) = manifest_of(files).packs
         assert extents(files, entry) == EXTENTS[:count]
         assert check(HOME, disk_with(files)).ok
+
+
+def test_an_extent_that_no_reader_would_accept_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame has a largest size. The pack stays as it was, and takes the next extents."""
+    monkeypatch.setattr(packs, "MAX_PAYLOAD", 20)
+    disk = SimDisk()
+    log, _ = Log.open(HOME, disk)
+    pack = log.add_pack()
+    with pytest.raises(UsageError, match="at most 20 bytes"):
+        pack.add([b"", b"x" * 21])
+    pack.add([b"x" * 20])
+    log.end_pack(pack)
+    (entry,) = manifest_of(files_of(disk)).packs
+    assert extents(files_of(disk), entry) == [b"x" * 20]
+
+
+def test_a_quick_check_reads_of_a_pack_what_a_start_reads() -> None:
+    """It finds the damage that stops a start, and reads no entry."""
+    files = made()
+    (entry, _) = manifest_of(files).packs
+    disk = Blind()
+    disk.names = disk_with(files).names
+    report = check(HOME, disk, quick=True)
+    assert (report.ok, report.records) == (True, 2)
+    whole = files[entry.name]
+    for at in range(len(whole)):
+        changed = disk_with(files | {entry.name: whole[:at] + bytes((whole[at] ^ 0x10,)) + whole[at + 1 :]})
+        edge = at < HEADER_SIZE or at >= SEALED - FRAME_SIZE
+        assert check(HOME, changed, quick=True).starts is not edge, at
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,12 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from millstream.errors import DiskError, LogCorruptError
+from millstream.errors import DiskError, LogCorruptError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskFile, datasync, disk_error, put
 from millstream.persistence.frame import (
     FRAME_SIZE,
     HEADER_SIZE,
+    MAX_PAYLOAD,
     PACK_MAGIC,
     Entropy,
     FileHeader,
@@ -36,6 +37,7 @@ from millstream.persistence.frame import (
 )
 from millstream.persistence.manifest import PackEntry, pack_name
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
+from millstream.texts import plural
 
 
 def new_pack(number: int, entropy: Entropy) -> PackEntry:
@@ -78,6 +80,8 @@ class PackWriter:
         """
         if self._closed:
             raise DiskError(f"{self._path} takes no more entries: end it and begin another pack")
+        if any(len(extent) > MAX_PAYLOAD for extent in extents):  # no reader would take such a frame for whole
+            raise UsageError(f"an extent of a pack holds at most {MAX_PAYLOAD} bytes")
         self._write(b"".join(encode_records(_header(self.entry), extents, self._count, self._count)))
         places = []
         for extent in extents:
@@ -172,8 +176,8 @@ def pack_damage(path: Path, entry: PackEntry, result: ScanResult) -> str:
     if entry.bytes is None and result.state is TailState.TORN:
         return ""  # it is being filled, or its writer was killed
     return (
-        f"{path}: the extent at byte {result.end}, after {result.records} whole ones, is damaged; a start works, but "
-        "the entries in it cannot be read"
+        f"{path}: the extent at byte {result.end}, after {plural(result.records, 'whole one')}, is damaged; a start "
+        "works, but the entries in it cannot be read"
     )
 
 

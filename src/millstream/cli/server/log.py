@@ -18,6 +18,7 @@ from millstream.maintenance.log.dump import Choice
 from millstream.maintenance.log.dump import dump as found
 from millstream.maintenance.log.examine import Examination, advice, examine_directory, kind_of
 from millstream.maintenance.log.moment import ANY, parse_moment
+from millstream.maintenance.log.packs import PackedExtent, dump_pack, is_pack
 from millstream.maintenance.log.records import LogRecord
 from millstream.maintenance.log.walk import records_behind
 from millstream.persistence.disk import RealDisk, disk_error
@@ -85,8 +86,9 @@ def log() -> None:
 
 @log.command(cls=Subcommand)
 @click.argument("directory", metavar="DIR", type=_DIR)
+@click.option("--quick", is_flag=True, help="Read only header, size and seal of packs, as a start does.")
 @output_option
-def check(directory: Path, form: str) -> None:
+def check(directory: Path, quick: bool, form: str) -> None:
     """Show the contents of a data directory, its damage, and the records that would be lost.
 
     The command only reads and takes no lock: a server may be running on DIR. A record that is being written does not
@@ -110,6 +112,7 @@ def check(directory: Path, form: str) -> None:
     Examples:
       millstream log check /var/lib/millstream
       millstream log check data -o json | jq .problems
+      millstream log check data --quick             packs are large, and a start is urgent
 
     \b
     Exit codes:
@@ -119,7 +122,7 @@ def check(directory: Path, form: str) -> None:
     """
     output = Output(form)
     with output.progress(_DOING) as tell:
-        found = examine_directory(directory, tell=tell)
+        found = examine_directory(directory, tell=tell, quick=quick)
     steps = advice(found)
     _show_check(output, found, steps)
     if form == "table":
@@ -248,6 +251,9 @@ def dump(  # noqa: PLR0917 - click passes every option by name
     A record is one command or one transaction. DIR is a data directory, in use or not, or a file that `millstream log
     cut` kept. Records before the snapshot are not in the log any more. Memory does not grow with the log.
 
+    DIR may also be a pack. The command then shows its extents with their entries, and marks the deleted ones. The
+    options that choose records do not apply to a pack.
+
     PLACE is a position (4711), a time (2026-03-01T12:00:00, UTC unless it names a zone), milliseconds since 1970, or
     '10m ago' (s, m, h, d).
 
@@ -257,6 +263,7 @@ def dump(  # noqa: PLR0917 - click passes every option by name
       millstream log dump data --key 'orders*' --streams       changes of these streams
       millstream log dump data --from 100 --to 200 -o jsonl    for a program
       millstream log dump data --past-damage                   readable records of a damaged log
+      millstream log dump data/pack-*.pack                     entries of a pack
 
     \b
     Exit codes:
@@ -265,6 +272,13 @@ def dump(  # noqa: PLR0917 - click passes every option by name
       2    the command line is invalid
       141  the reader of the output ended
     """
+    if directory.is_file() and is_pack(directory):
+        if start or end or key or streams:
+            raise UsageError(
+                f"{directory} is a pack, which has no records to choose. Omit --from, --to, --key, --stream."
+            )
+        _dump_pack(dump_pack(directory, past_damage=past_damage), form)
+        return
     now = time.time_ns() // 1_000_000
     places = [ANY if word is None else parse_moment(word, now) for word in (start, end)]
     records = found(directory, Choice(places[0], places[1], key, streams, past_damage))
@@ -274,6 +288,20 @@ def dump(  # noqa: PLR0917 - click passes every option by name
         return
     columns = (Column("position"), Column("wall_ms", "time"), Column("bytes", "bytes"), Column("changes"))
     Output("jsonl").table(Table("records", columns, _rows(records)))
+
+
+def _dump_pack(extents: Iterator[PackedExtent], form: str) -> None:
+    if form == "jsonl":
+        columns = tuple(map(Column, ("extent", "node", "id", "deleted", "fields")))
+        rows = ((e.offset, each.node, each.id, each.deleted, each.fields) for e in extents for each in e.entries)
+        Output("jsonl").table(Table("entries", columns, rows))
+        return
+    for extent in extents:
+        counts = f"{plural(extent.nodes, 'node')}, {plural(extent.size, 'byte')}"
+        click.echo(f"{extent.offset:>10}  extent of {counts}")
+        for entry in extent.entries:
+            fields = ", ".join(repr(word)[1:] for word in entry.fields)
+            click.echo(f"{'':>10}  {entry.id} [{fields}]" + " deleted" * entry.deleted)
 
 
 def _rows(records: Iterator[LogRecord]) -> Iterator[tuple[object, ...]]:

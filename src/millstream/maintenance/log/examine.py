@@ -51,26 +51,31 @@ class Examination:
         return self.begin - 1 + self.report.records
 
 
-def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress | None = None) -> Examination:
-    """Examine a data directory, which may be in use. This changes nothing and takes no lock."""
+def examine_directory(
+    directory: Path, disk: Disk | None = None, tell: Progress | None = None, *, quick: bool = False
+) -> Examination:
+    """Examine a data directory, which may be in use. This changes nothing and takes no lock.
+
+    A quick examination reads no entries of packs.
+    """
     disk, directory = disk or RealDisk(), directory.absolute()
     try:
         with FrozenView(disk, directory) as view:
-            return _examined(disk, view, directory, tell)
+            return _examined(disk, view, directory, tell, quick=quick)
     except OSError as error:  # whichever file the disk failed on, the doctor has more to say than that
         raise disk_error(f"cannot check {directory}", error) from error
 
 
-def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | None) -> Examination:
+def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | None, *, quick: bool) -> Examination:
     expect_log(view, directory)
-    report = check(directory, view, tell)
+    report = check(directory, view, tell, quick=quick)
     under_way = _live_tail(disk, directory, report)
     manifest = manifest_of(view, directory)
     if manifest is not None:
         manifest = effective_manifest(view, directory, manifest)
     if report.ok and manifest is not None:
         find_unreadable(view, report, manifest, tell)
-    if manifest is not None:
+    if manifest is not None and not quick:
         find_unreadable_extents(view, report, manifest)
     place = _first_damage(report, log_files(view, directory))
     first_ms, last_ms = _times(view, directory, report)

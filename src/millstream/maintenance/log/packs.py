@@ -1,14 +1,100 @@
-"""Detection of pack extents that no version can use, although their checksums are right."""
+"""The extents of packs with their entries, and extents that no version can use, although their checksums are right."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
 
+from millstream.engine import ids
 from millstream.engine.streams import extents
+from millstream.engine.streams.nodes import Block
 from millstream.errors import LogCorruptError
 from millstream.persistence.check import CheckReport, Problem
-from millstream.persistence.disk import Disk
-from millstream.persistence.frame import FormatError
-from millstream.persistence.manifest import Manifest
-from millstream.persistence.packs import extents_of
+from millstream.persistence.disk import Disk, DiskFile, RealDisk, disk_error
+from millstream.persistence.frame import HEADER_SIZE, PACK_MAGIC, FileHeader, FormatError
+from millstream.persistence.manifest import Manifest, PackEntry
+from millstream.persistence.packs import examine_pack, extents_of, pack_damage
+from millstream.persistence.segment import salvage
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEntry:
+    """An entry in a pack."""
+
+    node: int  # Number of its node in the extent, from 0
+    id: str  # Entry id as clients see it
+    deleted: bool  # True for a tombstone
+    fields: list[bytes]  # Fields and values in turn
+
+
+@dataclass(frozen=True, slots=True)
+class PackedExtent:
+    """One extent of a pack."""
+
+    offset: int  # Byte of the pack at which its frame begins
+    size: int  # Bytes of its payload
+    nodes: int  # Number of its nodes
+    entries: list[PackedEntry]
+
+
+def is_pack(path: Path) -> bool:
+    """Return True if a file begins as a pack does, whatever its name."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(PACK_MAGIC)) == PACK_MAGIC
+    except OSError as error:
+        raise disk_error(f"cannot read {path}", error) from error
+
+
+def dump_pack(path: Path, *, past_damage: bool = False, disk: Disk | None = None) -> Iterator[PackedExtent]:
+    """Yield the extents of a pack in order. Damage raises after the extents before it, unless ``past_damage`` is set."""
+    disk, path = disk or RealDisk(), path.absolute()
+    try:
+        with closing(disk.open_read(path)) as file:
+            header = _header(file, path)
+            entry = PackEntry(path.name, header.first, header.identity)
+            end = HEADER_SIZE
+            for at, payload in extents_of(disk, path.parent, entry):
+                yield from _shown(path, at, payload, past_damage=past_damage)
+                end = at + 1
+            if past_damage:
+                for at, _, payload in salvage(file, header, end, 0):
+                    yield from _shown(path, at, payload, past_damage=True)
+                return
+        result = examine_pack(disk, path.parent, entry)
+        if text := pack_damage(path, entry, result):
+            raise LogCorruptError(text, path=str(path), offset=result.end)
+    except OSError as error:
+        raise disk_error(f"cannot read {path}", error) from error
+
+
+def _header(file: DiskFile, path: Path) -> FileHeader:
+    """Return the header of a pack, which no manifest describes."""
+    try:
+        return FileHeader.decode(file.read_at(0, HEADER_SIZE), PACK_MAGIC)
+    except FormatError as error:
+        if error.version:
+            raise FormatError(f"{path}: {error}", version=error.version) from None
+        raise LogCorruptError(f"{path}: {error}", path=str(path), offset=0) from None
+
+
+def _shown(path: Path, at: int, payload: bytes, *, past_damage: bool) -> Iterator[PackedExtent]:
+    try:
+        packed = list(extents.nodes(payload))
+    except ValueError as error:
+        if past_damage:
+            return
+        raise LogCorruptError(_unreadable(path, at, error), path=str(path), offset=at) from None
+    entries = [
+        PackedEntry(number, ids.text(entry_id).decode(), dead, fields)
+        for number, node in enumerate(packed)
+        for entry_id, dead, fields in Block.unpack(node, None).entries()
+    ]
+    yield PackedExtent(at, len(payload), len(packed), entries)
+
+
+def _unreadable(path: Path, at: int, error: ValueError) -> str:
+    return f"{path}: the extent at byte {at} is as it was written, but cannot be read: {error}"
 
 
 def find_unreadable_extents(disk: Disk, report: CheckReport, manifest: Manifest) -> None:
@@ -21,6 +107,6 @@ def find_unreadable_extents(disk: Disk, report: CheckReport, manifest: Manifest)
                     for _ in extents.nodes(payload):
                         pass
                 except ValueError as error:
-                    text = f"{path}: the extent at byte {at} is as it was written, but cannot be read: {error}"
+                    text = _unreadable(path, at, error)
                     newer = isinstance(error, extents.NewerExtentError)
                     report.problems.append(Problem(str(path), at, text, refuses=False, newer=newer))
