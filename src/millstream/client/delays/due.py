@@ -9,10 +9,10 @@ A server cannot delay a redelivery: an entry becomes claimable once it is idle f
 requested a longer delay. So this key holds the due time, by the server's clock. The step that delays the entry writes
 it. A delayed entry stays pending, held by the consumer :data:`~millstream.client.emulate.WAITING`.
 
-Every claimer honours the due times in two ways. It sends :func:`hold` first, which renews delayed entries, so that the
-claim does not get them. One search serves all processes with the same ``min_idle`` for a quarter of that time: the
-first process that sends the command searches. The claimer sends :func:`question` afterwards, and puts back delayed entries
-that it got, uncharged.
+Every claimer honours the due times in two ways. It sends :func:`hold` first, which renews delayed entries, so that
+the claim does not get them. One search serves all processes with the same ``min_idle`` for a quarter of that time:
+the first process that sends the command searches. The claimer sends :func:`question` afterwards, and puts back
+delayed entries that it got, uncharged.
 
 A due time that has passed has no effect. It is removed with the outcome of its entry or by the next :func:`hold`.
 The latter also drops due times of entries that are no longer pending. The key expires a week after its last due time.

@@ -47,7 +47,7 @@ def is_pack(path: Path) -> bool:
 
 
 def dump_pack(path: Path, *, past_damage: bool = False, disk: Disk | None = None) -> Iterator[PackedExtent]:
-    """Yield the extents of a pack in order. Damage raises after the extents before it, unless ``past_damage`` is set."""
+    """Yield the extents of a pack in order. Damage raises after the extents before it, except with ``past_damage``."""
     disk, path = disk or RealDisk(), path.absolute()
     try:
         with closing(disk.open_read(path)) as file:
