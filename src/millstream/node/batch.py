@@ -169,7 +169,7 @@ class Batches:
     def begin_calls(
         self, session: Session, wall: int, left: int, table: Callable[..., Any], faults: list[BaseException]
     ) -> bool:
-        """Let :attr:`call` run a script's plain commands until :meth:`end_calls`; return False if it cannot."""
+        """Let the runner execute a script's plain commands until :meth:`end_calls`; return False if it cannot."""
         is_free = self._runner is not None and self.takes(session)
         if not is_free or self._journal.weight.bytes + GATHERED_MAX > limits.CHANGE_MAX:
             return False

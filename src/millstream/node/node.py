@@ -61,7 +61,7 @@ log = logger("millstream.node")
 
 # Commands that act on the transaction itself even while one is open
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
-# Commands with one of these flags change only data, and need no other event
+# Commands with one of these flags only read or change data
 _OF_DATA = frozenset({"write", "readonly"})
 
 

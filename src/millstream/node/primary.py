@@ -148,7 +148,7 @@ class Primary:
         self._look()
 
     def _end(self, wall: int) -> None:
-        """Stop recording the history after a long time without replicas; keep only the offset that they had."""
+        """Stop recording the history after a long time without replicas; keep the name and offset that they had."""
         self._journal.count_fed()
         self.forget_feed()
         self._record(given_up(self._keyspace, had_replicas=self.furthest != NO_OFFSET))

@@ -66,7 +66,10 @@ class ChildProcess:
                 rest = rest[self._process.stdin.write(rest) or 0 :]
 
     def hint(self, line: str) -> bool:
-        """Send a short line without waiting, perhaps in part; report whether the child can still read."""
+        """Send a short line without waiting; report whether the child can still read.
+
+        The line may be lost or cut if the pipe is full, so a later one must replace it.
+        """
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
         try:

@@ -466,7 +466,7 @@ class _Connection:
             self._tell_offset()
 
     async def _tell(self) -> None:
-        """Report the offset once a second, or send a sign of life before the copy is complete."""
+        """Report the offset once a second; after a copy has arrived and is being taken over, send a sign of life."""
         while True:
             await asyncio.sleep(_TELL)
             if self._following.is_up:
