@@ -62,7 +62,7 @@ def _redacted() -> Iterator[None]:
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption) and error.option_name == "--json" and _has_forms(error.ctx):
             error.__dict__["possibilities"] = ["-o json"]
-        error.__dict__["message"] = without_secrets(error.message) + _dash(error)  # typed as final
+        error.__dict__["message"] = without_secrets(error.message) + _dash(error)  # click declares it as final
         raise
 
 
@@ -98,7 +98,7 @@ class MainGroup(LazyGroup):
         return super().main(*args, **options)
 
 
-# Every subcommand inherits these
+# All subcommands inherit these settings
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 
 

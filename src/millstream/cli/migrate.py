@@ -23,7 +23,7 @@ from millstream.texts import plural
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Below the options of both
+# Text below the options, for both commands
 EPILOG = """\
 Stop writers and readers first. A stream that changes during the copy is copied again, up to three times; after that it
 is reported and not copied. After an interruption run the same command again: equal streams count as copied. Keys of

@@ -30,7 +30,7 @@ from redis.sentinel import SentinelManagedConnection as SentinelConnection
 
 #: Seconds without a reply after which a server counts as gone.
 LIMIT = 10.0
-#: Seconds after which the Sentinels are queried again before a connection is used: its server may have been frozen
+#: Seconds after which the Sentinels are queried again before a connection is used. Its server may have been frozen
 #: meanwhile, lost its role, and resumed without noticing.
 _STALE = 1.0
 
@@ -48,16 +48,16 @@ def blocks_for(command: Sequence[Any]) -> float:
     name = _word(command[0])
     try:
         if name in ("XREAD", "XREADGROUP"):
-            for at in range(4 if name == "XREADGROUP" else 1, len(command)):  # skips group and consumer
+            for at in range(4 if name == "XREADGROUP" else 1, len(command)):  # skips the names of group and consumer
                 if (word := _word(command[at])) == "BLOCK":
                     return _seconds(command[at + 1], _MS)
-                if word == "STREAMS":  # names and ids follow
+                if word == "STREAMS":  # only keys and ids follow STREAMS
                     break
             return 0.0
         if name in _LAST_SECONDS or name in _LAST_MS:
             return _seconds(command[-1], _MS if name in _LAST_MS else 1.0)
         return _seconds(command[1], 1.0) if name in _FIRST_SECONDS else 0.0
-    except (ValueError, IndexError):  # the server refuses such a command at once
+    except (ValueError, IndexError):  # the server rejects such a command at once
         return 0.0
 
 
@@ -71,7 +71,7 @@ def _seconds(given: Any, scale: float) -> float:
 
 def _reason(error: BaseException) -> str:
     """Return the operating system's text for an error; an asyncio error has a number for each address of a name."""
-    if isinstance(error, ssl.SSLError | socket.gaierror):  # their numbers are not those of errno
+    if isinstance(error, ssl.SSLError | socket.gaierror):  # their errno values are not operating-system error numbers
         return str(error.args[-1]).lower() if isinstance(error, socket.gaierror) else str(error.args[-1])
     known = [error.errno] if isinstance(error, OSError) and error.errno else map(int, _NUMBERS.findall(str(error)))
     return ", ".join(dict.fromkeys(os.strerror(number).lower() for number in known)) or str(error)
@@ -160,7 +160,7 @@ class Bounded(_Bounds):
         blocking = self._sending()
         bounds = self._limited and self._sock is not None
         if bounds:
-            self._sock.settimeout(2 * LIMIT)  # a frozen server's full buffer blocks sending, too
+            self._sock.settimeout(2 * LIMIT)  # a frozen server's full buffer also blocks sending
         try:
             sent = super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
         except redis.TimeoutError:
@@ -189,7 +189,7 @@ class Bounded(_Bounds):
         """Read a reply, within its time limit."""
         given = kwargs.get("timeout", 0)
         if not self._limited or ("timeout" in kwargs and isinstance(given, int | float)) or self._sock is None:
-            self._heard = time.monotonic()  # such a read follows a check that data has come
+            self._heard = time.monotonic()  # such a read follows a check that data has arrived
             return super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
         step, end = self._times(endless=given is None)
         kwargs.pop("timeout", None)
@@ -275,7 +275,7 @@ class AsyncBounded(_Bounds):
                 raise self._gone()
             return found
         step, end = self._times(endless=given == math.inf)
-        kwargs.pop("timeout", None)  # at this timeout redis-py would return None and keep the connection
+        kwargs.pop("timeout", None)  # with a timeout, redis-py would return None and keep the connection
         hang_up = kwargs.pop("disconnect_on_error", True)
         try:
             while True:
@@ -312,7 +312,7 @@ class AsyncBounded(_Bounds):
                 await reader.read(1)
         except ConnectionResetError:
             pass
-        except OSError:  # TimeoutError is one
+        except OSError:  # includes TimeoutError
             return False
         finally:
             if writer is not None:
@@ -327,7 +327,7 @@ NOBODY = "no server listens there: the connection reached itself"
 def _is_itself(connected: socket.socket) -> bool:
     try:
         return bool(connected.getsockname() == connected.getpeername())
-    except OSError:  # the other end closed it meanwhile, so it is not this process
+    except OSError:  # the other end has closed it, so the other end is not this process
         return False
 
 

@@ -17,7 +17,7 @@ from millstream.client.slots import beside
 if TYPE_CHECKING:
     import redis
 
-#: A key for callers without a stream.
+#: Key to use if a caller has no stream.
 NOWHERE = "millstream"
 
 
@@ -40,7 +40,7 @@ class Capabilities:
     xdelex: bool = False  # XDELEX (Redis 8.2)
     claim: bool = False  # XREADGROUP ... CLAIM (Redis 8.4): one command reads new entries and claims stale ones.
     idmp: bool = False  # XADD ... IDMP (Redis 8.6): the server drops a repeated publish.
-    # Names of capabilities that cannot be found out now, since the server refuses writes; they count as absent
+    # Capabilities that cannot be determined now, because the server refuses writes; they count as absent
     unknown: frozenset[str] = frozenset()
 
 

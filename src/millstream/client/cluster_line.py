@@ -24,17 +24,17 @@ CLUSTER_INFO = ("CLUSTER", "INFO")
 """SCAN of one cluster node looks like that of a whole server: no MOVED shows that other nodes have more keys."""
 
 _SIZE = re.compile(rb"^cluster_size:(\d+)", re.MULTILINE)
-#: MOVED comes first: redis-py's class of it is a subclass of that of ASK.
+#: MOVED comes first, because redis-py's MovedError is a subclass of AskError.
 _CODES: dict[type[RedisError], str] = {
     MovedError: "MOVED",
     AskError: "ASK",
     ClusterDownError: "CLUSTERDOWN",
     TryAgainError: "TRYAGAIN",
 }
-#: Seconds for one node to report the slots' owners; a dead node must not block the next one.
+#: Seconds for one node to report the slots' owners; a dead node must not delay the query of the next one.
 _PATIENCE = 2.0
-#: Number of times that a command is sent to the reported node of its slot, and the seconds between: a slot that moves
-#: is nowhere for a moment.
+#: Number of times that a command is sent to the reported node of its slot, and the seconds between attempts. For a
+#: moment, no node has a slot that moves.
 _TRIES = 20
 _PAUSE = 0.1
 
@@ -100,7 +100,7 @@ class NearLine(Line):
         self._moved = True
         if not future.done():
             future.set_exception(Disconnected(f"{moved} (not on the node that had the slot of {self.key!r})"))
-            future.exception()  # marks it as retrieved: a cancelled caller does not retrieve it
+            future.exception()  # marks the exception as retrieved, which a cancelled caller does not do
 
     async def _exchange(self, batch: Any) -> None:
         await super()._exchange(batch)
@@ -165,7 +165,7 @@ class ClusterLine(Line):
             answer.set_result(task.result())
         else:
             answer.set_exception(error)
-            answer.exception()  # marks it as retrieved: a cancelled caller does not retrieve it
+            answer.exception()  # marks the exception as retrieved, which a cancelled caller does not do
 
     async def _route(
         self,

@@ -51,7 +51,7 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
     if url.startswith(CLUSTERS):
         options.setdefault("socket_connect_timeout", bounded.LIMIT)
         cluster: Any = sync_cluster(url, **options)
-        return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
+        return cluster  # type: ignore[no-any-return] # for redis-py's types not a Redis, but with the same methods
     return sync_client(url, **options)
 
 
@@ -117,11 +117,11 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
         return async_master(url, **options)
     if url.startswith(CLUSTERS):
         cluster: Any = async_cluster(url, **options)
-        return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
+        return cluster  # type: ignore[no-any-return] # for redis-py's types not a Redis, but with the same methods
     options.setdefault("connection_class", _kind(url, bounded.AsyncPlain, bounded.AsyncEncrypted, bounded.AsyncUnix))
     with _options_of(url):
         pool = WaitingPool.from_url(url, **options)
-        pool.connection_class = options["connection_class"]  # in place of redis-py's class for the scheme
+        pool.connection_class = options["connection_class"]  # replaces redis-py's class for the scheme
         client = redis.asyncio.Redis.from_pool(pool)
         _try_options(url, client.connection_pool)
     return client

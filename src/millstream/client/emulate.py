@@ -27,9 +27,10 @@ from millstream.client.line import Command
 class Move:
     """A command on pending entries, without its key and ids."""
 
-    # The command's name, and arguments between the key and the ids; after a last argument ``IDS`` comes their number
+    # Command name and the arguments between the key and the ids. If the last argument is ``IDS``, the number of ids
+    # follows
     head: tuple[bytes | str | int, ...]
-    tail: tuple[bytes | str | int, ...]  # The arguments after the ids
+    tail: tuple[bytes | str | int, ...]  # Arguments after the ids
 
     def __init__(self, *head: bytes | str | int, tail: tuple[bytes | str | int, ...] = ()) -> None:
         object.__setattr__(self, "head", head)
@@ -41,10 +42,10 @@ class Move:
         return (self.head[0], stream, *self.head[1:], *number, *ids, *self.tail)
 
 
-#: Owner of entries released on servers without XNACK.
+#: Owner of released entries on servers without XNACK.
 NOBODY = b""
 
-#: Owner of entries that wait for their retry, so that they are separate from the entries that a worker holds.
+#: Owner of entries that wait for their retry, which separates them from the entries that a worker holds.
 WAITING = b"(retry)"
 
 

@@ -7,7 +7,7 @@ stack allows. A caller that handles only ValueError would be ended by the other,
 import json
 from typing import Any
 
-#: Levels of lists and objects that are read in a record; Millstream's own records have four.
+#: Largest nesting of lists and objects that is read in a record; Millstream's own records have four levels.
 DEEPEST = 50
 
 

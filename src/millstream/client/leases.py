@@ -11,11 +11,11 @@ the consumer's.
 
 from dataclasses import dataclass
 
-#: Longest and shortest seconds between two rounds of a holder that knows when it renewed each entry.
+#: Longest and shortest seconds between two rounds of a holder that records the renewal time of each entry.
 _LONGEST, _SHORTEST = 1.0, 0.005
-#: Shortest seconds between two rounds of a holder that queries the server, which costs a command or more.
+#: Shortest seconds between two rounds of a holder that must query the server, which costs a command or more.
 _SHORTEST_ASKING = 0.05
-#: Milliseconds assumed as ``min_idle`` if the claimers of a group did not set it.
+#: Milliseconds assumed as ``min_idle`` if the group's consumers did not set it.
 ASSUMED_MIN_IDLE_MS = 30_000
 
 
@@ -25,7 +25,7 @@ class LeasePlan:
 
     period: float  # Seconds between two rounds
     # Milliseconds since an entry's last renewal after which a round renews it. An entry that another consumer has just
-    # claimed is younger, and is left alone.
+    # claimed is younger, so it is left alone.
     renew_after_ms: int
 
     @classmethod

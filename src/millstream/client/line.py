@@ -63,7 +63,7 @@ class Withheld(MillstreamError):  # noqa: N818 - the caller's own condition
     """
 
 
-class AccessDenied(MillstreamError):  # noqa: N818 - the server's answer, not a fault of ours
+class AccessDenied(MillstreamError):  # noqa: N818 - the server's decision, not a program error
     """The server refused the user name, the password or the right to connect. Another try will not help.
 
     What to do: correct the user and password in the URL, or let an administrator grant the right that the message names
@@ -81,7 +81,7 @@ class WrongReplyError(MillstreamError):
     """
 
 
-_SAID = 200  # most characters of an error's text, which may contain a whole reply
+_SAID = 200  # largest number of characters of an error's text, which may contain a whole reply
 
 
 def wrong_reply(error: Exception, *urls: str) -> WrongReplyError:
@@ -97,11 +97,11 @@ def wrong_reply(error: Exception, *urls: str) -> WrongReplyError:
     )
 
 
-#: The commands as bytes, their number, the receiver of the replies, seconds, condition.
+#: A queued request: packed commands, their number, the future for the replies, the timeout in seconds, a condition.
 _Asked: TypeAlias = "tuple[bytes, int, asyncio.Future[list[Reply]], float, Callable[[], bool] | None]"
 
 
-#: The server is there but cannot serve now. redis-py takes the code off the text of those it has a class for.
+#: Codes of a server that is reachable but cannot serve now. redis-py removes the code from errors that have a class.
 _PASSING_CODES = (
     *("LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "MISCONF", "OOM", "UNBLOCKED"),
     "NOREPLICAS",
@@ -116,20 +116,20 @@ def passes(error: Exception) -> bool:
     )
 
 
-#: Seconds until a driver is cancelled again: redis-py sends by asyncio.wait_for where there is a ``socket_timeout``,
-#: and that of Python 3.11 forgets a cancellation that comes together with the result.
+#: Seconds until a driver is cancelled again. With a ``socket_timeout``, redis-py sends through asyncio.wait_for; in
+#: Python 3.11 that function loses a cancellation that arrives together with the result.
 _AGAIN = 0.05
 
-#: Hiredis's value for an incomplete reply, as redis-py's parser sets it.
+#: Hiredis's marker for an incomplete reply, as redis-py's parser sets it.
 _NOTHING: Any = getattr(hiredis_parsers, "NOT_ENOUGH_DATA", None)
 
-#: Seconds between two queries of the Sentinels while a master does not answer.
+#: Seconds between two queries of the Sentinels while the master does not reply.
 _LOOK = 2.0
 
-#: Parts of error replies to SELECT: the server has no such database, or only one.
+#: Parts of SELECT's error replies: the server lacks that database, or has only one.
 _NO_DATABASE = ("DB index", "SELECT is not allowed")
 
-#: Seconds of silence after which a connection may have been closed unnoticed.
+#: Seconds of silence after which the server may have closed the connection unnoticed.
 _IDLE = 0.5
 
 
@@ -146,7 +146,7 @@ class Line:
         self._driver: asyncio.Task[None] | None = None
         self._closed = False
         self._redial = redial
-        self._written = False  # True once any of the present batch was sent
+        self._written = False  # True once any part of the present batch was sent
         self._used_at = 0.0
         self._asked_at: float | None = None  # time of the first request without a reply
         self._limit: asyncio.Timeout | None = None  # timeout of the present batch
@@ -192,7 +192,7 @@ class Line:
         if self._closed:
             future.set_exception(Disconnected("the line is closed", sent=False))
             return future
-        # here and not when they are written: an argument that cannot be packed is the caller's mistake and must not
+        # Packed here, not when they are written: an argument that cannot be packed is the caller's mistake and must not
         # affect other callers
         packed = b"".join([_pack(command) for command in commands])
         asked = (packed, len(commands), future, self._timeout if timeout is None else timeout, only_if)
@@ -229,7 +229,7 @@ class Line:
         follower = asyncio.create_task(self._follow(), name="millstream-follow") if watched else None
         try:
             await self._drive()
-        except (asyncio.CancelledError, Exception):  # not GeneratorExit: a forked process ends its copy with it
+        except (asyncio.CancelledError, Exception):  # GeneratorExit passes: a forked process ends its copy with it
             if follower is not None:
                 follower.cancel()
             await self._hang_up()
@@ -243,7 +243,7 @@ class Line:
             if limit is None or self.silent < _LOOK or not getattr(connection, "is_connected", False):
                 continue
             if await connection.has_moved() and self._limit is limit:
-                with contextlib.suppress(RuntimeError):  # the batch is over meanwhile
+                with contextlib.suppress(RuntimeError):  # the batch has ended meanwhile
                     limit.reschedule(asyncio.get_running_loop().time())
 
     async def _drive(self) -> None:
@@ -275,7 +275,7 @@ class Line:
                 waited = min(limit, round(asyncio.get_running_loop().time() - began, 1))
                 reason = str(error) or f"it did not answer within {waited:g} s"
                 self._fail(batch, Disconnected(reason, sent=self._written))
-            except Exception as error:  # noqa: BLE001 - the parser may raise anything at bytes that no Redis sends
+            except Exception as error:  # noqa: BLE001 - the parser may raise anything for bytes that no Redis sends
                 await self._hang_up()
                 self._fail(batch, Disconnected(f"its answer cannot be read: {error!r}", sent=self._written))
             finally:
@@ -284,7 +284,8 @@ class Line:
     async def _exchange(self, batch: Iterable[_Asked]) -> None:
         if self._redial and self._connection is not None:
             if asyncio.get_running_loop().time() - self._used_at > _IDLE:
-                # bytes that came while other code kept the loop busy are seen after the loop's next look at its sockets
+                # While other code blocked the event loop, bytes may have arrived; they become visible after the loop's
+                # next poll
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
             if self._was_closed():
@@ -314,7 +315,7 @@ class Line:
 
     async def _dial(self) -> Any:
         connection = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py's gap
-        connection.bounded = False  # the driver limits a batch
+        connection.bounded = False  # the driver limits a whole batch
         self._connection = connection
         try:
             await connection.connect()
@@ -332,9 +333,9 @@ class Line:
 
     async def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
-        self.greeting = []  # after a restart the server gives a connection's id to another
+        self.greeting = []  # a restarted server may give the connection's id to another client
         if connection is not None:
-            with contextlib.suppress(RedisError, OSError):  # the connection was broken already
+            with contextlib.suppress(RedisError, OSError):  # the connection was already broken
                 await connection.disconnect()
 
     @staticmethod
@@ -342,7 +343,7 @@ class Line:
         for _, _, future, _, _ in batch:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # marks it as retrieved: a cancelled caller does not retrieve it
+                future.exception()  # marks the exception as retrieved, which a cancelled caller does not do
 
 
 def _no_database(client: Any, error: Exception) -> str:
@@ -404,7 +405,7 @@ def _drain(connection: Any, found: list[Reply], count: int) -> None:
     gets = reader.gets
     while len(found) < count and (reply := gets(False)) is not _NOTHING:
         first = reply[0] if isinstance(reply, list) and reply else reply
-        if isinstance(first, RedisConnectionError):  # LOADING and the like, which redis-py raises
+        if isinstance(first, RedisConnectionError):  # LOADING and similar errors, which redis-py raises
             raise first
         found.append(reply)
 

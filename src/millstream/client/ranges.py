@@ -1,6 +1,6 @@
 """Ids of entries: their order, and ranges that are read a page at a time. Pure."""
 
-#: The highest possible id; "(" before it is an error and not an empty range.
+#: Highest possible id. "(" in front of it is an error, not an empty range.
 LAST = b"%d-%d" % (2**64 - 1, 2**64 - 1)
 
 FIRST_TIME = 10**12
@@ -19,7 +19,7 @@ def below(milliseconds: int) -> str:
     """Return the end of a range of all entries before a time, which may be before or after every possible id."""
     if milliseconds >= 2**64:
         return "+"
-    return f"({milliseconds}-0" if milliseconds > 0 else "(0-1"  # only 0-0 is lower, which no entry has
+    return f"({milliseconds}-0" if milliseconds > 0 else "(0-1"  # only 0-0 is lower, an id that no entry has
 
 
 def order_of(entry: bytes) -> tuple[int, int]:

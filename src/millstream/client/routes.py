@@ -26,7 +26,7 @@ class Routes:
         self.slots = Slots()
         self.known = False
         """True if ``slots`` can be relied on; if not, a node must be queried first."""
-        self._moved: dict[int, Address] = {}  # owners of slots from MOVED replies, newer than ``slots``
+        self._moved: dict[int, Address] = {}  # slot owners from MOVED replies, newer than ``slots``
 
     @property
     def candidates(self) -> list[Address]:
@@ -53,7 +53,7 @@ class Routes:
 
     def heed(self, code: str, rest: str) -> Redirection | None:
         """Learn from an error reply; return None if it is not a cluster's redirection."""
-        if code == "TRYAGAIN":  # a command of several keys, some of them already moved
+        if code == "TRYAGAIN":  # the command has several keys, and some of them have already moved
             return Redirection()
         if code == "CLUSTERDOWN":
             self.forget()
@@ -63,7 +63,7 @@ class Routes:
         slot, _, where = rest.partition(" ")
         host, _, port = where.rpartition(":")
         if not (host and port.isdecimal() and slot.isdecimal()):
-            self.forget()  # no host means the node that replied, which is not known here
+            self.forget()  # an empty host means the node that replied, which is unknown here
             return Redirection()
         if code == "ASK":
             return Redirection((host, int(port)))

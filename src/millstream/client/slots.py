@@ -13,7 +13,7 @@ from redis.crc import key_slot
 Address = tuple[str, int]
 """Host and port of a node."""
 
-#: The position of a command's (first) key, if not the second word.
+#: Position of a command's first key, if it is not 1.
 _KEY_AT = {"EVAL": 3, "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2, "MEMORY": 2}
 _KEYLESS = frozenset(
     "MULTI EXEC UNWATCH SCAN CLIENT COMMAND INFO CONFIG DISCARD TIME ROLE PING ECHO".split()  # noqa: SIM905 - shorter than quoted words
@@ -58,7 +58,7 @@ def key_of(command: Sequence[bytes | str | int | float]) -> str | bytes | None:
 class Slots:
     """The owners of slots, as a node reported them."""
 
-    # First slot, last slot, and the nodes that have them: the primary, then its replicas
+    # First slot, last slot, and the addresses of their nodes: the primary, then its replicas
     ranges: tuple[tuple[int, int, tuple[Address, ...]], ...] = ()
 
     @classmethod

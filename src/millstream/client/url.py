@@ -46,7 +46,7 @@ def remedy(url: str, error: Exception, start: str = "Start the server") -> str:
         return "Give the server's authority in the URL (?ssl_ca_certs=FILE), correct the server's certificate"
     if "no such file" in reason:
         return "Correct the files in the URL"
-    if "ssl_certfile" not in url and re.search("closed|pipe|reset", reason):  # TLS 1.3 has no other sign of it
+    if "ssl_certfile" not in url and re.search("closed|pipe|reset", reason):  # TLS 1.3 gives no clearer error
         return f"{start}, give a client certificate if it requires one (?ssl_certfile=FILE&ssl_keyfile=FILE)"
     return start
 
@@ -107,7 +107,7 @@ def wrong(url: str) -> str | None:
         return None
     try:
         port = parts.port
-    except ValueError:  # its text quotes the port, which may be part of a password
+    except ValueError:  # the exception's text quotes the port, which may be part of a password
         return f"its port is not a number from 1 to 65535 ({_ENCODED})"
     if not asked and not re.fullmatch(r"/?[0-9]*/?", unquote(parts.path)):
         return "the part after the port must be the number of a database, as in redis://127.0.0.1:6379/0"

@@ -28,7 +28,7 @@ _CHANGES = (
     Column("undo", "prose", rank=11),
     Column("undo_note", "prose", people="never"),
 )
-_TEXTS = ("action", "line", "commands")  # which may be empty; other facts without a text are null
+_TEXTS = ("action", "line", "commands")  # facts that may be an empty text; any other fact without a text is null
 
 
 @subcommand()

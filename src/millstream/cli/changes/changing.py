@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: Times that a change without a question is planned again, when facts move between plan and step.
+#: Number of times that a change is planned again without asking the user, if facts change between plan and step.
 _TRIES = 5
 
-#: Raw commands that are shown.
+#: Largest number of raw commands that are shown.
 _SHOWN = 20
 
-#: Entries, each with a reason, that are named when they were left alone.
+#: Largest number of entries that are named, each with the reason why it was left alone.
 _NAMED = 5
 
 _TABLE = (Column("fact"), Column("before"), Column("after"))

@@ -10,8 +10,8 @@ from millstream.cli.shared.exposition import gauge
 from millstream.ops.findings.check import AGES, EXIT_CODES, CheckedFigure, CheckStatus, Measured, worst
 from millstream.texts import Kind, in_one_line, json_text, shown
 
-_NAMED = 20  # figures that are not ok
-_DATA = 100  # figures of its performance data
+_NAMED = 20  # number of listed figures that are not ok
+_DATA = 100  # number of figures in the performance data
 
 _METRICS = {
     "lag": ("redis_stream_group_lag", "Entries not delivered to the group yet."),

@@ -130,7 +130,7 @@ def _whole(found: tuple[Case, list[PartitionOwner]], before: Case | None, form: 
         "lag_repair_note": lag.repair_note or None,
     }
     if form != "table":
-        del facts["consumers"]  # all of them stand there by this name
+        del facts["consumers"]  # the table of consumers has the same name
     else:
         hidden = {"lag_at_least", "lag_at_most", "lag_unknown"} | (set(RATES) if before is None else set())
         hidden |= {name for name in ("lag_why", "lag_repair", "lag_repair_note") if facts[name] is None}

@@ -21,9 +21,9 @@ from millstream.texts import in_one_line, shown
 if TYPE_CHECKING:
     from millstream.ops.workers.status import WorkersSeen
 
-_CUT = 80  # bytes of a value that people see in a list
-_SHOWN = 10  # fields of an entry
-_HELD = 10  # keys that are held up
+_CUT = 80  # bytes of a value in a list for people
+_SHOWN = 10  # fields of an entry that are shown
+_HELD = 10  # blocked keys that are shown
 
 _Answer: TypeAlias = "tuple[PendingSummary, PendingPage, WorkersSeen | None]"
 
@@ -112,7 +112,7 @@ class _Asked:
         parted = logical(self.stream) or any(entry.stream != self.stream for entry in page.entries)
         if not parted:
             return total, page, None
-        from millstream.ops.workers.reading import read_workers  # noqa: PLC0415 - a plain stream does not wait for it
+        from millstream.ops.workers.reading import read_workers  # noqa: PLC0415 - a plain stream does not load it
 
         return total, page, await read_workers(line)
 

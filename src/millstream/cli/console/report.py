@@ -27,15 +27,15 @@ from millstream.printable import without_password
 from millstream.texts import plural, size_text
 
 _DOING = {"streams": "Streams", "groups": "Groups", "entries": "Entries"}
-_NAMED = 10  # of what was left out
+_NAMED = 10  # number of omitted parts that are named
 
 
 @dataclass(frozen=True, slots=True)
 class Include:
     """Optional contents of a report."""
 
-    payloads: bool  # Values of entries
-    addresses: bool  # Addresses of clients and servers
+    payloads: bool  # Include the values of entries
+    addresses: bool  # Include the addresses of clients and servers
     characters: int  # Maximum length of the unpacked file, in characters
 
 

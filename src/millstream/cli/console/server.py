@@ -32,7 +32,7 @@ _SLOW = (
     Column("client", rank=1),
     Column("name", rank=2),
 )
-_CUT = 200  # characters of a command that people see
+_CUT = 200  # characters of a command that are shown to people
 
 
 @subcommand()

@@ -20,7 +20,7 @@ from millstream.printable import has_password, without_password
 class GivenServer:
     """A server that the command line names."""
 
-    url: str = field(repr=False)  # With the password, if it has one
+    url: str = field(repr=False)  # Includes the password, if there is one
     context: str = ""  # The name of its context; empty for none
 
 

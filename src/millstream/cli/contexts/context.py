@@ -181,7 +181,7 @@ def rm(name: str, *, yes: bool) -> None:
 
 def _contexts(document: "TOMLDocument") -> Any:
     """Return the table of all contexts; create it if it does not exist."""
-    import tomlkit  # noqa: PLC0415 - only who writes waits for it
+    import tomlkit  # noqa: PLC0415 - only commands that write load it
 
     if "contexts" not in document:
         document["contexts"] = tomlkit.table(is_super_table=True)

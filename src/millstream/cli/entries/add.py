@@ -30,10 +30,10 @@ from millstream.worker.handlers.publish import fields_of, producer_of
 from millstream.worker.model.answers import PayloadError
 
 _BATCH = 100  # entries of one round trip
-_LONGEST = 64 << 20  # bytes of a line of a file
-_SHOWN = 10  # entries of a preview
+_LONGEST = 64 << 20  # bytes of a line in a file
+_SHOWN = 10  # entries shown in a preview
 _QUOTED = 40  # characters of an invalid entry in an error
-_CUT = 500  # characters of a raw command in it
+_CUT = 500  # characters of a raw command in a preview
 
 _PREVIEW = (Column("line", "count"), Column("field"), Column("value", "prose"))
 
@@ -133,7 +133,7 @@ def add(
         async def work(line: Line) -> None:
             try:
                 await _add(line, how, entries, added)
-            finally:  # also if an invalid line of the file ended it
+            finally:  # also runs if an invalid line of the file ended the loop
                 await _write_down(line, how, typed, added, output)
 
         try:
@@ -151,11 +151,11 @@ class AddOptions:
     """Options for adding entries."""
 
     stream: str  # Key of the stream
-    ident: str  # Id of the entries, ``*`` for the server's
+    ident: str  # Id of the entries; ``*`` lets the server choose
     no_create: bool  # Add nothing if the stream does not exist
     trim: tuple[str | int, ...]  # Trimming arguments
     idempotent: str | None  # Key by which the server recognises a repetition
-    idempotent_by: str | None  # Field whose value is such a key
+    idempotent_by: str | None  # Field whose value is the idempotency key
     headers: dict[str, str] | None  # Headers of the envelope; None for plain fields
 
     def command(self, flat: list[bytes]) -> Command:
@@ -173,9 +173,9 @@ class AddOptions:
 class AddedEntries:
     """Entries that the server confirmed."""
 
-    count: int = 0  # Entries
-    first: str | None = None  # Id of the first
-    last: str | None = None  # Id of the last
+    count: int = 0  # Number of entries added
+    first: str | None = None  # Id of the first one
+    last: str | None = None  # Id of the last one
     missing: int = 0  # Entries not added, since the stream does not exist
 
     def take(self, reply: object) -> None:

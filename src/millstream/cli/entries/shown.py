@@ -34,7 +34,7 @@ class EntryOutput:
         self._form = form
         self._choice = choice
         self._names = tuple(names)
-        self._streams = streams  # The streams that were named; an entry of another one, a partition, says its stream
+        self._streams = streams  # Named streams; an entry of another stream (a partition) shows its key
         self._cut = None if whole or not sys.stdout.isatty() else _CUT
 
     def show(self, entries: Iterable[EntryView]) -> None:
@@ -133,7 +133,7 @@ def flushed(reading: bool = False) -> None:
         return
     try:
         out = sys.stdout.fileno()
-    except (OSError, ValueError):  # none of the system's, as in tests
+    except (OSError, ValueError):  # the output is not an operating-system file, as in tests
         return
     poll = select.poll()
     poll.register(out, 0)

@@ -106,7 +106,7 @@ def tail(
 class TailRange:
     """The range and filter of the entries to show."""
 
-    streams: Sequence[str]  # Their keys
+    streams: Sequence[str]  # Keys of the streams
     choice: EntryChoice  # Filter for the entries
     count: int | None = None  # Number of last entries; None for all
     since: int | None = None  # Entries added at this time or later, in wall milliseconds
@@ -131,7 +131,7 @@ async def read_tail(line: Line, wanted: TailRange) -> AsyncGenerator[Arrived, No
     fits = wanted.choice.fits
     wanted, parts = await _with_partitions(line, wanted)
     last = await entries.last_ids(line, wanted.streams, missing_ok=wanted.follow or bool(parts))
-    if not wanted.follow:  # A partition without an entry is not a key yet
+    if not wanted.follow:  # a partition without an entry does not exist as a key yet
         last = {stream: at for stream, at in last.items() if at != NEVER or stream not in parts}
         wanted = replace(wanted, streams=tuple(last))
     missing = [stream for stream in wanted.streams if last[stream] == NEVER and wanted.follow]

@@ -34,7 +34,7 @@ _SCHEDULES = (
     Column("fields", "prose"),
     Column("problem", "prose", rank=1, people="filled"),
 )
-_SHOWN = 10  # fields of an entry in a list
+_SHOWN = 10  # fields of an entry that a list shows
 
 
 @click.command()

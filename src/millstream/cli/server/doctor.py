@@ -81,7 +81,7 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
     output = Output(form)
     with output.progress({"check": "Checking the log", "read": "Reading the records"}) as tell:
         findings = list(_findings(target, span("--pending-older", pending_older), streams, replicas, tell))
-    # sentences with names of any bytes in them, which are not to become base64 as a whole
+    # Sentences may contain names with arbitrary bytes. Escape these, so that no whole sentence is printed as base64.
     rows = [tuple(map(printable, (f.level, f.check, f.what, f.why, f.advice))) for f in findings]
     if form == "table":
         _show(output, findings)

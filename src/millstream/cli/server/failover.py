@@ -21,10 +21,10 @@ from millstream.ops.server.reading import server
 from millstream.ops.server.status import ServerStatus
 from millstream.printable import without_password
 
-_LOOK = 0.1  # seconds between two questions how far it is
+_LOOK = 0.1  # seconds between two checks of the progress
 _OVER, _ASKING = "no-failover", "failover-in-progress"
 _SAID = {"waiting-for-sync": "writers wait until a replica has caught up", _ASKING: "a replica becomes the primary"}
-_HELLO = "__sentinel__:hello"  # every Sentinel listens there, on each server that it watches
+_HELLO = "__sentinel__:hello"  # every Sentinel subscribes to this channel on each server that it watches
 _SENTINEL_PORT = 26379
 _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who needs +psync +replconf +ping)"
 
@@ -115,7 +115,7 @@ def _words(to: str | None, timeout: int) -> Command:
 
 async def _hand_over(line: Line, words: Command, limit: float, output: Output) -> str:
     """Run the failover and wait for its end; return the address of the new primary."""
-    over = asyncio.get_running_loop().time() + limit  # the server's own limit does not end earlier
+    over = asyncio.get_running_loop().time() + limit  # the server's limit begins later, so it also ends later
     refused = refusal((await calls(line, [words]))[0])
     if refused is not None:
         raise FailoverRefusedError(f"the server refused: {refused} ({_why_refused(await _status(line))})")

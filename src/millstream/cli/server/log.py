@@ -173,7 +173,7 @@ def _show_check(output: Output, found: Examination, steps: list[str]) -> None:
 
 
 def _lost_records(found: Examination) -> int | None:
-    if found.report.newer:  # what a newer program wrote is not lost, and not to be counted by this one
+    if found.report.newer:  # records of a newer version are not lost, but this version cannot count them
         return None
     return found.losses.records if found.losses else found.report.lost_records
 

@@ -27,7 +27,7 @@ _COLUMNS = (
     Column("dialect", rank=8),
     Column("problem", "prose"),
 )
-_ID = 8  # digits of a history's name that people see
+_ID = 8  # digits of a replication id that are shown to people
 
 
 @subcommand()

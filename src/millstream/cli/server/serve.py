@@ -18,7 +18,7 @@ try:
     from millstream.server.process import run_server
     from millstream.server.settings import Settings
     from millstream.server.tls import Tls
-except ConfigError as error:  # of the core that the environment asks for: a server that did not start ends with 1
+except ConfigError as error:  # the core that the environment names is invalid: exit code 1, as for any failed start
     sys.exit(f"millstream serve: {error}")
 
 DEFAULT_DIR = Path("millstream-data")
@@ -189,7 +189,7 @@ def serve(
     """
     if memory and directory is not None:
         raise click.UsageError("--memory and --dir exclude each other: leave one of them out")
-    # The other options have the names of the settings of TLS, and of parameters
+    # The other options are named after TLS settings and configuration parameters
     tls = Tls(**{name.removeprefix("tls_"): given.pop(name) for name in list(given) if name.startswith("tls_")})
     if no_tcp and unixsocket is None and tls.port is None:
         raise click.UsageError(

@@ -39,10 +39,10 @@ PATIENCE = 0.5
 MOST = 200
 """Largest number of offered names."""
 
-_TRIPS, _KEYS = 10, 1000  # number of SCANs, and COUNT of each
-# Other names would need quotes, and the typed beginning may already have one
+_TRIPS, _KEYS = 10, 1000  # number of SCAN calls, and the COUNT of each
+# Any other name would need quotes, and the user may already have typed an opening quote
 _PLAIN = re.compile(r"[\w@%+=:,./{}^-]+")
-# An option; zsh's form for the path of a command; braces that shells expand to several words, or a million
+# An option; zsh's form for a command's path; or braces that a shell may expand to a million words
 _TAKEN = re.compile(r"[-=]|.*\{.*(,|\.\.)", re.DOTALL)
 _GLOB = re.compile(r"([\\*?\[\]])")
 
@@ -267,7 +267,7 @@ def _found(ctx: click.Context, find: Find, begun: str) -> list[str]:
     asking = threading.Thread(target=work, daemon=True)
     asking.start()
     asking.join(2 * patience)
-    if asking.is_alive():  # a DNS lookup cannot be cancelled, and the process would wait for it at its end
+    if asking.is_alive():  # a DNS lookup cannot be cancelled, and the process would wait for it before it exits
         os._exit(0)
     return found
 

@@ -31,7 +31,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 PROJECT = "millstream.toml"
 
-_MOST = 1 << 20  # bytes of a file that are read
+_MOST = 1 << 20  # largest number of bytes read from a file
 _PASSWORDS = ("password-env", "password-file", "password-prompt")
 
 
@@ -48,11 +48,11 @@ class ServerContext:
 
     name: str  # Name of the context
     url: str = field(repr=False)  # URL of the server, without a password
-    user: str = ""  # User of the server; empty for the one of the URL, or the default user
-    password_env: str = ""  # The environment variable that has the password; empty for none
-    password_file: str = ""  # The file whose first line is the password; empty for none
-    password_prompt: bool = False  # The user types the password at the terminal, each time
-    production: bool = False  # Changes need the context's name on the command line
+    user: str = ""  # User name; empty for the URL's user or the default user
+    password_env: str = ""  # Environment variable that contains the password; empty for none
+    password_file: str = ""  # File whose first line is the password; empty for none
+    password_prompt: bool = False  # Prompt for the password at the terminal each time
+    production: bool = False  # Changes require the context's name on the command line
 
     @property
     def password(self) -> str:
@@ -69,8 +69,8 @@ class UserConfig:
     """A user's ``config.toml``."""
 
     path: Path  # Path of the file, which may not exist
-    context: str = ""  # The name of the context that is used; empty for none
-    contexts: Mapping[str, ServerContext] = field(default_factory=dict)  # By name, in the order of the file
+    context: str = ""  # Name of the current context; empty for none
+    contexts: Mapping[str, ServerContext] = field(default_factory=dict)  # Contexts by name, in the order of the file
 
     def named(self, name: str) -> ServerContext:
         """Return the context with this name."""
@@ -92,7 +92,7 @@ class ProjectConfig:
 def user_path(environment: Mapping[str, str]) -> Path:
     """Return the path of the user's file, even if it does not exist."""
     base = Path(environment.get("XDG_CONFIG_HOME", ""))
-    if not base.is_absolute():  # as the specification of these directories has it
+    if not base.is_absolute():  # the XDG specification ignores relative paths
         base = Path(environment.get("HOME") or "~").expanduser() / ".config"
     return base / "millstream" / "config.toml"
 
@@ -160,7 +160,7 @@ def change_user(path: Path, change: "Callable[[TOMLDocument], None]") -> None:
     """Change the user's file, keep its comments, and replace it in one step."""
     import tomlkit  # noqa: PLC0415 - commands that only read do not load it
 
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # a symbolic link stays a link
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path.parent):
@@ -186,7 +186,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _replace(path: Path, text: str) -> None:
     """Replace a file in one step: a reader sees the old text or the new one."""
-    # created so that other users can never read it
+    # Created with permissions for its owner only
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".config", delete=False) as file:
         try:
             file.write(text)
@@ -201,7 +201,7 @@ def _replace(path: Path, text: str) -> None:
 def _trusted(path: Path, *, private: bool) -> str | None:
     """Return the contents of a file that no other user can have written; None if it does not exist."""
     try:
-        # O_NONBLOCK: a pipe would wait for a writer
+        # O_NONBLOCK: without it, opening a pipe would wait for a writer
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None

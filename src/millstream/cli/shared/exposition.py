@@ -16,5 +16,5 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _label(value: str) -> str:
-    # Prometheus would accept a character that moves a cursor; a person who views the file would not
+    # Prometheus accepts control characters that move a terminal's cursor; escape them for people who view the file
     return printable(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -55,22 +55,22 @@ Tell = Callable[[str, int, int], None]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_PAGE = 500  # rows of a table laid out together: a table of any length needs no more memory than this
-_WIDEST = 2000  # characters of a cell in a table: a forged value may have megabytes
-_QUIET = 0.5  # seconds before a bar is drawn: quick work shows none
-_LINE_EVERY = 10.0  # seconds between lines of progress where there is no terminal
+_PAGE = 500  # rows of a table that are laid out together, so that long tables need no more memory
+_WIDEST = 2000  # characters of a table cell: a forged value may have megabytes
+_QUIET = 0.5  # seconds before a progress bar is drawn: quick work shows none
+_LINE_EVERY = 10.0  # seconds between progress lines if there is no terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table."""
 
-    name: str  # Its field in JSON and CSV; never changed once released
-    # Kind of its values: ``time`` and ``span`` are milliseconds, ``bytes`` a size, ``prose`` may be wrapped
+    name: str  # Field name in JSON and CSV; never changed once released
+    # Kind of the values: ``time`` and ``span`` are milliseconds, ``bytes`` is a size, ``prose`` may be wrapped
     kind: Kind = "text"
-    title: str = ""  # Its heading for people; the name with spaces unless given
-    rank: int = 0  # Rank for leaving it out on a narrow terminal: the highest goes first, 0 stays
-    people: Literal["always", "filled", "never"] = "always"  # People see it; ``filled`` only if a row has a value
+    title: str = ""  # Heading for people; the default is the name with spaces
+    rank: int = 0  # Columns with the highest rank are left out first on a narrow terminal; 0 always stays
+    people: Literal["always", "filled", "never"] = "always"  # Shown to people; ``filled`` only if a row has a value
 
     @property
     def heading(self) -> str:
@@ -82,11 +82,11 @@ class Column:
 class Table:
     """Rows with named columns. A row has its values in the order of the columns, or by name."""
 
-    name: str  # Its field in JSON
-    columns: Sequence[Column]  # In their order
+    name: str  # Field name in JSON
+    columns: Sequence[Column]  # Columns in display order
     rows: Iterable[object]  # May be an iterator, which is read once
-    empty: str | None = None  # The line for people without rows; they see no trace of such a table if it is None
-    hidden: Collection[str] = ()  # Names of further columns that people do not see
+    empty: str | None = None  # Line for people if there are no rows; None hides the empty table
+    hidden: Collection[str] = ()  # Names of further columns that are hidden from people
 
 
 def output_option(command: Command) -> Command:
@@ -120,7 +120,7 @@ def context_option(command: Command) -> Command:
     option = click.option(
         "--context",
         metavar="NAME",
-        is_eager=True,  # the callback of --url looks at what this one kept
+        is_eager=True,  # the callback of --url reads the value that this option stored
         expose_value=False,
         callback=_of("given_context"),
         help="Named server to use; `millstream context ls` lists them.",
@@ -132,7 +132,7 @@ def _of(name: str) -> Callable[[click.Context, click.Parameter, str | None], str
     """Return a callback of ``servers.py``, which is loaded when an option is read, and not for help."""
 
     def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-        from millstream.cli.shared import servers  # noqa: PLC0415 - which needs what is here
+        from millstream.cli.shared import servers  # noqa: PLC0415 - that module imports this one
 
         found: str | None = getattr(servers, name)(ctx, param, value)
         return found
@@ -203,7 +203,7 @@ class Output:
 
         It has colours on a terminal only (respecting NO_COLOR and TERM=dumb). Output to a pipe has no width limit.
         """
-        from rich.console import Console  # noqa: PLC0415 - help and programs do not wait for it
+        from rich.console import Console  # noqa: PLC0415 - help and machine-readable output do not load it
 
         file = self._err if err else self._out
         width = width if file.isatty() else 1 << 16
@@ -230,7 +230,7 @@ class Output:
         named = [(columns.get(name, Column(name)), value) for name, value in facts.items()]
         width = max((len(column.heading) for column, _ in named), default=0)
         for column, value in named:
-            # continuation lines are indented, so that none of them looks like a fact
+            # Continuation lines are indented, so that none of them looks like a fact
             text = shown(value, column.kind).replace("\n", "\n" + " " * (width + 2))
             self._line(f"{in_one_line(column.heading):<{width}}  {text}".rstrip())
 
@@ -255,7 +255,7 @@ class Output:
     def _page(self, columns: Sequence[Column], rows: list[list[str]], widths: Mapping[int, int]) -> None:
         from rich import table, text  # noqa: PLC0415 - as in console()
 
-        # wide enough for unbroken cells: the terminal wraps such a line, and copies it whole
+        # Wide enough for unbroken cells: the terminal wraps such a line, and a copied line stays whole
         console = self.console(width=max(self.console().width, sum(widths.values()) + GAP * len(widths)))
         grid = table.Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
         for at, width in widths.items():
@@ -352,18 +352,18 @@ def exits(command: str, extra: str | None = None) -> Iterator[None]:
     except (MillstreamError, OSError, ModuleNotFoundError) as error:
         if isinstance(error, OSError):
             _drop_unwritable_output()
-        if isinstance(error, BrokenPipeError):  # the reader has ended, as `| head` does
+        if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `| head` does
             sys.exit(CLOSED_PIPE)
         known = advice(error, extra) if isinstance(error, ModuleNotFoundError) else error
-        if known is None:  # a module of the user's, or a bug: the traceback is the best report
+        if known is None:  # an error in the user's module, or a bug: the traceback is the best report
             raise
         text = str(known)
-        if isinstance(known, OSError) and known.filename and known.strerror:  # Python puts a number in front
+        if isinstance(known, OSError) and known.filename and known.strerror:  # Python adds an error number
             text = f"{known.filename} cannot be used: {known.strerror}"
         print(f"{command}: {printable(without_secrets(text))}", file=sys.stderr)  # noqa: T201 - what this module is for
         sys.exit(known.exit_code if isinstance(known, MillstreamError) else FAILED)
     except KeyboardInterrupt:
-        print(f"{command}: interrupted", file=sys.stderr)  # noqa: T201 - what this module is for
+        print(f"{command}: interrupted", file=sys.stderr)  # noqa: T201 - this module prints errors
         sys.exit(INTERRUPTED)
 
 
@@ -409,7 +409,7 @@ def _for_people(table: Table) -> tuple[list[Column], Iterator[Sequence[object]]]
     """Return the columns that people see, and their rows."""
     columns, rows = table.columns, _rows(table)
     shown = [column.people != "never" and column.name not in table.hidden for column in columns]
-    if any(column.people == "filled" for column in columns):  # this depends on all rows
+    if any(column.people == "filled" for column in columns):  # needs all rows
         every = list(rows)
         filled = [any(row[at] is not None and row[at] is not False for row in every) for at in range(len(columns))]
         shown = [seen and (filled[at] or columns[at].people == "always") for at, seen in enumerate(shown)]

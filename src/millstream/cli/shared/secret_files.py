@@ -11,7 +11,7 @@ from typing import IO
 
 from millstream.errors import ConfigError
 
-_LONGEST = 1 << 16  # bytes of a line that are read
+_LONGEST = 1 << 16  # largest number of bytes read from the first line
 
 
 def first_line(path: Path) -> str:

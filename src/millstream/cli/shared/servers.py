@@ -50,9 +50,9 @@ class UnknownContextError(NoServerError):
 class ServerSource:
     """A source that names a server."""
 
-    origin: str  # Text about the source
-    url: str = field(default="", repr=False)  # URL that it names; empty if it names a context
-    context: str = ""  # Context that it names; empty if it names a URL
+    origin: str  # Description of the source, for messages
+    url: str = field(default="", repr=False)  # URL that the source names; empty if it names a context
+    context: str = ""  # Context that the source names; empty if it names a URL
     explicit: bool = False  # True for ``--context`` on the command line
 
 

@@ -22,7 +22,7 @@ from millstream.spark.archiving.trim import Keep
 FORMATS = ("parquet", "delta", "iceberg")
 PARTITIONS = ("none", "month", "day", "hour")
 """Copy of the values in ``spark.archiving.tables.shape``, so that help need not import it."""
-_SHAPED = ("partition", "raw", "schema", "catalog")  # Options of the archive's form
+_SHAPED = ("partition", "raw", "schema", "catalog")  # Options that set the archive's form
 
 if TYPE_CHECKING:
     from millstream.spark.archiving.job import Outlook
@@ -177,7 +177,7 @@ def archive(
     from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - needs Arrow, an extra
 
     names = None if fields is None else tuple(name.strip() for name in fields.split(","))
-    shown = kind if kind in SHOWN else None  # what --format was for, before an archive had formats
+    shown = kind if kind in SHOWN else None  # --format chose the output before archives had formats
     wanted = Wanted(None if shown else kind, fields=names, **{name: given.pop(name) for name in _SHAPED})
 
     keep_ms = None if keep is None else span("--keep", keep)
@@ -225,9 +225,9 @@ def _look(settings: "ArchiveSettings", output: Output) -> None:
 def _run(settings: "ArchiveSettings", master: str, output: Output) -> None:
     from millstream.spark.archiving.job import run  # noqa: PLC0415 - as above
 
-    _outlook(settings)  # what would be refused is refused at once, not after Spark's start
+    _outlook(settings)  # report a refusal now, before Spark starts
     spark = millstream.spark.session("millstream archive", quiet=True, master=master, spark__log__level="OFF")
-    # After Spark, which has its own idea of Ctrl-C.
+    # After Spark's start, because Spark installs its own handler for Ctrl-C.
     with ended_by_signal() as ended, output.progress({"archived": "archiving"}, unit="entries") as tell:
         report = run(settings, spark, ended, tell, lambda text: click.echo(text, err=True))
     rows = [asdict(one) | {"held_by": one.held_by or None} for one in report]

@@ -46,7 +46,7 @@ _RECENT = (
     Column("rows", "count"),
     Column("lag", "count"),
 )
-_LAST = 10  # batches that people see
+_LAST = 10  # number of batches that are shown to people
 
 
 @subcommand()
@@ -80,7 +80,7 @@ def ls(url: str, as_json: bool, form: str) -> None:
     form = "json" if as_json else form
     with replies_of(url):
         rows = look(url)
-    if form == "table":  # the beginning of an id is enough for the eye
+    if form == "table":  # the beginning of an id is enough for people
         rows = [{**row, "id": str(row["id"])[:8], "run": str(row["run"])[:8]} for row in rows]
     Output(form).table(Table("queries", _QUERIES, rows, empty="No query has reported to this server."))
 
@@ -118,7 +118,7 @@ def metrics(url: str) -> None:
     """
     with replies_of(url):
         rows = look(url)
-    rows = list({_label_of(row): row for row in reversed(rows)}.values())  # the last that reported under a name
+    rows = list({_label_of(row): row for row in reversed(rows)}.values())  # the last report under each name
     up = [({"pipeline": _label_of(row)}, float(row["state"] == "running")) for row in rows]
     lines = gauge("millstream_pipeline_up", "1 while its query runs.", up)
     for name, field, unit, text in _METRICS:

@@ -84,14 +84,14 @@ def recover(  # noqa: PLR0917 - click passes every option by name
     else:
         confirm(f"Settle every entry of {group!r} that was idle for {min_idle}?", "settle them", yes=True)
     called = None if function is None else load_function(function)
-    # one decision for all entries needs no Java
+    # A single decision for all entries needs no Java
     spark = (
         None
         if called is None
         else millstream.spark.session("millstream recover", quiet=True, spark__log__level="ERROR")
     )
     output = Output(form)
-    own = replies_of(url) if called is None else nullcontext()  # of the user's function the traceback says more
+    own = replies_of(url) if called is None else nullcontext()  # for the user's function, the traceback reports more
     with own, output.progress({"recover": "Settling"}, unit="entries") as tell:
         outcome = millstream.spark.recover(
             spark, url, stream, group, idle_ms, called,

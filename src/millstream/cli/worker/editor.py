@@ -22,7 +22,7 @@ def edited(text: str, parse: Callable[[str], T]) -> tuple[T, Path]:
 
     If the text is invalid and there is a terminal, the editor can open again on the edited text.
     """
-    number, name = tempfile.mkstemp(prefix="millstream-", suffix=".json")  # for its owner's eyes only
+    number, name = tempfile.mkstemp(prefix="millstream-", suffix=".json")  # creates a file that only its owner can read
     path = Path(name)
     with os.fdopen(number, "w", encoding="utf-8") as file:
         file.write(text)
@@ -33,7 +33,7 @@ def edited(text: str, parse: Callable[[str], T]) -> tuple[T, Path]:
         except OSError as reason:
             why = f"the edited file {path} cannot be read ({reason.strerror})"
             raise UsageError(f"{why}; nothing was done") from None
-        except ValueError as reason:  # UnicodeDecodeError is one
+        except ValueError as reason:  # includes UnicodeDecodeError
             problem = f"the edited text is invalid: {fault(reason)}"
         if not sys.stdin.isatty() or not click.confirm(f"{problem}. Edit it again?", default=True, err=True):
             raise UsageError(f"{problem}; nothing was changed, and the text is kept in {path}")

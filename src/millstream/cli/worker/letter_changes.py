@@ -50,7 +50,7 @@ def _retry(typed: TypedChange, options: Ask, key: str | None) -> None:
     outcome = found.letters
     try:
         done = made(options, output, found, "letters")
-    finally:  # also when interrupted
+    finally:  # also runs after an interruption
         _say_unsettled(outcome)
     _report(output, typed.texts["key"], outcome, all_groups="all_groups" in typed.texts)
     _say_audit(output, done)
@@ -100,7 +100,7 @@ def _edit(typed: TypedChange, options: Ask, key: str | None, file: str | None, o
         outcome = found.letters
         confirm(in_one_line(found.plan.question), "edit", yes=options.yes)
         _say_audit(output, made(options, output, found, "letters"))
-    finally:  # also when interrupted
+    finally:  # also runs after an interruption
         _say_unsettled(outcome)
         if outcome.returned:
             _forget(kept)

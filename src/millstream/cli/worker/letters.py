@@ -7,7 +7,7 @@ from millstream.client.jsontext import parse_record
 from millstream.client.payloads import envelope
 
 _FRAME = re.compile(r'  File "(?P<path>.*)", line \d+, in ')
-#: Packages that call a handler: our own, those that inject its arguments, and the standard library between them.
+#: Packages between Millstream and a handler: its own, those that inject arguments, and the standard library.
 _OURS = re.compile(
     r"[/\\]millstream[/\\](worker|compat|testing|client)[/\\]|[/\\]site-packages[/\\](fast_depends|anyio|pydantic)[/\\]"
 )
@@ -20,7 +20,7 @@ def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
         if name == envelope.FIELD and value.startswith(envelope.MAGIC):
             try:
                 found = envelope.parse(value)
-            except ValueError:  # damaged: shown unchanged
+            except ValueError:  # the JSON is damaged: show it unchanged
                 continue
             try:
                 return found.headers, parse_record(found.body)

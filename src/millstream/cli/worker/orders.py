@@ -21,7 +21,7 @@ from millstream.ops.words import shell_line
 from millstream.ops.workers import changes as workers
 from millstream.worker.registry import protocol
 
-_LOOK = 0.25  # seconds between two looks at workers that are to end
+_LOOK = 0.25  # seconds between two checks of workers that are to end
 _REMOVED = (Column("group"), Column("consumer"))
 
 _WAITING = (
@@ -93,7 +93,7 @@ async def _ended(line: Line, ids: list[str], seconds: float) -> None:
     until = time.monotonic() + seconds
     while True:
         states = await protocol.end_states(line, ids)
-        # on a cluster, signing off is not atomic: a worker counts as missing only after two checks in a row
+        # On a cluster, deregistration is not atomic: a worker counts as missing only after two checks in a row
         missing = [worker for worker in ids if states[worker] == before.get(worker) == "vanished"]
         resumed = [worker for worker in ids if states[worker] == "resumed"]
         if resumed:

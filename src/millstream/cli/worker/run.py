@@ -124,7 +124,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
         kill_after = kill_limit(kill_blocked_after, reload=reload)
     except UsageError as error:
         raise click.UsageError(str(error)) from None
-    # Workers are separate processes, so their settings are passed in the environment
+    # Workers are separate processes, so the environment passes the settings to them
     environment = dict(os.environ)
     environment["MILLSTREAM_SPARK"] = json.dumps(_confs(master, conf))
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
@@ -142,7 +142,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
         environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
         environment["MILLSTREAM_HEALTH_ALLOW"] = " ".join(health_allow)
     try:
-        # This import may fail on an invalid setting: it reads MILLSTREAM_FAILPOINTS
+        # This import fails on an invalid setting, since it reads MILLSTREAM_FAILPOINTS
         if url:
             environment["MILLSTREAM_RUN_URL"] = check_remote(url)
     except ConfigError as error:

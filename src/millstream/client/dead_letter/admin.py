@@ -23,10 +23,10 @@ from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError, NotFoundError, UsageError
 from millstream.texts import said
 
-#: Entries of one reply, and ids of one command.
+#: Number of entries in one reply, and of ids in one command.
 _PAGE = 200
 
-#: Seconds between two searches for letters after the server went away.
+#: Seconds between two searches for letters after the server became unreachable.
 _PAUSE = 0.2
 
 
@@ -41,7 +41,7 @@ class DeadLetterStreamError(MillstreamError):
 class DeadLetterStream:
     """A dead-letter stream, from its oldest and newest letter."""
 
-    key: str  # Its key
+    key: str  # Key of the dead-letter stream
     letters: int  # Number of its entries
     first: str  # Id of the oldest entry
     last: str  # Id of the newest entry
@@ -53,8 +53,8 @@ class LetterFilter:
     """A choice of dead letters; a condition that is None matches all of them."""
 
     reason: str | None = None  # Exactly this reason
-    error: str | None = None  # Part of the error's text, in upper or lower case
-    group: str | None = None  # The group that gave up on the entry
+    error: str | None = None  # Part of the error's text, ignoring case
+    group: str | None = None  # Group that gave up on the entry
     since: int | None = None  # Earliest time of writing, wall milliseconds
     until: int | None = None  # End of the times of writing, exclusive, wall milliseconds
 
@@ -170,7 +170,7 @@ class DeadLetterAdmin:
         """Return True if the batch is complete, False if it needs another try."""
         try:
             done = await drive(batch.run(), self._line)
-        except MillstreamError as error:  # also AccessDenied, from a server that restarted with other users
+        except MillstreamError as error:  # includes AccessDenied, if the server restarted with other users
             if batch.unsettled:
                 return False
             if isinstance(error, LettersRefusedError):
@@ -203,7 +203,7 @@ async def locate(line: Line, stream: str) -> str:
     (there,) = await line.near(usual).calls([("TYPE", usual)])
     if there == b"stream":
         return usual
-    near = line.near(stream)  # on a cluster this may be another node
+    near = line.near(stream)  # on a cluster, the stream may be on another node
     if await _places(near, [stream.encode(errors="surrogateescape")]):
         return stream
     found = [place.key for place in await dead_letter_streams(line) if stream in place.streams]

@@ -24,30 +24,30 @@ from millstream.client.jsontext import parse
 
 PREFIX = b"_dead."
 
-#: The end of the names of dead-letter streams, unless a subscriber sets another name.
+#: Default suffix of the names of dead-letter streams.
 SUFFIX = ":dead"
 
-#: Field of an entry that was put back, and of its next dead letter.
+#: Field with earlier deaths, in a returned entry and in its next dead letter.
 HISTORY = PREFIX + b"history"
 
-#: Most earlier deaths in a history: the first (its id is the one that side effects were recorded under) and the latest;
-#: and most characters of the error of each.
+#: Limits of a history: the number of earlier deaths (the first, whose id identifies side effects, and the latest ones),
+#: and the characters of each error.
 DEATHS_LIMIT = 20
 ERROR_LIMIT = 500
 
-#: The types of the parts of an earlier death, as far as this version knows them.
+#: Types of the parts of an earlier death that this version knows.
 _DEATH: Mapping[str, type] = {
     **dict.fromkeys(("id", "group", "consumer", "reason", "error"), str),
     **dict.fromkeys(("deliveries", "died_ms", "returned_ms"), int),
 }
 
-#: Bound of the integers in a letter or a history: that of the server's own counters.
+#: Bound of the integers in a letter or a history, equal to that of the server's own counters.
 _HIGHEST = 2**63
 
 REASONS = ("error", "nack", "reject", "invalid", "overdue")
 """Reasons for which a worker moves an entry to the dead-letter stream."""
 
-# Integer milliseconds only: float seconds would be off by one for times after the year 2242
+# Integer milliseconds only: float seconds would be inexact for times after the year 2242
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -56,23 +56,23 @@ _MS = timedelta(milliseconds=1)
 class DeadLetter:
     """The contents of a dead letter."""
 
-    fields: tuple[bytes, ...]  # The original's names and values in turn
-    stream: str  # The stream it was in
-    id: str  # Its id there
-    group: str  # The group that gave up on it
-    consumer: str  # The consumer that had it last
+    fields: tuple[bytes, ...]  # Names and values of the original entry, alternating
+    stream: str  # Stream of the original entry
+    id: str  # Id of the original entry
+    group: str  # Group that gave up on it
+    consumer: str  # Consumer that had it last
     deliveries: int  # Number of deliveries
     reason: str  # One of REASONS
     error: str  # Type and text of the last error, or the reason given to ``reject``
     traceback: str  # Traceback of the last error; empty if there was none
-    published_ms: int  # Time of the original's id, milliseconds since 1970
+    published_ms: int  # Time in the original's id, milliseconds since 1970
     died_ms: int  # Time of death, milliseconds since 1970
-    # Its earlier deaths, oldest first, each with ``id``, ``group``, ``consumer``, ``deliveries``, ``reason``,
-    # ``error``, ``died_ms`` and ``returned_ms``, when it was put back
+    # Earlier deaths, oldest first, each with ``id``, ``group``, ``consumer``, ``deliveries``, ``reason``, ``error``,
+    # ``died_ms`` and ``returned_ms`` (the time of its return to the stream)
     history: tuple[Mapping[str, object], ...] = ()
 
 
-#: The parts of a dead letter that are fields of the same name in its stream.
+#: Parts of a dead letter that have fields of the same name in its stream.
 _SAME = ("stream", "id", "group", "consumer", "deliveries", "reason", "error", "traceback")
 
 
@@ -99,7 +99,7 @@ def pack(letter: DeadLetter) -> list[bytes]:
 
 def unpack(flat: Sequence[bytes]) -> DeadLetter:
     """Parse a dead letter from the fields and values of its entry."""
-    notes = _notes(flat)  # a later field of a name wins: that of the last death
+    notes = _notes(flat)  # a later field overrides an earlier one of its name: the last death counts
     try:
         count = _number(notes["fields"])
         if count < 0:
@@ -205,7 +205,7 @@ def _notes(flat: Sequence[bytes]) -> dict[str, str]:
 
 
 def _history_text(deaths: Sequence[Mapping[str, object]]) -> str:
-    return json.dumps(list(deaths), separators=(",", ":"))  # ASCII: an error's text may hold lone surrogates
+    return json.dumps(list(deaths), separators=(",", ":"))  # ASCII, because an error's text may contain lone surrogates
 
 
 def _iso(ms: int) -> str:

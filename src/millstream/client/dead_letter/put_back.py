@@ -39,10 +39,10 @@ from millstream.client.dead_letter.transaction import (
 from millstream.client.line import Command
 from millstream.client.ranges import behind
 
-#: Most tries of a batch while other clients keep writing to the dead-letter stream.
+#: Largest number of attempts for a batch while other clients keep writing to the dead-letter stream.
 TRIES = 100
 
-#: Entries of one reply in a search for an entry or a letter.
+#: Number of entries in one reply when searching for an entry or a letter.
 _PAGE = 100
 
 
@@ -50,9 +50,9 @@ _PAGE = 100
 class StoredLetter:
     """One entry of a dead-letter stream."""
 
-    id: str  # Its id there, which contains the time when it was written
-    flat: tuple[bytes, ...]  # Its fields and values in turn
-    letter: DeadLetter | None  # Its contents; None if it is not a dead letter
+    id: str  # Id in the dead-letter stream, which contains the time of writing
+    flat: tuple[bytes, ...]  # Fields and values, alternating
+    letter: DeadLetter | None  # Parsed contents; None if the entry is not a dead letter
 
     @property
     def strange(self) -> str | None:
@@ -78,13 +78,13 @@ def stored(row: Sequence[Any]) -> StoredLetter:
 class PutBackOutcome:
     """The outcomes of a batch of letters to put back."""
 
-    # Id of each letter, the stream it went to, and its id there
+    # Id of each letter, its target stream, and its new id there
     returned: list[tuple[str, str, str]] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)  # Ids of letters that did not exist (any more)
+    gone: list[str] = field(default_factory=list)  # Ids of letters that do not exist, or not any more
     refused: list[tuple[str, str]] = field(default_factory=list)  # Id of each letter that stays, and the reason
-    # Streams without any group, or with unknown groups; each with the group that is to have an entry
+    # Streams without any group, or without the letter's group, each with the group that should get the entry
     groupless: set[tuple[str, str]] = field(default_factory=set)
-    # Letters that were sent, and whose place could not be found out
+    # Letters that were sent, but that may or may not have arrived
     unsettled: list[StoredLetter] = field(default_factory=list)
 
     def add(self, found: "PutBackOutcome") -> None:
@@ -99,12 +99,12 @@ class PutBackOutcome:
 class SentLetter:
     """A letter that is on its way back."""
 
-    stored: StoredLetter  # As it was in the dead-letter stream
-    letter: DeadLetter  # Its contents, with other fields if a person changed them
-    # The last id of its stream before; the entry is after it. None if the user may not read it.
+    stored: StoredLetter  # The letter, as found in the dead-letter stream
+    letter: DeadLetter  # Parsed contents, with other fields if a person edited them
+    # Last id of the target stream before the command: the entry follows it. None if the user may not read it.
     entry_after: bytes | None
-    letter_after: bytes | None  # The last id of the dead-letter stream before the letter is written again
-    why: str | None = None  # The server's error for its XADD inside EXEC; None until that is known
+    letter_after: bytes | None  # Last id of the dead-letter stream before the letter is written back
+    why: str | None = None  # Server's error for the XADD inside EXEC; None until known
 
     def is_entry(self, flat: Sequence[bytes]) -> bool:
         """Return True if these are the fields of its entry, put back by this process or unchanged by another client."""
@@ -130,12 +130,12 @@ class PutBack:
         edited: Mapping[str, Sequence[bytes]] | None = None,
     ) -> None:
         self._key = key
-        self._ids = ids  # empty once EXEC is known to have run
+        self._ids = ids  # empty once EXEC has certainly run
         self._outcome = outcome
         self._now_ms = now_ms
         self._all_groups = all_groups
         self._edited = edited or {}
-        self._found = PutBackOutcome()  # of the last check only: earlier findings may have changed
+        self._found = PutBackOutcome()  # findings of the last check only: earlier ones may be outdated
         self._sent: list[SentLetter] = []
 
     @property
@@ -187,14 +187,14 @@ class PutBack:
     def _plan(self) -> Exchange[list[Relocation[SentLetter]]]:
         """Watch the dead-letter stream, check the letters, and return the letters to move, now marked as sent."""
         key, ids = self._key, self._ids
-        self._found, self._sent = PutBackOutcome(), []  # no command of the previous try was run
+        self._found, self._sent = PutBackOutcome(), []  # no command of the previous attempt has run
         look: list[Command] = [("WATCH", key), *(("XRANGE", key, wanted, wanted) for wanted in ids)]
         replies = (yield [*look, ("XINFO", "STREAM", key)]) or []
         *found, info = replies
         self._check(found)
         rows = [rows[0] if rows else None for rows in found[1:]]
         self._found.gone += [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
-        letters = {row[0]: stored(row) for row in rows if row is not None}  # 5, 5-0 and 05-0 are one letter
+        letters = {row[0]: stored(row) for row in rows if row is not None}  # 5, 5-0 and 05-0 name the same letter
         self._sent = yield from self._that_fit(list(letters.values()), last_id(info))
         return [self._relocation(sent) for sent in self._sent]
 
@@ -239,7 +239,8 @@ class PutBack:
                 fit.append(SentLetter(one, letter, last_id(info), letter_after))
         return fit
 
-    # -- letters that were sent, and may not have arrived -------------------------------------------------------------
+    # -- letters that were sent, but may not have arrived
+    # ----------------------------------------------------------------
 
     def _settle(self) -> Exchange[bool]:
         """Find the letters that were sent, and write again those that are nowhere."""
@@ -248,7 +249,7 @@ class PutBack:
         moves = yield from relocate(self._plan_again, TRIES)
         if moves is None:
             return False
-        if self._ids:  # EXEC was not run, and cannot run any more
+        if self._ids:  # EXEC has not run, and can no longer run
             self._sent = []
             return True
         for move in moves:
@@ -265,7 +266,7 @@ class PutBack:
         look: list[Command] = [("WATCH", key), *(("XRANGE", key, one.id, one.id) for one in self.unsettled)]
         *found, info = (yield [*look, ("XINFO", "STREAM", key)]) or [None]
         self._check(found)
-        if any(found[1:]):  # EXEC removes all or none; one that is still under way must fail
+        if any(found[1:]):  # EXEC removes all or none; an EXEC that is still under way must fail
             last = last_id(info)
             return [] if last is None else [Relocation(self._sent[0], add=("XSETID", key, last))]
         if self._ids:

@@ -46,17 +46,17 @@ from millstream.paths import packaged
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-#: A dialogue with the server that a caller carries on: commands out, replies in, and a result at the end.
+#: A dialogue with the server, run by a caller: it yields commands, receives replies, and returns a result.
 Exchange: TypeAlias = Generator[list[Command], list[Any] | None, Result]
 
-#: Entries with a letter that was sent, but no reply: their ids, and the id after which EXEC would have written it.
-#: The latter is None if "no longer pending" is enough: a script was sent, or the user may not read the last id.
+#: Entries whose letters were sent without a reply: their ids, and the id after which EXEC would have written the
+#: letter. The latter is None if "no longer pending" is enough: a script was sent, or the user may not read the last id.
 Unsure: TypeAlias = dict[bytes, bytes | None]
 
-#: Letters of one step: few enough that a script or a transaction of them does not block other clients.
+#: Number of letters in one step: few enough that their script or transaction does not block other clients.
 BATCH = 50
 
-#: Most names and values of an entry that a script sets aside: Lua's limit is 8,000 arguments.
+#: Largest number of names and values of an entry that a script can move: Lua's limit is 8,000 arguments.
 FIELDS_LIMIT = 7_500
 
 _PART_MAX = 2**64 - 1  # highest value of either half of an id
@@ -65,8 +65,8 @@ _PART_MAX = 2**64 - 1  # highest value of either half of an id
 class Fate(Enum):
     """The result of the guard, or of the whole step, for an entry."""
 
-    OURS = "ours"  #: it is pending, and this consumer's; its letter can be written
-    DEAD = "dead"  #: its letter is written and it is acknowledged
+    OURS = "ours"  #: it is pending for this consumer; its letter can be written
+    DEAD = "dead"  #: its letter is written, and it is acknowledged
     LOST = "lost"  #: another consumer has it, or it is no longer pending for another reason
 
 
@@ -99,12 +99,12 @@ class DeadLetterRoute:
 
     stream: str  # Key of the stream
     group: str  # Name of the group
-    consumer: str  # The consumer that must have the entries
+    consumer: str  # Consumer that must hold the entries
     dead: str  # Key of the dead-letter stream
     failures: str = ""  # Key of the hash of earlier failures, removed with the entries; empty for none
-    due: str = ""  # Key of the due times, removed with the entries too; empty for none
-    maxlen: int | None = None  # The dead-letter stream's approximate bound in entries, if any
-    no_ack: bool = False  # The group's entries are never pending, so that there is nothing to guard or acknowledge
+    due: str = ""  # Key of the due times, also removed with the entries; empty for none
+    maxlen: int | None = None  # Approximate bound of the dead-letter stream in entries; None for no bound
+    no_ack: bool = False  # The group's entries are never pending, so there is nothing to guard or acknowledge
 
     @property
     def trim(self) -> tuple[str | int, ...]:
@@ -124,8 +124,8 @@ class LettersRefusedError(MillstreamError):
     ) -> None:
         super().__init__(text)
         self.reply = reply  # The server's error, if there was one
-        self.failed = failed  # Letters that failed inside a transaction; 0 if all of it was refused
-        self.hindrance = hindrance  # The fault of the key, see :func:`hindrance`; then nothing was tried
+        self.failed = failed  # Number of letters that failed inside a transaction; 0 if all of it was refused
+        self.hindrance = hindrance  # Fault of the key, see :func:`hindrance`; nothing was tried then
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _result(entry: FailedEntry) -> tuple[str, str, str, int] | None:
 SCRIPT = packaged("millstream.client.dead_letter", "dead_letter.lua")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
-#: The script's reply for a letter, if it is not an error.
+#: Replies of the script for a letter that are not errors.
 _WRITTEN = 1
 _NOT_PENDING = 0
 
@@ -181,11 +181,11 @@ _NOT_PENDING = 0
 class Relocation(Generic[Item]):
     """An entry to take out of one place and to add to a stream."""
 
-    item: Item  # The caller's object for the entry
-    add: Command  # The XADD
-    remove: Command | None = None  # Command that removes it from its place; None if it is nowhere
-    added: Any = None  # The reply to ``add``; an exception if the server refused it
-    removed: Any = 0  # The reply to ``remove``
+    item: Item  # Caller's object for the entry
+    add: Command  # The XADD command
+    remove: Command | None = None  # Command that removes it from its old place; None if it has none
+    added: Any = None  # Reply to ``add``; an exception if the server refused it
+    removed: Any = 0  # Reply to ``remove``
 
     @property
     def failed(self) -> bool:
@@ -256,7 +256,7 @@ class DeadLetterTransaction(Generic[Failed]):
         self._route = route
         self._unsure = unsure
         self._report = report
-        self._after: bytes | None = None  # the dead-letter stream's last id at the last check
+        self._after: bytes | None = None  # last id of the dead-letter stream at the last check
 
     def by_script(self, entries: Sequence[Failed]) -> Exchange[None]:
         """Set entries aside in one step on the server.
@@ -292,12 +292,12 @@ class DeadLetterTransaction(Generic[Failed]):
         unsure, sent = self._unsure, set[bytes]()
 
         def plan() -> Exchange[list[Relocation[Failed]]]:
-            _forget(unsure, sent)  # no command of the previous try was run
+            _forget(unsure, sent)  # no command of the previous attempt has run
             ours = yield from self._ours([entry for entry in entries if entry.unsettled])
             sent.clear()
-            # an unsure letter stays unsure, even if this try fails: the previous one may arrive late
+            # An unsure letter stays unsure, even if this attempt fails: the previous attempt may arrive late
             sent.update(entry.id for entry in ours if entry.id not in unsure)
-            for entry in ours:  # pending at this check: no letter that was sent before is older
+            for entry in ours:  # pending at this check, so no letter that was sent before is older
                 unsure[entry.id] = self._after or unsure.get(entry.id)
             return [self._relocation(entry) for entry in ours]
 
@@ -354,7 +354,7 @@ class DeadLetterTransaction(Generic[Failed]):
         look: list[Command] = [("WATCH", route.dead), ("TYPE", route.dead), ("XINFO", "STREAM", route.dead)]
         look += [("XPENDING", route.stream, route.group, entry.id, entry.id, 1) for entry in entries]
         watched, kind, info, *pending = (yield look) or []
-        # a stream that does not exist yet has no info; a user without the right to read gets no kind
+        # A stream that does not exist yet has no info; a user without the right to read gets no type
         _check([watched, *pending])
         self._after = last_id(info)
         missing = yield from self._missing([entry for entry, rows in zip(entries, pending, strict=True) if not rows])
@@ -394,7 +394,7 @@ class DeadLetterTransaction(Generic[Failed]):
             for ident, reply in zip(missing, replies, strict=True):
                 if _claimed(reply):
                     del self._unsure[ident]
-                else:  # for example deleted from its stream: its letter is written all the same
+                else:  # for example, deleted from its stream: its letter is written anyway
                     self._unsure[ident] = self._after
         return set(missing)
 

@@ -31,7 +31,8 @@ from millstream.paths import packaged
 SCRIPT = packaged("millstream.client.delays", "hold.lua")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
-#: Creates a group; deletes due times of a former one of its name. KEYS: the stream. ARGV: group, id, key of due times.
+#: Creates a group and deletes the due times of a former group of its name. KEYS: stream. ARGV: group, id, key of due
+#: times.
 _CREATE = """
 local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2], 'MKSTREAM')
 if not made.err then redis.pcall('DEL', ARGV[3]) end
@@ -41,13 +42,13 @@ return made
 Words: TypeAlias = tuple[bytes | str | int, ...]
 """A command and its arguments."""
 
-#: Due times that one run of the script reads.
+#: Number of due times that one run of the script reads.
 PAGE = 200
 
-#: The longest delay, in milliseconds: a hundred years. A due time further away was not written by Millstream.
+#: Longest delay, in milliseconds: a hundred years. A later due time was not written by Millstream.
 LONGEST_MS = 100 * 365 * 24 * 3_600_000
 
-#: Milliseconds before its time at which an entry counts as due: a script may read the clock twice.
+#: Milliseconds before its due time at which an entry counts as due, because a script may read the clock twice.
 _SLACK_MS = 5
 
 

@@ -16,8 +16,8 @@ _PAGES = 10
 class Undelayed:
     """The oldest pending entry that is not delayed, and the number of delayed ones."""
 
-    oldest: bytes | None  # Lowest id that is not delayed; None if all of the first ten thousand are
-    waiting: int  # Delayed entries; of more than a page, the number of future due times
+    oldest: bytes | None  # Lowest id that is not delayed; None if the first ten thousand are all delayed
+    waiting: int  # Number of delayed entries; above one page, the number of future due times
 
 
 async def undelayed(line: Line, stream: str, group: str, *, patience: float) -> Undelayed | None:

@@ -29,9 +29,9 @@ _PORT = 6379
 class Cluster:
     """The parts of a cluster's URL."""
 
-    nodes: tuple[Address, ...]  # Addresses of some of the nodes, asked in this order
-    username: str | None  # For all nodes; None if the URL has none
-    password: str | None = field(repr=False)  # For all nodes; None if the URL has none
+    nodes: tuple[Address, ...]  # Addresses of some of the nodes, in query order
+    username: str | None  # User for all nodes; None if the URL has none
+    password: str | None = field(repr=False)  # Password for all nodes; None if the URL has none
 
     def url(self, address: Address) -> str:
         """Return the URL of one node."""
@@ -67,7 +67,7 @@ def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
 
 # Older versions of redis-py have no pub/sub class for a cluster
 _ClusterPubSub: Any = getattr(redis.asyncio.cluster, "ClusterPubSub", object)
-# Commands of a pipeline that are sent again to another node share the turn of their owner
+# If commands of a pipeline are sent again to another node, they share their owner's turn
 _has_turn: ContextVar[bool] = ContextVar("_has_turn", default=False)
 
 
@@ -119,7 +119,7 @@ class _AsyncCluster(redis.asyncio.RedisCluster):
     """A client that waits for a free connection of a node, where redis-py raises an error."""
 
     def __init__(self, *, max_connections: int = CONNECTIONS, timeout: float | None = PATIENCE, **options: Any) -> None:
-        # An owner of a turn has at most one connection to a node, and one more for the node's sharded channels
+        # Each owner of a turn has at most one connection to a node, and one more for the node's sharded channels
         super().__init__(max_connections=2 * max_connections, **options)
         self.turns = Turns(max_connections, timeout)
 
@@ -133,7 +133,7 @@ class _AsyncCluster(redis.asyncio.RedisCluster):
             self.turns.give()
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> _Pipeline:
-        super().pipeline(transaction, shard_hint)  # raises an error for options that it does not support
+        super().pipeline(transaction, shard_hint)  # raises an error for unsupported options
         return _Pipeline(self, transaction)  # type: ignore[abstract] # as above
 
     def pubsub(self, node: Any = None, host: str | None = None, port: int | None = None, **options: Any) -> _PubSub:
@@ -146,7 +146,7 @@ class _AsyncCluster(redis.asyncio.RedisCluster):
 
     async def aclose(self) -> None:
         await super().aclose()
-        # After a failed command, redis-py treats the client as one without connections
+        # After a failed command, redis-py treats the client as if it had no connections
         await self.nodes_manager.aclose()
         await self.nodes_manager.aclose("startup_nodes")
 

@@ -27,9 +27,9 @@ from millstream.client.url import SENTINELS, split
 from millstream.errors import ConfigError, Disconnected
 
 _PORT = 26379
-#: Seconds for one Sentinel to answer; a dead one must not block the next.
+#: Seconds for one Sentinel to reply; a dead one must not delay the query of the next.
 _PATIENCE = 1.0
-#: The Sentinel that answered last, by the addresses of its service: a new client queries it first.
+#: Sentinel that replied last, by its service's addresses: a new client queries it first.
 _answered: dict[frozenset[tuple[str, int]], tuple[str, int]] = {}
 
 
@@ -37,10 +37,10 @@ _answered: dict[frozenset[tuple[str, int]], tuple[str, int]] = {}
 class Service:
     """A service of Sentinel, from its URL."""
 
-    sentinels: tuple[tuple[str, int], ...]  # Addresses, queried in this order
-    name: str  # Name of the service (the master's name in the Sentinels' configuration)
-    options: dict[str, Any] = field(repr=False)  # For connections to the master
-    sentinel_options: dict[str, Any] = field(repr=False)  # For connections to the Sentinels
+    sentinels: tuple[tuple[str, int], ...]  # Addresses, in query order
+    name: str  # Service name (the master's name in the Sentinels' configuration)
+    options: dict[str, Any] = field(repr=False)  # Options of connections to the master
+    sentinel_options: dict[str, Any] = field(repr=False)  # Options of connections to the Sentinels
 
     def in_order(self) -> list[tuple[str, int]]:
         """Return the addresses of the Sentinels, with the one that answered last first."""
@@ -110,11 +110,11 @@ class _Sentinels(AsyncSentinel):
         try:
             found: tuple[str, int] = await super().discover_master(service_name)
         except asyncio.CancelledError:
-            # A caller with a short timeout gave up on this Sentinel: the next try begins with another
+            # A caller with a short timeout gave up on this Sentinel: begin the next attempt with another one
             if self.sentinels[0] is first:
                 self.sentinels.append(self.sentinels.pop(0))
             raise
-        except AsyncMasterNotFoundError:  # redis-py's text shows Python objects
+        except AsyncMasterNotFoundError:  # redis-py's text contains the repr of Python objects
             raise AsyncMasterNotFoundError(_none(service_name, len(self.sentinels))) from None
         _remember(self)
         return found
@@ -191,7 +191,7 @@ def async_master(url: str, **options: Any) -> "redis.asyncio.Redis":
 
 def _to_sentinels(service: Service, kind: type = Retry) -> dict[str, Any]:
     limits = {"socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
-    # redis-py would try a Sentinel without an answer for 14 s before the next, so one frozen host would stop all
+    # redis-py would try an unresponsive Sentinel for 14 s before the next, so one frozen host would block every query
     return {**service.sentinel_options, **limits, "retry": kind(NoBackoff(), 0)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import redis.asyncio
 from redis.exceptions import MaxConnectionsError
 
-#: Connections of one client, or of one client to one node of a cluster.
+#: Largest number of connections of one client, on a cluster to each node.
 CONNECTIONS = 100
 #: Seconds that a command waits for a free connection.
 PATIENCE = 20.0
@@ -68,7 +68,7 @@ class HeldTurn:
 
     def __init__(self, turns: Turns) -> None:
         self._turns, self._has_it = turns, False
-        self._taking = asyncio.Lock()  # Two tasks that use the object at the same time take one turn
+        self._taking = asyncio.Lock()  # Two tasks that share the object take a single turn
 
     async def take(self) -> None:
         """Wait for the turn, unless the object has it already."""

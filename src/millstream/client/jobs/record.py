@@ -45,8 +45,8 @@ _NAME = re.compile(r"[0-9a-f]{1,64}")
 class WantedResult(NamedTuple):
     """A result that an entry's publisher requests."""
 
-    keep_ms: int  # Milliseconds that the result is kept
-    reply: str  # The process that waits for the result
+    keep_ms: int  # Milliseconds for which the result is kept
+    reply: str  # Address of the process that waits for the result
 
 
 class ResultRow(NamedTuple):

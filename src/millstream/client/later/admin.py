@@ -26,7 +26,7 @@ async def listed(line: Line, stream: str, limit: int | None = None) -> AsyncIter
     seen: set[bytes] = set()
     lowest, left = b"-inf", limit
     while left is None or left > 0:
-        # By time and not by rank: a schedule that is moved meanwhile shifts the ranks of later ones
+        # Pages go by time, not by rank: a schedule that is moved meanwhile shifts the ranks of later ones
         size = _PAGE + len(seen)
         flat = await line.call(
             "ZRANGEBYSCORE", schedule.due_key(stream), lowest, "+inf", "WITHSCORES", "LIMIT", 0, size
@@ -36,7 +36,7 @@ async def listed(line: Line, stream: str, limit: int | None = None) -> AsyncIter
             return
         contents = await line.call("HMGET", schedule.content_key(stream), *(row[0] for row in rows))
         for (ident, at), content in zip(rows, contents, strict=True):
-            if content is not None:  # None: removed since
+            if content is not None:  # None if it was removed meanwhile
                 yield schedule.unpacked(stream, ident, at, content)
                 left = None if left is None else left - 1
                 if left == 0:

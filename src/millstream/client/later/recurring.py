@@ -68,14 +68,14 @@ class Recurring:
             return self
         name, words = schedule.checked_id("schedule", prefix + self.name, "name"), self.words
         if self.stream == STREAM + self.name:
-            words = (*words[:-1], name.encode())  # the last word is the schedule's name, which the handler gets
+            words = (*words[:-1], name.encode())  # the last argument is the schedule's name, which the handler gets
         return dataclasses.replace(self, name=name, stream=prefixed(self.stream, prefix), words=words)
 
     def to_json(self) -> str:
         """Return the JSON record that the server holds."""
         record = dataclasses.asdict(self)
         record["words"] = [base64.b64encode(word).decode() for word in self.words]
-        key = record.pop("key")  # Workers of an earlier version can read only records without it
+        key = record.pop("key")  # workers of earlier versions can read only records without it
         record |= {} if key is None else {"key": base64.b64encode(key).decode()}
         return json.dumps(record)
 
@@ -125,7 +125,7 @@ def checked_name(call: str, name: object) -> str:
 
 def prefixed(stream: str, prefix: str) -> str:
     """Return a stream's key with a prefix; in the stream of a schedule the prefix precedes the schedule's name."""
-    # The dead letters of a schedule are in braces, to be in the slot of its stream
+    # The name of a schedule's dead letters is in braces, so that they share a slot with their stream
     at = next((len(head) for head in (STREAM, "{" + STREAM) if stream.startswith(head)), 0)
     return stream[:at] + prefix + stream[at:]
 
@@ -144,7 +144,7 @@ def placing(table: Timetable, placed_ms: int | None, now_ms: int) -> Placing | N
     """Return the firing to place now; None while the last placed one is still to come."""
     if placed_ms is not None and placed_ms > now_ms:
         return None
-    # A new schedule fires at its next time, and has no missed firings
+    # A new schedule fires at its next time and has no missed firings
     times = [] if placed_ms is None else list(islice(_until(table, placed_ms, now_ms), MOST + 1))
     more = len(times) > MOST
     wanted = times
@@ -183,11 +183,11 @@ def _last(table: Timetable, after_ms: int, now_ms: int, count: int) -> list[int]
 class Placed:
     """The state of a schedule next to its stream."""
 
-    last_ms: int | None  # The time placed last
+    last_ms: int | None  # Time of the last placed firing
     mine: bool  # True if this call placed it
     now_ms: int  # By the server's clock
     paused: bool
-    overruled: bool  # True if another declaration is in force, or none
+    overruled: bool  # True if another declaration is in force, or none is
 
 
 async def define(line: Line, one: Recurring, started_ms: int | None) -> bool:
@@ -260,7 +260,7 @@ async def remove(line: Line, name: str) -> bool:
 async def forget(line: Line, one: Recurring) -> None:
     """Remove the state of a schedule next to its stream, and its firings that are still waiting."""
     near, key = line.near(one.stream), schedule.placed_key(one.stream)
-    # First, so that workers that still have the schedule place no more firings
+    # First of all, so that workers that still have the schedule place no more firings
     await near.call("HDEL", key, f"table:{one.name}")
     await _cancelled(near, one)
     await near.call("HDEL", key, one.name, f"paused:{one.name}")
@@ -287,6 +287,6 @@ async def pause(line: Line, name: str, *, paused: bool) -> bool:
         return True
     await near.call("HSET", key, f"paused:{name}", 1)
     if gone := await _cancelled(near, one):
-        # They count as not placed, so that at the end of the pause they count as missed
+        # They count as not placed, so that they count as missed when the pause ends
         await near.call("HSET", key, name, min(gone) - 1)
     return True

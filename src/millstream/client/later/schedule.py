@@ -80,7 +80,7 @@ class When:
 
     at_ms: int | None = None  # Milliseconds since 1970; None counts from the server's present time
     delay_ms: int = 0
-    expires_ms: int | None = None  # Milliseconds that it may be late
+    expires_ms: int | None = None  # Largest allowed lateness, in milliseconds
 
     @property
     def words(self) -> tuple[str | int, int]:
@@ -191,7 +191,7 @@ def unpacked(stream: str, ident: bytes, at: bytes | float | str, content: bytes 
     head, _, rest = (content or b"").partition(b":")
     words, rest = words_in(rest)
     if head.endswith(b"!"):
-        head, words = head[:-1], words[1:]  # the group that must have handled all earlier entries
+        head, words = head[:-1], words[1:]  # group that must have handled all earlier entries
     if b"*" not in words:
         return Schedule(stream, shown, at_ms, ())
     star = words.index(b"*")

@@ -24,7 +24,7 @@ Overlap = Literal["queue", "skip"]
 MOST = 1_000
 """Most missed firings that are made up for, or searched."""
 
-#: The longest interval, offset, jitter or grace, as :func:`millstream.times.configured` allows it.
+#: Longest interval, offset, jitter or grace, equal to the limit of :func:`millstream.times.configured`.
 LONGEST_MS = 36_600 * 86_400_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -41,7 +41,7 @@ class LayoutChange:
     """A change of a stream's partitions."""
 
     before: PartitionLayout | None  # None for a plain stream
-    layout: PartitionLayout  # The layout after all streams of the generation before the last are sealed
+    layout: PartitionLayout  # Layout after all streams of the last generation but one are sealed
 
     @property
     def nothing(self) -> bool:
@@ -183,7 +183,7 @@ async def unseal(line: Line, key: str, state: PartState) -> None:
     groups = state.groups or {}
     ids = [one for one, _ in groups.values() if one != LAST]
     last = max([b"0-0", state.last_entry, state.highest_deleted, *ids], key=order_of)
-    # A group that was made at the end of the sealed stream would get no more entries
+    # A group that was created at the end of the sealed stream would get no more entries
     for group, (delivered, _) in groups.items():
         if delivered == LAST:
             await line.call("XGROUP", "SETID", key, group, last)
@@ -250,7 +250,7 @@ async def finish(line: Line, stream: str, *, keep: bool = False) -> int:
     layout, found = await drained(line, stream)
     *old, last = layout.generations
     over = replace(layout, generations=(*(replace(one, finished=True) for one in old), last))
-    # First of all, so that no worker creates its group there again
+    # First of all, so that no worker recreates its group there
     await swap(line, layout, over)
     for key, state in found.items():
         failpoints.reach("repartition")

@@ -52,7 +52,7 @@ async def declare(line: Line, stream: str, number: int, by: str | None) -> Parti
             f"repartition({stream!r}, {number}), which keeps its entries and groups and seals it."
         )
     layout = parse_layout(stream, found)
-    # An operator chose the number of a repartitioned stream: a startup hook still declares the first number
+    # An operator may have chosen another number by repartitioning, while a startup hook still declares the first one
     changed = layout is not None and layout.generations[-1].number > 1
     if layout is None or layout.by != by or (len(layout.keys) != number and not changed):
         have = f"{plural(len(layout.keys), 'partition')} by {layout.by!r}" if layout else "none"

@@ -18,11 +18,11 @@ from millstream.client.ranges import order_of
 class PartState:
     """The state of a stream at one time."""
 
-    last_id: str = ""  # Last id of the stream; empty if there is no such stream
+    last_id: str = ""  # Last id of the stream; empty if the stream does not exist
     length: int = 0  # Number of its entries
-    last_entry: bytes = b"0-0"  # Id of its last entry
-    highest_deleted: bytes = b"0-0"  # Highest id that was removed
-    # Group -> id of the last entry delivered to it, and its number of pending entries
+    last_entry: bytes = b"0-0"  # Id of the newest existing entry
+    highest_deleted: bytes = b"0-0"  # Highest id that was deleted
+    # For each group: id of the last delivered entry, and number of pending entries
     groups: Mapping[str, tuple[bytes, int]] | None = None
 
     @property
@@ -41,7 +41,7 @@ class PartState:
 async def look_at(line: Line, keys: Iterable[str]) -> dict[str, PartState]:
     """Return the present state of streams."""
     keys = list(keys)
-    # The groups second: a sealed stream gets no entry, so nothing can come between the two commands
+    # STREAM comes first: a sealed stream gets no entries, so the two replies agree
     replies = await line.calls([("XINFO", about, key) for key in keys for about in ("STREAM", "GROUPS")])
     return {key: _state(*replies[at * 2 : at * 2 + 2]) for at, key in enumerate(keys)}
 
@@ -79,6 +79,6 @@ async def to_read(line: Line, layout: PartitionLayout, group: str) -> dict[int, 
             ready = all(done[one] for one in parents)
             if ready and not done.get(key, False):
                 open_.add(key)
-            # An empty sealed partition waits for its parents like any other
+            # An empty sealed partition also waits for its parents
             done[key] = ready and done.get(key, False)
     return {number: key for number, key in numbered.items() if key in open_}

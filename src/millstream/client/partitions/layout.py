@@ -47,11 +47,11 @@ class LayoutError(MillstreamError):
 class Generation:
     """The partitions of a stream between two changes of their number."""
 
-    number: int  # Counted from 1; 0 is the plain stream that was partitioned
-    keys: tuple[str, ...]  # The partitions, in order
-    parents: tuple[str, ...] = ()  # Keys of the partitions of the generation before
-    sealed: bool = False  # All of its keys are sealed: the next generation takes the new entries
-    finished: bool = False  # All groups have handled it: only readers without a group may need it
+    number: int  # Number from 1; 0 is the plain stream that was partitioned
+    keys: tuple[str, ...]  # Keys of the partitions, in order
+    parents: tuple[str, ...] = ()  # Keys of the previous generation's partitions
+    sealed: bool = False  # All partitions are sealed, and the next generation gets new entries
+    finished: bool = False  # All groups have handled it; only readers without a group may need it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class PartitionLayout:
     """The partitions of a stream, in all generations."""
 
     stream: str  # Name of the stream
-    by: str | None  # The field that has an entry's key, unless a publisher gives a key
-    generations: tuple[Generation, ...]  # The oldest first
+    by: str | None  # Field with an entry's partition key, unless the publisher passes a key
+    generations: tuple[Generation, ...]  # Generations, oldest first
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -222,10 +222,10 @@ def key_bytes(key: object) -> bytes:
         if isinstance(key, str):
             return key.encode("utf-8", "surrogateescape")
         if isinstance(key, int) and not isinstance(key, bool):
-            return int.__repr__(key).encode()  # Members of an IntEnum and NumPy floats have other reprs
+            return int.__repr__(key).encode()  # members of an IntEnum and NumPy floats have other reprs
         if isinstance(key, float):
             return float.__repr__(key).encode()
-    except ValueError as error:  # A lone surrogate, or a number of thousands of digits
+    except ValueError as error:  # a lone surrogate, or a number with thousands of digits
         raise UsageError(
             f"publish(key=) is invalid: {error}. Write a shorter number, or text that UTF-8 has."
         ) from None

@@ -26,12 +26,12 @@ class PartitionLease:
     """A partition that a member of this process owns."""
 
     stream: str  # Key of the partition
-    number: int | None  # Number of the partition, from 0; None for a plain stream that was partitioned
+    number: int | None  # Number of the partition, from 0; None for the plain stream before partitioning
     group: str
     consumer: str
-    fence: int  # Grows with each owner
+    fence: int  # Fencing number, which grows with each owner
     lasts_ms: int
-    renewed: int  # Monotonic milliseconds at which the lease last surely held
+    renewed: int  # Monotonic milliseconds at which the lease was last certainly held
     lost: bool = False
 
     @property

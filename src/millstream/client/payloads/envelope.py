@@ -16,8 +16,8 @@ _HEAD = struct.Struct(">HII")
 class Envelope(NamedTuple):
     """The contents of an envelope."""
 
-    headers: dict[str, str]  # Names and values, ``content-type`` and ``correlation_id`` among them
-    body: bytes  # The message
+    headers: dict[str, str]  # Header names and values, including ``content-type`` and ``correlation_id``
+    body: bytes  # Body of the message
 
 
 def parse(data: bytes) -> Envelope:

@@ -32,7 +32,7 @@ def json_of(reply: Reply) -> object:
 def reply_of(value: object, depth: int = 0) -> Reply:
     """Return the reply from its form in the file."""
     if isinstance(value, str):
-        return value.encode()  # a lone surrogate raises a ValueError too
+        return value.encode()  # a lone surrogate also raises a ValueError
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and -_HIGHEST < value < _HIGHEST):
         return value
     if isinstance(value, list) and depth < DEEPEST:

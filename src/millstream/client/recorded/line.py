@@ -10,7 +10,7 @@ from millstream.client.recorded.report import RecordedReport
 class RecordedLine(Line):
     """A :class:`Line` that gets its replies from a report instead of a server."""
 
-    def __init__(self, report: RecordedReport, node: int = 0) -> None:  # not Line's: there is no connection
+    def __init__(self, report: RecordedReport, node: int = 0) -> None:  # does not call Line's: there is no connection
         self.report = report
         self._node = node
 

@@ -62,7 +62,7 @@ class KnownRange:
         """Add the rows of one reply."""
         found = [order_of(row[0]) for row in rows]
         self._rows.update(zip(found, rows, strict=True))
-        if count is not None and found and len(found) >= count:  # the reply ends at COUNT, before the end of the range
+        if count is not None and found and len(found) >= count:  # COUNT ended the reply before the end of the range
             low, high = (min(found), high) if falling else (low, max(found))
         elif count == 0:
             return

@@ -36,7 +36,7 @@ _NUMBER = re.compile(rb"[0-9]{1,18}")
 ONLY_READ = "a report is only read"
 """The start of the error for every command that would change something."""
 
-_SHOWN = 80  # letters of a command in a message
+_SHOWN = 80  # characters of a command in a message
 
 Words = tuple[bytes, ...]
 
@@ -45,10 +45,10 @@ Words = tuple[bytes, ...]
 class RecordedReport:
     """The contents of a report's file."""
 
-    path: Path  # Path of the file
-    at_ms: int  # Wall milliseconds when the report was begun
-    facts: Mapping[str, Any]  # Everything except the replies: versions, parts left out, parts redacted
-    nodes: tuple[int, ...] = (0,)  # Numbers of the cluster's nodes; one server is node 0
+    path: Path  # Path of the report file
+    at_ms: int  # Wall milliseconds at the start of the report
+    facts: Mapping[str, Any]  # Everything except the replies: versions, omitted parts, redacted parts
+    nodes: tuple[int, ...] = (0,)  # Numbers of the cluster's nodes; a single server is node 0
     _exact: dict[tuple[int, Words], Reply] = field(default_factory=dict)
     _ranges: dict[Words, KnownRange] = field(default_factory=dict)
     _keys: dict[int, list[bytes]] = field(default_factory=dict)
@@ -180,7 +180,7 @@ def open_report(url: str) -> RecordedReport:
         raise ConfigError(
             f"{shown} cannot be read: {error.strerror or error}. Give a file that `millstream report` wrote."
         ) from None
-    except RuntimeError as error:  # ~NAME of a user that does not exist
+    except RuntimeError as error:  # the user of ~NAME does not exist
         raise ConfigError(f"{shown} cannot be read: {error}") from None
     except (ValueError, EOFError, zlib.error):
         raise ConfigError(

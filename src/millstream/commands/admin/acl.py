@@ -222,7 +222,7 @@ def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
     row = find(words)
     if row is None:
         raise CommandError(f"ERR Command '{shown(words[0])}' not found")
-    # Permissions are checked only for a valid number of arguments
+    # The permission check needs a command with a valid number of arguments
     row.check_arity(len(words))
     denial = user.refusal(row, words)
     return (

@@ -26,7 +26,7 @@ def save(accounts: Accounts, path: Path) -> None:
 
     Only the server's own user may read it, since an attacker could guess passwords from the hashes.
     """
-    import tempfile  # noqa: PLC0415 - it brings the compressors along, and hardly any server saves its users
+    import tempfile  # noqa: PLC0415 - loads compressors, and few servers save users
 
     number, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -27,23 +27,23 @@ Rows = Iterable[tuple[str, object]]
 class ShellFacts:
     """Facts that only the network shell knows and updates; an embedded node has none."""
 
-    tcp_port: int = 0  # Port it listens on, 0 for none
-    unix_socket: str = ""  # Path it listens on, empty for none
-    started: int = 0  # Wall milliseconds of the start
+    tcp_port: int = 0  # Port that the server listens on, 0 for none
+    unix_socket: str = ""  # Path of the Unix socket, empty for none
+    started: int = 0  # Wall milliseconds of the server's start
     run_id: str = "0" * 40  # Forty hex digits, new at each start
     event_loop: str = ""  # Name of the loop, such as ``uvloop``
-    rejected_connections: int = 0  # Refused because of ``maxclients``
-    denied_connections: int = 0  # Refused by protected mode
-    protocol_errors: int = 0  # Connections cut for breaking RESP
-    cross_protocol: int = 0  # Connections cut for speaking HTTP
-    query_buffer_closed: int = 0  # Cut for having too much waiting to be read
-    output_buffer_closed: int = 0  # Cut for not taking their replies
+    rejected_connections: int = 0  # Connections refused because of ``maxclients``
+    denied_connections: int = 0  # Connections refused by protected mode
+    protocol_errors: int = 0  # Connections closed for invalid RESP
+    cross_protocol: int = 0  # Connections closed because they sent HTTP
+    query_buffer_closed: int = 0  # Connections closed because too much input waited to be read
+    output_buffer_closed: int = 0  # Connections closed because the client did not read its replies
     input_bytes: int = 0  # Bytes received
     output_bytes: int = 0  # Bytes sent
-    repl_input_bytes: int = 0  # Those of them that a primary has sent
-    repl_output_bytes: int = 0  # Those of them that replicas were sent
-    internal_errors: int = 0  # Commands that failed by a fault of the server
-    # Commands, bytes in and bytes out a second, of late; None without measurements
+    repl_input_bytes: int = 0  # Bytes received from a primary, a part of ``input_bytes``
+    repl_output_bytes: int = 0  # Bytes sent to replicas, a part of ``output_bytes``
+    internal_errors: int = 0  # Commands that failed because of a defect in the server
+    # Recent commands, input bytes and output bytes per second; None without measurements
     rates: tuple[float, float, float] | None = None
 
     def reset(self) -> None:
@@ -60,27 +60,27 @@ class MachineFacts:
     pid: int = 0  # Process id
     system: str = ""  # Operating system and release
     python: str = ""  # Version of Python
-    memory: int = 0  # Resident bytes
-    memory_peak: int = 0  # Most resident bytes so far
-    memory_total: int = 0  # Bytes the machine has
-    cpu_system: float = 0.0  # Seconds of processor time in the kernel
-    cpu_user: float = 0.0  # Seconds of processor time outside it
-    cpu_system_children: float = 0.0  # The same of processes it started that have ended, in the kernel
-    cpu_user_children: float = 0.0  # And outside it
+    memory: int = 0  # Resident memory in bytes
+    memory_peak: int = 0  # Peak of the resident memory in bytes
+    memory_total: int = 0  # Memory of the machine in bytes
+    cpu_system: float = 0.0  # Processor seconds in the kernel
+    cpu_user: float = 0.0  # Processor seconds outside the kernel
+    cpu_system_children: float = 0.0  # Processor seconds in the kernel, of child processes that have ended
+    cpu_user_children: float = 0.0  # Processor seconds outside the kernel, of child processes that have ended
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFacts:
     """The counted bytes and their limits."""
 
-    used: int = 0  # All that is counted
-    peak: int = 0  # The largest measured value so far
-    startup: int = 0  # The process before it had data
-    dataset: int = 0  # Keys and values
-    limit: int = 0  # ``maxmemory``, 0 for none
-    not_counted: int = 0  # Not refused for: what replicas have not taken, and the log has not written
-    clients: int = 0  # All clients but replicas
-    replicas: int = 0  # Bytes on their way to replicas
+    used: int = 0  # Counted bytes in total
+    peak: int = 0  # Peak of the counted bytes, among the values that were measured
+    startup: int = 0  # Bytes of the process before it had data
+    dataset: int = 0  # Bytes of keys and values
+    limit: int = 0  # ``maxmemory`` in bytes, 0 for no limit
+    not_counted: int = 0  # Bytes that the limit ignores: data that replicas have not read or the log has not written
+    clients: int = 0  # Bytes of all clients except replicas
+    replicas: int = 0  # Bytes that wait to be sent to replicas
     evicted_clients: int = 0  # Clients disconnected for ``maxmemory-clients``
 
 
@@ -88,81 +88,82 @@ class MemoryFacts:
 class RewriteFacts:
     """Facts about rewriting the log."""
 
-    is_running: bool = False  # One is under way
-    is_ok: bool = True  # The last one that ended did what it should
-    seconds: int = -1  # The duration of the last one; -1 if none has ended
-    current_seconds: int = -1  # The duration of the present one so far; -1 if there is none
-    started: int = 0  # Number of rewrites begun
-    failed_in_a_row: int = 0  # The number given up since the last success
+    is_running: bool = False  # A rewrite is running
+    is_ok: bool = True  # The last rewrite that ended was successful
+    seconds: int = -1  # Seconds that the last rewrite took; -1 if none has ended
+    current_seconds: int = -1  # Seconds that the present rewrite has taken so far; -1 if none is running
+    started: int = 0  # Number of rewrites started
+    failed_in_a_row: int = 0  # Number of failed rewrites since the last successful one
 
 
 @dataclass(slots=True)
 class Loading:
     """The progress of reading the log."""
 
-    started: int  # Wall milliseconds when it was begun
-    total: int = 0  # Bytes to read
-    loaded: int = 0  # Bytes read
+    started: int  # Wall milliseconds at the start of loading
+    total: int = 0  # Bytes to read in total
+    loaded: int = 0  # Bytes read so far
 
 
 @dataclass(slots=True)
 class LogFacts:
     """Facts about the log."""
 
-    enabled: bool = False  # Writes are logged at all
+    enabled: bool = False  # Changes are logged
     policy: str = ""  # ``always``, ``everysec`` or ``no``
     size: int = 0  # Bytes on disk
-    base_size: int = 0  # Bytes of the snapshot among them
-    appended: int = 0  # Last record's position
-    unwritten: int = 0  # Bytes of records that were not yet written
-    durable: int = 0  # Last position known to survive a power cut
-    recovered: int = 0  # Records read at the start
-    last_save: int = 0  # Wall seconds of the last moment everything was on disk
-    slow_syncs: int = 0  # Syncs that took longer than two seconds
-    disk_state: str = "ok"  # ``ok``; ``low``: writes are turned away; ``full``: and changes wait for space
-    disk_since: int = 0  # Wall seconds of the last change of that state, 0 if there was none
+    base_size: int = 0  # Bytes of the snapshot, a part of ``size``
+    appended: int = 0  # Position of the last record
+    unwritten: int = 0  # Bytes of records that are not yet written
+    durable: int = 0  # Last position that survives a power cut
+    recovered: int = 0  # Number of records read at the start
+    last_save: int = 0  # Wall seconds of the last moment when everything was on disk
+    slow_syncs: int = 0  # Number of syncs that took longer than two seconds
+    disk_state: str = "ok"  # ``ok``; ``low``: writes are refused; ``full``: changes also wait for space
+    disk_since: int = 0  # Wall seconds of the last change of that state, 0 before the first
     disk_free: int = -1  # Bytes that may still be written, -1 if the system does not report it
-    rewrite: RewriteFacts = field(default_factory=RewriteFacts)  # Facts about rewriting it
+    rewrite: RewriteFacts = field(default_factory=RewriteFacts)  # Facts about rewriting the log
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptFacts:
     """Facts about scripts."""
 
-    cached: int = 0  # Number of stored scripts
-    source_bytes: int = 0  # The size of their sources, in bytes
-    lua_bytes: int = 0  # The size of the Lua runtime; 0 if no script was ever run
+    cached: int = 0  # Number of cached scripts
+    source_bytes: int = 0  # Size of their sources in bytes
+    lua_bytes: int = 0  # Size of the Lua runtime in bytes; 0 if no script has run
 
 
 @dataclass(frozen=True, slots=True)
 class CopyFacts:
     """Facts about a copy of all data."""
 
-    # Milliseconds; made: from its order until it could be sent; taken: from its first byte until it was shown
+    # Milliseconds. ``made``: from the request until sending could begin; ``taken``: from the first byte until the data
+    # were in use
     took: int
-    size: int  # Bytes
+    size: int  # Size in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
     """A replica's facts about its link to its primary."""
 
-    host: str  # The primary's name or address
-    port: int  # Its port
-    state: str  # State of the link, with ROLE's name
-    error: str  # Why the link is down, or was last; empty for no reason
+    host: str  # Name or address of the primary
+    port: int  # Port of the primary
+    state: str  # State of the link, as ROLE names it
+    error: str  # Reason why the link is down or was down last; empty for none
     silent_for: int  # Seconds since the primary last sent something; -1 without a link
     down_for: int | None  # Seconds that the link has been down; None if it is up
-    offset: int  # The offset in its stream up to which all was run
-    copy_size: int | None  # Bytes of the arriving copy; None if the primary did not report it
-    copy_read: int  # The number of these bytes that have arrived
-    priority: str  # For Sentinel's choice of another primary
-    divergences: int  # Units that failed here
-    full_syncs: int  # Copies taken over
-    copied_for: int  # Seconds since the last of them; -1 for none since the start
-    last_copy: CopyFacts | None  # The last of them; None for none
-    kept: int  # Last reported offset, up to which the log has kept the primary's stream; -1 for none
-    durable: int  # Last reported offset that is on the disk; -1 without a log
+    offset: int  # Offset in the primary's stream up to which everything has run
+    copy_size: int | None  # Bytes of the copy being received; None if the primary did not report them
+    copy_read: int  # Bytes of this copy received so far
+    priority: str  # Priority with which Sentinel chooses the next primary
+    divergences: int  # Number of units that failed on this replica
+    full_syncs: int  # Number of copies received completely
+    copied_for: int  # Seconds since the last complete copy; -1 for none since the start
+    last_copy: CopyFacts | None  # Facts of the last copy; None for none
+    kept: int  # Last offset reported to the primary that this replica's log has written; -1 for none
+    durable: int  # Last offset reported to the primary that is on disk; -1 without a log
     is_announced: bool  # Sentinel lists this replica
 
 
@@ -181,34 +182,34 @@ class ReplicaFacts:
 class ReplicationFacts:
     """Facts about replicas."""
 
-    replicas: list[ReplicaFacts] = field(default_factory=list)  # Each of them
-    good: int = 0  # The number of them that count for ``min-replicas-to-write``
-    wanted: int = 0  # The number that must count; 0 for no such rule
-    replid: str = ""  # Name of the history
-    replid2: str = ""  # The name of the history that it continues; empty for none
-    offset: int = 0  # Its length, in bytes
-    second: int = -1  # Up to where it is the same as that one; -1 for none
-    earlier: tuple[str | int, ...] = ()  # Names of those before that, and the same of each in turn
-    backlog_size: int = 0  # Bytes to keep of it
-    backlog_first: int | None = None  # Offset of the first stored byte; None without one
-    backlog_held: int = 0  # The number of bytes held
-    full_syncs: int = 0  # Number of requested copies
-    copies_made: int = 0  # Copies of all data; one serves all who waited for it
-    last_copy: CopyFacts | None = None  # The last of them; None for none
-    forks: int = 0  # Processes that were made for that as copies of this one
-    fork_usec: int = 0  # Microseconds for which the last of them blocked the server
-    partial_syncs: int = 0  # Replicas that went on where they were
-    refused_syncs: int = 0  # Those that wanted to, and could not
-    failover: str = "no-failover"  # The progress of handing over the role
-    diverged_records: int = 0  # Those of this server that no other one took over, put into files since the start
-    diverged_files: int = 0  # Such files that are there
-    dialect: str = ""  # The dialect in which replicas get changes
-    annotate: str = ""  # Annotations sent to this server's replicas
-    confirming: int = 0  # Replicas that must hold a write before a reply reports it; 0 for no such rule
-    confirmed_by: int = 0  # The number that do
-    is_short: bool = False  # These are too few, so that writes are refused
-    unconfirmed: int = 0  # Changes that fewer hold
-    held_clients: int = 0  # Clients with replies that wait for the disk or for replicas
+    replicas: list[ReplicaFacts] = field(default_factory=list)  # Facts of each replica
+    good: int = 0  # Number of replicas that count for ``min-replicas-to-write``
+    wanted: int = 0  # Number of replicas that must count; 0 for no such rule
+    replid: str = ""  # Name of the history (replication id)
+    replid2: str = ""  # Name of the history that it continues; empty for none
+    offset: int = 0  # Length of the history, in bytes
+    second: int = -1  # Offset up to which both histories are equal; -1 for none
+    earlier: tuple[str | int, ...] = ()  # Names of the histories before these two, each followed by such an offset
+    backlog_size: int = 0  # Size of the backlog in bytes, as configured
+    backlog_first: int | None = None  # Offset of the first byte in the backlog; None while it is empty
+    backlog_held: int = 0  # Bytes that the backlog holds
+    full_syncs: int = 0  # Number of copies that replicas requested
+    copies_made: int = 0  # Number of copies made; replicas that wait together share one
+    last_copy: CopyFacts | None = None  # Facts of the last copy; None for none
+    forks: int = 0  # Number of forks for copies
+    fork_usec: int = 0  # Microseconds for which the last fork blocked the server
+    partial_syncs: int = 0  # Number of replicas that continued from their offset
+    refused_syncs: int = 0  # Number of replicas that could not continue from their offset
+    failover: str = "no-failover"  # State of a failover
+    diverged_records: int = 0  # Records that no new primary took over, saved to files since the start
+    diverged_files: int = 0  # Number of files with such records
+    dialect: str = ""  # Redis version in whose form replicas get changes
+    annotate: str = ""  # Annotations that Millstream replicas are sent
+    confirming: int = 0  # Number of replicas that must confirm a write before its reply; 0 for no such rule
+    confirmed_by: int = 0  # Number of replicas that confirm writes
+    is_short: bool = False  # Too few replicas confirm writes, so writes are refused
+    unconfirmed: int = 0  # Number of changes that too few replicas have confirmed
+    held_clients: int = 0  # Number of clients with replies that wait for the disk or for replicas
 
 
 @dataclass(slots=True)
@@ -237,45 +238,45 @@ class InfoFacts:
 
     now: int = 0  # Wall milliseconds
     connected_clients: int = 0  # Open sessions
-    blocked_clients: int = 0  # Sessions waiting inside a command, or held back by CLIENT PAUSE
-    watching_clients: int = 0  # Sessions with a WATCH
-    watched_keys: int = 0  # Keys with a WATCH
-    pubsub_clients: int = 0  # Sessions that listen to channels
-    pubsub_channels: int = 0  # Channels listened to by name
-    pubsub_patterns: int = 0  # Patterns listened to
+    blocked_clients: int = 0  # Sessions that wait inside a command or because of CLIENT PAUSE
+    watching_clients: int = 0  # Sessions that watch a key
+    watched_keys: int = 0  # Watched keys
+    pubsub_clients: int = 0  # Sessions that are subscribed to channels or patterns
+    pubsub_channels: int = 0  # Channels with subscribers
+    pubsub_patterns: int = 0  # Patterns with subscribers
     blocking_keys: int = 0  # Keys that clients wait for
-    blocking_keys_on_nokey: int = 0  # Those where deletion is news too (XREADGROUP)
-    max_clients: int = 0  # The limit
+    blocking_keys_on_nokey: int = 0  # Keys whose deletion also wakes a client (XREADGROUP)
+    max_clients: int = 0  # Largest number of clients
     dirty: int = 0  # Changes since the last save
-    connections: int = 0  # Ever opened
-    processed: int = 0  # Commands ever run
-    error_replies: int = 0  # In all
-    expired_keys: int = 0  # Keys that died of their time
+    connections: int = 0  # Connections accepted since the start
+    processed: int = 0  # Commands run since the start
+    error_replies: int = 0  # Error replies in total
+    expired_keys: int = 0  # Keys deleted because they expired
     retained_no_more: int = 0  # Entries that ``stream-retention`` removed
-    removed_unread: int = 0  # Those of them that a group had not read
-    hits: int = 0  # Lookups by readers that found their key
-    misses: int = 0  # Those that did not
-    refused: dict[str, int] = field(default_factory=dict)  # Refusals by ACL, by reason
+    removed_unread: int = 0  # Entries of ``retained_no_more`` that a group had not read
+    hits: int = 0  # Lookups by reading commands that found their key
+    misses: int = 0  # Lookups by reading commands that did not find their key
+    refused: dict[str, int] = field(default_factory=dict)  # Number of refusals by ACL, for each reason
     commands: Mapping[str, CommandFacts] = field(default_factory=dict)  # Counters by full command name
     errors: Mapping[str, int] = field(default_factory=dict)  # Error replies by code
-    databases: Iterable[DatabaseFacts] = ()  # Those that hold keys; none while changes are held
-    is_holding: bool = False  # Changes wait for space on the disk, and no reply may show them
-    shell: ShellFacts = field(default_factory=ShellFacts)  # Facts of the network shell
-    machine: MachineFacts = field(default_factory=MachineFacts)  # Facts of the process
-    memory: MemoryFacts = field(default_factory=MemoryFacts)  # Facts of memory as it is counted
-    log: LogFacts = field(default_factory=LogFacts)  # Facts of the log
-    scripts: ScriptFacts = field(default_factory=ScriptFacts)  # Facts of scripts
-    replication: ReplicationFacts = field(default_factory=ReplicationFacts)  # Facts of replicas
-    link: LinkFacts | None = None  # The link to the primary; None without one
-    shutdown_in: int | None = None  # Milliseconds for which SHUTDOWN still waits at most; None where it was not given
-    loading: Loading | None = None  # The log that is being read; None for none
+    databases: Iterable[DatabaseFacts] = ()  # Databases that hold keys; none while changes are held
+    is_holding: bool = False  # Changes wait for space on the disk, and no figure may reveal them
+    shell: ShellFacts = field(default_factory=ShellFacts)  # Facts about connections and the network
+    machine: MachineFacts = field(default_factory=MachineFacts)  # Facts about the process and the machine
+    memory: MemoryFacts = field(default_factory=MemoryFacts)  # Facts about counted memory
+    log: LogFacts = field(default_factory=LogFacts)  # Facts about the log
+    scripts: ScriptFacts = field(default_factory=ScriptFacts)  # Facts about scripts
+    replication: ReplicationFacts = field(default_factory=ReplicationFacts)  # Facts about replicas
+    link: LinkFacts | None = None  # Facts about the link to the primary; None without one
+    shutdown_in: int | None = None  # Milliseconds that SHUTDOWN waits at most from now on; None if none was requested
+    loading: Loading | None = None  # Progress of reading the log; None if none is being read
 
 
 def _server(facts: InfoFacts) -> Rows:
     """The server's identity; monitoring distinguishes servers by ``run_id``, which is new at each start."""
     shell, machine = facts.shell, facts.machine
     uptime = max(facts.now - shell.started, 0) // 1000 if shell.started else 0
-    # Clients choose commands by this version, so it is that of the Redis whose behaviour this is
+    # Clients choose commands by this version, so report the Redis version whose behaviour the server has
     yield "redis_version", REDIS_VERSION
     yield "millstream_version", __version__
     yield "millstream_core", core.NAME
@@ -283,7 +284,7 @@ def _server(facts: InfoFacts) -> Rows:
     yield "os", machine.system
     yield "arch_bits", 64
     yield "python_version", machine.python
-    # Redis's epoll or kqueue is an event loop here
+    # Redis reports epoll or kqueue; the counterpart here is the event loop
     yield "multiplexing_api", shell.event_loop
     yield "process_id", machine.pid
     yield "run_id", shell.run_id
@@ -378,7 +379,7 @@ def _persistence(facts: InfoFacts) -> Rows:
     yield "aof_last_bgrewrite_status", "ok" if log.rewrite.is_ok else "err"
     yield "aof_rewrites", log.rewrite.started
     yield "aof_rewrites_consecutive_failures", log.rewrite.failed_in_a_row
-    # Monitoring made for Redis alarms on this one when the disk is full
+    # Monitoring tools made for Redis raise an alarm by this field, so it also reports a full disk
     yield "aof_last_write_status", "ok" if log.disk_state == "ok" else "err"
     if log.enabled:
         yield "aof_current_size", log.size
@@ -426,7 +427,7 @@ def _stats(facts: InfoFacts) -> Rows:
     yield "sync_partial_ok", facts.replication.partial_syncs
     yield "sync_partial_err", facts.replication.refused_syncs
     yield "expired_keys", facts.expired_keys
-    # Keys are refused, never evicted
+    # The server refuses writes when memory is full, and never evicts keys
     yield "evicted_keys", 0
     yield "evicted_clients", facts.memory.evicted_clients
     yield "retention_removed_entries", facts.retained_no_more
@@ -436,7 +437,7 @@ def _stats(facts: InfoFacts) -> Rows:
     yield "pubsub_channels", facts.pubsub_channels
     yield "pubsub_patterns", facts.pubsub_patterns
     yield "pubsubshard_channels", 0
-    # Only copies of memory are made so; the log is rewritten by a process started for it
+    # Only copies for replicas use fork; a separate program rewrites the log
     yield "latest_fork_usec", facts.replication.fork_usec
     yield "total_forks", facts.replication.forks
     yield "total_error_replies", facts.error_replies
@@ -563,7 +564,7 @@ def _cluster(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one
 def _keyspace(facts: InfoFacts) -> Rows:
     """Databases with keys; empty ones are left out."""
     if facts.is_holding:
-        yield "millstream_keyspace_held", 1  # the figures would show changes that may yet be lost
+        yield "millstream_keyspace_held", 1  # the figures could reveal changes that may yet be lost
     for base in facts.databases:
         if base.keys:
             yield (f"db{base.index}", f"keys={base.keys},expires={base.expires},avg_ttl={base.average_ttl},subexpiry=0")
@@ -584,7 +585,7 @@ SECTIONS: dict[str, tuple[str, Callable[[InfoFacts], Rows]]] = {
     "keyspace": ("Keyspace", _keyspace),
 }
 
-# As in Redis, counters of each command are shown only on demand.
+# As in Redis, counters of each command are shown only on request.
 _BY_DEFAULT = [name for name in SECTIONS if name != "commandstats"]
 _SETS = {"default": _BY_DEFAULT, "all": [name for name in SECTIONS if name != "modules"], "everything": list(SECTIONS)}
 

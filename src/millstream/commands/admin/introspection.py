@@ -22,7 +22,7 @@ from millstream.errors import CommandError
 from millstream.glob import matcher
 from millstream.replies import NIL_ARRAY, Fixed, Map, Reply, Set, Simple
 
-# The index at which the search for the token STREAMS begins
+# First index at which the word STREAMS may be
 _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
 
 
@@ -39,7 +39,7 @@ def _specs(row: Command) -> list[Reply]:
         return [_described(row, uses[0], begin, _range(-1, 1, 2))]
     found: list[Reply] = []
     if row.name in NUMBERED:
-        if first:  # where the result goes
+        if first:  # the key of the result
             found.append(_described(row, uses.pop(0), _spec(b"index", (b"index", first)), _range(0, 1, 0)))
         at, step = NUMBERED[row.name]
         find = _spec(b"keynum", (b"keynumidx", 0), (b"firstkey", 1), (b"keystep", step))

@@ -18,7 +18,7 @@ from millstream.commands.users.accounts import DEFAULT
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply, Verbatim
 
-# The test of each session by a filter of CLIENT KILL or LIST
+# Tests whether a filter of CLIENT KILL or LIST selects a session
 Test = Callable[[Session], bool]
 
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
@@ -283,7 +283,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     A session must pass all filters, also repeated ones. The client's own connection is skipped, unless SKIPME is
     ``no``. The old form closes it too, and fails if no client has the address; the new form replies 0 then.
     """
-    # By the number of arguments: a filter has two
+    # The number of arguments selects the form: a filter has at least two
     if len(argv) == 3:
         return _kill_one(ctx, argv[2])
     tests: list[Test] = []
@@ -300,7 +300,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
             tests.append(_FILTERS[name](word, ctx.now.wall))
         else:
             raise SYNTAX
-    # All filters were read by now: a bad one closes no client
+    # All filters have been parsed by now, so an invalid one closes no client
     chosen = [session for session in ctx.host.sessions if all(test(session) for test in tests)]
     if skip_me:
         chosen = [session for session in chosen if session is not ctx.session]

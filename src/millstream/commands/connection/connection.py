@@ -50,7 +50,7 @@ def ping(ctx: Context, argv: list[bytes]) -> Reply:
 
     A RESP2 client that listens to channels reads everything as a message, so the reply has the form of one.
     """
-    # The arity of the row says "at least one", and Redis looks again
+    # The arity in the command table means "at least one"; Redis checks the upper limit in the command
     if len(argv) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
     if ctx.session.resp == 2 and ctx.session.is_subscribed and ctx.origin is not Origin.SCRIPT:
@@ -98,7 +98,7 @@ def hello(ctx: Context, argv: list[bytes]) -> Reply:
     name, credentials = _hello_options(argv)
     if credentials is not None:
         _authenticate(ctx, argv[0], *credentials)
-    # AUTH above may just have logged the session in
+    # AUTH above may just have set the user
     if session.user is None:
         raise CommandError(_HELLO_NEEDS_AUTH)
     if name is not None:
@@ -165,9 +165,9 @@ def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
         for name in names:
             channels.leave(session, name)
         names.clear()
-    # Replies to what follows are RESP2 again, so a pool's next user begins with HELLO
+    # Later replies are RESP2 again, so the next user of a connection pool begins with HELLO
     session.db, session.resp, session.name = 0, 2, b""
-    if session.reply_mode != "skipping":  # the one reply that was not wanted is this command's, as in Redis
+    if session.reply_mode != "skipping":  # as in Redis, only RESET's own reply is suppressed
         session.reply_mode = "on"
     session.no_evict = session.no_touch = False
     session.user = ctx.host.accounts.first_user

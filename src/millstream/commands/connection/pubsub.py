@@ -28,7 +28,7 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
     by_pattern, joining = kind.startswith(b"p"), not kind.removeprefix(b"p").startswith(b"un")
     channels = ctx.host.patterns if by_pattern else ctx.host.channels
     mine = session.patterns if by_pattern else session.channels
-    # Sorted, so that leaving all has the same replies each time
+    # Sorted, so that unsubscribing from everything always has the same replies
     names: list[bytes] = argv[1:] or sorted(mine)
     replies: list[Reply] = []
     if by_pattern and joining:

@@ -57,7 +57,7 @@ def watch(ctx: Context, argv: list[bytes]) -> Reply:
     if ctx.session.queue is not None:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for key in argv[1:]:
-        ctx.lookup(key)  # a key past its time is deleted now, not counted as a change later
+        ctx.lookup(key)  # an expired key is deleted now, so that its deletion does not count as a change later
         ctx.host.watches.add(ctx.session, ctx.db.index, key)
     return OK
 

@@ -20,12 +20,12 @@ from millstream.errors import CommandError, ConfigError
 class Parameter:
     """One CONFIG parameter."""
 
-    name: str  # As clients write it
+    name: str  # Name, as clients write it
     default: str  # Value at start
-    parse: Callable[[str], object]  # Text to value; raises ``ValueError`` with Redis's reason
-    says: str  # Its description, for the table in docs/server.md
-    mutable: bool = True  # True if CONFIG SET may change it
-    is_given: bool = False  # True if it may be given at the start, though CONFIG SET cannot change it
+    parse: Callable[[str], object]  # Converts text to the value; raises ``ValueError`` with Redis's reason
+    says: str  # Description for the table in docs/server.md
+    mutable: bool = True  # CONFIG SET may change it
+    is_given: bool = False  # The command line may set it, though CONFIG SET cannot change it
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -43,7 +43,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 _UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 10**6, "mb": 1024**2, "g": 10**9, "gb": 1024**3}
-# As many digits as Redis reads: Python raises errors of its own for thousands of them
+# As many digits as Redis reads: for thousands of them, Python raises its own errors
 _SIZE = re.compile(r"([0-9]{1,127})([A-Za-z]*)")
 _PERCENT = re.compile(r"([0-9]{1,18})%")
 
@@ -72,7 +72,7 @@ def limit(text: str) -> int:
     """Parse a size in bytes without an upper limit; the error text is Redis's."""
     value = _bytes_of(text or "0")
     if value > LLONG_MAX:
-        raise ValueError("argument must be greater or equal to 0")  # as Redis 8.2 has it, which reads it as negative
+        raise ValueError("argument must be greater or equal to 0")  # as in Redis 8.2, where the number becomes negative
     return value
 
 
@@ -80,8 +80,8 @@ def limit(text: str) -> int:
 class Share:
     """A number of bytes, or a percentage of another number."""
 
-    number: int  # The bytes, or the percentage
-    is_percent: bool = False  # As named
+    number: int  # Bytes or a percentage
+    is_percent: bool = False  # ``number`` is a percentage
 
     def __str__(self) -> str:
         return f"{self.number}%" if self.is_percent and self.number else str(self.number)
@@ -141,9 +141,9 @@ def yes_no(text: str) -> str:
 class OutputLimit:
     """The limits of reply bytes that a client may leave unread."""
 
-    hard: int  # Bytes at which it is cut at once, 0 for no limit
-    soft: int  # Bytes at which it is cut if it stays above them, 0 for no limit
-    seconds: int  # The seconds that it may stay above ``soft``
+    hard: int  # Bytes at which the client is disconnected at once, 0 for no limit
+    soft: int  # Bytes above which the client is disconnected after ``seconds``, 0 for no limit
+    seconds: int  # Seconds that the client may stay above ``soft``
 
     def __str__(self) -> str:
         return f"{self.hard} {self.soft} {self.seconds}"
@@ -154,9 +154,9 @@ class OutputLimits:
     """The limits of unread replies, by class of client."""
 
     normal: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)  # Ordinary clients
-    # Replicas; what they were not sent yet counts, and a limit below the backlog's size counts as that
+    # Replicas. Data that was not yet sent counts; a limit below the backlog's size counts as the backlog's size
     slave: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)
-    pubsub: OutputLimit = OutputLimit(32 * 2**20, 8 * 2**20, 60)  # Clients that listen to channels
+    pubsub: OutputLimit = OutputLimit(32 * 2**20, 8 * 2**20, 60)  # Clients that are subscribed to channels
 
     def __str__(self) -> str:
         return f"normal {self.normal} slave {self.slave} pubsub {self.pubsub}"
@@ -184,7 +184,7 @@ LLONG_MAX = 2**63 - 1
 NEVER = LLONG_MAX
 """More nanoseconds than any command takes."""
 
-# Each kind of number that several parameters take
+# Parsers that several parameters share
 _COUNT, _POSITIVE = integer(0, 2**31 - 1), integer(1, 2**31 - 1)
 _LONG, _BYTES = integer(0, LLONG_MAX), memory(0, LLONG_MAX)
 
@@ -221,7 +221,7 @@ _ROWS = (
     Parameter(
         "notify-keyspace-events", "", canonical, "published events, in Redis's letters, including `m`, `n`, `o` and `c`"
     ),
-    # replicas; each of the old names is the same parameter
+    # replicas; each old name is an alias of its parameter
     Parameter(
         "repl-backlog-size",
         "16mb",
@@ -303,7 +303,7 @@ _ROWS = (
     Parameter(
         "key-load-delay", "0", _COUNT, "microseconds to wait before each record while the log is read; for tests"
     ),
-    # who may connect, and how much one connection may take
+    # access, and limits of one connection
     Parameter("requirepass", "", text, "the default user's password, for connections made later"),
     _fixed("aclfile", "", text, "file of users (`--aclfile`)"),
     Parameter("acllog-max-len", "128", _LONG, "refusals that ACL LOG keeps"),
@@ -327,9 +327,9 @@ _ROWS = (
         is_given=True,
     ),
     _fixed("timeout", "0", integer(0, 0), "idle clients are never closed"),
-    # how long a script may run, in milliseconds, 0 for no limit; both names are one parameter
+    # script time limit in milliseconds, 0 for none; the two names are aliases
     Parameter("busy-reply-threshold", "5000", _COUNT, "milliseconds a Lua script may take; 0 for no limit"),
-    # from how many microseconds on SLOWLOG keeps a command, -1 for never, and how many it keeps
+    # SLOWLOG's threshold in microseconds (-1 for never), and its number of commands
     Parameter(
         "slowlog-log-slower-than",
         "10000",
@@ -337,7 +337,7 @@ _ROWS = (
         "microseconds from which SLOWLOG keeps a command; 0 for every command, -1 for none",
     ),
     Parameter("slowlog-max-len", "128", _LONG, "latest commands that SLOWLOG keeps"),
-    # where the server is
+    # addresses of the server
     _fixed("bind", "", text, "address of the server (`--host`)"),
     _fixed("port", "0", integer(0, 65535), "TCP port (`--port`); 0 without unencrypted TCP"),
     _fixed("unixsocket", "", text, "path of the unix socket (`--unixsocket`)"),
@@ -348,7 +348,7 @@ _ROWS = (
     _fixed("tls-auth-clients", "yes", choice("no", "optional", "yes"), "require a certificate from clients"),
     _fixed("tls-replication", "no", yes_no, "follow a primary over TLS (`--tls-replication`)"),
     _fixed("databases", "16", integer(16, 16), "number of databases"),
-    # where the data is
+    # location of the data
     _fixed("dir", "", text, "the data directory, an absolute path"),
     _fixed("appendonly", "no", yes_no, "`yes` with a data directory"),
     _fixed(
@@ -360,8 +360,8 @@ _ROWS = (
         _BYTES,
         "bytes of the disk to keep free, or writes are refused; 0 for none; at most 1/16 of it by default",
     ),
-    # The log is rewritten when it has this many bytes and has grown by this percentage since the last time. Redis's
-    # 100 would be too much: writers go on meanwhile, and 50 keeps a busy log below 2.2 times its live data.
+    # The log is rewritten at this size, if it has grown by this percentage since the last time. Redis's 100 would be
+    # too much: writers continue meanwhile, and 50 keeps a busy log below 2.2 times its live data.
     Parameter(
         "auto-aof-rewrite-percentage",
         "50",
@@ -421,12 +421,12 @@ class Config:
     """Present values of the parameters."""
 
     def __init__(self, given: dict[str, str] | None = None) -> None:
-        # Keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE)
+        # Expired keys are also deleted without access to them (DEBUG SET-ACTIVE-EXPIRE changes this)
         self.expires_unasked = True
-        # The number of clients, up to a wanted one, that the system has descriptors for; the shell provides it
+        # Returns how many clients, up to the given number, have file descriptors; the shell replaces it
         self.clients_possible: Callable[[int], int] = lambda wanted: wanted
-        self.no_replicas = ""  # Why there can be none; empty where there can
-        self.on_change: Callable[[], None] = lambda: None  # Called when CONFIG SET has changed something
+        self.no_replicas = ""  # Reason why there can be no replicas; empty if there can be
+        self.on_change: Callable[[], None] = lambda: None  # Called after CONFIG SET has changed something
         self.values: dict[str, object] = {}
         for parameter in PARAMETERS.values():
             self._put(parameter.name, parameter.parse(parameter.default))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.commands.table.spec import Command
     from millstream.replies import Reply
 
-# Transitions that are of no key, that put one at another place, and that do so whatever is there
+# Transitions without a key; those that put a key at another place; and those that replace any value that is there
 _OF_DATABASES = frozenset({"flush", "swap"})
 _PLACING = frozenset({"move", "copy"})
 _REPLACING = _PLACING | {"restore"}
@@ -67,7 +67,7 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         self.group_wait = group_wait
         self.due = due
         self.kind = kind
-        self.took = 0  # Nanoseconds of the run that found nothing
+        self.took = 0  # Nanoseconds of the attempt that found nothing
 
 
 class Origin(Enum):
@@ -99,17 +99,17 @@ class Context:
         origin: Origin = Origin.CLIENT,
     ) -> None:
         self.host = host
-        self.session = session  # The client's session
+        self.session = session  # Client that sent the command
         self.db: Database = host.keyspace.databases[session.db]
-        self.now = now  # Both clocks, read once for the command or the whole transaction
+        self.now = now  # Wall and monotonic time, read once for the command or the whole transaction
         self._journal = journal
         self._notify = notify
-        self.origin = origin  # The origin of the command
-        self.may_block = origin in _MAY_BLOCK  # True if a wait delays no other command
+        self.origin = origin  # Cause of the run: a client, a transaction, a script and so on
+        self.may_block = origin in _MAY_BLOCK  # The command may wait, since it would block nothing else
         self.dirty = 0  # Changes made so far, as Redis counts them (``rdb_changes_since_last_save``)
-        # A script's reply has an error in it, so the call counts as failed; its errors are counted already
+        # A script's reply contains an error, so the call counts as failed; the error itself is already counted
         self.failed = False
-        self.row: Command | None = None  # The command that runs; None where something is done unasked
+        self.row: Command | None = None  # Table row of the running command; None for the server's own work
 
     def commit(self, step: Transition, *, soft: bool = False) -> Any:
         """Apply a transition and log it; returns what its applier returns."""
@@ -181,7 +181,7 @@ class Context:
     def _delete_expired(self, key: bytes, db: Database) -> None:
         """Delete an expired key that a command has found."""
         if self.host.keeps_expired():
-            return  # nothing may be written now, so it is only hidden
+            return  # writes are refused now, so the expired key is only hidden
         self.commit(("unset", db.index, key))
         self.host.lookups.expired += 1
         self.signal(key, db)

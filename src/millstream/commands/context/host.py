@@ -21,9 +21,9 @@ from millstream.engine.keyspace import Keyspace
 class Lookups:
     """Counts of keys found and missed, for INFO."""
 
-    hits: int = 0  # A command that reads found its key
-    misses: int = 0  # It did not
-    expired: int = 0  # Keys deleted because their time was over, by commands and by the node
+    hits: int = 0  # Reading commands that found their key
+    misses: int = 0  # Reading commands that did not find their key
+    expired: int = 0  # Expired keys deleted, by commands and by the node
 
     def reset(self) -> None:
         """CONFIG RESETSTAT: set all counters to zero."""
@@ -43,16 +43,16 @@ class Host:
     channels: Channels[Session]
     patterns: Patterns[Session]
     sessions: Iterable[Session]  # Every open session, oldest first
-    wake: Callable[[int, bytes], None]  # Serves those that wait for a key of a database, after the command
-    weigh: Callable[[int], None]  # Counts bytes of the record at work; raises if they are too many
-    publish: Callable[[bytes, bytes], int]  # Sends a message to a channel; gives the number of its listeners here
-    kill: Callable[[Session], None]  # Has a session's connection closed
+    wake: Callable[[int, bytes], None]  # Serves clients that wait for a key of a database, after the command
+    weigh: Callable[[int], None]  # Adds bytes to the size of the present log record; raises if it is too large
+    publish: Callable[[bytes, bytes], int]  # Sends a message to a channel; returns the number of local subscribers
+    kill: Callable[[Session], None]  # Closes a session's connection
     unblock: Callable[[int, bool, int], bool]  # CLIENT UNBLOCK
     hold: Callable[[int, Now, bool], None]  # CLIENT PAUSE
     unpause: Callable[[Now], None]  # CLIENT UNPAUSE
     concerned: Callable[[int], list[bytes]]  # Keys of a database that clients watch or wait for
-    note_refusal: Callable[[Session, str, bytes, bytes, Now, str], None]  # For ACL LOG
-    keeps_expired: Callable[[], bool]  # True if no command may delete an expired key now
+    note_refusal: Callable[[Session, str, bytes, bytes, Now, str], None]  # Adds a refusal to ACL LOG
+    keeps_expired: Callable[[], bool]  # True if no command may delete an expired key at present
 
     @property
     def is_replica(self) -> bool:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from millstream.glob import PatternTooCostlyError, rule
 from millstream.times import span
 
-# Bytes of a pattern: each new stream is compared with it
+# Largest pattern in bytes: each new stream is compared with all patterns
 _MOST = 512
-# Largest number of characters of an invalid argument in an error
+# Characters of an invalid argument that an error shows
 _SHOWN = 20
 _DEAD, _OWN = b":dead", (b"millstream:", b"schedule:")
 
@@ -22,10 +22,10 @@ _DEAD, _OWN = b":dead", (b"millstream:", b"schedule:")
 class Rule:
     """One rule."""
 
-    pattern: bytes  # The keys it is about
-    fits: Callable[[bytes], bool]  # The same as a function
-    age: int  # Milliseconds, 0 for no bound
-    size: int  # Bytes of all nodes, 0 for no bound
+    pattern: bytes  # Pattern of the keys
+    fits: Callable[[bytes], bool]  # Tests a key against the pattern
+    age: int  # Largest age in milliseconds, 0 for no bound
+    size: int  # Largest size of all nodes in bytes, 0 for no bound
 
     def takes(self, key: bytes) -> bool:
         """True if the rule matches this key."""
@@ -44,7 +44,7 @@ class Rules:
     """All rules, in order."""
 
     rules: tuple[Rule, ...] = ()
-    text: str = ""  # As they were written
+    text: str = ""  # Rules as written in the configuration
 
     def __str__(self) -> str:
         return self.text

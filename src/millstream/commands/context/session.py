@@ -12,11 +12,11 @@ class Traffic:
     """The network shell's figures of a connection, read on demand; the defaults are for a node without network."""
 
     descriptor: int = -1  # The socket's file descriptor, -1 for none
-    received: int = 0  # Bytes that came
-    sent: int = 0  # Bytes that were passed on to be sent
-    reads: int = 0  # Times that bytes came
-    unread: int = 0  # Bytes that came and were not yet run as commands
-    untaken: int = 0  # Bytes of replies that the client has not taken
+    received: int = 0  # Bytes received
+    sent: int = 0  # Bytes passed on for sending
+    reads: int = 0  # Number of reads that returned bytes
+    unread: int = 0  # Bytes received but not yet run as commands
+    untaken: int = 0  # Bytes of replies that the client has not read
 
 
 class Queue:
@@ -25,10 +25,10 @@ class Queue:
     __slots__ = ("_count", "has_together", "items", "size")
 
     def __init__(self) -> None:
-        # In order: the words of one command, or commands that were queued together, which give the words of each
+        # In order: the arguments of one command, or an iterable over those of commands that were queued together
         self.items: list[list[bytes] | Iterable[list[bytes]]] = []
-        self.size = 0  # Their size in memory, in bytes
-        self.has_together = False  # Some were queued together
+        self.size = 0  # Size in memory, in bytes
+        self.has_together = False  # Some commands were queued together
         self._count = 0
 
     def append(self, argv: list[bytes]) -> None:
@@ -64,39 +64,39 @@ _CLIENT, _NAME = 5000, 150
 class Session:
     """One client."""
 
-    id: int  # CLIENT ID, unique for the life of the server
+    id: int  # Id for CLIENT ID, unique while the server runs
     addr: str = ""  # Peer address as CLIENT LIST shows it (``ip:port`` or ``path:0``)
-    laddr: str = ""  # Our end of the connection
+    laddr: str = ""  # Address of the server's end of the connection
     db: int = 0  # Selected database
     resp: int = 2  # Protocol version, 2 or 3
-    user: bytes | None = b"default"  # Authenticated user's name, or None before AUTH where a password is required
-    name: bytes = b""  # CLIENT SETNAME
-    lib_name: bytes = b""  # CLIENT SETINFO LIB-NAME
-    lib_ver: bytes = b""  # CLIENT SETINFO LIB-VER
-    created: int = 0  # Wall milliseconds at connect
+    user: bytes | None = b"default"  # Name of the authenticated user; None before a required AUTH
+    name: bytes = b""  # Name set by CLIENT SETNAME
+    lib_name: bytes = b""  # Library name set by CLIENT SETINFO LIB-NAME
+    lib_ver: bytes = b""  # Library version set by CLIENT SETINFO LIB-VER
+    created: int = 0  # Wall milliseconds of the connect
     last_used: int = 0  # Wall milliseconds of the last command
     last_command: str = ""  # Lower-case name of the last command
-    queue: Queue | None = None  # Commands queued since MULTI, or None outside a transaction
-    queue_failed: bool = False  # A queued command was refused, so EXEC must abort
-    watched: set[tuple[int, bytes]] = field(default_factory=set)  # Database and key of each WATCH
+    queue: Queue | None = None  # Commands queued since MULTI; None outside a transaction
+    queue_failed: bool = False  # A queued command was refused, so EXEC must fail
+    watched: set[tuple[int, bytes]] = field(default_factory=set)  # Database and key of each watched key
     watch_broken: bool = False  # A watched key was changed
-    blocked: bool = False  # The command this session waits with is parked in the node, or held back by a pause
-    # The command held back by CLIENT PAUSE, for the shell to run once the session is no longer blocked
+    blocked: bool = False  # The session's command waits in the node, or CLIENT PAUSE holds it back
+    # Command held back by CLIENT PAUSE; the shell runs it when the session is unblocked
     held: list[bytes] | None = None
     reply_mode: str = "on"  # ``on``, ``off`` or ``skip`` (CLIENT REPLY)
-    no_evict: bool = False  # CLIENT NO-EVICT
-    no_touch: bool = False  # CLIENT NO-TOUCH
-    closing: bool = False  # The server must close the connection after the replies so far
-    killed: bool = False  # The server must close the connection at once, with no regard to replies that were not taken
-    # Bytes of a reply that was not made, since it passes what the client may leave untaken; 0 for none
+    no_evict: bool = False  # Set by CLIENT NO-EVICT
+    no_touch: bool = False  # Set by CLIENT NO-TOUCH
+    closing: bool = False  # The server must close the connection after the replies made so far
+    killed: bool = False  # The server must close the connection at once, even if replies are unsent
+    # Size of a reply that was not built because it exceeds the client's output limit, in bytes; 0 for none
     overflow: int = 0
-    is_unix: bool = False  # Came in by the unix socket
-    is_replica: bool = False  # A replica follows by this connection
-    is_primary: bool = False  # In its name runs what this server's primary sends
-    channels: set[bytes] = field(default_factory=set)  # Channels it listens to
-    patterns: set[bytes] = field(default_factory=set)  # Patterns of channels it listens to
-    commands: int = 0  # Commands given, refused ones among them
-    traffic: Callable[[], Traffic] = Traffic  # Asks the shell for the connection's bytes
+    is_unix: bool = False  # Connected through the Unix socket
+    is_replica: bool = False  # The client is a replica of this server
+    is_primary: bool = False  # Runs the stream of this server's primary
+    channels: set[bytes] = field(default_factory=set)  # Subscribed channels
+    patterns: set[bytes] = field(default_factory=set)  # Subscribed patterns
+    commands: int = 0  # Number of commands sent, including refused ones
+    traffic: Callable[[], Traffic] = Traffic  # Reads the connection's byte counts from the shell
 
     @property
     def is_doomed(self) -> bool:

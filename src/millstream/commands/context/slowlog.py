@@ -19,7 +19,7 @@ BYTES = 128
 """Largest number of recorded bytes of an argument, followed by the number left out."""
 
 _REDACTED = b"(redacted)"
-# Parameters that hold a secret; Redis's too, since a client that takes this server for a Redis may send them
+# Parameters with secrets, including Redis's: clients that expect a Redis may send them
 _SECRET = frozenset({b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass", b"tls-client-key-file-pass"})
 
 
@@ -27,12 +27,12 @@ _SECRET = frozenset({b"requirepass", b"masterauth", b"masteruser", b"tls-key-fil
 class SlowEntry:
     """One slow command."""
 
-    number: int  # No other has it while the server runs
-    ended: int  # Wall seconds when it was through
-    microseconds: int  # The duration, without the time in which it waited
-    words: list[bytes]  # The command, cut, without secrets
-    addr: bytes  # The client's address, as CLIENT LIST shows it
-    name: bytes  # That the client gave itself
+    number: int  # Number, unique while the server runs
+    ended: int  # Wall seconds at its end
+    microseconds: int  # Duration, without the time of waiting
+    words: list[bytes]  # Arguments, shortened and without secrets
+    addr: bytes  # Address of the client, as in CLIENT LIST
+    name: bytes  # Name of the client
 
 
 class SlowLog:
@@ -41,7 +41,7 @@ class SlowLog:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._numbers = 0
-        self.entries: deque[SlowEntry] = deque()  # The latest first
+        self.entries: deque[SlowEntry] = deque()  # Slow commands, latest first
 
     def note(self, caller: Session | None, argv: list[bytes], nanoseconds: int, wall: int) -> None:
         """Record a command that took at least ``slowlog-log-slower-than``."""

@@ -17,7 +17,7 @@ class Watches:
     __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self.by_place: dict[tuple[int, bytes], set[Session]] = {}  # The watchers of each; read-only for other code
+        self.by_place: dict[tuple[int, bytes], set[Session]] = {}  # Sessions by database and watched key; read only.
 
     def add(self, session: Session, db: int, key: bytes) -> None:
         """WATCH one key for a session; a second time changes nothing."""

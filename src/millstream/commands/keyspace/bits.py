@@ -165,12 +165,12 @@ def bitop(ctx: Context, argv: list[bytes]) -> Reply:
 class BitField:
     """One operation of BITFIELD."""
 
-    name: bytes  # GET, SET or INCRBY
+    name: bytes  # Name of the operation: GET, SET or INCRBY
     signed: bool  # The first bit is the sign
     width: int  # Bits of the field
     offset: int  # Position of its first bit
-    operand: int = 0  # The value to set or add
-    overflow: bytes = b"WRAP"  # WRAP, SAT or FAIL
+    operand: int = 0  # Value to set or add
+    overflow: bytes = b"WRAP"  # Overflow behaviour: WRAP, SAT or FAIL
 
     @property
     def last_byte(self) -> int:
@@ -260,7 +260,7 @@ def _changed(ctx: Context, key: bytes, fields: list[BitField]) -> Reply:
     grown = value is None or value.size <= end
     if grown:
         ctx.commit(("overwrite", ctx.db.index, key, end, b"\0"))
-        value = ctx.db.keys[key]  # type: ignore[assignment] # the string that was made
+        value = ctx.db.keys[key]  # type: ignore[assignment] # the string that was created above
     assert isinstance(value, StringValue)
     replies: list[Reply] = []
     changes = 0

@@ -41,7 +41,7 @@ class _Options:
     """RESTORE's options."""
 
     replace: bool = False  # REPLACE
-    absolute: bool = False  # ABSTTL: the time to live counts from 1970
+    absolute: bool = False  # ABSTTL: the expiry is an absolute Unix time
     has_idle: bool = False  # IDLETIME was given, which excludes FREQ
     has_frequency: bool = False  # FREQ was given, which excludes IDLETIME
 
@@ -109,7 +109,7 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
             if old is not None:
                 delete_key(ctx, key)
             return OK
-        ctx.host.weigh(len(payload))  # the limit of one log record
+        ctx.host.weigh(len(payload))  # the payload must fit into one log record
         ctx.commit(("restore", ctx.db.index, key, payload, expires_at))
     except MalformedError:
         raise CommandError(BAD_FORMAT) from None

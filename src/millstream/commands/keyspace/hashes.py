@@ -243,7 +243,7 @@ def hscan(ctx: Context, argv: list[bytes]) -> Reply:
         if word not in {b"MATCH", b"COUNT"} or at + 1 == len(argv):
             raise SYNTAX
         if word == b"MATCH":
-            pattern = argv[at + 1]  # the last one counts
+            pattern = argv[at + 1]  # the last MATCH counts
         elif integer(argv[at + 1]) < 1:
             raise SYNTAX
         at += 2

@@ -31,11 +31,11 @@ from millstream.replies import OK, Reply, Simple
 
 NO_SUCH_KEY = "ERR no such key"
 SAME_OBJECT = "ERR source and destination objects are the same"
-# Redis keeps strings up to this size in one allocation with their header, and reports ``embstr``.
+# Redis allocates strings up to this size together with their header, and reports ``embstr``.
 _EMBEDDED_MAX = 44
-# Types that SCAN may look for
+# Types that SCAN can filter by
 _TYPES = frozenset({b"string", b"list", b"set", b"zset", b"hash", b"stream"})
-# Draws after which RANDOMKEY returns null: a database full of expired keys is about to be empty.
+# Attempts after which RANDOMKEY returns null: a database full of expired keys is about to be empty.
 _DRAWS = 100
 
 
@@ -102,7 +102,7 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
         if at + 1 == len(argv) or word not in {b"MATCH", b"COUNT", b"TYPE"}:
             raise SYNTAX
         if word == b"MATCH":
-            pattern = argv[at + 1]  # the last one counts
+            pattern = argv[at + 1]  # the last MATCH counts
         elif word == b"COUNT":
             count = integer(argv[at + 1])
             if count < 1:
@@ -148,7 +148,7 @@ def _rename(ctx: Context, old: bytes, new: bytes) -> None:
     """Move a value to another key and replace the value there: two events, one change."""
     before = ctx.db.keys.get(new)
     ctx.commit(("move", ctx.db.index, old, ctx.db.index, new))
-    # Both keys: XREADGROUP ends where the stream was, and may begin where it is now
+    # Both keys: XREADGROUP ends a wait for the old key, and may serve a wait for the new one
     ctx.signal(old)
     ctx.signal(new)
     ctx.notify("g", "rename_from", old)
@@ -254,7 +254,7 @@ def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
     if one is two:
         return OK
     keys = dict.fromkeys([*ctx.host.concerned(one.index), *ctx.host.concerned(two.index)])
-    for key in keys:  # for WATCH an expired key does not exist, in either database
+    for key in keys:  # for WATCH, an expired key does not exist in either database
         ctx.lookup(key, one)
         ctx.lookup(key, two)
     ctx.commit(("swap", one.index, two.index))

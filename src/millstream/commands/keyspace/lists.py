@@ -280,7 +280,7 @@ def _move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> byte
     ctx.host.weigh(len(value[0 if left else -1]))  # the element is logged with the target list
     item = value[0 if left else -1]
     steps = [("lpop", ctx.db.index, source, 1, left), ("lpush", ctx.db.index, target, [item], to_left)]
-    if source == target:  # a list that a replica saw empty in between would lose its time to live
+    if source == target:  # in a replica, a temporarily empty list would lose its expiry
         steps.reverse()
     for step in steps:
         ctx.commit(step)
@@ -317,7 +317,7 @@ def timeout(word: bytes) -> int:
     wanted = seconds * 1000
     if wanted > LLONG_MAX:
         raise CommandError("ERR timeout is out of range")
-    if wanted <= -1:  # before rounding, which minus infinity does not allow
+    if wanted <= -1:  # checked before rounding, which fails for minus infinity
         raise CommandError("ERR timeout is negative")
     return math.ceil(wanted)
 

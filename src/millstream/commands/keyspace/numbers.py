@@ -92,7 +92,7 @@ class _Increase:
     """INCREX's options."""
 
     floats: bool = False  # BYFLOAT
-    step: bytes = b"1"  # The number to add
+    step: bytes = b"1"  # Number to add
     low: bytes | None = None  # LBOUND, None if not given
     high: bytes | None = None  # UBOUND
     saturates: bool = False  # SATURATE
@@ -177,7 +177,7 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
         return _answer(ctx, [value, Fraction(0)], floats=asked.floats)
     present = ctx.db.expires.get(argv[1])
     keeps = at is None or (asked.enx and present is not None)
-    if not keeps and is_over(ctx, at):  # the key expires at once, with one event
+    if not keeps and is_over(ctx, at):  # the key expires at once, with a single event
         if before is not None:
             delete_key(ctx, argv[1])
         return _answer(ctx, [total, total - value], floats=asked.floats)
@@ -213,5 +213,5 @@ def _answer(ctx: Context, values: list[Fraction], *, floats: bool) -> Reply:
     if not floats:
         return [int(value) for value in values]
     texts = [long_double.text(value) for value in values]
-    # the stored digits: a double has fewer, and cannot exceed 1.8e308
+    # The reply is the stored text: a double has fewer digits and cannot exceed 1.8e308
     return [Raw([b",%s\r\n" % text]) for text in texts] if ctx.session.resp == 3 else list(texts)

@@ -24,10 +24,10 @@ class _Sorting:
     descending: bool = False  # DESC
     alpha: bool = False  # ALPHA
     limit: tuple[int, int] = (0, -1)  # Offset and count; a negative count means all
-    by: bytes | None = None  # The pattern of the last BY
-    unsorted: bool = False  # A BY had no star, so that nothing is sorted, even if a later one has a star
-    gets: list[bytes] = field(default_factory=list)  # The patterns of GET
-    store: bytes | None = None  # The key of STORE
+    by: bytes | None = None  # Pattern of the last BY
+    unsorted: bool = False  # Some BY had no star, so nothing is sorted, even if a later BY has one
+    gets: list[bytes] = field(default_factory=list)  # Patterns of GET
+    store: bytes | None = None  # Key of STORE
 
 
 def _options(ctx: Context, argv: list[bytes], *, stores: bool) -> _Sorting:

@@ -15,7 +15,7 @@ from millstream.engine.keyspace import StringValue, Transition
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
 
-# Bytes of one string (Redis: proto-max-bulk-len).
+# Largest string in bytes (Redis: proto-max-bulk-len).
 MAX_BYTES = 512 * 1024 * 1024
 TIME_WORDS = {b"EX": (1000, False), b"PX": (1, False), b"EXAT": (1000, True), b"PXAT": (1, True)}
 
@@ -350,7 +350,7 @@ def getrange(ctx: Context, argv: list[bytes]) -> Reply:
     size = 0 if value is None else value.size
     if value is None or 0 > start > end:
         return b""
-    # Redis treats an end before the first byte as the first byte; previews of 8.0 differed, the release does not
+    # Redis treats an end before the first byte as the first byte; only previews of 8.0 differed
     start = max(start + size, 0) if start < 0 else start
     end = max(end + size, 0) if end < 0 else end
     return value.part(start, end + 1)

@@ -20,7 +20,7 @@ from millstream.replies import Reply
 Ranks = Callable[[ZSetValue], tuple[int, int]]
 """Function that returns the ranks of a range in a set: the first rank, and the one after the last."""
 
-# Bounds below or above all members
+# Bounds below and above all members
 _EVERY = {b"-": -1, b"+": 1}
 
 
@@ -109,8 +109,8 @@ def zlexcount(ctx: Context, argv: list[bytes]) -> Reply:
 class _RangeOptions:
     """The options of a range command."""
 
-    by: bytes = b""  # The kind of bounds: ``BYSCORE``, ``BYLEX``, or ranks if empty
-    reverse: bool = False  # Highest first; the upper bound of scores or members then comes first
+    by: bytes = b""  # Kind of bounds: ``BYSCORE``, ``BYLEX``, or empty for ranks
+    reverse: bool = False  # Highest first; the upper bound then precedes the lower one
     with_scores: bool = False  # WITHSCORES
     limit: tuple[int, int] | None = None  # Offset and count; None for all
 

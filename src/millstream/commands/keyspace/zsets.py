@@ -345,11 +345,11 @@ _AGGREGATES: dict[bytes, Callable[[float, float], float]] = {b"SUM": _total, b"M
 class _Sources:
     """The arguments of ZUNION, ZINTER, ZDIFF and their variants."""
 
-    scores: list[Scores]  # Scores by member for each key; those of a set are 1
-    weights: list[float]  # The weight of each key
+    scores: list[Scores]  # Scores by member for each key; members of a set have score 1
+    weights: list[float]  # Weight of each key
     aggregate: Callable[[float, float], float] = _total  # Combines two scores into one
     with_scores: bool = False  # WITHSCORES
-    limit: int = 0  # ZINTERCARD's limit, 0 for none
+    limit: int = 0  # Limit of ZINTERCARD, 0 for none
 
     def by_size(self) -> list[tuple[float, Scores]]:
         """Return weights and scores, the smallest set first. This order decides the rounding of sums."""

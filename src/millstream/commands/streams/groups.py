@@ -82,7 +82,7 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     make, entries_read = _options(argv, may_create=True)
     key, name, word = argv[2], argv[3], argv[4]
     stream = ctx.lookup_as(key, Stream) if make else _existing(ctx, key)
-    if len(argv) > 8:  # repeated options; Redis counts the arguments only now
+    if len(argv) > 8:  # an option is repeated; Redis checks the number of arguments only now
         raise bad_subcommand("XGROUP", argv[1])
     last = (0 if stream is None else stream.last_id) if is_sign(word, b"$") else entry_id(word)
     if stream is None:
@@ -90,7 +90,7 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
         ctx.signal(key)
     if name in stream.groups:
         raise CommandError("BUSYGROUP Consumer Group name already exists")
-    if not ctx.obeys:  # a primary's is what it has, which may be more where XSETID has set that back
+    if not ctx.obeys:  # a primary's count is valid, even if XSETID has lowered entries_added
         entries_read = min(entries_read, stream.entries_added)
     ctx.commit(("gnew", ctx.db.index, key, name, ids.pack(last), entries_read))
     ctx.notify("t", "xgroup-create", key)
@@ -119,7 +119,7 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
         if found is None:
             raise CommandError(ids.INVALID)
         last = found
-    if not ctx.obeys:  # a primary's is what it has, which may be more where XSETID has set that back
+    if not ctx.obeys:  # a primary's count is valid, even if XSETID has lowered entries_added
         entries_read = min(entries_read, stream.entries_added)
     ctx.commit(("gset", ctx.db.index, key, name, ids.pack(last), entries_read))
     ctx.notify("t", "xgroup-setid", key)

@@ -40,9 +40,9 @@ from millstream.errors import CommandError
 from millstream.replies import NIL_ARRAY, Buffer, Reply
 
 MAX_AUTOCLAIM_COUNT = LLONG_MAX // 16
-# From here on Redis fails to allocate 16 bytes for each of COUNT's entries: 64 GiB
+# From this COUNT on, Redis fails to allocate 16 bytes for each entry: 64 GiB
 _TOO_MANY = 2**32
-# Redis keeps XNACK's number of ids in an int, but not that of XACKDEL and XDELEX
+# Redis stores the number of ids in an int for XNACK, but not for XACKDEL and XDELEX
 INT_MAX = 2**31 - 1
 
 
@@ -72,7 +72,7 @@ def xack(ctx: Context, argv: list[bytes]) -> Reply:
     if found is None:
         return 0
     pending = found[1].pending
-    # All ids are read before the first is acknowledged: one bad id refuses the command as a whole
+    # All ids are parsed before the first is acknowledged: one invalid id makes the whole command fail
     there = list(dict.fromkeys([entry for entry in entry_ids(argv[3:]) if entry in pending]))
     if there:
         _forget(ctx, argv[1], argv[2], there)
@@ -105,7 +105,7 @@ def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
             answers.append(-1)
             continue
         _forget(ctx, key, name, [entry])
-        # After the acknowledgement: this group does not need it any more, so another one does
+        # Checked after the acknowledgement: this group no longer needs the entry, so another one does
         if policy == b"ACKED" and stream.is_referenced(entry):
             answers.append(2)
             continue
@@ -123,9 +123,9 @@ def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
 class _Nack:
     """XNACK's options."""
 
-    words: list[bytes]  # The ids as written
-    retry_count: int | None  # The count of deliveries to set; None to go by the mode
-    force: bool  # Make a record for an entry that exists and is not pending
+    words: list[bytes]  # Ids as written
+    retry_count: int | None  # Delivery count to set; None to derive it from the mode
+    force: bool  # Create a record for an existing entry that is not pending
 
 
 def _parse_nack(argv: list[bytes]) -> _Nack:
@@ -223,13 +223,13 @@ def xpending(ctx: Context, argv: list[bytes]) -> Reply:
     at, min_idle = 3, 0
     if keyword(argv[3]) == b"IDLE":
         min_idle = integer(argv[4])
-        # Only after the number was read, so a bad number has its own error
+        # Checked after the number is parsed, because an invalid number has its own error
         if len(argv) < 8:
             raise SYNTAX
         at = 5
     count = max(integer(argv[at + 2]), 0)
     start, end = range_start(argv[at]), range_end(argv[at + 1])
-    # Redis ignores further arguments without IDLE
+    # Redis ignores further arguments if IDLE was not given
     consumer = argv[at + 3] if len(argv) > at + 3 else None
     _, group = existing_group(ctx, argv[1], argv[2])
     index = group.pending
@@ -256,11 +256,11 @@ def _pending_summary(group: Group) -> Reply:
 class _Claim:
     """XCLAIM's options."""
 
-    time: int  # Wall milliseconds to set as delivery time
-    retry_count: int | None = None  # Count to set; None to count one more
+    time: int  # Delivery time to set, wall milliseconds
+    retry_count: int | None = None  # Delivery count to set; None to add one
     force: bool = False  # Create records that do not exist
-    just_id: bool = False  # Reply ids only, and count nothing
-    last_id: int = 0  # Move the group's position up to here; 0 if not given
+    just_id: bool = False  # Reply with ids only, and do not change the count
+    last_id: int = 0  # New position of the group, if higher; 0 if not given
 
 
 def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim:
@@ -328,7 +328,7 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     options = _parse_claim(argv, at, ctx.now.wall, obeys=ctx.obeys)
     moved = options.last_id > group.last_id
     if moved:
-        # So Redis 7.0 tells of each new entry that it delivers, without the count that it has made of it
+        # Redis 7.0 propagates each new delivery as this command, without the count of entries read
         count = stream.count_with(group, options.last_id) if ctx.obeys else group.entries_read
         ctx.commit(("gset", ctx.db.index, key, name, ids.pack(options.last_id), count))
     attend(ctx, key, name, group, consumer)
@@ -336,7 +336,7 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     claimer = _Claimer(ctx, argv, stream, options)
     gone: dict[int, None] = {}
     for entry in wanted:
-        # An id that is given twice is claimed twice, and the second time counts on the first
+        # A repeated id is claimed twice, and the second claim adds to the count of the first
         claimer.settle(entry)
         record = group.pending.get(entry)
         if entry not in stream.entries:
@@ -344,14 +344,14 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
                 gone[entry] = None
         elif record is None:
             if options.force:
-                claimer.take(entry, 1)  # Redis creates the record as delivered once
+                claimer.take(entry, 1)  # Redis creates the record with one delivery
         elif _is_stale(record, min_idle, ctx.now.wall):
             claimer.take(entry, record.count)
     claimer.flush()
     if gone:
         _forget(ctx, key, name, list(gone))
     if moved and ctx.dirty == before:
-        ctx.dirty += 1  # Redis counts a claim together with the position it moves as one change
+        ctx.dirty += 1  # Redis counts a claim and the position that it moves as one change
     note_seen(ctx, key, name, group, consumer)
     return claimer.reply()
 
@@ -376,7 +376,7 @@ class _Claimer:
         self._options = options
         self._count = 0
         self._rows: list[Buffer] = []
-        self._taken: dict[int, int] = {}  # entry -> its count, not committed yet
+        self._taken: dict[int, int] = {}  # Count by entry, not committed yet
 
     def settle(self, entry: int) -> None:
         """Commit earlier changes to this entry, if the command names it twice, so that they show."""

@@ -98,17 +98,17 @@ def xrevrange(ctx: Context, argv: list[bytes]) -> Reply:
 class _ReadOptions:
     """The options of XREAD and XREADGROUP."""
 
-    count: int = -1  # Most entries a stream; -1 for all
-    max_count: int | None = None  # Most entries in all; None for no bound
-    max_size: int | None = None  # Bytes of reply after which nothing more is added; None for no bound
+    count: int = -1  # Largest number of entries per stream; -1 for all
+    max_count: int | None = None  # Largest number of entries in total; None for no bound
+    max_size: int | None = None  # Size of the reply, in bytes, after which no entries are added; None for no bound
     block: int | None = None  # Milliseconds to wait, 0 for ever; None not to wait
-    claim: int | None = None  # Least idle milliseconds of pending entries to take over; None not to claim
-    noack: bool = False  # Deliver without pending records
+    claim: int | None = None  # Smallest idle time of pending entries to claim, in milliseconds; None not to claim
+    noack: bool = False  # Deliver without creating pending records
     group: bytes | None = None  # Consumer group, for XREADGROUP
     consumer: bytes = b""  # Consumer, for XREADGROUP
-    streams_at: int = 0  # Position of the first key
-    keys: list[bytes] = field(default_factory=list)  # The keys
-    words: list[bytes] = field(default_factory=list)  # An id, ``$``, ``+`` or ``>`` for each
+    streams_at: int = 0  # Index of the first key in the arguments
+    keys: list[bytes] = field(default_factory=list)  # Keys of the streams
+    words: list[bytes] = field(default_factory=list)  # Id for each stream: an id, ``$``, ``+`` or ``>``
 
 
 def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
@@ -212,10 +212,10 @@ class _Answer:
     __slots__ = ("_left", "_limit", "_resp", "emitted", "size", "streams")
 
     def __init__(self, options: _ReadOptions, resp: int) -> None:
-        self.streams: list[tuple[bytes, Raw]] = []  # Key and entries of each stream served
-        # Bytes of reply so far, as Redis counts them; without a limit, only those of headers
+        self.streams: list[tuple[bytes, Raw]] = []  # Key and entries of each stream in the reply
+        # Size of the reply so far in bytes, as Redis counts it; only headers count if no MAXSIZE was given
         self.size = 0
-        self.emitted = 0  # Entries so far
+        self.emitted = 0  # Entries in the reply so far
         self._left = options.max_count
         self._limit = options.max_size
         self._resp = resp
@@ -299,7 +299,7 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
         if answer.is_full():
             break
         if stream is None and ctx.tells_misses:
-            ctx.missed(key)  # Redis looks once for the position and once for the entries
+            ctx.missed(key)  # Redis looks the key up twice, for the position and for the entries
         if stream is None or stream.length == 0 or stream.entries.last_live_id <= after:
             continue
         count = 1 if word == b"+" else options.count
@@ -370,7 +370,7 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
         if answer.is_full():
             break
         reader = _GroupRead(ctx, options, answer, key, stream, group)
-        claiming = claiming and after is None  # one history read switches CLAIM off for all that follows
+        claiming = claiming and after is None  # one read of the history switches CLAIM off for all later streams
         reader.run(after, claim=claiming)
         if claiming:
             claimers.append(reader)
@@ -415,7 +415,7 @@ def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, S
         if word in {b"$", b"+"}:
             raise CommandError(meaningless(word.decode()))
         after = None if word == b">" else entry_id(word)
-        # Redis itself uses the largest id for ">", so a client that writes it out gets new entries too
+        # Redis itself represents ">" by the largest id, so a client that sends that id also gets new entries
         plan.append((key, stream, group, None if after == ids.MAX_ID else after))
     return plan
 

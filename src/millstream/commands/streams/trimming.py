@@ -28,9 +28,9 @@ class Trim:
     """The trimming options of a command."""
 
     strategy: str | None = None  # ``MAXLEN``, ``MINID`` or None
-    threshold: int = 0  # A length, or an id
+    threshold: int = 0  # Length or lowest id
     approximate: bool = False  # ``~``: whole nodes only
-    limit: int | None = None  # Most entries to remove in one call; None if not given
+    limit: int | None = None  # Largest number of entries to remove in one call; None if not given
     policy: bytes | None = None  # ``KEEPREF``, ``DELREF`` or ``ACKED``; None if not given
 
     def take(self, argv: list[bytes], at: int) -> int:
@@ -169,7 +169,7 @@ def _bound(stream: Stream, trim: Trim, budget: int) -> int:
             length -= node.live
             removed += node.live
             continue
-        # Redis 8.6 made ~ exact for DELREF and ACKED (redis#14623): before, they removed nothing with it
+        # Redis 8.6 made ~ exact for DELREF and ACKED (redis#14623); earlier versions removed nothing in that case
         if trim.approximate and trim.policy != b"DELREF":
             return node.first
         if trim.strategy == "MINID":

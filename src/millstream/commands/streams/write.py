@@ -28,7 +28,7 @@ from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
 
-# Field and value bytes of one entry (Redis: STREAM_LISTPACK_MAX_SIZE)
+# Largest size of the fields and values of one entry, in bytes (Redis: STREAM_LISTPACK_MAX_SIZE)
 MAX_ENTRY_BYTES = 1 << 30
 NO_SUCH_KEY = "ERR no such key"
 EXHAUSTED = "ERR The stream has exhausted the last possible ID, unable to add more items"
@@ -60,20 +60,20 @@ class _AddOptions:
     __slots__ = ("auto", "auto_ms", "entry_id", "idmp", "idmpauto", "no_create", "trim")
 
     def __init__(self) -> None:
-        self.trim = Trim()  # MAXLEN or MINID with what goes with it; its strategy is None for no trimming
+        self.trim = Trim()  # MAXLEN or MINID with its options; without trimming, its strategy is None
         self.no_create = False  # NOMKSTREAM
-        self.idmp: tuple[bytes, bytes] | None = None  # Producer and message of IDMP; None if not given
-        # Producer of IDMPAUTO, whose message is a digest of the fields; None if not given
+        self.idmp: tuple[bytes, bytes] | None = None  # Producer and message id of IDMP; None if not given
+        # Producer of IDMPAUTO, whose message id is a digest of the fields; None if not given
         self.idmpauto: bytes | None = None
-        # The id is ``*``
+        # True if the id is ``*``
         self.auto = False  # "*"
-        # The id is ``ms-*``, this being its milliseconds; None if it is not
+        # Milliseconds of an id ``ms-*``; None for any other form
         self.auto_ms: int | None = None  # "ms-*"
-        self.entry_id = 0  # The id, where it is neither
+        self.entry_id = 0  # Id, if it is explicit
 
 
-# Shared and never changed: one allocation less for the command that decides how fast the server is.
-# XADD key * ..., which most are
+# Shared and never changed: it saves an allocation in the command that determines the server's speed. For XADD key *
+# ..., the most frequent form
 _AUTO = _AddOptions()
 _AUTO.auto = True
 
@@ -158,7 +158,7 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     fields = argv[first_field:]
     if len(fields) < 2 or len(fields) % 2:
         raise CommandError("ERR wrong number of arguments for 'xadd' command")
-    # Only the id as written: 0-* on a new stream is 0-1, and fine
+    # Only the id as written is invalid: 0-* on a new stream becomes the valid 0-1
     if not options.auto and options.auto_ms is None and options.entry_id == 0:
         raise CommandError("ERR The ID specified in XADD must be greater than 0-0")
     key = argv[1]
@@ -174,7 +174,7 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
             ctx.dirty += 1
             return ids.text(original)
     if is_repetition:
-        return None  # it is forgotten here already
+        return None  # this server has already forgotten the message
     return _add(ctx, key, stream, options, fields, idmp)
 
 
@@ -208,13 +208,13 @@ def _add(
     """
     new_id = _next_id(ctx, stream, options)
     size = sum(map(len, fields))
-    # After the id, as in Redis; but no stream is left behind empty, as Redis leaves one
+    # Checked after the id, as in Redis; but Redis leaves an empty stream behind, and this server does not
     if size > MAX_ENTRY_BYTES:
         raise CommandError("ERR Elements are too large to be stored")
     if stream is None:
         stream = create_stream(ctx, key)
     config = ctx.host.config
-    # Decided here and logged: the limits of a node are configuration, and replaying must build the same nodes
+    # Decided here and logged: node limits are configuration, and a replay must build the same nodes
     fresh = stream.entries.needs_block(size, config.node_max_bytes, config.node_max_entries)
     ctx.commit(("xadd", ctx.db.index, key, ids.pack(new_id), fields, fresh, list(idmp) if idmp else None))
     ctx.dirty += 1

@@ -19,7 +19,7 @@ class SyntaxRefusedError(CommandError):
     What to do: compare the command with its row in docs/compatibility.md.
     """
 
-    # A class: one instance, raised again and again, would keep a growing traceback
+    # A class, since a single instance that is raised repeatedly would keep a growing traceback
     def __init__(self) -> None:
         super().__init__(SYNTAX_TEXT)
 
@@ -45,7 +45,7 @@ def is_sign(word: bytes, sign: bytes) -> bool:
     return word == sign or (word[1:2] == b"\0" and word[:1] == sign)
 
 
-# Digits of the largest number of 64 bits; int() itself refuses thousands, and takes its time for hundreds
+# Digits of the largest 64-bit number; int() itself rejects thousands of digits, and is slow for hundreds
 _DIGITS = 19
 
 
@@ -117,7 +117,7 @@ def read_double(word: bytes) -> float | None:
     return value
 
 
-# Values that a double takes on where a number is too small or too large for it
+# Results of a conversion to a double if the number is too small or too large
 _NOT_HELD = frozenset({0.0, math.inf, -math.inf})
 
 

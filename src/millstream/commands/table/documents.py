@@ -12,15 +12,15 @@ from millstream.paths import packaged
 class Document:
     """The description of one command or subcommand."""
 
-    since: str  # The Redis version that introduced it
-    summary: str  # One line, Millstream's own text
-    syntax: str = ""  # The arguments, without the name, in the notation of :mod:`millstream.commands.table.syntax`
-    # Versions that changed it otherwise than by a word of the syntax, oldest first, with what they changed
+    since: str  # Redis version that introduced the command
+    summary: str  # Summary in one line, in our own words
+    syntax: str = ""  # Arguments without the name, in the notation of :mod:`millstream.commands.table.syntax`
+    # Versions that changed more than the syntax, oldest first, each with its change
     history: Sequence[tuple[str, str]] = ()
-    limited: str = ""  # Missing parts of Redis's command; empty if nothing is missing
-    # The heading of docs/compatibility.md, as an anchor, that says how it differs; empty if it does not
+    limited: str = ""  # Parts of Redis's command that are missing here; empty if none are
+    # Anchor of the heading in docs/compatibility.md that describes differences; empty for none
     differs: str = ""
-    help: Sequence[str] = ()  # The lines of a container's HELP, in Redis's form
+    help: Sequence[str] = ()  # Lines of a container's HELP, in Redis's form
 
 
 @cache

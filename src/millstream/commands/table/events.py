@@ -5,7 +5,7 @@ Source: https://redis.io/docs/latest/develop/pubsub/keyspace-notifications/
 
 from dataclasses import dataclass
 
-# Letters in the order in which CONFIG GET shows them; "A" means the first group, and hides the second, as in Redis
+# Letters in the order of CONFIG GET. "A" stands for the first group, and hides the second, as in Redis
 _ALL = "g$lshzxetd"
 _BESIDE = "noc"
 _EXTRA = "KEm"
@@ -15,7 +15,7 @@ _EXTRA = "KEm"
 class Flags:
     """Kinds of events that are published."""
 
-    letters: str  # The letter of each kind, in Redis's order, ``A`` for the first group
+    letters: str  # Letters of the enabled kinds, in Redis's order, with ``A`` for the first group
 
     def __str__(self) -> str:
         """The flags as Redis shows them: ``A`` hides the second group, though it does not include it."""

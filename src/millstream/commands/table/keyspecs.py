@@ -29,7 +29,7 @@ class Use(NamedTuple):
 
 _WRITING = frozenset({"insert", "update", "delete"})
 
-# Words between XREAD and STREAMS that take a value
+# Options between XREAD and STREAMS that take a value
 _VALUED = frozenset({b"COUNT", b"BLOCK", b"MAXCOUNT", b"MAXSIZE", b"CLAIM"})
 
 
@@ -45,7 +45,7 @@ def _after_streams(argv: list[bytes]) -> range:
     if at >= len(argv):
         start = 4 if len(argv[0]) > 5 else 1
         at = next((at for at in range(start, len(argv)) if keyword(argv[at]) == b"STREAMS"), len(argv))
-    half = (len(argv) - at - 1) // 2  # an odd number is the handler's to refuse
+    half = (len(argv) - at - 1) // 2  # if the number is odd, the handler reports the error
     if half < 1:
         raise CommandError(INVALID)
     return range(at + 1, at + 1 + half)
@@ -109,7 +109,7 @@ def places_of(row: Command, argv: list[bytes]) -> Sequence[int]:
     first, last, step = row.keys
     if not first:
         raise CommandError(NO_KEYS)
-    # A script may check a command line that is too short to run
+    # A script may ask for the keys of a command with too few arguments
     return range(first, min(len(argv) + last + 1 if last < 0 else last + 1, len(argv)), step)
 
 
@@ -145,7 +145,7 @@ def _words_of(row: Command, argv: list[bytes], places: Sequence[int]) -> list[tu
         writes = any(keyword(word) in {b"SET", b"INCRBY"} for word in argv[2:])
         uses = (("RW", "access", "update") if writes else ("RO", "access"),)
     elif row.name == "sort":
-        uses = (*uses, ("OW", "update"))  # of STORE
+        uses = (*uses, ("OW", "update"))  # for STORE
     elif row.name == "delex" and len(argv) > 2:
         uses = (("RW", "access", "delete"),)
     return list(zip(places, chain(uses, repeat(uses[-1])), strict=False))

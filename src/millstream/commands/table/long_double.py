@@ -14,14 +14,14 @@ from fractions import Fraction
 
 _BITS = 64
 LARGEST = Fraction((1 << _BITS) - 1) * 2 ** (16384 - _BITS)
-_SMALLEST = Fraction(1, 2**16446)  # half the smallest that is not zero
+_SMALLEST = Fraction(1, 2**16446)  # half of the smallest positive number
 _DECIMAL = re.compile(rb"([+-]?)(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d+))?\Z")
 _HEXADECIMAL = re.compile(rb"([+-]?)0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP]([+-]?\d+))?\Z")
 _INFINITE = re.compile(rb"[+-]?inf(inity)?\Z", re.IGNORECASE)
 # Digits and exponents beyond which a number is too large, too small, or longer than Redis reads
 _FAR = 20000
 _LONGEST = 5119
-# Decimal places that are written
+# Number of decimal places that are written
 _PLACES = 17
 
 
@@ -43,7 +43,7 @@ def read(word: bytes) -> Fraction | float | None:
         return None
     whole, _, part = digits.partition(b".")
     both = (whole + part).decode()
-    mantissa = int(Decimal(both)) if base == 10 else int(both, 16)  # int() itself takes 4300 digits at most
+    mantissa = int(Decimal(both)) if base == 10 else int(both, 16)  # int() itself accepts 4300 digits at most
     power = int(exponent or 0) - len(part) * per_digit if len(exponent or b"") < 9 else _FAR * 9
     if not mantissa:
         return Fraction(0)

@@ -16,14 +16,14 @@ from millstream.replies import Reply
 Handler = Callable[[Any, list[bytes]], Reply]
 """Called with the context and the whole argument list, beginning with the command's name; returns the reply."""
 
-# Commands that write, and look keys up as those do that read, in Redis's source
+# Writing commands whose key lookups count as reads in Redis's source
 _READERS = frozenset(
     {
         *("getex", "getdel", "getset", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim", "sort", "bitop"),
         *("sinterstore", "sunionstore", "sdiffstore", "zunionstore", "zinterstore", "zdiffstore", "zrangestore"),
     }
 )
-# Those that read, and come by their keys in another way
+# Reading commands that find their keys in another way
 _LOOKING_ELSEWHERE = frozenset({"keys", "scan", "randomkey", "memory|usage"})
 
 
@@ -31,21 +31,21 @@ _LOOKING_ELSEWHERE = frozenset({"keys", "scan", "randomkey", "memory|usage"})
 class Command:
     """One command or subcommand."""
 
-    name: str  # Lower case; a subcommand is ``container|sub``
-    arity: int  # Number of arguments, command name included; negative means "at least"
+    name: str  # Name in lower case; a subcommand is ``container|sub``
+    arity: int  # Number of arguments with the command name; a negative number is a minimum
     # COMMAND INFO's flags (``write``, ``readonly``, ``denyoom``, ``fast``, ``blocking``, ``movablekeys``, ``noscript``,
     # ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``, ``no_async_loading``)
     flags: frozenset[str]
-    keys: tuple[int, int, int]  # First key, last key (negative counts from the end), step; (0, 0, 0) for none
+    keys: tuple[int, int, int]  # First key, last key (negative counts from the end) and step; (0, 0, 0) for no keys
     group: str  # COMMAND DOCS group (``stream``, ``generic``, ``connection``, ``server``, ``string``, ``transactions``)
     handler: Handler | None  # Called with the context and the whole argument list
-    # For a container, by lower-case name without the container's
+    # Subcommands of a container, by lower-case name without the container's
     subcommands: dict[bytes, "Command"] = field(default_factory=dict)
-    # ACL categories besides those that follow from flags and group, see :mod:`millstream.commands.users.categories`
+    # ACL categories in addition to those from flags and group, see :mod:`millstream.commands.users.categories`
     acl: frozenset[str] = frozenset()
-    # INFO counts the keys that it looks up as hits and misses, as it does of what reads
+    # INFO counts this command's key lookups as hits and misses, as for reading commands
     counts_lookups: bool = field(init=False)
-    # A key that it looks up and does not find is an event (``keymiss``), if a client wants it
+    # A lookup that misses is an event (``keymiss``), if a client wants these events
     tells_misses: bool = field(init=False)
 
     def __post_init__(self) -> None:

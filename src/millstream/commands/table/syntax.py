@@ -30,15 +30,15 @@ class Argument:
     """One argument in the form of COMMAND DOCS."""
 
     name: str  # The name that clients use
-    type: str  # One of :data:`TYPES`, ``pure-token`` (a word to be given as it is), ``oneof`` or ``block``
-    display: str = ""  # The word documentation shows; empty for ``oneof`` and ``block``
-    token: str = ""  # The word to be given before the value, or the word itself for a ``pure-token``; empty for none
-    since: str = ""  # The version that brought it; empty for that of its surroundings
-    optional: bool = False  # True if it may be left out
-    multiple: bool = False  # True if it may be repeated
-    parts: tuple["Argument", ...] = field(default=())  # The alternatives of a ``oneof``, the members of a ``block``
-    tells_since: bool = True  # True if COMMAND DOCS has that version next to the argument too
-    repeats_token: bool = False  # Its token is repeated with it
+    type: str  # One of :data:`TYPES`, ``pure-token`` (a fixed word), ``oneof`` or ``block``
+    display: str = ""  # Name in documentation; empty for ``oneof`` and ``block``
+    token: str = ""  # Keyword in front of the value, or the whole ``pure-token``; empty for none
+    since: str = ""  # Version that introduced it; empty for that of its parent
+    optional: bool = False  # It may be omitted
+    multiple: bool = False  # It may be repeated
+    parts: tuple["Argument", ...] = field(default=())  # Alternatives of a ``oneof``, or members of a ``block``
+    tells_since: bool = True  # COMMAND DOCS also shows this version at the argument
+    repeats_token: bool = False  # The keyword is repeated with the argument
 
 
 def shown(syntax: str) -> str:

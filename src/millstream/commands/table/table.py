@@ -17,9 +17,9 @@ TABLE: dict[bytes, Command] = {}
 class CommandGroup:
     """A group of COMMAND DOCS, with which its commands are registered."""
 
-    group: str  # Its name
+    group: str  # Name of the group
     letter: str = ""  # Class of its keyspace events, if it has one
-    # Positions of the first and last key and the step, of a command that does not say them
+    # First key, last key and step for commands that do not specify them
     keys: tuple[int, int, int] = (0, 0, 0)
 
     def command(

@@ -13,7 +13,7 @@ from millstream.commands.users.permissions import RuleError, User, default_user,
 from millstream.errors import MillstreamError
 
 DEFAULT = b"default"
-# Refusals as alike as this many milliseconds apart, and this near the top of the log, are counted in one entry.
+# Equal refusals within this many milliseconds, and this near the top of the log, share one entry.
 _ALIKE_MS = 60_000
 _ALIKE_DEPTH = 10
 
@@ -29,15 +29,15 @@ class AclFileError(MillstreamError):
 class Refusal:
     """One entry of ACL LOG."""
 
-    number: int  # Unique as long as the server runs
+    number: int  # Number, unique while the server runs
     reason: str  # ``command``, ``key``, ``channel`` or ``auth``
     context: str  # ``toplevel``, ``multi`` or ``lua``
-    thing: bytes  # The command, key or channel
-    user: bytes  # The user that was refused
-    client: bytes  # The session's line of CLIENT LIST
+    thing: bytes  # Refused command, key or channel
+    user: bytes  # User that was refused
+    client: bytes  # The session, as in CLIENT LIST
     created: int  # Wall milliseconds of the first time
     updated: int  # Wall milliseconds of the last time
-    count: int = 1  # The number of times
+    count: int = 1  # Number of times
 
     def is_like(self, other: "Refusal") -> bool:
         """True if another refusal repeats this one."""
@@ -51,7 +51,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self._users: dict[bytes, User] = {}
-        # Names of unrestricted users; read for each command
+        # Names of users without any restriction; a shortcut that is checked for each command
         self.unrestricted: frozenset[bytes] = frozenset()
         self.log: deque[Refusal] = deque()  # Refusals, the latest first
         # Refusals since the start or the last CONFIG RESETSTAT, by reason, for INFO
@@ -109,7 +109,7 @@ class Accounts:
         """True if the password is this user's, and the user is on."""
         user = self._users.get(name)
         if user is None:
-            digest(password)  # as much work as for a user there is
+            digest(password)  # takes as long as for a user that exists, so the time reveals nothing
             return False
         return user.accepts(password)
 

@@ -30,7 +30,7 @@ CATEGORIES = (
 )
 """Every category, in the order in which Redis shows them; some have no commands here."""
 
-# COMMAND DOCS group -> category
+# Category for each COMMAND DOCS group
 _OF_GROUP = {
     "stream": "stream",
     "string": "string",
@@ -57,7 +57,7 @@ def categories(row: Command) -> list[str]:
         found.add("write")
     if "readonly" in flags and row.group != "scripting":
         found.add("read")
-    # WAIT reads no key, and SORT belongs to the types that it accepts
+    # WAIT uses no key, and SORT belongs to the types that it accepts
     if row.group in _OF_GROUP and not (row.group == "generic" and found & {"connection", "list"}):
         found.add(_OF_GROUP[row.group])
     if "admin" in flags:

@@ -39,7 +39,7 @@ SUB_ARGUMENT = "Allowing first-arg of a subcommand is not supported"
 
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _SPACES = frozenset(b" \t\n\v\f\r\0")
-# pub/sub command -> True if its arguments are patterns; PUBLISH names one channel, the others any number
+# Pub/sub command -> its arguments are patterns; PUBLISH names one channel, the others any number
 _CHANNELS = {"publish": False, "subscribe": False, "psubscribe": True}
 
 
@@ -53,8 +53,8 @@ class RuleError(MillstreamError):
 class Denial(NamedTuple):
     """The reason why a command is refused."""
 
-    rank: int  # 1 command, 2 key, 3 channel; of several selectors' reasons the highest is reported
-    at: int  # Position of the key or channel, 0 for the command
+    rank: int  # 1 command, 2 key, 3 channel; of several selectors' reasons, the one with the highest rank is reported
+    at: int  # Index of the key or channel in the arguments, 0 for the command
 
     @property
     def reason(self) -> str:
@@ -95,16 +95,16 @@ class KeyPattern:
 class Selector:
     """One set of permissions."""
 
-    allowed: set[str] = field(default_factory=set)  # Full names of commands and subcommands
-    is_open: bool = False  # It began with everything allowed, and later rules took away
-    all_commands: bool = False  # Nothing was taken away
-    # Commands allowed with certain first arguments only (``+select|0``), lower case
+    allowed: set[str] = field(default_factory=set)  # Full names of allowed commands and subcommands
+    is_open: bool = False  # It first allowed every command, and later rules removed some
+    all_commands: bool = False  # Every command is allowed
+    # Commands that are allowed only with certain first arguments (``+select|0``), lower case
     first_words: dict[str, list[bytes]] = field(default_factory=dict)
-    # The rules about commands since everything was allowed or denied, in order
+    # Rules about commands since the last that allowed or denied everything, in order
     rules: list[str] = field(default_factory=list)
-    all_keys: bool = False  # Every key in every way
-    keys: list[KeyPattern] = field(default_factory=list)  # Else, these
-    all_channels: bool = False  # Every channel
+    all_keys: bool = False  # Every key is allowed in every way
+    keys: list[KeyPattern] = field(default_factory=list)  # Patterns of the allowed keys otherwise
+    all_channels: bool = False  # Every channel is allowed
     channels: dict[bytes, Callable[[bytes], bool]] = field(default_factory=dict)  # Else, these; pattern and test
 
     # ------------------------------------------------------------------ rules
@@ -310,14 +310,14 @@ _WHOLE: dict[bytes, Callable[[Selector], None]] = {
 class User:
     """One user; a new one is off, has no password and may do nothing."""
 
-    name: bytes  # As AUTH takes it
-    is_on: bool = False  # True if AUTH is possible; sessions that are in stay in
-    nopass: bool = False  # Any password will do
-    # RESTORE checks what this user sends (it always does here; the word is kept for Redis's tools)
+    name: bytes  # Name, as passed to AUTH
+    is_on: bool = False  # AUTH is possible; existing sessions continue even if it is not
+    nopass: bool = False  # Any password is accepted
+    # RESTORE checks this user's payloads (the server always does; the keyword exists for Redis's tools)
     sanitizes: bool = True
-    passwords: list[bytes] = field(default_factory=list)  # SHA-256 in hexadecimal, each
-    root: Selector = field(default_factory=Selector)  # The permissions outside parentheses
-    selectors: list[Selector] = field(default_factory=list)  # Those inside
+    passwords: list[bytes] = field(default_factory=list)  # SHA-256 of each password, in hexadecimal
+    root: Selector = field(default_factory=Selector)  # Permissions outside parentheses
+    selectors: list[Selector] = field(default_factory=list)  # Permissions in parentheses
 
     def changed(self, rules: Iterable[bytes]) -> "User":
         """Return a copy with rules applied, all or none."""
@@ -444,7 +444,7 @@ class User:
         if denial.rank == 1:
             return f"User {shown(self.name)} has no permissions to run the '{row.name}' command"
         if verbose:
-            word = argv[denial.at].decode("utf-8", "surrogateescape")  # a bulk string: a NUL ends nothing here
+            word = argv[denial.at].decode("utf-8", "surrogateescape")  # a bulk string, so a NUL ends nothing
             return f"User {shown(self.name)} has no permissions to access the '{word}' {denial.reason}"
         return f"No permissions to access a {denial.reason}"
 
