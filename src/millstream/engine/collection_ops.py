@@ -30,7 +30,7 @@ def unpack_scores(packed: bytes) -> tuple[float, ...]:
 def _made(space: Keyspace, db: int, key: bytes, kind: type[C], *, afresh: bool = False) -> C:
     """Return the collection at a key, or a new one if there is none or it replaces the value (``afresh``)."""
     base = space.databases[db]
-    # Not a removal and an addition: keyspace events would report that the key was missing in between
+    # One step, not a removal and an addition: keyspace events would report a missing key in between
     value = None if afresh else base.keys.get(key)
     if value is None:
         value = base.keys[key] = kind()

@@ -17,16 +17,16 @@ from typing import Any, ClassVar
 
 from millstream.engine.streams import listpack
 
-# Redis's maxima for a listpack: elements, and bytes of one element
+# Redis's limits for a listpack: number of elements, and bytes of one element
 HASH_ENTRIES, HASH_VALUE = 512, 64
 ZSET_ENTRIES, ZSET_VALUE = 128, 64
 SET_ENTRIES, SET_VALUE = 128, 64
 INTSET_ENTRIES = 512
-# Changes of a sorted set that are made together if they are not less than such a part of its members
+# Changes of a sorted set are made together if they are at least this fraction of its members: one in 200
 _SHARE = 200
-# Bytes of an element besides its words, measured on CPython 3.11
+# Bytes of an element apart from its content, measured on CPython 3.11
 _FIELD, _MEMBER, _ITEM, _ELEMENT = 100, 150, 40, 80
-# Bytes of a list's listpack; it becomes small again at half of them
+# Limit of a list's listpack in bytes; a large list becomes a listpack again at half of it
 LIST_BYTES = 8192
 
 
@@ -37,7 +37,7 @@ class Collection(ABC):
     __slots__ = ("_words",)
 
     def __init__(self) -> None:
-        self._words = 0  # Bytes of all words
+        self._words = 0  # Bytes of all elements' contents
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -77,7 +77,7 @@ class HashValue(Collection):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fields: dict[bytes, bytes] = {}  # Value by field; change it through the methods only
+        self.fields: dict[bytes, bytes] = {}  # Value by field; change it only through the methods
         self._is_big = False
 
     def __len__(self) -> int:
@@ -129,12 +129,12 @@ class ZSetValue(Collection):
     """
 
     kind: ClassVar[bytes] = b"zset"
-    TOGETHER: ClassVar[int] = 32  # From this many changes on they may be made together
+    TOGETHER: ClassVar[int] = 32  # Number of changes from which they may be made together
     __slots__ = ("_is_big", "_order", "scores")
 
     def __init__(self) -> None:
         super().__init__()
-        self.scores: dict[bytes, float] = {}  # Score by member; change it through the methods only
+        self.scores: dict[bytes, float] = {}  # Score by member; change it only through the methods
         self._order: list[tuple[float, bytes]] = []
         self._is_big = False
 
@@ -145,11 +145,11 @@ class ZSetValue(Collection):
         """Set a member's score, which is not a NaN. A listpack stores -0 as 0."""
         if not self._is_big:
             self._is_big = len(member) > ZSET_VALUE or len(self.scores) + (member not in self.scores) > ZSET_ENTRIES
-            # Adding 0.0 makes -0.0 to 0.0 and changes no other number
+            # Adding 0.0 turns -0.0 into 0.0 and changes no other number
             score = score if self._is_big else score + 0.0
         before = self.scores.get(member)
         if before is not None:
-            # By score and member: members of one score are in order too, so the place is exact
+            # Sorted by score and member, so equal scores are in order too, and the position is exact
             del self._order[bisect_left(self._order, (before, member))]
         else:
             self._words += len(member)
@@ -169,7 +169,7 @@ class ZSetValue(Collection):
             for member, score in scores.items():
                 self.put(member, score)
             return
-        # The old places of members that are there already must go before the new ones come
+        # The old positions of existing members must be removed before the new ones are added
         if not self.scores.keys().isdisjoint(scores):
             self._order = [place for place in self._order if place[1] not in scores]
         self._words += sum(len(member) for member in scores if member not in self.scores)
@@ -294,7 +294,7 @@ class ListValue(Collection):
         """Delete elements equal to the given one: ``count`` from the head, from the tail if negative, all if 0."""
         left = abs(count) or len(self._items)
         kept: list[bytes] = []
-        # Walk from the end at which deletion begins; ``kept`` is reversed again below if need be
+        # Starts at the end where deletion begins; ``kept`` is then in that order, and is reversed below
         for each in self._items if count >= 0 else reversed(self._items):
             if left and each == item:
                 left -= 1
@@ -306,7 +306,7 @@ class ListValue(Collection):
 
     def trim(self, first: int, behind: int) -> None:
         """Keep only the elements from position ``first`` to before ``behind``."""
-        # Counted before the head goes, since both positions are those of the whole list
+        # Computed before the head is removed, since both positions refer to the whole list
         tail = len(self._items) - behind
         for _ in range(first):
             self.pop(left=True)
@@ -390,7 +390,7 @@ class SetValue(Collection):
     def add(self, member: bytes) -> None:
         """Add a new member."""
         if self._encoding == b"intset" and not listpack.is_integer(member):
-            # From now on the order of insertion shows, and it begins with the numeric order, as in Redis
+            # From now on the order of insertion is visible; as in Redis, it begins with the numeric order
             self._members = dict.fromkeys(self)
             self._encoding = b"listpack"
         self._members[member] = None

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-NO_DATABASE = -1  # Nothing is selected: the next bytes begin with SELECT
+NO_DATABASE = -1  # No database is selected: the next bytes begin with SELECT
 NO_OFFSET = -1
-# Number of names kept of histories before the last but one: each start or promotion of a primary makes one.
+# Number of names kept of histories before the last two: each start or promotion of a primary creates one.
 EARLIER_MAX = 32
 
 
@@ -28,7 +28,7 @@ def text_of(names: tuple[Any, ...]) -> str:
 
 def names_of(text: bytes) -> tuple[Any, ...]:
     """Parse another server's text of earlier histories for :attr:`ReplicationState.earlier`; skip malformed parts."""
-    # findall skips what does not fit; the cut bounds what a hostile peer can have us keep
+    # findall skips malformed parts; the limit bounds the memory that a hostile peer can use
     pairs = _PAIR.findall(text)[:EARLIER_MAX]
     return tuple(each for name, second in pairs for each in (name.decode(), int(second)))
 
@@ -37,15 +37,15 @@ def names_of(text: bytes) -> tuple[Any, ...]:
 class ReplicationState:
     """Name and offset of the current history, and of the earlier histories that it continues."""
 
-    replid: str = ""  # Name of the history, 40 hexadecimal digits; empty while nothing is recorded of one
-    offset: int = 0  # Bytes of it so far
-    db: int = NO_DATABASE  # The database that its commands have selected last, or :data:`NO_DATABASE`
-    # Name of the history that this one goes on from; empty for none. If nothing is recorded any more, name of the one
+    replid: str = ""  # Name of the history, 40 hexadecimal digits; empty if no history is recorded
+    offset: int = 0  # Length of the history in bytes
+    db: int = NO_DATABASE  # Database that its commands selected last, or :data:`NO_DATABASE`
+    # Name of the history that this one continues; empty for none. If no history is recorded any more, name of the one
     # that was given up.
     replid2: str = ""
-    second: int = NO_OFFSET  # Offset in that up to which both are the same, plus 1; :data:`NO_OFFSET` for none
-    # The histories that came before those, the latest first: name and such an offset of each in turn. No server goes on
-    # after them. They show the changes that another server has which went on from one of them.
+    second: int = NO_OFFSET  # Offset up to which both histories are equal, plus 1; :data:`NO_OFFSET` for none
+    # Earlier histories, latest first: each name is followed by such an offset. No server continues them. They reveal
+    # the differing changes of another server that branched off from one of them.
     earlier: tuple[Any, ...] = ()
 
     def advance(self, db: int, size: int) -> None:

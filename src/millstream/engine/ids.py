@@ -20,12 +20,12 @@ MIN_ID = 0
 MAX_ID = 2**128 - 1
 
 PACKED_SIZE = 16
-# An argument of a transition that is one id; see :mod:`millstream.node.log.foreign`, which reads such hints.
+# An argument of a transition that contains one id; :mod:`millstream.node.log.foreign` reads such annotations.
 PackedId = Annotated[bytes, PACKED_SIZE]
 
 INVALID = "ERR Invalid stream ID specified as stream command argument"
 
-# strtoull: blanks, one sign, digits, and nothing after them
+# Accepts what strtoull accepts: blanks, a sign and digits, but nothing after them
 _STRTOULL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)\Z")
 _CANONICAL_NEGATIVE = re.compile(rb"-[1-9][0-9]{0,18}\Z")
 
@@ -63,7 +63,7 @@ def unpack_all(packed: bytes) -> list[int]:
 def _unsigned(digits: bytes) -> int | None:
     """A number that fits 64 bits, with any number of leading zeros."""
     digits = digits.lstrip(b"0")
-    if len(digits) > 20:  # int() itself refuses thousands
+    if len(digits) > 20:  # int() itself rejects thousands of digits
         return None
     value = int(digits or b"0")
     return value if value <= MAX64 else None
@@ -77,7 +77,7 @@ def half(word: bytes) -> int | None:
     """
     if word.isdigit():
         return _unsigned(word)
-    # Beyond 64 bits the strict reader fails, and the number gets to strtoull like any other
+    # The strict reader fails beyond 64 bits, so strtoull reads such a number
     if len(word) <= 20 and _CANONICAL_NEGATIVE.match(word) and int(word) >= -(2**63):
         return None
     found = _STRTOULL.match(word)
@@ -102,9 +102,9 @@ def _halves(word: bytes) -> tuple[bytes, bytes | None] | None:
 def parse(word: bytes, missing_seq: int = 0) -> int | None:
     """An explicit id; None if it is not one."""
     head, _, tail = word.partition(b"-")
-    # The slow way gives the same result for these; most ids take this one
+    # A shortcut with the same result as the code below; most ids take it
     if tail.isdigit() and head.isdigit() and len(head) < 20 > len(tail):
-        return int(head) << 64 | int(tail)  # as every server writes it: any 19 digits fit 64 bits
+        return int(head) << 64 | int(tail)  # any 19 digits fit 64 bits
     halves = _halves(word)
     if halves is None:
         return None

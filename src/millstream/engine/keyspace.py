@@ -21,7 +21,7 @@ from millstream.engine.history import ReplicationState
 from millstream.engine.scanning import ScanOrder
 
 DATABASES = 16
-# Bytes of a key, of its time to live and of a string besides their own bytes, measured on CPython 3.11
+# Bytes of a key, an expiry and a string, apart from their contents; measured on CPython 3.11
 KEY_SIZE, EXPIRY_SIZE, STRING_SIZE = 100, 100, 90
 
 Transition = tuple[Any, ...]
@@ -54,7 +54,7 @@ class StringValue:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._buffer: bytearray | None = None  # the string, while its parts are being changed
+        self._buffer: bytearray | None = None  # string while its parts are being changed
 
     @property
     def data(self) -> bytes:
@@ -81,7 +81,7 @@ class StringValue:
     def _changing(self) -> bytearray:
         if self._buffer is None:
             self._buffer = bytearray(self._data)
-            # One of the two holds the string, or each large APPEND would keep it twice
+            # Only one of the two may hold the string, or each large APPEND would store it twice
             self._data = b""
         return self._buffer
 
@@ -92,7 +92,7 @@ class StringValue:
     def overwrite(self, offset: int, part: bytes) -> None:
         """Write bytes from ``offset`` on; missing bytes before them become zero bytes."""
         buffer = self._changing()
-        # An empty buffer is replaced, not grown: zero bytes of a new large string need no copy then
+        # An empty buffer is replaced, not extended: the zero bytes of a new large string then need no copy
         if not buffer:
             self._buffer = buffer = bytearray(offset)
         elif offset > len(buffer):
@@ -111,10 +111,10 @@ class Database:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.keys: dict[bytes, Value] = {}  # Live and not yet purged keys
-        self.used = 0  # Bytes of the keys' names and their values
-        self.expires: dict[bytes, int] = {}  # Wall milliseconds at which a key dies; absent means never
-        self.scan_order = ScanOrder()  # The order in which SCAN walks; not part of the state
+        self.keys: dict[bytes, Value] = {}  # Keys that were not deleted; some may have expired
+        self.used = 0  # Bytes of keys and values
+        self.expires: dict[bytes, int] = {}  # Wall milliseconds at which a key expires; no item means never
+        self.scan_order = ScanOrder()  # Order in which SCAN walks; not a part of the state
 
     @property
     def footprint(self) -> int:
@@ -143,7 +143,7 @@ class Database:
 
 
 Applier = Callable[..., Any]
-# Filled by the decorator below while the modules of the families are imported, see engine/transitions.py
+# The decorator below fills it while the families' modules are imported, see engine/transitions.py
 OPS: dict[str, Applier] = {}
 
 
@@ -180,11 +180,11 @@ class Keyspace:
     __slots__ = ("databases", "hands_over", "history", "primary")
 
     def __init__(self) -> None:
-        self.databases = [Database(index) for index in range(DATABASES)]  # By number
-        self.history = ReplicationState()  # See :class:`~millstream.engine.history.ReplicationState`
-        # Host and port of the primary, an empty host for none; None if no role was ever set
+        self.databases = [Database(index) for index in range(DATABASES)]  # Databases by number
+        self.history = ReplicationState()  # State of replication
+        # Host and port of the followed server, with an empty host for none; None if no role was ever set
         self.primary: tuple[str, int] | None = None
-        self.hands_over = False  # A failover: that server has not confirmed that it is the primary
+        self.hands_over = False  # The followed server must still be asked to become the primary, or has not answered
 
     @property
     def followed(self) -> tuple[str, int] | None:
@@ -248,7 +248,7 @@ def _expire(space: Keyspace, db: int, key: bytes, expires_at: int | None) -> Non
 def _move(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> None:
     """Move a key for RENAME (same database) or MOVE (same key), replacing the value at the target."""
     source, target = space.databases[db], space.databases[new_db]
-    # Taken out before it is put in: RENAME of a key to itself must not lose it
+    # Removed before it is added: RENAME of a key to itself must not lose it
     size = source.size_of(key)
     value = source.keys.pop(key)
     expires_at = source.expires.pop(key, None)
@@ -263,7 +263,7 @@ def _move(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> 
 @transition("copy")
 def _copy(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> None:
     source, target = space.databases[db], space.databases[new_db]
-    # The target's own time to live goes even where the source has none
+    # The target loses its expiry even if the source has none
     target.used -= target.size_of(new_key)
     target.keys[new_key] = source.keys[key].copy()
     target.used += target.size_of(new_key)
@@ -280,14 +280,14 @@ def _flush(space: Keyspace, db: int) -> None:
 @transition("swap")
 def _swap(space: Keyspace, db: int, other: int) -> None:
     one, two = space.databases[db], space.databases[other]
-    # The objects stay where they are, since sessions and contexts hold them; the contents change places
+    # Sessions and contexts refer to these objects, so the contents change places
     keys, expires, used = one.keys, one.expires, one.used
     one.replace(two.keys, two.expires, two.used)
     two.replace(keys, expires, used)
 
 
 @transition("hist")
-def _history(  # noqa: PLR0917 - the record of the log
+def _history(  # noqa: PLR0917 - arguments equal the log's record
     space: Keyspace, db: int, replid: str, offset: int, replid2: str, second: int, earlier: Sequence[Any] = ()
 ) -> None:
     """Start another history, or none if ``replid`` is empty; see :mod:`millstream.engine.history`."""

@@ -14,13 +14,13 @@ the number of its order, the lower half the place.
 import zlib
 from collections.abc import Mapping
 
-SLICE = 20_000  # Keys put in order at one step of a walk: some milliseconds
-MOST = 10_000  # Largest number of keys of one step; COUNT is only a hint, as in Redis
+SLICE = 20_000  # Number of keys sorted in one step of a walk, which takes some milliseconds
+MOST = 10_000  # Largest number of keys in one step, even if COUNT is higher: it is only a hint, as in Redis
 
-# Approximate number of keys that stay together unsorted until a walk comes to them
+# Approximate number of keys in a group, which stays unsorted until a walk reaches it
 _TOGETHER = 32
 _PLACES = 33  # bits of a place
-# Orders until their numbers start over: a cursor fits 63 bits, and an old one waits for the next order at most.
+# Number of orders until their numbers restart: a cursor fits 63 bits, and an old one waits for the next order at most.
 NUMBERS = 2**30
 
 
@@ -38,7 +38,7 @@ class _Order:
         self.number = number
         self._listed = list(keys)
         self._done = 0
-        # A group is the keys whose places share their upper bits, so groups are in order before anything is sorted
+        # Keys of a group share the upper bits of their places, so the groups are in order before anything is sorted
         bits = (len(self._listed) // _TOGETHER).bit_length()
         self._shift = _PLACES - bits
         self._groups: list[list[bytes]] = [[] for _ in range((2**32 >> self._shift) + 1)]
@@ -62,7 +62,7 @@ class _Order:
         found: list[tuple[int, bytes]] = []
         for group in range(first >> self._shift, len(self._groups)):
             here = sorted((at, key) for key in self._groups[group] if (at := place(key)) >= first)
-            # One key beyond the count is enough to know the next cursor, unless it shares the last one's place
+            # One key beyond the count suffices for the next cursor, unless it shares the last key's place
             if len(found) >= count and here and here[0][0] > found[count - 1][0]:
                 found.append(here[0])
                 break
@@ -94,7 +94,7 @@ class ScanOrder:
         number, first = cursor >> _PLACES, cursor & ((1 << _PLACES) - 1)
         if cursor == 0:
             first = 1
-        if cursor == 0 or number > self._last + 1:  # the next order will have all present keys
+        if cursor == 0 or number > self._last + 1:  # the next order includes all present keys
             number = self._last + 1
         order = self._order(keys, number)
         if order is None:
@@ -111,7 +111,7 @@ class ScanOrder:
         if made is not None and made.number >= number:
             return made
         if making is None:
-            # Numbers start over: an order made before would look newer than each that follows
+            # Numbers restart: an order made before would otherwise look newer than all that follow
             if self._last == self._numbers:
                 self._last, self._made = 0, None
             self._last += 1

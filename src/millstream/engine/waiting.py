@@ -20,7 +20,7 @@ class WaitingLines(Generic[T]):
     __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self.by_place: dict[Place, dict[T, None]] = {}  # The lines with waiters; only to be read.
+        self.by_place: dict[Place, dict[T, None]] = {}  # Waiters for each place; only to be read.
 
     def join(self, waiter: T, places: list[Place]) -> None:
         """Add a waiter to the end of each line."""

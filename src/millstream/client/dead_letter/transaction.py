@@ -320,7 +320,7 @@ class DeadLetterTransaction(Generic[Failed]):
             else:
                 dead.append(move.item.id)
                 self._report(move.item, Fate.DEAD)
-        back = yield from self._undo([move.item for move in failed if move.removed == 1])  # first: this process may die
+        back = yield from self._undo([move.item for move in failed if move.removed == 1])  # now: this process may die
         _forget(unsure, [entry.id for entry, reply in back if _claimed(reply)])
         forgotten = (("HDEL", self._route.failures), ("ZREM", self._route.due))
         commands: list[Command] = [(name, key, *dead) for name, key in forgotten if key]

@@ -16,7 +16,7 @@ from millstream.engine.streams.group import Group
 from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
 
 _LLONG_MAX = 2**63 - 1
-# Levels of nested lists: a node, with its flat entries; a record, with a time of any type if it is released
+# Levels of nested lists: a node with its flat entries, and a record, whose time may have any type if it is released
 _NODE_DEPTH, _RECORD_DEPTH = 2, 4
 
 
@@ -53,7 +53,7 @@ def _add_node(store: EntryStore, entries: object, last: int) -> int:
         entry_id, is_dead, *fields = entry
         if type(is_dead) is not bool or not all(type(each) is bytes for each in fields):
             raise MalformedError("not a mark of a tombstone, or not bytes")
-        # A tombstone may share its id with the entry before it in its node, see PyEntryStore.reach_back
+        # A tombstone may have the same id as the entry before it in its node, see PyEntryStore.reach_back
         last = number(entry_id, MAX_ID, lowest=last if is_dead and at else last + 1)
         store.append(last, fields, fresh=at == 0, dead=is_dead)
     return last
@@ -89,13 +89,13 @@ def _add_record(group: Group, holders: list[Consumer], record: list[Any], latest
         raise MalformedError("one entry pending twice")
     number(count, MAX_DELIVERIES)
     if at is not None:
-        # Without consumers the upper bound is -1, so every place is refused
+        # Without consumers the upper bound is -1, so any index is refused
         holder = holders[number(at, len(holders) - 1)]
-        # Times must not descend: the list is trusted to be in order, and is not sorted again
+        # Times must not descend: the list is not sorted again
         latest = number(time, _LLONG_MAX, lowest=latest)
         group.assign(entry_id, holder, latest, count)
         return latest
-    # Released records come first, so as long as they come, all records so far are released ones
+    # Released records come first, so until the last of them the group contains only released records
     if group.order.released != len(group.pending):
         raise MalformedError("a released entry behind an owned one")
     group.release(entry_id, count)

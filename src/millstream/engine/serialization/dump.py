@@ -41,7 +41,7 @@ from millstream.replies import Buffer
 VERSION = 1
 # Redis numbers its types upwards from 0 and its special bytes downwards from 255
 FIRST_TYPE, LAST_TYPE = 0x80, 0x85
-# Version and checksum at the end
+# Sizes of the tail (version and checksum), and of the checksum alone
 _TAIL = 10
 _CHECKSUM = 8
 
@@ -78,7 +78,7 @@ def _content(value: Value) -> tuple[int, Any]:
     if isinstance(value, ListValue):
         return 0x84, value.between(0, len(value))
     assert isinstance(value, SetValue)
-    return 0x85, sorted(value)  # for the same reason: the order of a set is chance
+    return 0x85, sorted(value)  # sorted, since the order of a set is random
 
 
 def _checksum(pieces: Iterable[Buffer]) -> bytes:
@@ -98,7 +98,7 @@ def is_whole(payload: bytes) -> bool:
 
 def load(payload: bytes) -> Value:
     """Return the value in a payload with valid checksum."""
-    # RESTORE has checked the checksum and the version, which says nothing about the content
+    # RESTORE has verified checksum and version, but not the content
     kind, body = payload[0], payload[1:-_TAIL]
     if kind == 0x81:
         return _read_stream(body)
@@ -108,7 +108,7 @@ def load(payload: bytes) -> Value:
     if kind == 0x83:
         return _sorted_set(content)
     words = _words(content)
-    # Redis has no empty collections; one would answer LPOP with an internal error for good
+    # Redis has no empty collections; LPOP of one would always fail with an internal error
     if not words:
         raise MalformedError("an empty collection")
     if kind == 0x82:
@@ -120,7 +120,7 @@ def load(payload: bytes) -> Value:
         return value
     members = SetValue()
     for word in words:
-        # A set of fewer members than words would have another length than its writer meant
+        # Duplicates would make the set smaller than its writer intended
         if word in members:
             raise MalformedError("one member twice")
         members.add(word)
@@ -145,7 +145,7 @@ def _sorted_set(content: object) -> ZSetValue:
         raise MalformedError("members without scores, or twice")
     value = ZSetValue()
     for word, score in zip(words, unpack_scores(packed), strict=True):
-        if score != score:  # noqa: PLR0124 - only NaN is not equal to itself
+        if score != score:  # noqa: PLR0124 - only NaN differs from itself
             raise MalformedError("a score that is not a number")
         value.put(word, score)
     return value
@@ -198,7 +198,7 @@ def _read_stream(content: bytes) -> Stream:
     last, max_deleted, added, memory = (source.value() for _ in range(4))
     entries, source.at = read_entries(content, source.at)
     stream = make_stream([last, max_deleted, added, memory], entries)
-    # Entries come before groups: a record may name only an id up to the last
+    # Entries come before groups: a record may only name an id up to the last one
     for _ in range(source.opened()):
         if source.opened() != 5:
             raise MalformedError("a group has five parts")
@@ -216,12 +216,12 @@ def make_stream(counters: list[Any], entries: EntryStore) -> Stream:
     stream.last_id = number(last, MAX_ID)
     stream.max_deleted = number(max_deleted, MAX_ID)
     stream.entries_added = number(added, LLONG_MAX)
-    # The next XADD would give an id that exists already
+    # The next XADD would generate an existing id
     if entries.last_live_id > stream.last_id or stream.max_deleted > stream.last_id:
         raise MalformedError("an id above the last")
-    # A payload may have tombstones above its last id, and the next XADD would fail at them
+    # A payload may have tombstones above its last id, which would make the next XADD fail
     entries.reach_back(stream.last_id)
-    # The lag of a group is a difference of the two, and would be negative
+    # A group's lag is the difference of the two, and would be negative
     if stream.length > stream.entries_added:
         raise MalformedError("more entries than were added")
     return stream
@@ -235,7 +235,7 @@ def _memory_of(content: object) -> Stream:
         producer, pairs = part(each, 2)
         _want(pairs, list)
         messages: dict[bytes, int] = {}
-        # A client made these bytes: RESTORE takes none that the server would not have written
+        # A client made these bytes: RESTORE accepts only what the server could have written
         if len(pairs) % 2 or len(pairs) // 2 > stream.idempotence.maxsize:
             raise MalformedError("too many messages")
         for at in range(0, len(pairs), 2):
@@ -250,7 +250,7 @@ def add_group(stream: Stream, content: list[Any]) -> tuple[Group, list[Consumer]
     """Add a group without records to a stream that has its entries; return the group and its consumers in order."""
     name, last, read, consumers = content
     last = number(last, MAX_ID)
-    # None comes from another format's reader, which does not have the count
+    # None comes from the reader of another format, which lacks the count
     if read is None:
         distance = stream.distance(last)
         read = UNKNOWN if distance is None else distance

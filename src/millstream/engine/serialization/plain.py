@@ -12,11 +12,11 @@ would have to be given each of these limits.
 from typing import Any
 
 _NONE, _FALSE, _TRUE, _INT, _NEGATIVE, _BYTES, _LIST = range(7)
-# Ids have 128 bits
+# Limit of a number's bits (ids have 128), and of nested lists
 _MOST_BITS = 133
 _DEEPEST = 8
 
-# The earliest time that a payload may name: the idle time of an older one would not fit a reply's number.
+# Earliest time in a payload: the idle time of an earlier one would not fit a reply's integer.
 OLDEST = -(2**62)
 
 
@@ -40,7 +40,7 @@ def pack_list(size: int) -> bytes:
 
 def _put(out: bytearray, value: object) -> None:
     """Append a value. A negative number is stored as its absolute value less one, so zero has only one form."""
-    if type(value) is bytes:  # most values are short ones
+    if type(value) is bytes:  # a shortcut for the most frequent type
         out.append(_BYTES)
         _put_size(out, len(value))
         out += value
@@ -78,8 +78,8 @@ class PlainSource:
     """Values read one after another, from front to end."""
 
     def __init__(self, data: bytes) -> None:
-        self.data = data  # All bytes
-        self.at = 0  # The position of the next value
+        self.data = data  # The whole payload
+        self.at = 0  # Position of the next value
 
     def value(self) -> Any:
         """The next value."""
@@ -102,7 +102,7 @@ def take_list(data: bytes, at: int) -> tuple[int, int]:
     if data[at : at + 1] != bytes([_LIST]):
         raise MalformedError("list expected")
     size, at = _take_size(data, at + 1)
-    # Each value takes a byte at least, so a size that a hostile payload makes up is refused before memory is taken
+    # Each value takes at least one byte, so a hostile payload with a forged size is refused before memory is allocated
     if size > len(data) - at:
         raise MalformedError("cut short")
     return size, at
@@ -118,7 +118,7 @@ def take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         return (None, False, True)[tag], at
     if tag > _LIST:
         raise MalformedError("unknown tag")
-    if at < len(data) and data[at] < 128:  # as nearly all are
+    if at < len(data) and data[at] < 128:  # a shortcut for nearly all numbers
         size = data[at]
         at += 1
     else:
@@ -127,7 +127,7 @@ def take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         return size, at
     if tag == _NEGATIVE:
         return -size - 1, at
-    # For bytes it is their length, for a list a lower bound of it: one test for both
+    # The size is a number of bytes, or for a list a lower bound of it: a single test suffices
     if size > len(data) - at:
         raise MalformedError("cut short")
     if tag == _BYTES:
@@ -149,18 +149,18 @@ def _take_size(data: bytes, at: int) -> tuple[int, int]:
             raise MalformedError("cut short")
         byte = data[at]
         at += 1
-        number |= (byte & 127) << shift  # seven bits a byte, the lowest first; the high bit says that more follow
+        number |= (byte & 127) << shift  # seven bits per byte, lowest first; the high bit means that more follow
         if byte < 128:
             return number, at
         shift += 7
 
 
-# ---------------------------------------------------------------------- what a value must be
+# ---------------------------------------------------------------------- checks of a value
 
 
 def number(value: object, highest: int, *, lowest: int = 0) -> int:
     """Return the value if it is a number between ``lowest`` and ``highest``."""
-    if type(value) is not int or not lowest <= value <= highest:  # a bool is an int to Python, and must not be one
+    if type(value) is not int or not lowest <= value <= highest:  # a bool is an int to Python, but is invalid here
         raise MalformedError("a number out of range")
     return value
 

@@ -18,11 +18,11 @@ from millstream.engine.streams.group import Group
 from millstream.engine.streams.idempotence import Idempotence
 from millstream.engine.streams.stream import Stream
 
-# Elements of a collection, and records of a group, in one transition
+# Largest number of a collection's elements, or a group's records, in one transition
 ELEMENTS = 1024
-# Bytes of elements that are one transition together, at most
+# Largest size of the elements in one transition, in bytes
 LARGE_BYTES = 1 << 24
-# Bytes of entries in one transition, one block at least
+# Bytes of entries in one transition; it contains at least one block
 BLOCK_BYTES = 1 << 18
 
 T = TypeVar("T")
@@ -38,12 +38,12 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
     for base in space.databases:
         for key, value in base.keys.items():
             expires_at = base.expires.get(key)
-            # A string has its time in the record of its value: one record for each key
+            # The record of a string's value includes the expiry: one record for each key
             if isinstance(value, StringValue):
                 yield ("set", base.index, key, value.data, expires_at)
                 continue
             yield from _value(base.index, key, value)
-            # After its value: an expiry of a key that is not there is refused
+            # After the value, since an expiry of a missing key is refused
             if expires_at is not None:
                 yield ("expire", base.index, key, expires_at)
 
@@ -73,7 +73,7 @@ def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
 
 def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterator[list[T]]:
     """Yield items in bounded groups, so that records stay small; ``size`` in bytes makes large items go alone."""
-    # A copy: the caller hands in views of dictionaries, and slices need a list
+    # A list, because the caller may pass views of dictionaries, which have no slices
     every = list(items)
     for at in range(0, len(every), ELEMENTS):
         part = every[at : at + ELEMENTS]
@@ -91,7 +91,7 @@ def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
     packed, size = [], 0
     for node in stream.entries.nodes():
         packed.append(node.pack())
-        # The last part is the entries' bytes; ids and offsets are small next to them
+        # The last part contains the entries' bytes; ids and offsets are small in comparison
         size += len(packed[-1][-1])
         if size >= BLOCK_BYTES:
             yield ("xblocks", db, key, packed)
@@ -117,12 +117,12 @@ def _group(db: int, key: bytes, name: bytes, group: Group) -> Iterator[Transitio
     for part in _parts(group.consumers.values()):
         consumers = [word for each in part for word in (each.name, each.seen, each.active)]
         yield ("gconsumers", db, key, name, consumers)
-    # By place, not by name: a group may have millions of records, and names are long
+    # By index, not by name: a group may have millions of records, and names may be long
     places = {consumer: at for at, consumer in enumerate(group.consumers)}
     for records in _parts(group.order):
         holders = [-1 if one.consumer is None else places[one.consumer.name] for one in records]
         times, counts = [one.time for one in records], [one.count for one in records]
         yield ("gpending", db, key, name, ids.pack_all([one.id for one in records]), holders, times, counts)
-    # Without it the records would be in the order of time only, and no command would find them by id
+    # Without it the records would only be in time order, and no command would find them by id
     if len(group.pending):
         yield ("gsort", db, key, name)

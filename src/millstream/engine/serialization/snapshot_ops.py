@@ -55,7 +55,7 @@ def _consumers(space: Keyspace, db: int, key: bytes, group: bytes, consumers: li
     """Add the next consumers of a group, as a flat list: name, seen time and active time of each."""
     found = group_in(space, db, key, group)
     for at in range(0, len(consumers), 3):
-        if consumers[at] in found.consumers:  # records would belong to a consumer that cannot be found
+        if consumers[at] in found.consumers:  # its records would belong to a consumer that cannot be found
             raise ValueError("a consumer twice")
         found.consumer(consumers[at], consumers[at + 1]).active = consumers[at + 2]
 
@@ -73,7 +73,7 @@ def _pending(
 ) -> None:
     """Add the next records of a group in time order; a holder is a consumer's index, -1 for released."""
     found = group_in(space, db, key, group)
-    # A holder is a place and not a name, which would be repeated in each record
+    # A holder is an index, not a name, which each record would repeat
     consumers = list(found.consumers.values())
     for entry_id, at, time, count in zip(unpack_all(ids), holders, times, counts, strict=True):
         found.restore(entry_id, None if at < 0 else consumers[at], time, count)

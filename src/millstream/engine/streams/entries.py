@@ -32,7 +32,7 @@ from millstream.engine.streams.memory import Total
 from millstream.engine.streams.nodes import Block
 from millstream.replies import Buffer
 
-# The largest node, even if stream-node-max-bytes is larger (Redis: STREAM_LISTPACK_MAX_SIZE)
+# Largest node in bytes, even if stream-node-max-bytes is larger (Redis: STREAM_LISTPACK_MAX_SIZE)
 NODE_BYTES_CAP = 1 << 30
 
 Run = tuple[Block, int, int]
@@ -45,9 +45,9 @@ class PyEntryStore:
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []  # oldest first
-        self._firsts: list[int] = []  # first stored id of each block, for bisection
-        self.length = 0  # Live entries
-        self._counted = 0  # Bytes that Total has of this store
+        self._firsts: list[int] = []  # first stored id of each block, for binary search
+        self.length = 0  # Number of live entries
+        self._counted = 0  # Bytes of this store that are included in Total
 
     def __del__(self) -> None:
         Total.bytes -= self._counted
@@ -81,12 +81,12 @@ class PyEntryStore:
 
     def append(self, entry_id: int, fields: list[bytes], *, fresh: bool, dead: bool = False) -> None:
         """Add an entry with an id above all others."""
-        # A tombstone may share the id of the one before it (reach_back); a live entry never may
+        # A tombstone may have the id of the one before it (reach_back), but a live entry must not
         if self._blocks and entry_id < self._blocks[-1].ids[-1] + (not dead):
             raise ValueError("an id that is not above all stored")
         if fresh:
             before = self._blocks[-1] if self._blocks else None
-            # Sealed before the next block exists: only the last block may be open
+            # Sealed before the next block is created: only the last block may be open
             if before is not None:
                 before.seal()
             self._blocks.append(Block(entry_id, fields, before))
@@ -124,7 +124,7 @@ class PyEntryStore:
         self.length += sum(block.live for block in blocks)
         self._count(sum(block.footprint for block in blocks))
         if self._blocks:
-            # Only the last block is open; unpack() leaves each one sealed
+            # Only the last block is open; unpack() seals each one
             self._blocks[-1].unseal()
 
     @property
@@ -172,7 +172,7 @@ class PyEntryStore:
             return False
         index, position = found
         block = self._blocks[index]
-        # A block without a live entry would be found by every range and give nothing
+        # Every range would find a block without live entries, for nothing
         if block.live == 1 and not keep:
             self._drop(index)
         else:
@@ -189,11 +189,11 @@ class PyEntryStore:
             removed += block.live
             whole += 1
             self._count(-block.footprint)
-        # One deletion for all of them: one by one would move the rest of both lists each time
+        # A single deletion: one by one, each would move the remaining items of both lists
         del self._blocks[:whole], self._firsts[:whole]
         if self._blocks:
             block = self._blocks[0]
-            # remove() moves block.low, but the range was fixed before
+            # remove() moves block.low, but the range was computed before
             for at in range(block.low, block.left(bound)):
                 if at not in block.dead:
                     removed += 1
@@ -205,7 +205,7 @@ class PyEntryStore:
 
     def ends_below(self, bound: int) -> bool:
         """True if :meth:`remove_below` would change anything."""
-        # The second half: a first block that reaches above the bound may still have live entries below it
+        # The second half: a first block that extends beyond the bound may still have live entries below it
         first = self.first_id
         return bool(self._blocks) and (self._blocks[0].ids[-1] < bound or 0 < first < bound)
 
@@ -216,7 +216,7 @@ class PyEntryStore:
 
     def drop_emptied(self, bound: int) -> None:
         """Drop the blocks that end below ``bound`` and have no live entry."""
-        # From the back, so that the indexes of those not yet dropped stay right
+        # From the back, so that the remaining indexes stay valid
         for index in reversed(self.emptied(bound)):
             self._drop(index)
 
@@ -282,7 +282,7 @@ class PyEntryStore:
         if start > end or not self._blocks:
             return
         blocks, firsts = self._blocks, self._firsts
-        # The block that may hold ``start`` is the last that begins at or before it, or else the first of all
+        # The block that may contain ``start`` is the last one that begins at or before it, or else the first one
         index = max(bisect_right(firsts, start) - 1, 0)
         while index < len(blocks) and count:
             block = blocks[index]
@@ -302,7 +302,7 @@ class PyEntryStore:
     @staticmethod
     def _live_runs(block: Block, low: int, high: int) -> Iterator[tuple[int, int]]:
         """The runs of live entries between two positions of a block."""
-        # Nearly always: nothing was deleted from the middle
+        # Nearly always true: nothing was deleted from the middle
         if not block.dead:
             if low < high:
                 yield low, high
@@ -340,7 +340,7 @@ class PyEntryStore:
                 count -= 1
                 if count == 0:
                     return
-            # The start lies within this block, so all earlier ones are below it
+            # The start is within this block, so all earlier blocks are below it
             if low > 0 and block.ids[0] < start:
                 return
             index -= 1

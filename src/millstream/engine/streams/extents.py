@@ -30,7 +30,7 @@ from millstream.engine.streams.nodes import Block
 FORM = 1
 _HEAD = struct.Struct("<BII")
 _CRC = struct.Struct("<I")
-_LEAST_ROW = 13  # bytes of the shortest row of a table
+_LEAST_ROW = 13  # smallest row of a table in bytes
 
 
 class NewerExtentError(ValueError):
@@ -40,10 +40,10 @@ class NewerExtentError(ValueError):
 class NodeRow(NamedTuple):
     """One node in the table of an extent."""
 
-    facts: NodeFigures  # See there
-    begin: int  # Position of its bytes in the payload
-    size: int  # Number of its bytes
-    crc: int  # CRC-32 of them
+    facts: NodeFigures  # Figures of the node
+    begin: int  # Position of the node in the payload
+    size: int  # Size of the node in bytes
+    crc: int  # CRC-32 of the node's bytes
 
 
 def encode(nodes: Sequence[Block]) -> bytes:

@@ -18,20 +18,20 @@ from millstream.engine.streams.memory import Total
 from millstream.engine.streams.pending import MAX_DELIVERIES, IdIndex, Pending, PyConsumer, TimeOrder
 
 UNKNOWN = -1
-ATTEMPTS = 10  # XAUTOCLAIM visits this many records for each one it may claim, as in Redis
+ATTEMPTS = 10  # XAUTOCLAIM examines this many records for each one that it may claim, as in Redis
 
 
-# Bytes of a group, a consumer, a record and a time of records, measured on CPython 3.11
+# Bytes of a group, a consumer, a record and a distinct delivery time, measured on CPython 3.11
 _SELF, _CONSUMER, _RECORD, _MOMENT = 700, 420, 153, 52
 
 
 class Claimable(NamedTuple):
     """The result of a walk over a group's records for a claim."""
 
-    cursor: int  # Id of the record at which the next walk goes on; 0 at the end
-    ids: bytes  # The records that may be claimed, as a transition names them
-    counts: list[int]  # Deliveries of each
-    gone: bytes  # The records with deleted entries, as a transition names them
+    cursor: int  # Id of the record where the next walk continues; 0 at the end
+    ids: bytes  # Ids of the records to claim, packed as in a transition
+    counts: list[int]  # Delivery count of each
+    gone: bytes  # Ids of records whose entries are deleted, packed as in a transition
 
 
 class PyGroup:
@@ -42,11 +42,11 @@ class PyGroup:
     def __init__(self, last_id: int, entries_read: int) -> None:
         self.last_id = last_id  # Id of the last entry delivered as new
         self.entries_read = entries_read  # Number of entries up to that position; ``UNKNOWN`` (-1) if unknowable
-        self.consumers: dict[bytes, PyConsumer] = {}  # By name
+        self.consumers: dict[bytes, PyConsumer] = {}  # Consumers by name
         self.pending = IdIndex()  # All records by id
         self.order = TimeOrder()  # All records by time
-        self._names = 0  # Bytes of the consumers' names
-        self._counted = 0  # Bytes that Total has of this group
+        self._names = 0  # Bytes of consumer names
+        self._counted = 0  # Bytes of this group that are included in Total
         self._count()
 
     def __del__(self) -> None:
@@ -82,7 +82,7 @@ class PyGroup:
             self.pending.add(record)
             consumer.pending.add(record)
         else:
-            # Out of the order first: remove() finds the place by the old time and the old holder
+            # Removed from the time order first: remove() finds the record by its old time and holder
             self.order.remove(record)
             if record.consumer is not consumer:
                 if record.consumer is not None:
@@ -106,7 +106,7 @@ class PyGroup:
 
     def restored(self) -> None:
         """Sort the records by id, after the last :meth:`restore`."""
-        # A snapshot is trusted less than memory: two records of one id would leave one that no XACK can reach
+        # A snapshot may be damaged: XACK could not reach one of two records with the same id
         records = sorted(self.order, key=lambda record: record.id)
         if any(one.id == other.id for one, other in pairwise(records)):
             raise ValueError("one entry pending twice")
@@ -126,7 +126,7 @@ class PyGroup:
             record = Pending(entry_id, None, 0, count)
             self.pending.add(record)
         else:
-            # The same order of steps: a record without a holder would be looked for in the zone
+            # In this order too: without its holder, the record would be searched in the zone
             self.order.remove(record)
             if record.consumer is not None:
                 record.consumer.pending.pop(entry_id)
@@ -141,7 +141,7 @@ class PyGroup:
         record = self.pending.pop(entry_id)
         if record is None:
             return False
-        # The record keeps its holder and its time, since remove() needs both
+        # The record keeps its holder and time, since remove() needs both
         self.order.remove(record)
         if record.consumer is not None:
             record.consumer.pending.pop(entry_id)
@@ -151,12 +151,12 @@ class PyGroup:
     def assign_all(self, packed: bytes, consumer: PyConsumer, time: int, counts: list[int]) -> None:
         """Make ``consumer`` the owner of several entries, see :meth:`assign`."""
         ids, pending = unpack_all(packed), self.pending
-        # Ids may repeat or descend: XCLAIM names them in the client's order
+        # Ids may repeat or descend: XCLAIM passes them in the client's order
         if not ids or (len(pending) and pending.last() >= ids[0]) or not all(map(lt, ids, ids[1:])):
             for entry_id, count in zip(ids, counts, strict=True):
                 self.assign(entry_id, consumer, time, count)
             return
-        # None is pending yet, nor any after them, as with most new deliveries: all go to the end of each order
+        # None of the ids is pending, nor any higher id, as with most new deliveries: append all records to each order
         records = [Pending(entry_id, consumer, time, count) for entry_id, count in zip(ids, counts, strict=True)]
         pending.extend(ids, records)
         consumer.pending.extend(ids, records)
@@ -172,8 +172,8 @@ class PyGroup:
         records = self.pending.pop_first(len(ids))
         self.order.remove_all(records)
         self._count()
-        # Mostly one consumer holds them all, and they are its first: its index gives them up in one step too. An id is
-        # in the index of its holder only, so begins_with() also shows that all of them have this holder.
+        # Usually one consumer holds them all, as its first records, so its index removes them in one step too. Only the
+        # holder's index contains an id, so begins_with() also proves that this consumer holds them all.
         holder = records[0].consumer
         if holder is not None and holder.pending.begins_with(ids):
             holder.pending.pop_first(len(ids))
@@ -194,12 +194,12 @@ class PyGroup:
         gone: list[int] = []
         cursor = 0
         for record in self.pending.walk(start):
-            # The limits are checked before the record, so the cursor names the first unvisited record
+            # The limits are checked first, so the cursor is the first record that was not examined
             if not most or not looks:
                 cursor = record.id
                 break
             looks -= 1
-            # Order as in Redis: a deleted entry is reported whatever its idle time, and counts towards COUNT
+            # As in Redis, a deleted entry is reported whatever its idle time, and counts towards COUNT
             if record.id not in entries:
                 gone.append(record.id)
                 most -= 1
@@ -214,7 +214,7 @@ class PyGroup:
         consumer = self.consumers.pop(name, None)
         if consumer is None:
             return 0
-        # A list, since forget() changes the index that the walk reads
+        # A list, since forget() changes the index during the walk
         ids = [record.id for record in consumer.pending.walk()]
         for entry_id in ids:
             self.forget(entry_id)
@@ -227,7 +227,7 @@ class PyGroup:
         twin = PyGroup(self.last_id, self.entries_read)
         for name, consumer in self.consumers.items():
             twin.consumer(name, consumer.seen).active = consumer.active
-        # In time order: release() and assign() put each at the end of its part, and equal times stay in order
+        # In time order: release() and assign() append to their parts, so equal times stay in order
         for record in self.order:
             if record.consumer is None:
                 twin.release(record.id, record.count)

@@ -14,7 +14,7 @@ Source: https://redis.io/docs/latest/commands/xadd/ (IDMP, IDMPAUTO) and the ser
 import xxhash
 
 _MASK = 2**64 - 1
-# Bytes of a producer and of a message besides their names, measured on CPython 3.11
+# Bytes of a producer and a message apart from their names, measured on CPython 3.11
 _PRODUCER, _MESSAGE = 350, 180
 
 
@@ -24,13 +24,13 @@ class Idempotence:
     __slots__ = ("added", "duplicates", "duration", "footprint", "maxsize", "producers")
 
     def __init__(self, duration: int, maxsize: int) -> None:
-        self.duration = duration  # Seconds a message is remembered
-        self.maxsize = maxsize  # Messages remembered for one producer
-        # Per producer id, message id to entry id, oldest first; change it through the methods only
+        self.duration = duration  # Seconds for which a message is remembered
+        self.maxsize = maxsize  # Number of messages remembered for each producer
+        # Entry id by producer id and message id, oldest first; change it only through the methods
         self.producers: dict[bytes, dict[bytes, int]] = {}
         self.footprint = 0  # Bytes of the producers and messages
-        self.added = 0  # Messages remembered so far, in all
-        self.duplicates = 0  # Additions refused as duplicates so far
+        self.added = 0  # Number of messages remembered since the stream was created
+        self.duplicates = 0  # Number of additions refused as duplicates
 
     def find(self, producer: bytes, message: bytes) -> int | None:
         """Return the id of the entry that a message became, or None if the message is not recorded."""
@@ -41,8 +41,8 @@ class Idempotence:
         """Record a new message, and drop the producer's oldest one above the limit. Return the growth in bytes."""
         before = self.footprint
         messages = self._of(producer)
-        # A replica may not have forgotten it yet: it is the newest again. A dictionary keeps the place of a key that it
-        # has, and the first must be the oldest
+        # A replica may still have the message: it becomes the newest again. Updating a dictionary's item would keep its
+        # position, but the first item must be the oldest
         if message in messages:
             self._forget(messages, message)
         messages[message] = entry_id
@@ -80,14 +80,14 @@ class Idempotence:
     def has_expired(self, now: int) -> bool:
         """True if :meth:`expire` would remove anything at this wall time."""
         bound = now - self.duration * 1000
-        # The oldest message is the first of the dictionary, so one look for each producer is enough
+        # The first message of each producer is its oldest, so checking that one is enough
         return any(not messages or next(iter(messages.values())) >> 64 <= bound for messages in self.producers.values())
 
     def expire(self, now: int) -> None:
         """Drop each producer's messages, oldest first, with an entry id older than the duration."""
         bound = now - self.duration * 1000
         for producer, messages in list(self.producers.items()):
-            # It stops at the first that is young enough: one with an older id after it stays until its turn
+            # Stops at the first recent message: one with an older id behind it stays until its turn
             while messages:
                 oldest = next(iter(messages))
                 if messages[oldest] >> 64 > bound:
@@ -120,11 +120,11 @@ def content_digest(fields: list[bytes]) -> bytes:
     mixed = [0, 0]
     for name, value in zip(fields[::2], fields[1::2], strict=True):
         pair = xxhash.xxh3_128_intdigest(name + len(name).to_bytes(8, "little") + value)
-        # The halves are added without a carry between them, as two 64-bit numbers of C are
+        # Each half is a 64-bit number of C, so no carry goes from one to the other
         for at, half in enumerate((pair & _MASK, pair >> 64)):
             sums[at] = sums[at] + half & _MASK
             mixed[at] ^= half
-    # Crosswise and rotated by one bit, as Redis combines them
+    # Crosswise, and rotated by one bit, as Redis combines them
     low, high = sums[0] ^ _rotated(mixed[1]), sums[1] ^ _rotated(mixed[0])
     return low.to_bytes(8, "little") + high.to_bytes(8, "little")
 

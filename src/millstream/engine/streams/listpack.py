@@ -10,13 +10,13 @@ Source: the listpack format's description (one length-prefixed, back-length-suff
 
 from functools import lru_cache
 
-# Six bytes of header and one terminator
+# Bytes of an empty listpack: six for the header and one terminator
 EMPTY = 7
 
 
 def integer(value: int) -> int:
     """Size of an integer element with its back length, in bytes."""
-    # The first byte, the rest of the number, and one byte of back length: every number is below 128 bytes
+    # Size with the first byte, the further bytes of the number, and one byte of back length (numbers have few bytes)
     if 0 <= value <= 127:
         return 2
     if -4096 <= value <= 4095:
@@ -63,7 +63,7 @@ def _string(data: bytes) -> int:
     return size + back_length(size)
 
 
-# Values repeat (statuses, small numbers); only short ones are kept, so the cache stays small
+# Values repeat (statuses, small numbers). Only short ones are cached, so the cache stays small
 _CACHE_BYTES = 1024
 _cached_string = lru_cache(maxsize=8192)(_string)
 
@@ -87,7 +87,7 @@ def is_integer(data: bytes) -> bool:
 
 # ---------------------------------------------------------------------- the bytes
 
-# First byte and size of the encodings of integers above 13 bits
+# Bound, first byte and size of each encoding of integers above 13 bits
 _WIDE = ((1 << 15, 0xF1, 2), (1 << 23, 0xF2, 3), (1 << 31, 0xF3, 4), (1 << 63, 0xF4, 8))
 
 
@@ -104,13 +104,13 @@ def integer_element(value: int) -> bytes:
 def _element(data: bytes) -> bytes:
     """Return a string as an element, or as an integer element if it is a canonical number."""
     length = len(data)
-    if length <= 20:  # the longest integer of 64 bits has 20 characters
+    if length <= 20:  # no 64-bit integer is longer than 20 characters
         value = _canonical(data)
         if value is not None:
             return integer_element(value)
     if length < 64:
         return b"%c%b%c" % (0x80 | length, data, length + 1)
-    # Twelve bits of length, or a byte that announces four bytes of it
+    # A 12-bit length, or a byte that announces a four-byte length
     head = (0xE000 | length).to_bytes(2, "big") if length < 4096 else b"\xf0" + length.to_bytes(4, "little")
     return head + data + back(len(head) + length)
 

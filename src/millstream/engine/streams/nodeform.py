@@ -24,22 +24,22 @@ from millstream.engine.streams import listpack
 from millstream.engine.streams.nodes import Block, encode_entry
 
 _VARINT_BITS = 64
-_GROWTH_MAX = 1 << 28  # bytes by which the entries of a node, as replied, may be more than its bytes here
+_GROWTH_MAX = 1 << 28  # bytes by which a node's entries may be larger in replies than in this form
 
 
 class NodeFigures(NamedTuple):
     """The facts about a node that the native core stores next to its bytes."""
 
-    begin: int  # Position of the first entry, after the names
-    stored: int  # Entries, tombstones included
-    dead: int  # Tombstones
-    payload: int  # Bytes of Redis's listpack without the two counters at its head
+    begin: int  # Position of the first entry, behind the names
+    stored: int  # Number of entries, including tombstones
+    dead: int  # Number of tombstones
+    payload: int  # Size of Redis's listpack in bytes, without the two counters at its head
     first: int  # First stored id
     last: int  # Last stored id
-    low: int  # Position of the first live entry; without one, the size
-    before_low: int  # The id in front of it; without one, the last stored id
-    first_live: int  # First live id; without one, 0
-    last_live: int  # Last live id; without one, 0
+    low: int  # Position of the first live entry; if there is none, the size
+    before_low: int  # Id before that entry; if there is none, the last stored id
+    first_live: int  # First live id; 0 if there is none
+    last_live: int  # Last live id; 0 if there is none
 
 
 def varint(number: int) -> bytes:
@@ -87,7 +87,7 @@ def read_difference(data: bytes, at: int, before: int) -> tuple[int, int]:
 
 def encode(node: Block) -> tuple[NodeFigures, bytes]:
     """Return the facts and the bytes of a node, of either core."""
-    native = getattr(node, "form", None)  # only a node of the native core has it
+    native = getattr(node, "form", None)  # only the native core's nodes have it
     if native is not None:
         facts, data = native()
         return NodeFigures(*facts), data
@@ -141,12 +141,12 @@ def decode(facts: NodeFigures, data: bytes) -> list[Any]:
             fields, at = _read_counted(data, at, 2)
         if head & 1:
             dead.append(len(ids))
-        elif ids and entry_id == before:  # a tombstone may repeat the id before it, a live entry may not
+        elif ids and entry_id == before:  # a tombstone may repeat the previous id, a live entry must not
             raise ValueError("a node is damaged: an id is another one")
         ids.append(before := entry_id)
         wire.append(encode_entry(entry_id, fields))
         total += len(wire[-1])
-        if total > len(data) + _GROWTH_MAX:  # few bytes may stand for many, since entries share names
+        if total > len(data) + _GROWTH_MAX:  # a few bytes may expand to many, since entries share names
             raise ValueError("a node is damaged: its entries are too large")
     live = sorted({*range(len(ids))}.difference(dead))
     counters = [live[0], live[-1] + 1, facts.payload] if live else [len(ids), 0, facts.payload]
@@ -166,7 +166,7 @@ def _read_counted(data: bytes, at: int, each: int) -> tuple[list[bytes], int]:
 
 
 def _read_words(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
-    if count > len(data) - at:  # each takes a byte at least
+    if count > len(data) - at:  # each one takes at least one byte
         raise ValueError("a node is damaged: a word is missing")
     words = []
     for _ in range(count):

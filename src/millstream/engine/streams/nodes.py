@@ -19,26 +19,27 @@ from millstream.engine.ids import MAX64, pack_all, text, unpack_all
 from millstream.engine.streams import listpack
 from millstream.engine.streams.packed import PackedIds, smallest
 
-# Every stored entry begins with this header of a two-element array
+# Header of each stored entry: an array of two elements
 ENTRY_HEADER = b"*2\r\n"
 
-# Measured once, since Python does not report the size of an object with its contents
+# Memory in bytes of a block and of each entry, measured once: Python cannot report the size of such an object as a
+# whole
 _OVERHEAD = 600
 _ENTRY_OVERHEAD = 8
-# The two counters at a listpack's head have at most this
+# Largest size in bytes of the two counters at a listpack's head
 _COUNTERS = 20
-# Bytes that text has not, and binary values often have not all of
+# Candidates for a mark: text does not contain these bytes, and binary values often lack some of them
 _MARKS = tuple(bytes([each]) for each in (0, 1, 2, 3, 0x7F, 0xC0, 0xC1, 0xF5, 0xFE, 0xFF))
-# The smallest part saved, as one in this many, that is worth slower reading
+# A mark must save at least one in this many bytes to be worth slower reading
 _WORTH = 10
-# No block is so large
+# Bound of a payload's size in bytes; no block is as large
 _PAYLOAD_MAX = 1 << 48
-# The head of an array or a word in wire form
+# The header of an array or a string in a reply
 _HEAD = re.compile(rb"([*$])(0|[1-9][0-9]{0,17})\r\n")
-# Dead ids of most blocks
+# Positions of tombstones in most blocks
 _NONE: frozenset[int] = frozenset()
 
-# hiredis's stub asks for a tuple of one element
+# hiredis's stub expects a tuple of one element
 _pack = cast("Callable[[tuple[bytes, ...]], bytes]", pack_command)
 
 
@@ -61,7 +62,7 @@ def _wrapped(difference: int) -> int:
 
 def _difference(value: int) -> int:
     """Size in a listpack of a difference between halves of ids, in bytes."""
-    if 0 <= value <= 127:  # the most frequent case of the general one below
+    if 0 <= value <= 127:  # a shortcut for the most frequent numbers
         return 2
     return listpack.integer(_wrapped(value))
 
@@ -77,12 +78,13 @@ def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
         The byte, empty if nothing was cut, and the bytes of each entry after the cut.
     """
     saved, wire = len(head) - 1, b"".join(pieces)
-    # The byte must occur nowhere in the node, since the way back replaces every occurrence
+    # The byte must not occur in the node, since restoring replaces every occurrence
     mark = next((each for each in _MARKS if each not in wire), b"")
     if not mark or saved * len(pieces) * _WORTH < len(wire):
         return b"", pieces
     kept = [piece.replace(head, mark) for piece in pieces]
-    # Exactly once in each: a value may contain the same bytes as the head, and an entry may have other fields
+    # Each entry must contain the head exactly once: a value may contain the same bytes, and other entries may have
+    # other fields
     if set(map(sub, map(len, pieces), map(len, kept))) != {saved}:
         return b"", pieces
     return mark, kept
@@ -97,14 +99,14 @@ def _shared(names: list[bytes], before: "Block | None") -> tuple[list[bytes], by
 
 def expect_packed(packed: Any) -> None:
     """Check that a packed node from another server is valid, as the native core does when it unpacks one."""
-    # The parts come from a file or from a peer
+    # The parts come from a file or another server
     if type(packed) is not list or [*map(type, packed)] != [bytes, bytes, list, list, list, bytes]:
         raise ValueError("a packed node is damaged: a part is of another type")
     ids, offsets, dead, counters, names, wire = packed
     if len(ids) % 16 or len(counters) != 3 or not all(isinstance(each, int) for each in (*dead, *counters)):
         raise ValueError("a packed node is damaged: a part is of another size")
     places, at, before, live, found = [], 0, -1, [], unpack_all(ids)
-    tombs = iter([*dead, -1])  # -1 ends it: no place is below zero
+    tombs = iter([*dead, -1])  # -1 is a sentinel: no position is negative
     tomb = next(tombs)
     for place, entry_id in enumerate(found):
         places.append(at)
@@ -113,17 +115,17 @@ def expect_packed(packed: Any) -> None:
             tomb = next(tombs)
         else:
             live.append(place)
-        # Only a tombstone may repeat the id before it, and the bytes of a live entry name its own id
+        # Only a tombstone may repeat the previous id, and a live entry's bytes must contain its id
         if entry_id < before or (place in live[-1:] and (entry_id == before or name != text(entry_id))):
             raise ValueError("a packed node is damaged: an id is another one")
-        # A mark stands for the names of the first entry; other names would change all that share them
+        # A mark stands for the first entry's names; other names would change all entries that share them
         if not place and fields[::2] != names:
             raise ValueError("a packed node is damaged: its names are not those of its first entry")
         before = entry_id
     low, high = (live[0], live[-1] + 1) if live else (len(found), 0)
     if not found or at != len(wire) or tomb != -1 or counters[:2] != [low, high]:
         raise ValueError("a packed node is damaged: ids, bytes and tombstones are not of one number")
-    # Readers go to an entry by its offset alone, without a walk
+    # Readers use the offset of an entry alone, without a walk
     if offsets != struct.pack(f"<{len(places)}I", *places):
         raise ValueError("a packed node is damaged: an entry begins elsewhere")
 
@@ -135,7 +137,7 @@ def _read_entry(wire: bytes, at: int) -> tuple[bytes, list[bytes], int]:
         raise ValueError("a packed node is damaged: an entry has no two parts")
     (name,), at = _read_words(wire, at, 1)
     count, at = _read_head(wire, at, b"*")
-    # Checked before the fields are read: a damaged count may be any number
+    # Checked before the strings are read: a damaged count may be any number
     if not count or count % 2 or count > len(wire):
         raise ValueError("a packed node is damaged: an entry has the wrong number of words")
     fields, at = _read_words(wire, at, count)
@@ -172,20 +174,20 @@ class Block:
 
     def __init__(self, entry_id: int, fields: list[bytes], before: "Block | None" = None) -> None:
         names, head = _shared(fields[::2], before)
-        # Every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`;
-        # packed once sealed
+        # All stored ids, including tombstones, ascending; packed once the block is sealed. Equal ids: see
+        # :meth:`EntryStore.reach_back`
         self.ids: list[int] | PackedIds = []
-        self.offsets: Sequence[int] = ()  # Position of each entry in them, packed; empty until sealed
-        # The bytes of each entry; all together once sealed, with ``mark`` for ``head``, see :func:`_cut`
+        self.offsets: Sequence[int] = ()  # Position of each entry in ``wire``, packed; empty until sealed
+        # Bytes of each entry; joined once sealed, with ``mark`` in place of ``head``, see :func:`_cut`
         self.wire: list[bytes] | bytes = []
-        # Positions of tombstones; a set of the block's own once there is one
+        # Positions of tombstones; a set of this block's own from the first tombstone on
         self.dead: set[int] | frozenset[int] = _NONE
-        self.live = 0  # Entries that are not tombstones
-        self.low = 0  # Position of the first live entry; without one, after the last tombstone
-        self.high = 0  # Position after the last live entry; 0 without one
+        self.live = 0  # Number of live entries
+        self.low = 0  # Position of the first live entry; if there is none, after the last tombstone
+        self.high = 0  # Position after the last live entry; 0 if there is none
         self.fields, self.head, self.mark = names, head, b""
-        self.footprint = _OVERHEAD  # Bytes of memory, by and large; grows with each entry
-        # Listpack bytes of everything but the two counters at its head
+        self.footprint = _OVERHEAD  # Approximate memory in bytes, which grows with each entry
+        # Size of the listpack in bytes, without the two counters at its head
         self.payload = listpack.EMPTY + listpack.integer(len(names)) + listpack.integer(0)
         for name in names:
             self.payload += listpack.string(name)
@@ -206,8 +208,8 @@ class Block:
 
     def _entry_size(self, entry_id: int, fields: list[bytes], added: int) -> int:
         """Listpack size of one entry in bytes: flags, id difference, fields unless shared, values, element count."""
-        # As in Redis, both differences are to the node's first entry, deleted or not; that of the sequences is taken
-        # even where the milliseconds differ
+        # As in Redis, both differences are relative to the node's first entry, deleted or not. The sequences are
+        # subtracted even if the milliseconds differ
         master = self.ids[0]
         ms_diff, seq_diff = (entry_id >> 64) - (master >> 64), (entry_id & MAX64) - (master & MAX64)
         size = 2 + _difference(ms_diff) + (2 if 0 <= seq_diff <= 127 else _difference(seq_diff))
@@ -227,7 +229,7 @@ class Block:
 
     def unseal(self) -> None:
         """Open the block to entries again, after later blocks were dropped; bytes shared before do not change."""
-        # pieces() reads offsets and mark, so they are cleared after it
+        # Cleared only after pieces(), which reads offsets and mark
         self.wire = self.pieces()
         self.ids, self.offsets, self.mark = list(self.ids), (), b""
 
@@ -258,7 +260,7 @@ class Block:
             dead = self.dead = set()
         dead.add(position)
         self.live -= 1
-        # Both loops end without a live entry too: positions outside of the block are never in ``dead``
+        # Both loops also end without a live entry: ``dead`` contains no positions outside of the block
         while self.low in dead:
             self.low += 1
         while self.high - 1 in dead:
@@ -271,7 +273,7 @@ class Block:
             return
         assert isinstance(self.wire, list), "only the last block can lie above"
         assert isinstance(self.ids, list), "they are packed when the bytes are sealed"
-        # Encoded again, because the id is a part of an entry's bytes and may have another length
+        # Encoded again, because an entry's bytes contain the id, which may have another length
         again = [encode_entry(last, fields) for _, _, fields in list(self.entries())[above:]]
         self.footprint += sum(map(len, again)) - sum(map(len, self.wire[above:]))
         self.wire[above:] = again
@@ -284,17 +286,17 @@ class Block:
         """
         wire, offsets = self.wire, self.offsets
         if isinstance(wire, list):
-            return b"".join(wire[start:stop])  # an open block: its entries are separate pieces
+            return b"".join(wire[start:stop])  # an open block stores each entry separately
         begin = offsets[start]
         end = offsets[stop] if stop < len(offsets) else len(wire)
-        # The names are cut out of the bytes of a sealed block; a mark has their place
+        # In a sealed block, a mark may stand for the names
         if self.mark:
             return wire[begin:end].replace(self.mark, self.head)
         if begin == 0 and end == len(wire):
             return wire
         return memoryview(wire)[begin:end] if end - begin > 512 else wire[begin:end]
 
-    # ------------------------------------------------------------------ what others see
+    # ------------------------------------------------------------------ other forms
 
     @property
     def first(self) -> int:
@@ -335,8 +337,8 @@ class Block:
         if isinstance(wire, list):
             offsets = list(accumulate(map(len, wire[:-1]), initial=0))
             wire = b"".join(wire)
-        elif self.mark:  # each entry has it once
-            # Entry n begins after n heads that a mark stands for, each longer by this
+        elif self.mark:  # each entry contains the mark once
+            # Entry n follows n marks, each of which expands by this number of bytes
             longer = len(self.head) - 1
             offsets = [offset + at * longer for at, offset in enumerate(offsets)]
             wire = wire.replace(self.mark, self.head)
@@ -354,13 +356,13 @@ class Block:
         master, _, fields = entries[0]
         names = fields[::2]
         dead = sum(is_dead for _, is_dead, _ in entries)
-        # Local names: this runs for each entry of a full copy
+        # Local names, for speed: this runs for each entry of a full copy
         small, string = listpack.integer_element, listpack.element
         out = [small(len(entries) - dead), small(dead), small(len(names)), *map(string, names), small(0)]
         same, length = small(len(names) + 3), len(fields)
         for entry_id, is_dead, fields in entries:
             ms, seq = _wrapped((entry_id >> 64) - (master >> 64)), _wrapped((entry_id & MAX64) - (master & MAX64))
-            # An entry with the names of the first one has its values alone
+            # An entry with the first entry's names stores only its values
             if fields[::2] == names and len(fields) == length:
                 out += [small(2 | is_dead), small(ms), small(seq), *map(string, fields[1::2]), same]
             else:
@@ -386,7 +388,7 @@ class Block:
         block.offsets = smallest(struct.unpack(f"<{len(offsets) // 4}I", offsets))
         if block.offsets[0] or max(block.offsets) >= len(wire):
             raise ValueError("a packed node is damaged: an entry begins elsewhere")
-        block.wire, block.mark = wire, b""  # cutting it would make a start take twice as long
+        block.wire, block.mark = wire, b""  # cutting would double the time of a start
         block.dead = set(dead) or _NONE
         block.live, block.low, block.high = len(block.ids) - len(dead), low, high
         block.payload = payload
@@ -396,7 +398,7 @@ class Block:
     def copy(self) -> "Block":
         """An independent copy; sealed bytes are shared."""
         twin = Block.__new__(Block)
-        # Packed and sealed data never changes
+        # Sealed, packed data never changes
         twin.ids = self.ids.copy() if isinstance(self.ids, list) else self.ids
         twin.offsets = self.offsets
         twin.wire = self.wire.copy() if isinstance(self.wire, list) else self.wire

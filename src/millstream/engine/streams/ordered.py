@@ -21,8 +21,7 @@ class Ordered(Generic[V]):
     """Values by distinct whole numbers, in ascending order."""
 
     __slots__ = ("_lasts", "_pieces", "_values")
-    # Numbers in a piece; one that grows to twice this is cut in two. An attribute of the class, since groups have many
-    # pieces.
+    # Numbers in a piece; one with twice as many is split. A class attribute, since groups have many pieces.
     PIECE: ClassVar[int] = 512
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class Ordered(Generic[V]):
         pieces, lasts = self._pieces, self._lasts
         if not lasts or number > lasts[-1]:
             return None
-        # The very first is compared first: most groups acknowledge in order
+        # A shortcut for the very first number: most groups acknowledge in order
         if pieces[0][0] == number:
             return 0, 0
         index = bisect_left(lasts, number)
@@ -67,7 +66,7 @@ class Ordered(Generic[V]):
         A full last piece is not split; a new piece follows it. So ascending numbers, such as ids, leave full pieces.
         """
         pieces, values, lasts = self._pieces, self._values, self._lasts
-        # The end goes first, for ids and times arrive in order; it needs no bisection
+        # A shortcut without binary search: ids and times usually arrive in order
         if not lasts or number > lasts[-1]:
             before = values[-1][-1] if lasts else None
             if lasts and len(pieces[-1]) < self.PIECE:
@@ -88,20 +87,20 @@ class Ordered(Generic[V]):
         if piece[at] == number:
             before, beside[at] = beside[at], value
             return before
-        # Read before the insertion, which shifts what lies at these places
+        # Read before the insertion, which shifts the items
         before = beside[at - 1] if at else values[index - 1][-1] if index else None
         piece.insert(at, number)
         beside.insert(at, value)
         if len(piece) >= 2 * self.PIECE:
             pieces[index : index + 1] = [piece[: self.PIECE], piece[self.PIECE :]]
             values[index : index + 1] = [beside[: self.PIECE], beside[self.PIECE :]]
-            # The second half keeps the old last number, so only the first half's is new
+            # The second half keeps the old last number, so only that of the first half is new
             lasts.insert(index, piece[self.PIECE - 1])
         return before
 
     def extend(self, numbers: list[int], values: list[V]) -> None:
         """Add several ascending numbers that are above all others, as :meth:`put` would one by one."""
-        # Negative for a last piece that insertions have made longer than PIECE: then nothing fits
+        # Negative if insertions have made the last piece longer than PIECE: nothing fits then
         room = self.PIECE - len(self._pieces[-1]) if self._pieces else 0
         if room > 0:
             self._pieces[-1] += numbers[:room]
@@ -119,7 +118,7 @@ class Ordered(Generic[V]):
     def pop_first(self, count: int) -> list[V]:
         """Remove this many numbers from the front, all of them in one piece; return their values."""
         piece, values = self._pieces[0], self._values[0]
-        # begins_with() is False for numbers over two pieces, so they never reach past this one
+        # begins_with() is False for numbers that span two pieces, so this piece contains all of them
         popped = values[:count]
         if count == len(piece):
             del self._pieces[0], self._values[0], self._lasts[0]
@@ -138,7 +137,7 @@ class Ordered(Generic[V]):
         value = self._values[index].pop(at)
         if not piece:
             del self._pieces[index], self._values[index], self._lasts[index]
-        # Invariant: lasts[i] == pieces[i][-1], and no piece is empty; bisections go wrong without either
+        # Invariant: lasts[i] == pieces[i][-1], and no piece is empty; otherwise binary searches fail
         elif at == len(piece):
             self._lasts[index] = piece[-1]
         return value
@@ -157,6 +156,6 @@ class Ordered(Generic[V]):
         if index == len(self._pieces):
             return iter(())
         at = bisect_left(self._pieces[index], start)
-        # Lazy but for the first piece: XPENDING of ten records must not copy a million
+        # Lazy after the first piece: XPENDING of ten records must not copy a million
         later = (self._values[index] for index in range(index + 1, len(self._values)))
         return chain(self._values[index][at:], chain.from_iterable(later))

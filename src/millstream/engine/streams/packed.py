@@ -12,7 +12,7 @@ from typing import overload
 
 from millstream.engine.ids import MAX64
 
-# Arrays hold numbers as this machine does; packed ids are big-endian
+# Arrays use the machine's byte order; packed ids are big-endian
 _SWAPPED = array("H", [1]).tobytes() != b"\0\1"
 
 
@@ -89,6 +89,6 @@ class PackedIds:
 
     def _same_ms(self, entry_id: int) -> tuple[int, int]:
         ms = (entry_id >> 64) - self._base
-        # A millisecond before the base is negative here, and both bisections then return 0
+        # A millisecond before the base is negative here, and both searches return 0 for it
         low = bisect_left(self._ms, ms)
         return low, bisect_right(self._ms, ms, low)

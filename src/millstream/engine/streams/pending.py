@@ -25,7 +25,7 @@ from millstream import core
 from millstream.engine import ids
 from millstream.engine.streams.ordered import Ordered
 
-# Redis 8.8 never counts past this
+# Redis 8.8 stops counting here
 MAX_DELIVERIES = 2**63 - 1
 
 
@@ -35,12 +35,12 @@ class Pending:
     __slots__ = ("after", "before", "consumer", "count", "id", "time")
 
     def __init__(self, entry_id: int, consumer: "PyConsumer | None", time: int, count: int) -> None:
-        self.id = entry_id  # The entry's id
-        self.consumer = consumer  # Its holder; None once released by XNACK
+        self.id = entry_id  # Id of the entry
+        self.consumer = consumer  # Consumer that holds it; None once XNACK has released it
         self.time = time  # Wall milliseconds of the last delivery; 0 once released
-        self.count = count  # Deliveries so far
-        self.before: Pending | None = None  # The record before this one in time order
-        self.after: Pending | None = None  # The record after it
+        self.count = count  # Number of deliveries
+        self.before: Pending | None = None  # Previous record in time order
+        self.after: Pending | None = None  # Next record in time order
 
 
 class IdIndex:
@@ -88,7 +88,7 @@ class IdIndex:
 
     def pop(self, entry_id: int) -> Pending | None:
         """Remove the record of this id; None if there is none."""
-        # The count is kept here, because len() of the ordered numbers walks over all their pieces
+        # Counted here, because len() of the ordered numbers visits all their pieces
         record = self._records.pop(entry_id)
         self._count -= record is not None
         return record
@@ -116,13 +116,13 @@ class IdIndex:
             if entry > end or len(rows) >= count:
                 break
             if consumer is None:
-                # Redis shows -1 as the idle time of a released record; MIN-IDLE-TIME does not hide it
+                # Redis shows -1 as the idle time of a released record; MIN-IDLE-TIME does not exclude it
                 name, idle = b"", -1
             else:
                 name, idle = consumer.name, max(now - record.time, 0)
                 if idle < min_idle:
                     continue
-            # As _row, which would be a quarter of the cost for its call alone
+            # _row, inlined: the call would take a quarter of the time
             text = b"%d-%d" % (entry >> 64, entry & ids.MAX64)
             rows.append(_ROW % (len(text), text, len(name), name, idle, record.count))
         return len(rows), b"".join(rows)
@@ -155,10 +155,10 @@ class PyConsumer:
     __slots__ = ("active", "name", "pending", "seen")
 
     def __init__(self, name: bytes, seen: int) -> None:
-        self.name = name  # Any bytes, the empty string included
+        self.name = name  # Any bytes, even an empty string
         self.seen = seen  # Wall milliseconds of its last attempt to read or claim
-        self.active = -1  # Wall milliseconds of its last delivery or claim, -1 if there was none
-        self.pending = IdIndex()  # Its records
+        self.active = -1  # Wall milliseconds of its last delivery or claim, -1 for none
+        self.pending = IdIndex()  # Records of this consumer
 
 
 class TimeOrder:
@@ -171,10 +171,10 @@ class TimeOrder:
     __slots__ = ("_ends", "_zone_end", "head", "released")
 
     def __init__(self) -> None:
-        self.head: Pending | None = None  # The record claimed first
+        self.head: Pending | None = None  # First record in time order
         self._ends: Ordered[Pending] = Ordered()
         self._zone_end: Pending | None = None
-        self.released = 0  # Length of the NACK zone
+        self.released = 0  # Length of the NACK zone, the released records at the front
 
     def __iter__(self) -> Iterator[Pending]:
         at = self.head
@@ -189,13 +189,13 @@ class TimeOrder:
 
     def known(self, time: int) -> int:
         """Return the last record's time object if it is equal, to save the 32 bytes of another int."""
-        # Equal times of a snapshot arrive one after another, so comparing with the newest is enough
+        # In a snapshot, equal times are adjacent, so checking the newest time is enough
         return self._ends.last() if self._ends and self._ends.last() == time else time
 
     def insert(self, record: Pending) -> None:
         """Put an owned record after all records delivered no later; never inside the zone."""
-        # put() returns the last record of the same time, or else of the nearest earlier one: either way the neighbour.
-        # Without one the record follows the zone; without a zone it is the head.
+        # put() returns the last record of the same time or else of the nearest earlier time, and the new record follows
+        # that. If there is none, it follows the zone; without a zone it is the head.
         before = self._ends.put(record.time, record)
         self._link(record, self._zone_end if before is None else before)
 
@@ -205,7 +205,7 @@ class TimeOrder:
         found = self._ends.put(last.time, last)
         before = self._zone_end if found is None else found
         after = self.head if before is None else before.after
-        # The stretch is linked in the loop as a chain of its own; only its two ends meet the old list
+        # The loop links the records as a separate chain; only its ends are linked to the existing list
         for record in records:
             record.before = before
             if before is None:
@@ -240,8 +240,8 @@ class TimeOrder:
             self.released -= 1
             if self._zone_end is record:
                 self._zone_end = before
-        # It was the last of its time, so the record before it takes that place, or the time goes. The record before it
-        # must be owned: released ones have time 0, which an owned one may have too.
+        # It was the last of its time, so the record before it replaces it, or the time is removed. The record before it
+        # must be owned: released records have time 0, which an owned one may also have.
         elif after is None or after.time != record.time:
             if before is not None and before.time == record.time and before.consumer is not None:
                 self._ends.put(record.time, before)
@@ -265,15 +265,15 @@ class TimeOrder:
         after: Pending | None = first
         for record in records:
             if record is not after or record.time != first.time or record.consumer is None:
-                # Nothing is changed yet at this point, so the slow way begins from an intact list
+                # Nothing has changed up to here, so the slow way starts with an intact list
                 for each in records:
                     self.remove(each)
                 return
             after = record.after
         for record in records[1:]:
             record.before = record.after = None
-        # Trap: remove() decides by its neighbours who is the last of a time. So the stretch shrinks to its first record
-        # before that goes, and remove() then sees the record that really follows.
+        # remove() determines the last record of a time from its neighbours. So shrink the stretch to its first record
+        # before removing that, and remove() then sees the record that really follows.
         first.after = after
         if after is not None:
             after.before = first

@@ -21,7 +21,7 @@ from millstream.engine.streams.idempotence import Idempotence
 from millstream.engine.streams.pending import Consumer
 
 LLONG_MAX = 2**63 - 1
-# Bytes of a stream without entries, and of a group besides its name, measured on CPython 3.11
+# Bytes of a stream without entries, and of a group apart from its name, measured on CPython 3.11
 _SELF, _NAME = 700, 100
 
 
@@ -32,13 +32,13 @@ class Stream:
     __slots__ = ("_names", "entries", "entries_added", "groups", "idempotence", "last_id", "max_deleted")
 
     def __init__(self, idmp_duration: int, idmp_maxsize: int) -> None:
-        self.entries = EntryStore()  # The live entries
-        self.last_id = 0  # The id generated last
-        self.max_deleted = 0  # The largest deleted id, 0 if none was
-        self.entries_added = 0  # Additions so far
-        self.groups: dict[bytes, Group] = {}  # By name; change it through the methods only
-        self._names = 0  # Bytes that the groups' names take
-        self.idempotence = Idempotence(idmp_duration, idmp_maxsize)  # Producers and their messages
+        self.entries = EntryStore()  # Entries of the stream
+        self.last_id = 0  # Id of the last added entry
+        self.max_deleted = 0  # Largest deleted id, 0 if there is none
+        self.entries_added = 0  # Number of entries ever added
+        self.groups: dict[bytes, Group] = {}  # Groups by name; change it only through the methods
+        self._names = 0  # Bytes of the groups' names
+        self.idempotence = Idempotence(idmp_duration, idmp_maxsize)  # Producers and their message ids
 
     @property
     def footprint(self) -> int:
@@ -83,11 +83,11 @@ class Stream:
 
         An entry that was pending already (the position was set back) moves to this consumer and its count starts over.
         """
-        # Tombstones are not among these, so a position moves over them without a delivery
+        # Tombstones are not included, so the position passes them without a delivery
         ids = self.entries.ids(group.last_id + 1, upto)
         if not noack:
             group.assign_all(pack_all(ids), consumer, now, [1] * len(ids))
-        if ids:  # after the records: if memory ends in between, the same entries are delivered again
+        if ids:  # after the records: if memory runs out in between, the same entries are delivered again
             self._advance(group, ids)
         consumer.seen = now
         if not noack:
@@ -97,11 +97,11 @@ class Stream:
         """Move the group's position over delivered ids, and count them if possible."""
         for at, entry_id in enumerate(ids):
             if self.counts_on(group):
-                # This holds for the rest too: ids ascend, and no deletion lies ahead
+                # This applies to all remaining ids: they ascend, and no deletion lies ahead
                 group.entries_read = min(group.entries_read + len(ids) - at, LLONG_MAX)
                 break
-            # Entry by entry, as Redis counts: on the way the position may reach a place from which counting is possible
-            # again. With entries_added 0 (XSETID can set that) Redis leaves the count as it is.
+            # Entry by entry, as Redis counts: the position may pass a place from which counting becomes possible again.
+            # With entries_added 0 (set by XSETID), Redis leaves the count unchanged.
             if self.entries_added:
                 distance = self.distance(entry_id)
                 group.entries_read = UNKNOWN if distance is None else distance
@@ -114,7 +114,7 @@ class Stream:
             group.entries_read != UNKNOWN and group.last_id >= self.first_id and not self.has_gap_after(group.last_id)
         )
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ queries
 
     def count_with(self, group: Group, entry_id: int) -> int:
         """Number of entries that a group has read after one more delivery, as :meth:`deliver` counts."""
@@ -135,7 +135,7 @@ class Stream:
 
     def has_gap_after(self, position: int) -> bool:
         """True if a deletion at or after this position makes counting from it impossible."""
-        # At the position itself counts too, as in Redis: it compares with <=, though such an entry was read
+        # The position itself counts too: Redis compares with <=, though that entry was read
         return self.length > 0 and self.max_deleted != 0 and position <= self.max_deleted
 
     def distance(self, entry_id: int) -> int | None:
@@ -152,8 +152,8 @@ class Stream:
             return 0
         if self.length == 0 and entry_id <= self.last_id:
             return self.entries_added
-        # The order of the tests is Redis's, and shows: 0 is a group's position before everything, never an entry, and
-        # an id below a deletion is unknown even where it is at or before the first entry.
+        # Redis's order of tests matters: 0 is a group's position before all entries, never an entry. An id below a
+        # deletion is unknown, even if it is at or before the first entry.
         if entry_id != 0 and entry_id < self.max_deleted:
             return None
         if entry_id == self.last_id:
@@ -182,7 +182,7 @@ class Stream:
         if self.entries_added == 0 or self.length == 0:
             return 0
         first = self.first_id
-        # Not limited to a known count: a group made at 0 gets its lag here, before it has read anything
+        # Not only for a known count: a group created at 0 gets its lag here before it reads anything
         if group.last_id < first and self.max_deleted < first:
             return self.length
         if group.entries_read != UNKNOWN and not self.has_gap_after(group.last_id):

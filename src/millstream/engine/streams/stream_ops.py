@@ -40,7 +40,7 @@ def _add(
     """Add an entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to record."""
     stream = stream_in(space, db, key)
     number = unpack(entry_id)
-    # Checked though appliers trust their arguments: a damaged log must end as an error, not as entries out of order
+    # Checked although appliers trust their arguments: a damaged log must cause an error, not entries out of order
     if number <= stream.last_id:
         raise ValueError("an id that is not above the last")
     if not fields or len(fields) % 2:
@@ -59,7 +59,7 @@ def _trim(space: Keyspace, db: int, key: bytes, bound: PackedId | None, unref: b
     """
     stream = stream_in(space, db, key)
     end = _end(bound)
-    # The ids are read before the entries go; without groups that walk over the stream is saved
+    # The ids are read before the entries are removed; without groups, no walk over the stream is needed
     if unref and stream.groups:
         gone = pack_all(stream.entries.ids(0, end - 1))
         for group in stream.groups.values():
@@ -105,7 +105,7 @@ def _set_id(
     stream = stream_in(space, db, key)
     if unpack(last) < stream.entries.last_live_id:
         raise ValueError("a last id below a live entry")
-    # The last id may be set back below tombstones, which then make room
+    # The last id may be lowered below tombstones, which must then move
     stream.last_id = unpack(last)
     stream.entries.reach_back(stream.last_id)
     if entries_added is not None:
@@ -206,7 +206,7 @@ def _read_again(space: Keyspace, db: int, key: bytes, group: bytes, consumer: by
     found = group_in(space, db, key, group)
     holder = found.consumers[consumer]
     for entry_id in unpack_all(ids):
-        # assign() also moves the record in the time order: a repeated read is a new delivery, and idle time starts over
+        # assign() also moves the record in the time order: a repeated read is a new delivery, so its idle time restarts
         record = found.pending.get(entry_id)
         assert record is not None
         found.assign(entry_id, holder, now, next_count(record.count))
@@ -228,7 +228,7 @@ def _claim(
     """Move entries to a consumer, with the given delivery time and counts; create missing records (FORCE)."""
     found = group_in(space, db, key, group)
     holder = found.consumer(consumer, now)
-    # ``time`` is the delivery's, which IDLE and TIME move; ``now`` is the command's
+    # ``time`` is the delivery time, which IDLE and TIME set; ``now`` is the time of the command
     found.assign_all(ids, holder, time, counts)
     holder.seen = holder.active = now
 

@@ -19,12 +19,12 @@ from millstream.engine.streams.group import Group
 from millstream.engine.streams.listpack import back, is_integer
 from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
 
-# The polynomial of Redis's checksum, bits reversed
+# Polynomial of Redis's checksum, with reversed bits
 _POLYNOMIAL = 0x95AC9329AC4BC9B5
-# Largest value of compressed bytes (Redis: proto-max-bulk-len)
+# Largest uncompressed value in bytes (Redis: proto-max-bulk-len)
 _LARGEST = 512 * 1024 * 1024
 _LLONG_MAX = 2**63 - 1
-# An id, a time, a count
+# Bytes of a record: an id, a time, a count
 _RECORD = 32
 
 
@@ -53,7 +53,7 @@ def py_crc64(data: bytes | memoryview, crc: int = 0) -> int:
 
 def py_decompress(data: bytes, size: int) -> bytes:
     """Decompress LZF data."""
-    if size > min(_LARGEST, len(data) * 264):  # three bytes make at most 264
+    if size > min(_LARGEST, len(data) * 264):  # three bytes expand to 264 at most
         raise MalformedError("larger than it can be")
     source, out = Payload(data), bytearray()
     while source.at < len(data) and len(out) <= size:
@@ -85,12 +85,13 @@ def py_read_listpacks(nodes: Iterable[tuple[bytes, bytes]]) -> EntryStore:
     for key, packed in nodes:
         for at, (entry_id, is_dead, fields) in enumerate(_node(key, packed)):
             fresh = at == 0
-            # A tombstone may share its id with the entry before it in its node, see PyEntryStore.reach_back
+            # A tombstone may have the same id as the entry before it in its node, see PyEntryStore.reach_back
             if entry_id <= last and not (is_dead and at and entry_id == last):
-                # Redis up to 7.0 adds below tombstones, if XSETID put the last id back
+                # Redis up to 7.0 adds entries below tombstones after XSETID lowers the last id
                 if entry_id <= store.last_live_id or not store.node_count:
                     raise MalformedError("entries out of order")
-                # A node that begins above the entry has only tombstones: the entry begins a node in its place
+                # If the node's first id is above the entry, the node has only tombstones: the entry replaces its
+                # beginning
                 fresh = fresh or entry_id <= newest
                 store.reach_back(entry_id - 1)
             store.append(entry_id, fields, fresh=fresh, dead=is_dead)
@@ -104,20 +105,20 @@ def _node(key: bytes, packed: bytes) -> list[tuple[int, bool, list[bytes]]]:
     A node's head holds the counters and the fields of its first entry; entries with the same fields (flag 2) have
     values only. Ids are differences to the node's own id, which is its key.
     """
-    # The radix tree's key is the id of the node's first entry, whether that is alive or not
+    # The key in the radix tree is the id of the node's first entry, deleted or not
     if len(key) != 16:
         raise MalformedError("a node without its id")
     ms, seq = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
     items = listpack(packed)
     live, dead = _count(items), _count(items)
     names = [_next(items) for _ in range(_count(items))]
-    # The head ends with a zero, which a walk backwards takes for its end
+    # The head ends with a zero, at which a backwards walk stops
     if _integer(items):
         raise MalformedError("a node's head does not end")
     entries = []
     for _ in range(live + dead):
         flags = _integer(items)
-        # A difference may be negative; C computes in 64 bits, so each half wraps around by itself
+        # A difference may be negative; C computes with 64 bits, so each half wraps around on its own
         entry_id = ((ms + _integer(items)) & MAX64) << 64 | (seq + _integer(items)) & MAX64
         if flags & 2:
             fields = [part for name in names for part in (name, _next(items))]
@@ -125,11 +126,11 @@ def _node(key: bytes, packed: bytes) -> list[tuple[int, bool, list[bytes]]]:
             fields = [_next(items) for _ in range(2 * _count(items))]
         if not fields:
             raise MalformedError("an entry without its fields")
-        # The number of elements back to the entry's flags: XREVRANGE of another server walks by it
+        # Number of elements back to the entry's flags, which XREVRANGE of another server uses
         if _integer(items) != (len(names) + 3 if flags & 2 else len(fields) + 4):
             raise MalformedError("a node that cannot be walked backwards")
         entries.append((entry_id, bool(flags & 1), fields))
-    # Another server trims by these counters, without reading the entries
+    # Another server trims by these counters without reading the entries
     if next(items, None) is not None or sum(is_dead for _, is_dead, _ in entries) != dead:
         raise MalformedError("a node's counters are wrong")
     return entries
@@ -156,7 +157,7 @@ def _count(items: Iterator[bytes]) -> int:
     return number(_integer(items), _LLONG_MAX)
 
 
-# Sizes of the encodings of integers after their first byte, whole
+# Size of each encoding of integers after its first byte
 _INTEGERS = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
 
 
@@ -167,7 +168,7 @@ def listpack(packed: bytes) -> Iterator[bytes]:
     """
     if packed[:4] != len(packed).to_bytes(4, "little") or len(packed) < 7 or packed[-1] != 0xFF:
         raise MalformedError("not a listpack")
-    source = Payload(packed[:-1], 6)  # after the size, and how many elements, if they are few
+    source = Payload(packed[:-1], 6)  # skips the total size and the number of elements
     while source.at < len(source.data):
         start = source.at
         found = _element(source)
@@ -180,7 +181,7 @@ def listpack(packed: bytes) -> Iterator[bytes]:
 def _element(source: Payload) -> bytes:
     """Read one element; its first bits give its type, number or string, and its size."""
     first = source.byte()
-    # The prefixes do not overlap: 0 is a 7-bit number, 10 a short text, 110 a 13-bit number, 1110 a 12-bit length
+    # The prefixes are unambiguous: 0 is a 7-bit number, 10 a short text, 110 a 13-bit number, 1110 a 12-bit length
     if first < 0x80:
         return b"%d" % first
     if first < 0xC0:
@@ -218,20 +219,20 @@ def py_assign_pending(group: Group, records: bytes, owned: list[tuple[Consumer, 
         time = int.from_bytes(records[at + 16 : at + 24], "little", signed=True)
         count = int.from_bytes(records[at + 24 : at + 32], "little")
         times = number(time, _LLONG_MAX, lowest=OLDEST), number(count, MAX_DELIVERIES)
-        # By identity: two equal records of one id are a fault as well
+        # Compares identities: two equal records of one id are invalid too
         if found.setdefault(records[at : at + 16], times) is not times:
             raise MalformedError("one entry pending twice")
     holders: dict[bytes, Consumer] = {}
     for consumer, ids in owned:
         for at in range(0, len(ids), 16):
             entry_id = ids[at : at + 16]
-            # Each record is in the group and in one consumer; a second owner would free it twice
+            # Each record belongs to the group and to one consumer; Redis would free it twice for a second owner
             if entry_id not in found or entry_id in holders:
                 raise MalformedError("a consumer's record that is not its group's, or another's")
             holders[entry_id] = consumer
     if len(holders) != len(found):
         raise MalformedError("a record without its consumer")
-    # In the order of time, which a group's list has; equal times by id, as deliveries of one read are
+    # By time, like a group's list; equal times by id, like deliveries of a single read
     for entry_id, (time, count) in sorted(found.items(), key=lambda item: (item[1][0], item[0])):
         group.assign(int.from_bytes(entry_id, "big"), holders[entry_id], time, count)
 

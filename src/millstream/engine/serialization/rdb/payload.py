@@ -7,9 +7,9 @@ from millstream.engine.serialization.rdb.sizes import Payload
 from millstream.engine.serialization.rdb.streams import ACTIVE_TIMES
 from millstream.engine.serialization.rdb.values import read_value
 
-NEWEST = 14  # The newest version of Redis's format that is taken
+NEWEST = 14  # Newest accepted version of Redis's format
 
-VALKEY = (80, 81)  # The versions of Valkey's own, since it numbers its types apart from Redis
+VALKEY = (80, 81)  # Versions of Valkey's format, which numbers its types differently from Redis
 
 _TAIL = 10
 

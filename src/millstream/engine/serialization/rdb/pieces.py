@@ -10,10 +10,10 @@ from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.bulk import crc64, decompress, read_pending
 from millstream.engine.serialization.rdb.sizes import Payload
 
-# Records of pending entries that are read together; each has 25 to 33 bytes
+# Number of pending entries' records that are read together; each has 25 to 33 bytes
 _RECORDS = 4096
 _RECORD_MOST = 33
-# Largest string (Redis: proto-max-bulk-len)
+# Largest string in bytes (Redis: proto-max-bulk-len)
 _LARGEST = 512 * 1024 * 1024
 
 
@@ -22,9 +22,9 @@ def string(source: Payload) -> bytes:
     size, is_special = source.size_or_special()
     if not is_special:
         return _take(source, size)
-    if size <= 2:  # an integer of 1, 2 or 4 bytes: Redis writes numbers so to save space
+    if size <= 2:  # an integer of 1, 2 or 4 bytes, which Redis uses to save space
         return b"%d" % source.little(1 << size, signed=True)
-    if size == 3:  # compressed by LZF
+    if size == 3:  # compressed with LZF
         packed, full = source.size(), source.size()
         return decompress(_take(source, packed), full)
     raise MalformedError("an unknown string")
@@ -79,7 +79,7 @@ class PiecedSource(Payload):
         while there < size and (piece := next(self._pieces, None)) is not None:
             more.append(piece)
             there += len(piece)
-        if more:  # joined once, however many pieces it took
+        if more:  # joined once, for any number of pieces
             self._drop()
             self.data = b"".join([self.data, *more])
 

@@ -19,7 +19,7 @@ from millstream.engine.serialization.rdb.streams import ACTIVE_TIMES
 from millstream.engine.serialization.rdb.unheld import pass_key_metadata, pass_module_aux, passing
 from millstream.engine.serialization.rdb.values import EmptyError, is_read, read_value
 
-OLDEST_VERSION = 6  # The version of Redis 2.6; those before it are of 2011 at the latest
+OLDEST_VERSION = 6  # Version of Redis 2.6; earlier ones are from 2011 or before
 
 _KEY_META, _SLOT_INFO, _FUNCTION, _MODULE_AUX = 243, 244, 245, 247
 _IDLE, _FREQ, _AUX, _RESIZE, _EXPIRE_MS, _EXPIRE, _SELECT, _END = range(248, 256)
@@ -33,10 +33,10 @@ class RdbError(MalformedError):
 class RdbKey:
     """A key with its value."""
 
-    db: int  # Number of its database
-    key: bytes  # Its name
-    value: Value  # Its value
-    expires_at: int | None  # Wall milliseconds at which it dies, maybe in the past; None for never
+    db: int  # Number of the database
+    key: bytes  # Name of the key
+    value: Value  # Value of the key
+    expires_at: int | None  # Wall milliseconds of the expiry, perhaps in the past; None for never
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class AuxField:
 class NotHeld:
     """Something in the file that Millstream does not have, and that was skipped."""
 
-    what: str  # Its kind, in words
+    what: str  # Kind of the item, in words
     db: int  # Number of the database
-    key: bytes | None = None  # The key's name; None for an item without a key
+    key: bytes | None = None  # Name of the key; None for an item without a key
 
 
 RdbItem = RdbKey | AuxField | NotHeld
-# Bytes of a name that are shown
+# Bytes of a name that an error shows
 _SHOWN = 200
 
 
@@ -99,16 +99,16 @@ class _File:
         self._head()
         source = self.source
         while (kind := source.byte()) != _END:
-            # Expiry, access time and frequency come before their key and hold for that key alone
+            # Expiry, access time and frequency precede their key and apply to it alone
             if kind in _NOTES:
                 _NOTES[kind](self)
-            # The number means something else in Valkey
+            # The number has another meaning in Valkey
             elif kind == _KEY_META and not self._is_valkey:
                 pass_key_metadata(source)
                 self._has_metadata = True
             elif kind == _AUX:
                 yield AuxField(string(source), string(source))
-            # Not held, and named: a library that vanishes in a move breaks its callers later
+            # Skipped and reported: without a report, callers of a lost library would break later
             elif kind == _FUNCTION:
                 string(source)
                 yield NotHeld("function library", self.db)
@@ -121,7 +121,7 @@ class _File:
     def _head(self) -> None:
         magic = self.source.take(9)
         self._is_valkey = magic.startswith(b"VALKEY")
-        # Valkey's name is a letter longer, and its version a digit shorter
+        # Valkey's name is one letter longer, and its version one digit shorter
         digits = magic[6:] if self._is_valkey else magic[5:]
         if not (self._is_valkey or magic.startswith(b"REDIS")) or not digits.isdigit():
             raise MalformedError("not an RDB file: it begins neither with REDIS nor with VALKEY")
@@ -141,10 +141,10 @@ class _File:
 
     def _value(self, kind: int) -> Iterator[RdbItem]:
         source = self.source
-        # Types above this one were numbered by Redis and by Valkey independently
+        # Redis and Valkey numbered types above this one independently
         is_valkeys = self._is_valkey and kind > ACTIVE_TIMES
         is_held = is_read(kind) and not is_valkeys
-        # Its length follows from its form alone; without a form the rest of the file cannot be read
+        # Only a known form reveals the length of a value; after an unknown one, the file cannot be read further
         pass_over = None if is_held else passing(kind, is_valkey=is_valkeys)
         key = self._key = string(source)
         if self._has_metadata:
@@ -154,13 +154,13 @@ class _File:
         else:
             try:
                 yield RdbKey(self.db, key, read_value(source, kind, *self._limits), self.expires_at)
-            # Old versions of Redis could leave one behind; it is as good as no key
+            # Old versions of Redis could leave one behind; it counts as a missing key
             except EmptyError:
                 yield NotHeld("empty collection", self.db, key)
         self._key, self.expires_at, self._has_metadata = None, None, False
 
 
-# ---------------------------------------------------------------------- attributes before a key
+# ---------------------------------------------------------------------- items before a key
 
 
 def _select(file: _File) -> None:
@@ -191,7 +191,7 @@ def _expire(file: _File) -> None:
 
 def _expire_ms(file: _File) -> None:
     found = file.source.little(8, signed=True)
-    file.expires_at = None if found == -1 else found  # Redis's own word for no time
+    file.expires_at = None if found == -1 else found  # Redis's value for no expiry
 
 
 _NOTES: dict[int, Callable[[_File], None]] = {

@@ -7,8 +7,8 @@ class Payload:
     """Bytes that have all arrived."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
-        self.data = data  # The bytes
-        self.at = at  # The position of the next ones in them
+        self.data = data  # All bytes
+        self.at = at  # Position of the next byte to read
 
     def reach(self, size: int) -> None:
         """Make sure that this many bytes are in ``data`` from ``at`` on, or all that are left."""
@@ -42,7 +42,7 @@ class Payload:
         """Read a size, or the number of a special encoding with True."""
         first = self.byte()
         kind = first >> 6
-        # The first two bits choose the form: 6 bits, 14 bits, a fixed width, or a special encoding of a string
+        # The first two bits determine the form: 6 bits, 14 bits, a fixed width, or a specially encoded string
         if kind == 0:
             return first & 63, False
         if kind == 1:

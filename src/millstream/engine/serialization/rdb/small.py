@@ -11,9 +11,9 @@ from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.bulk import listpack
 from millstream.engine.serialization.rdb.sizes import Payload
 
-# The count of two bytes that means "more than fits", so that a reader must count
+# Two-byte count for "too many": a reader must count the elements
 _MANY = 0xFFFF
-# Bytes of the numbers of a ziplist, by the first byte
+# Bytes of a number in a ziplist, by its first byte
 _ZIP_NUMBERS = {0xC0: 2, 0xD0: 4, 0xE0: 8, 0xF0: 3, 0xFE: 1}
 
 
@@ -33,17 +33,17 @@ def ziplist_elements(packed: bytes) -> list[bytes]:
     """The elements of a ziplist."""
     if len(packed) < 11 or packed[:4] != len(packed).to_bytes(4, "little") or packed[-1] != 0xFF:
         raise MalformedError("not a ziplist")
-    # Four bytes of size, four of the last element's offset, two of the count
+    # Four bytes of total size, four for the last element's offset, two for the count
     source = Payload(packed[:-1], 10)
     found: list[bytes] = []
     before = start = source.at
     while source.at < len(source.data):
         before, start = start, source.at
-        # Each element begins with the size of the one before it
+        # Each element begins with the size of the element before it
         if _before(source) != (start - before if found else 0):
             raise MalformedError("a ziplist that cannot be walked backwards")
         found.append(_ziplist_element(source))
-    # Redis pops from the end by this offset
+    # Redis pops from the end with this offset
     if int.from_bytes(packed[4:8], "little") != start:
         raise MalformedError("a ziplist whose last element is elsewhere")
     return _counted(found, int.from_bytes(packed[8:10], "little"))
@@ -54,7 +54,7 @@ def _before(source: Payload) -> int:
     first = source.byte()
     if first == 0xFF:
         raise MalformedError("a ziplist that ends early")
-    return first if first < 0xFE else source.little(4)  # 0xFE announces four bytes
+    return first if first < 0xFE else source.little(4)  # 0xFE announces four more bytes
 
 
 def _ziplist_element(source: Payload) -> bytes:
@@ -69,7 +69,7 @@ def _ziplist_element(source: Payload) -> bytes:
         return source.take(int.from_bytes(source.take(4), "big"))
     if first in _ZIP_NUMBERS:
         return b"%d" % source.little(_ZIP_NUMBERS[first], signed=True)
-    # Small numbers are in the first byte itself, one above their value
+    # The first byte contains a small number plus one
     if 0xF1 <= first <= 0xFD:
         return b"%d" % (first - 0xF1)
     raise MalformedError("an unknown element of a ziplist")
@@ -82,7 +82,7 @@ def intset_elements(packed: bytes) -> list[bytes]:
     if width not in {2, 4, 8} or len(packed) != 8 + width * count:
         raise MalformedError("not an intset")
     numbers = [source.little(width, signed=True) for _ in range(count)]
-    # Redis searches it by halves, and would miss members that are out of order
+    # Redis uses binary search, and would not find members that are out of order
     if any(one >= other for one, other in pairwise(numbers)):
         raise MalformedError("an intset out of order")
     return [b"%d" % each for each in numbers]

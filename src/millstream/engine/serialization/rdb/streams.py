@@ -19,12 +19,12 @@ from millstream.engine.streams.group import UNKNOWN
 from millstream.engine.streams.pending import MAX_DELIVERIES
 from millstream.engine.streams.stream import Stream
 
-# The numbers of the types, named by the addition of each.
+# Type numbers, named after the feature that each added.
 _FIRST, COUNTERS, ACTIVE_TIMES, PRODUCERS, RELEASED = STREAM_TYPES = (15, 19, 21, 26, 27)
 
-# Redis's maxima for the two limits of a stream's memory of its producers
+# Redis's limits for the two settings of a stream's idempotent producers
 _MOST_SECONDS, _MOST_MESSAGES = 86400, 10000
-# An id, a time, a count
+# Bytes of a record: an id, a time, a count
 _RECORD = 32
 
 
@@ -35,12 +35,12 @@ def read_stream(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: in
     last = source.entry_id()
     max_deleted, added = 0, length
     if kind >= COUNTERS:
-        source.entry_id()  # the first entry's id, which the entries tell as well
+        source.entry_id()  # id of the first entry, which the entries also contain
         max_deleted, added = source.entry_id(), source.size()
-    # The length is a number that a hostile client may have written; the entries were counted
+    # The length may be forged by a hostile client, so compare it with the counted entries
     if length != entries.length:
         raise MalformedError("not as many entries as it says")
-    max_deleted = min(max_deleted, last)  # Redis up to 7.0 lets XSETID put the last id back to before a deleted one
+    max_deleted = min(max_deleted, last)  # in Redis up to 7.0, XSETID can lower the last id below a deleted one
     stream = make_stream([last, max_deleted, added, [idmp_duration, idmp_maxsize, 0, 0, []]], entries)
     for _ in range(source.size()):
         _read_group(source, kind, stream)
@@ -57,14 +57,14 @@ def _read_group(source: Payload, kind: int, stream: Stream) -> None:
     """
     name, last = string(source), source.entry_id()
     read = None if kind < COUNTERS else source.size()
-    # The file has -1 as an unsigned number of 64 bits
+    # The file stores -1 as an unsigned 64-bit number
     if read is not None and read == MAX64:
         read = UNKNOWN
     records = pending(source, source.size())
     consumers, owned = [], []
     for _ in range(source.size()):
         consumer, seen = string(source), source.little(8, signed=True)
-        # Redis 7.0 has one time of a consumer; loading takes it for both
+        # Redis 7.0 has a single time per consumer; loading uses it for both
         active = source.little(8, signed=True) if kind >= ACTIVE_TIMES else seen
         consumers.append([consumer, seen, active])
         owned.append(ids(source, source.size()))
@@ -72,11 +72,11 @@ def _read_group(source: Payload, kind: int, stream: Stream) -> None:
     zone = ids(source, source.size()) if kind >= RELEASED else b""
     records, released = _apart(records, zone)
     assign_pending(group, records, list(zip(holders, owned, strict=True)))
-    # In the zone's order, which release() keeps, since it puts each at the end
+    # In the zone's order, which release() preserves because it appends
     for entry_id, count in released.items():
         group.release(
             int.from_bytes(entry_id, "big"), number(count, MAX_DELIVERIES)
-        )  # -1: the group has no such record
+        )  # -1: the group lacks such a record
 
 
 def _apart(records: bytes, zone: bytes) -> tuple[bytes, dict[bytes, int]]:
@@ -87,7 +87,7 @@ def _apart(records: bytes, zone: bytes) -> tuple[bytes, dict[bytes, int]]:
     kept = []
     for at in range(0, len(records), _RECORD):
         entry_id = records[at : at + 16]
-        # -1 marks an id of the zone without its record so far
+        # -1 marks an id of the zone whose record was not found yet
         if wanted.get(entry_id) == -1:
             wanted[entry_id] = int.from_bytes(records[at + 24 : at + _RECORD], "little")
         else:

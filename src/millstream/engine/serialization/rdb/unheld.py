@@ -9,7 +9,7 @@ from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.pieces import string
 from millstream.engine.serialization.rdb.sizes import Payload
 
-# The letters of a module's name in its id, six bits each
+# Letters of a module's name in its id, with six bits each
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _MODULE_END, _SIGNED, _UNSIGNED, _FLOAT, _DOUBLE, _TEXT = range(6)
 
@@ -23,7 +23,7 @@ def pass_module_parts(source: Payload) -> None:
     """Skip the data of a module; each part of it begins with its type."""
     while (part := source.size()) != _MODULE_END:
         if part in {_SIGNED, _UNSIGNED}:
-            source.size()  # a module writes its integers as sizes
+            source.size()  # modules write integers in the form of sizes
         elif part in {_FLOAT, _DOUBLE}:
             source.take(4 if part == _FLOAT else 8)
         elif part == _TEXT:

@@ -21,9 +21,9 @@ from millstream.engine.serialization.rdb.small import (
 )
 from millstream.engine.serialization.rdb.streams import STREAM_TYPES, read_stream
 
-# Kinds of a list's node: one element, or many
+# Kinds of a list's node: a single element, or several
 _PLAIN, _PACKED = 1, 2
-# A score in text, stricter than Python's numbers
+# Syntax of a score, stricter than Python's
 _SCORE = re.compile(rb"[+-]?(?:inf|[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|\.[0-9]+)", re.IGNORECASE)
 
 
@@ -64,7 +64,7 @@ def _hash(items: Iterable[bytes]) -> HashValue:
     """Make a hash of fields and values in turn."""
     value, rest = HashValue(), iter(items)
     for field in rest:
-        content = next(rest, None)  # the same iterator: the value follows its field
+        content = next(rest, None)  # the same iterator: a field's value follows it
         if content is None:
             raise MalformedError("a field without its value")
         if field in value.fields:
@@ -115,7 +115,7 @@ def _quicklist(source: Payload) -> Iterator[bytes]:
 def _zset(items: Iterable[tuple[bytes, float]]) -> ZSetValue:
     scores: dict[bytes, float] = {}
     for member, score in items:
-        if math.isnan(score) or member in scores:  # NaN has no place in an order
+        if math.isnan(score) or member in scores:  # NaN cannot be sorted
             raise MalformedError("a member twice, or with no score")
         scores[member] = score
     _some(len(scores))

@@ -16,7 +16,7 @@ from millstream.engine.serialization.rdb.written_streams import STREAM_TYPE, pac
 from millstream.engine.streams.stream import Stream
 
 _AUX, _RESIZE, _EXPIRE_MS, _SELECT, _END = b"\xfa", b"\xfb", b"\xfc", b"\xfe", b"\xff"
-# Bytes that are yielded together, where pieces are small
+# Bytes up to which small pieces are joined before they are yielded
 _TOGETHER = 1 << 16
 
 
@@ -39,7 +39,7 @@ def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         waiting.append(piece)
         size += len(piece)
-        if size >= _TOGETHER:  # each small piece would be a system call
+        if size >= _TOGETHER:  # each small piece would cost a system call
             yield b"".join(waiting)
             waiting, size = [], 0
     yield b"".join(waiting)
@@ -82,7 +82,7 @@ def _value(value: Value, version: int) -> Iterator[bytes]:
     elif isinstance(value, ZSetValue):
         yield pack_size(len(value))
         for score, member in value.between(0, len(value)):
-            yield pack_string(member) + struct.pack("<d", score)  # a double, since a score as text would be rounded
+            yield pack_string(member) + struct.pack("<d", score)  # a double, since text would round the score
     elif isinstance(value, HashValue):
         yield pack_size(len(value))
         for field, content in value.fields.items():

@@ -17,7 +17,7 @@ from millstream.engine.streams.idempotence import Idempotence
 from millstream.engine.streams.pending import Pending
 from millstream.engine.streams.stream import Stream
 
-# The type that streams are written as, by the version of the file.
+# Type in which streams are written, by the version of the file.
 STREAM_TYPE = {10: COUNTERS, 11: ACTIVE_TIMES, 12: ACTIVE_TIMES, 13: PRODUCERS, 14: RELEASED}
 
 
@@ -47,7 +47,7 @@ def _time(wall: int) -> bytes:
 
 def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
     """Yield the bytes of a stream, which follow its key."""
-    # Redis has no node without a live entry: the last one takes its node along
+    # Redis has no nodes without live entries: deleting the last one deletes the node
     nodes = [node for node in stream.entries.nodes() if node.live]
     yield pack_size(len(nodes))
     for node in nodes:
@@ -57,7 +57,7 @@ def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
         yield _pack_id(each)
     yield pack_size(stream.entries_added)
     yield pack_size(len(stream.groups))
-    # Sorted, as Redis's radix tree is: equal streams have equal bytes
+    # Sorted like Redis's radix tree: equal streams have equal bytes
     for name in sorted(stream.groups):
         yield from _group(name, stream.groups[name], stream.entries_added, kind)
     if kind >= PRODUCERS:
@@ -65,13 +65,13 @@ def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
 
 
 def _group(name: bytes, group: Group, added: int, kind: int) -> Iterator[bytes]:
-    # As a signed number -1, which Redis reads as unknown
+    # As a signed number this is -1, which means unknown in Redis
     read = MAX64 if group.entries_read == UNKNOWN else min(group.entries_read, added)
     yield pack_string(name) + _pack_id(group.last_id) + pack_size(read)
     yield pack_size(len(group.pending))
     for record in group.pending.walk():
         yield _packed(record) + _time(record.time) + pack_size(record.count)
-    # Older readers need an owner for each record
+    # In older formats, each record needs an owner
     zone = _released(group)
     if kind < RELEASED:
         yield from _consumers(group, kind, zone)
@@ -84,7 +84,7 @@ def _released(group: Group) -> list[bytes]:
     """Ids of the released records, in the order of the zone."""
     found = []
     for record in group.order:
-        # Released records are first in the order of time
+        # Released records come first in time order
         if record.consumer is not None:
             break
         found.append(_packed(record))
@@ -95,7 +95,7 @@ def _consumers(group: Group, kind: int, homeless: list[bytes]) -> Iterator[bytes
     """Yield the consumers with the ids of their records; released ones go to the consumer with an empty name."""
     times = {name: (each.seen, each.active) for name, each in group.consumers.items()}
     if homeless:
-        # A consumer with an empty name may exist; then it keeps its own times
+        # A consumer with an empty name may exist and keeps its times
         times.setdefault(b"", (0, -1))
     yield pack_size(len(times))
     for name in sorted(times):
