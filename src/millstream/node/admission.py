@@ -24,10 +24,10 @@ from millstream.node.memory import OOM, Memory
 from millstream.node.primary import Primary
 
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
-# ACL LOG's name for the context of a command, and the prefix of its refusal
+# Place of a command for ACL LOG, and the beginning of its error
 _PLACES = {Origin.WAITER: "toplevel", Origin.EXEC: "multi", Origin.SCRIPT: "lua"}
 _DENIED = {Origin.WAITER: "NOPERM ", Origin.SCRIPT: "ERR ACL failure in script: "}
-# EXEC's error for a queued command that is no longer allowed, by the refused object
+# EXEC's errors for queued commands that are no longer allowed, by what was refused
 _NO_LONGER = (
     "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is "
     "no longer allowed for the following reason: "
@@ -41,7 +41,7 @@ NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
 LOADING = "LOADING Redis is loading the dataset in memory"
 _NO_AUTH = "NOAUTH Authentication required."
 _SCRIPTS = frozenset({"eval", "evalsha", "eval_ro", "evalsha_ro"})
-# No pause holds it back
+# Commands that no pause holds back
 _OF_REPLICA = "ERR Replica can't interact with the keyspace"
 
 
@@ -58,7 +58,7 @@ class Admission:
         memory: Memory,
     ) -> None:
         self._primary, self._following, self._memory = primary, following, memory
-        # True if a command runs a script that memory may prevent; the node sets it
+        # True if a command runs a script that the memory limit may prevent; the node sets it
         self.script_adds: Callable[[list[bytes]], bool] = lambda argv: False  # noqa: ARG005 - one signature
         self._accounts = accounts
         self._config = config
@@ -69,13 +69,13 @@ class Admission:
         row = resolve(argv)
         accounts = self._accounts
         if session.user is None:
-            session.user = accounts.first_user  # the default user may have become open since
+            session.user = accounts.first_user  # the default user may have lost its password since
             if session.user is None and "no_auth" not in row.flags:
                 raise CommandError(_NO_AUTH)
         if session.queue is not None and "no_multi" in row.flags:
             raise CommandError(_NOT_IN_MULTI)
         if session.user not in accounts.unrestricted:
-            session.last_command = row.name  # what ACL LOG shows of the client
+            session.last_command = row.name  # ACL LOG shows it for the client
             context = "toplevel" if session.queue is None else "multi"
             refused = self.refusal(session, row, argv, now, context)
             if refused is not None:
@@ -109,7 +109,7 @@ class Admission:
         origin, session = ctx.origin, ctx.session
         if origin is Origin.PRIMARY:
             return None
-        # The rules may have changed since it was queued, or began to wait
+        # The rules may have changed since the command was queued or began to wait
         refused = self.refusal(session, row, argv, ctx.now, _PLACES[origin])
         if refused is not None:
             return (
@@ -172,7 +172,7 @@ class Admission:
         name = session.user
         if name in self._accounts.unrestricted or "no_auth" in row.flags or session.is_primary:
             return None
-        if name is None:  # its user was deleted, and it is about to be closed
+        if name is None:  # the user was deleted, and the connection is about to be closed
             return Denial(1, 0), "the user is deleted"
         user = self._accounts.get(name) or User(name)
         denial = user.refusal(row, argv)

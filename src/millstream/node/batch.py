@@ -37,7 +37,7 @@ from millstream.node.stats import NodeStats
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
 
-# Bytes of a script's changes that gather at most: the runner takes no more above 1 MiB, and one command may be large
+# Largest size of a script's collected changes, in bytes: the runner stops above 1 MiB, but one command may be large
 GATHERED_MAX = 16 << 20
 
 
@@ -63,7 +63,7 @@ class Batches:
         places = waits.lines.by_place, waits.claimers.by_place
         self._runner: core.PlainRunner | None = None
         self._slow: list[tuple[bytes, int]] = []
-        # Runs a plain command of a script, between :meth:`begin_calls` and :meth:`end_calls`
+        # Runs a plain command of a script between :meth:`begin_calls` and :meth:`end_calls`
         self.call: Callable[[bytes], object] = _not_plain
         if core.native is not None:
             self._runner = runner = core.native.PlainRunner(config, *places, journal.log is not None)
@@ -142,7 +142,7 @@ class Batches:
         else:
             try:
                 run = self._runner.obey(self._keyspace.databases[session.db], data, at, wall, is_open)
-            except Exception as error:  # as in _counted
+            except Exception as error:  # raised by the same call as in _counted
                 raise not_logged("commands of the primary were run", error) from error
             self._count(run)
             ctx.dirty += run.changes
@@ -159,7 +159,7 @@ class Batches:
         if self._runner is None:
             return NOTHING
         run = self._counted(waiter.session, waiter.packed, 0, wall, waiter.given)
-        if run.commands:  # the same call as before
+        if run.commands:  # the call is the same as before
             self._stats.processed -= 1
             self._stats.command(run.last).calls -= 1
             if run.record is not None:
@@ -208,9 +208,9 @@ class Batches:
         assert self._runner is not None
         try:
             run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
-        except Exception as error:  # no memory for the result
+        except Exception as error:  # the results cannot be returned without memory
             raise not_logged("plain commands were run", error) from error
-        stats = self._stats  # as _count does; this is the way of each client that waits for its reply
+        stats = self._stats  # _count, inlined: every client that waits for its reply comes through here
         stats.processed += run.commands
         stats.dirty += run.changes
         if run.hits or run.misses:

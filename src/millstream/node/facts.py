@@ -24,27 +24,27 @@ from millstream.persistence.log import Log
 class Surroundings:
     """Facts that only the shell around a node knows; an embedded node keeps these defaults."""
 
-    shell: ShellFacts = field(default_factory=ShellFacts)  # Facts of the network, kept up to date by the shell
-    machine: Callable[[], MachineFacts] = MachineFacts  # Reads the operating system's figures of the process
+    shell: ShellFacts = field(default_factory=ShellFacts)  # Facts of the network, updated by the shell
+    machine: Callable[[], MachineFacts] = MachineFacts  # Reads the operating system's facts about the process
     log: Callable[[], LogFacts] = LogFacts  # Reads the state of the log
-    max_clients: int = 0  # Most connections at a time
+    max_clients: int = 0  # Largest number of simultaneous connections
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """The sources of INFO's figures."""
 
-    stats: NodeStats  # The node's counters
-    sessions: Sessions  # The clients
-    accounts: Accounts  # Refused commands are counted there
-    keyspace: Keyspace  # The data
-    journal: Journal  # True if the disk takes writes
-    scripts: Scripts  # The stored scripts
-    primary: Primary  # The replicas
-    following: Following  # The link to this one's primary
-    ending: Shutdown  # SHUTDOWN
-    memory: Memory  # The count of memory
-    surroundings: Surroundings = field(default_factory=Surroundings)  # Facts of the shell around the node
+    stats: NodeStats  # Counters of the node
+    sessions: Sessions  # Clients
+    accounts: Accounts  # Users, with the counts of refused commands
+    keyspace: Keyspace  # Data
+    journal: Journal  # Log records, and the reason if writes are refused
+    scripts: Scripts  # Cached scripts
+    primary: Primary  # Replicas
+    following: Following  # Link to the primary
+    ending: Shutdown  # State of SHUTDOWN
+    memory: Memory  # Counted memory
+    surroundings: Surroundings = field(default_factory=Surroundings)  # Facts outside of the node
 
     def last_save(self) -> int:
         """Wall seconds of the last moment at which all writes were known to be on disk."""

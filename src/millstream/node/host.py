@@ -44,7 +44,7 @@ class NodeHost(Host):
         self._facts, self._journal, self._waits = facts, journal, sessions.waits
         self.replication, self.following, self.failover = primary, facts.following, failover
         self.scripts, self.ending = facts.scripts, facts.ending
-        self.rewriter: Rewriter | None = None  # Makes the log smaller; the shell provides it where there is a log
+        self.rewriter: Rewriter | None = None  # Rewrites the log; the shell provides it if there is a log
 
     @staticmethod
     def of(ctx: Context) -> "NodeHost":

@@ -24,26 +24,27 @@ class Journal:
     """Collects transitions into records, and holds the position that replies wait for."""
 
     def __init__(self, log: Log | None) -> None:
-        self.log = log  # As given
-        self.position = 0  # The last record that replies wait for; 0 for none
-        self.weight = Weight()  # The weight of the record at work
-        self.disk_outage: Outage | None = None  # Why nothing may be appended now, None while it may
-        self.shortage: Outage | None = None  # Why nothing may be written though the disk takes it: too few replicas
-        self.outage: Outage | None = None  # The first of these two that there is, with the other
-        self.unconfirmed = Unconfirmed()  # Records that were written and that too few replicas hold
-        # The progress of reading the log; None once that is through, and the data are there
+        self.log = log  # The log; None if none is kept
+        self.position = 0  # Position of the last record that replies wait for; 0 for none
+        self.weight = Weight()  # Size of the present record
+        self.disk_outage: Outage | None = None  # Reason why nothing can be appended now, None if it can
+        self.shortage: Outage | None = None  # Reason why writes are refused though the disk works: too few replicas
+        self.outage: Outage | None = None  # The first of these two that applies, which refers to the other
+        self.unconfirmed = Unconfirmed()  # Written records that too few replicas have confirmed
+        # Progress of reading the log; None once the data are complete
         self.loading: Loading | None = None
-        self.saved_at = 0  # Wall seconds of the last SAVE or its kin
-        self.feed: Feed | None = None  # Makes the stream for replicas; None while there is none
-        self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
-        self._is_hard = False  # one of these is not soft
-        # The record of the command at work, made while changes are held, for which its reply alone waits; else 0
+        self.saved_at = 0  # Wall seconds of the last SAVE or similar command
+        self.feed: Feed | None = None  # Builds the stream for replicas; None if there is none
+        self._steps: list[Transition | bytes] = []  # bytes: record of a run, which becomes a part of this one
+        self._is_hard = False  # True if any of these steps is not soft
+        # Position of the present command's record if it was made while changes are held, so that only its own reply
+        # waits; else 0
         self.own = 0
-        self._last = 0  # the position as it was before changes were held, or of a record made since
-        self._unlogged = 0  # number of records for replicas to confirm, without a log
+        self._last = 0  # position before changes were held, or of a record made since
+        self._unlogged = 0  # number of records made without a log, for replicas to confirm
         self._lost: StorageError | None = None
 
-    # ------------------------------------------------------------------ the record at work
+    # ------------------------------------------------------------------ the present record
 
     def note(self, step: Transition, soft: bool) -> None:
         """Record a transition that was applied."""
@@ -91,9 +92,9 @@ class Journal:
                 position = self._append(record)
             except StorageError:
                 raise
-            except Exception as error:  # a record beyond its limit, no memory for it
+            except Exception as error:  # the record is too large, or memory ran out
                 raise not_logged(f"{len(steps)} changes of one command or transaction were made", error) from error
-            if hard and self.is_holding:  # a change of role: other clients get replies as before
+            if hard and self.is_holding:  # for a change of role, only its own reply waits
                 self.own = self._last = position
             elif hard:
                 self.position = position
@@ -117,7 +118,7 @@ class Journal:
                 position = self._append(logged)
             except StorageError:
                 raise
-            except Exception as error:  # as for flush
+            except Exception as error:  # as in flush()
                 raise not_logged("plain commands were run", error) from error
             if not soft:
                 self.position = position
@@ -186,7 +187,7 @@ class Journal:
         self.saved_at = wall // 1000
         return True
 
-    # ------------------------------------------------------------------ a disk, or replicas, that take no writes
+    # ------------------------------------------------------------------ refused writes
 
     @property
     def is_holding(self) -> bool:
@@ -218,7 +219,7 @@ class Journal:
         if self.outage is not None:
             self.outage.other = self.shortage if self.outage is not self.shortage else None
         if self.is_holding:
-            # Answers from here on depend on nothing that waits
+            # Later replies depend on nothing that waits
             self._last, self.position = self.latest, 0
         else:
             self.position = self.latest

@@ -22,9 +22,9 @@ from millstream.node.primary import Primary
 log = logger("millstream.node")
 
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
-# Milliseconds until a warning is given again
+# Milliseconds before a warning is repeated
 _SAID_AGAIN = 60_000
-# Milliseconds for which the sum over clients holds, and the clients for which it holds one more
+# Milliseconds for which the sum over clients stays valid, and the number of clients that extend this by one
 _HOLDS, _MORE = 100, 10
 
 
@@ -33,24 +33,24 @@ class Memory:
 
     def __init__(self, config: Config, keyspace: Keyspace, sessions: Sessions, primary: Primary) -> None:
         self._config, self._keyspace, self._sessions, self._primary = config, keyspace, sessions, primary
-        self.of_scripts: Callable[[], int] = lambda: 0  # Bytes of Lua; the node provides it
-        self.startup = 0  # Bytes of the process before it had data; 0 in a program of the user's
-        self.was_over = False  # The limit was passed when the present command began; scripts go by it
-        self.evicted = 0  # Clients disconnected so far because of ``maxmemory-clients``
+        self.of_scripts: Callable[[], int] = lambda: 0  # Returns the bytes of Lua; the node provides it
+        self.startup = 0  # Bytes of the process before it had data; 0 in an embedded server
+        self.was_over = False  # Memory was above the limit when the present command began; scripts use this
+        self.evicted = 0  # Number of clients disconnected because of ``maxmemory-clients``
         self._peak = self._clients = self._warned_at = 0
-        self._large = 0  # Looks in a row at which the process was much larger than the limit
-        self._added_at: int | None = None  # wall milliseconds
+        self._large = 0  # number of successive checks at which the process was much larger than the limit
+        self._added_at: int | None = None  # wall milliseconds of the last sum over clients
 
     def begin_from(self, resident: int) -> None:
         """Record the resident bytes of the process before the node has data."""
-        self.startup = max(resident - stream_memory(), 0)  # without other nodes in the same process
+        self.startup = max(resident - stream_memory(), 0)  # excludes other nodes in the same process
 
-    # ------------------------------------------------------------------ the count
+    # ------------------------------------------------------------------ counting
 
     def _data(self) -> int:
         used = stream_memory()
         for db in self._keyspace.databases:
-            if db.keys:  # most are empty, and this runs at each client's turn
+            if db.keys:  # most are empty, and this runs for each client's turn
                 used += db.footprint
         return used
 

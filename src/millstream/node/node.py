@@ -59,9 +59,9 @@ load_all()
 
 log = logger("millstream.node")
 
-# Commands that act on the transaction itself even while one is open
+# Commands that control a transaction, so an open one does not queue them
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
-# Commands with one of these flags only read or change data
+# Commands with one of these flags change nothing but data
 _OF_DATA = frozenset({"write", "readonly"})
 
 
@@ -69,28 +69,28 @@ class Node:
     """One server's whole state, without its sockets, and the commands run on it."""
 
     def __init__(self, config: Config, log: Log | None = None) -> None:
-        self.config = config  # As given
-        self.accounts = Accounts()  # The users
+        self.config = config  # Configuration
+        self.accounts = Accounts()  # Users
         if config.require_pass:
             self.accounts.set_default_password(config.require_pass)
-        self.keyspace = Keyspace()  # The data
-        self.stats = NodeStats()  # INFO's counters
-        self.journal = Journal(log)  # The record of the command at work, and the position that replies wait for
-        self.replies = Replies(config, self.journal)  # The way from replies to bytes
-        # The clients, and what they wait for, watch and listen to
+        self.keyspace = Keyspace()  # Data
+        self.stats = NodeStats()  # Counters for INFO
+        self.journal = Journal(log)  # Record of the present command, and the position that replies wait for
+        self.replies = Replies(config, self.journal)  # Encodes replies
+        # Clients with their waits, watches and subscriptions
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
-        self.primary = Primary(config, self.keyspace, self.journal, self.sessions)  # The replicas
+        self.primary = Primary(config, self.keyspace, self.journal, self.sessions)  # Replicas
         self._cron = Cron(Retention(config, self.stats))
-        # The server that is followed, if this is a replica
+        # Link to the primary, if this is a replica
         self.following = Following(config, self.keyspace, self.journal, self.sessions, self.primary)
         self.following.scan = lambda: self._cron.scan(self.keyspace)
         self.primary.may_serve = lambda: self.following.is_up or not self.following.is_replica
-        # Handing the role to a replica
+        # Planned change of the primary
         self.failover = Failover(self.sessions, self.journal, self.primary, self.following)
-        self.ending = Shutdown(config, self.sessions, self.primary)  # SHUTDOWN, and how far it is
-        self.memory = Memory(config, self.keyspace, self.sessions, self.primary)  # The count of memory, and its limit
-        # The checks before a command runs
+        self.ending = Shutdown(config, self.sessions, self.primary)  # State of SHUTDOWN
+        self.memory = Memory(config, self.keyspace, self.sessions, self.primary)  # Counted memory, and its limit
+        # Checks before a command runs
         self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following, self.memory)
         # Runs of plain commands
         self.batches = Batches(
@@ -104,13 +104,13 @@ class Node:
             memory=self.memory,
         )
         self.primary.on_feed = self.batches.make_records
-        # Lua
+        # Lua scripts
         self.scripts = Scripts(
             config, self.admission, self.batches, self.context, self.run, self.refuse, memory=self.memory
         )
         self.memory.of_scripts, self.admission.script_adds = self.scripts.memory, self.scripts.may_add
         self._pause.only_reads = self.scripts.only_reads
-        # INFO's facts
+        # Facts for INFO
         self.facts = NodeFacts(
             self.stats,
             self.sessions,
@@ -123,11 +123,11 @@ class Node:
             self.ending,
             self.memory,
         )
-        # INFO's facts about the shell, the machine and the log; the shell fills it in
+        # Facts about the shell, the machine and the log, which the shell fills in
         self.surroundings = self.facts.surroundings
-        # The server itself, as commands see it
+        # The server, as commands see it
         self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
-        self._nobody = Session(0)  # the session for the server's own changes
+        self._nobody = Session(0)  # session for the node's own work
 
     # ------------------------------------------------------------------ commands
 
@@ -147,7 +147,7 @@ class Node:
         session.commands += 1
         if self._pause.ends is not None and self._pause.holds(session, row, argv):
             session.held, session.blocked = argv, True
-            session.commands -= 1  # it is given again
+            session.commands -= 1  # it is counted again when it runs
             self._pause.held[session] = None
             return None
         if session.queue is not None and row.name not in _UNQUEUED:
@@ -205,11 +205,11 @@ class Node:
         """Run one command as a part of a larger unit: a transaction, a script, a wait, or the primary's stream."""
         line = self.admission.refusal_inside(ctx, row, argv)
         if line is not None:
-            if ctx.origin is Origin.WAITER:  # it was counted as a call when it began to wait
+            if ctx.origin is Origin.WAITER:  # the call was counted when it began to wait
                 self.stats.command(row.name).calls -= 1
                 self.stats.processed -= 1
             return self.refuse(row, line)
-        ctx.db = self.keyspace.databases[ctx.session.db]  # SELECT may have come before it
+        ctx.db = self.keyspace.databases[ctx.session.db]  # a preceding SELECT may have changed it
         reply = self._call(ctx, row, argv, given)
         if ctx.origin is Origin.SCRIPT and shows_times(row):
             self.journal.wait_for_soft()
@@ -243,10 +243,10 @@ class Node:
             return Error(error.line)
         except Blocked as wait:
             wait.took = time.perf_counter_ns() - started
-            waits = True  # it is not through; what counts is the time of the run that ends its wait
+            waits = True  # it has not finished; only the run that ends the wait is timed
             raise
         except Exception:
-            # A defect must not stop the server for all clients; applied changes are logged all the same
+            # An internal error must not end the server for all clients; changes that were applied are still logged
             log.exception("internal error in %s", row.name)
             failed = True
             self.surroundings.shell.internal_errors += 1
@@ -255,14 +255,14 @@ class Node:
             return Error(line)
         finally:
             took = time.perf_counter_ns() - started
-            stats = self.stats.command(row.name)  # counted afterwards: CONFIG RESETSTAT counts itself
+            stats = self.stats.command(row.name)  # after the run, so that CONFIG RESETSTAT counts itself
             stats.nanoseconds += took
-            if ctx.origin is not Origin.WAITER:  # whose call was counted when it began to wait
+            if ctx.origin is not Origin.WAITER:  # a waiter's call was counted when it began to wait
                 stats.calls += 1
                 self.stats.processed += 1
-            stats.failed += failed or ctx.failed  # or a script whose reply has errors in it
+            stats.failed += failed or ctx.failed  # includes a script whose reply contains errors
             ctx.failed = False
-            if not waits and took >= self.config.slow_from:  # as CONFIG SET itself has just left it
+            if not waits and took >= self.config.slow_from:  # the threshold as CONFIG SET itself may have changed it
                 self.sessions.slowlog.note(
                     None if ctx.origin is Origin.SCRIPT else ctx.session, given or argv, took, ctx.now.wall
                 )
@@ -292,12 +292,12 @@ class Node:
             shows_soft = shows_soft or shows_times(row)
             reply = self.run(ctx, row, argv)
             muting.note(row, reply)
-            if session.resp != resp:  # by HELLO: what was answered before stays in the protocol of its time
+            if session.resp != resp:  # HELLO changed the protocol: earlier replies keep the old one
                 replies[settled:] = [Raw(encode(each, resp)) for each in replies[settled:]]
                 settled, resp = len(replies), session.resp
             if ceiling:
                 size += weight(reply)
-                if size > ceiling:  # the rest is done, as the whole transaction must be, and not kept to be shown
+                if size > ceiling:  # run the remaining commands, but drop their replies
                     replies, settled = [], 0
                     continue
             replies.append(reply)
@@ -336,7 +336,7 @@ class Node:
             answers.add([run.replies])
             at = run.at
             others = [] if run.words is None else [run.words]
-            if not (others or run.commands or run.woken is not None):  # there was no memory to see what comes
+            if not (others or run.commands or run.woken is not None):  # memory ran out while parsing
                 others, at = list(piece.after(at)), len(piece.data)
             for argv in others:
                 answers.add(encode(self._call(ctx, resolve(argv), argv), session.resp))
@@ -404,7 +404,7 @@ class Node:
                 glance = None if waiter.over or is_held else waiter.glance
                 if glance is not None and self._served_quickly(waiter, glance, now):
                     continue
-                # Most wake only for the type they wait for; they ignore deletion and other types
+                # Most clients wait only for their type; they ignore deletions and other types
                 if not waiter.over and (
                     waiter.group_wait or isinstance(self.keyspace.databases[db].keys.get(key), waiter.kind)
                 ):
@@ -427,7 +427,7 @@ class Node:
             return False
         steps = glance(self.keyspace.databases[session.db], now.wall)
         if steps is None:
-            self._flush(now)  # what those before it have changed comes first in the log too
+            self._flush(now)  # changes by earlier commands must precede it in the log
             run = self.batches.run_again(waiter, now.wall)
             if run.commands:
                 self.waits.stop(waiter)
@@ -485,7 +485,7 @@ class Node:
             elif due is not None and due <= now.wall:
                 self._retry(waiter, now)
             else:
-                self.waits.set_alarm(waiter, now)  # others took it meanwhile; it keeps its place in the line
+                self.waits.set_alarm(waiter, now)  # another client was faster; this one keeps its place in the line
         if self._may_look_after and self._cron.is_due(now):
             ctx = self.context(self._nobody, now, Origin.SERVER)
             self._cron.run(ctx, now)
@@ -498,7 +498,7 @@ class Node:
         """True if the server may change data by itself now."""
         return self.journal.outage is None and self._pause.ends is None and not self.following.is_taking
 
-    def next_deadline(self, now: Now) -> int | None:  # noqa: ARG002 - the time may matter to other nodes
+    def next_deadline(self, now: Now) -> int | None:  # noqa: ARG002 - same signature as for other nodes
         """Monotonic milliseconds of the next needed :meth:`tick`; None if nothing will be due."""
         if self.journal.outage is None and (self.waits.overdue or self.waits.ready):
             return 0

@@ -20,14 +20,14 @@ from millstream.replication.annotations import AnnotationError, is_annotation
 from millstream.replication.received import ReceivedStream, ReceivedUnit
 from millstream.replies import Error
 
-# Bytes that are looked through for plain commands at a time; a unit that is larger is not plain
+# Number of bytes searched for plain commands at a time; a larger unit is not plain
 _HEAD = 64 * 1024
-# The most that one record holds, except for a single unit
+# Limits of one record, unless a single unit is larger
 PIECE_COMMANDS = 512
 PIECE_BYTES = 256 * 1024
-# The user of the link, as Redis shows it
+# Name of the link's user, as Redis shows it
 _SUPERUSER = b"(superuser)"
-# Longest part of a command in an error's text
+# Longest part of a command in an error
 _SHOWN = 200
 
 
@@ -52,10 +52,10 @@ class Obedience:
 
     def __init__(self, node: Node, following: Following) -> None:
         self._node, self._following = node, following
-        # The session of the commands; its database is that of the stream
+        # Session that runs the commands; its database is the one selected in the stream
         self.session = Session(0, is_primary=True, user=_SUPERUSER)
-        self.asked = 0  # Offset after the primary's last request for this replica's offset
-        self._commands = self._size = 0  # Number and bytes of the commands of this piece that have run
+        self.asked = 0  # Offset after the primary's last request for this server's offset
+        self._commands = self._size = 0  # number and bytes of the commands of this piece that have run
 
     def begin(self) -> None:
         """Start reading the stream at the end of the history."""
@@ -79,7 +79,7 @@ class Obedience:
                     break
                 unit = received.next()
                 if unit is None:
-                    if received.cost > limits.CHANGE_MAX:  # no record of the log could hold it, however it ends
+                    if received.cost > limits.CHANGE_MAX:  # no log record could contain it, even if it were complete
                         self._count_divergence()
                         raise DivergedError("a command or a transaction of the primary is too large to be run here")
                     if received.waiting < _HEAD:
@@ -101,7 +101,7 @@ class Obedience:
 
     def _run_plain(self, ctx: Context, received: ReceivedStream, head: bytes, at: int) -> None:
         """Run the plain commands of the units from a position on, up to the last complete unit."""
-        is_open, first, whole = False, at, at  # after the last unit of which all was run
+        is_open, first, whole = False, at, at  # position after the last complete unit
         try:
             while at < len(head):
                 run = self._node.batches.run_inside(ctx, head, at, is_open=is_open)
@@ -126,7 +126,7 @@ class Obedience:
     def _run_unit(self, ctx: Context, unit: ReceivedUnit) -> None:
         rows = list(map(_row, unit.commands))
         self._node.journal.weight.bytes = 0  # a unit may be as large as a client's transaction
-        covered = 0  # of the commands to come, by an annotation
+        covered = 0  # number of following commands that an annotation covers
         for row, words in zip(rows, unit.commands, strict=True):
             if covered and row is not None:
                 covered -= 1
@@ -177,9 +177,9 @@ def _row(words: list[bytes]) -> Command | None:
 
 
 _DATABASES = frozenset(b"%d" % number for number in range(DATABASES))
-# Commands about the stream, or signs that the primary is there
+# Commands about the stream, or signs that the primary is alive
 _OF_STREAM = frozenset({"ping", "select", "replconf"})
-# It changes nothing: a message of clusters
+# Ignored: a message in a cluster, which changes nothing
 _UNHEARD = frozenset({b"SPUBLISH"})
 
 

@@ -9,8 +9,8 @@ class Outcome:
     __slots__ = ("barrier", "buffers")
 
     def __init__(self, buffers: list[Buffer], barrier: int) -> None:
-        self.buffers = buffers  # Encoded bytes, in order
-        self.barrier = barrier  # Log position that must be kept first, by the fsync mode; 0 for at once
+        self.buffers = buffers  # Encoded replies, in order
+        self.barrier = barrier  # Log position that must be durable first, as far as the fsync mode requires; 0 for none
 
     def __repr__(self) -> str:
         return f"Outcome({b''.join(self.buffers)!r}, barrier={self.barrier})"

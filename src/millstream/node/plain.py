@@ -15,24 +15,24 @@ SLOW_MAX = 512
 class PlainRun(NamedTuple):
     """The outcome of a run of plain commands."""
 
-    at: int  # Position in the data after the last command that was taken
-    # The command there, if it is complete; it was taken too, and goes the ordinary way. None at the end of the data, at
-    # what is not complete or not usual RESP, and where the run ended for another reason.
+    at: int  # Position in the data after the last command that was read
+    # Next command, if it is complete: it was read too, and runs the ordinary way. None at the end of the data, at
+    # incomplete or unusual RESP, and if the run ended for another reason.
     words: list[bytes] | None
-    commands: int  # The number of plain commands that ran
-    last: str  # Name of the last of them
-    replies: bytes  # Theirs, in order
-    record: bytes | None  # Their changes as a record of the log; None without any
-    changes: int  # The number of changes, as Redis counts them
-    hits: int  # Keys that were read and were there
-    misses: int  # Keys that were read and were not there
-    # The key, if the last command changed one that clients wait for; they are to be served before anything else
+    commands: int  # Number of plain commands that ran
+    last: str  # Name of the last one
+    replies: bytes  # Replies of these commands, in order
+    record: bytes | None  # Changes of these commands as a log record; None without changes
+    changes: int  # Number of changes, as Redis counts them
+    hits: int  # Number of reads that found their key
+    misses: int  # Number of reads that did not find their key
+    # Key changed by the last command for which clients wait; serve these first
     woken: bytes | None
-    # No reply waits for the record, which holds only when consumers tried to claim; see
+    # No reply waits for the record, since it contains only attempts to claim; see
     # :func:`~millstream.commands.streams.read.note_seen`
     soft: bool
-    # In a primary's stream, the position after the last unit of which all was run: it is ``at``, unless a transaction
-    # is open there
+    # In a primary's stream, the position after the last complete unit: it equals ``at`` unless a transaction is open
+    # there
     whole: int
 
 

@@ -66,28 +66,28 @@ class Primary:
 
     def __init__(self, config: Config, keyspace: Keyspace, journal: Journal, sessions: "Sessions") -> None:
         self._config, self._keyspace, self._journal, self._sessions = config, keyspace, journal, sessions
-        self.followers = Followers()  # The replicas
-        self.shell: Shell | None = None  # Sends bytes; None where no replica can come
-        self.replid = new_replid()  # The history's name, or the one that the next history will have
+        self.followers = Followers()  # Replicas of this node
+        self.shell: Shell | None = None  # Sends bytes; None if no replica can connect
+        self.replid = new_replid()  # Name of the present history, or of the next one if there is none
         self.good = self.forks = self.fork_usec = 0
-        self.furthest = NO_OFFSET  # The largest offset of the present history that a replica has reported; -1 for none
-        # Records that no other server took over, by the file they were put into, since the start
+        self.furthest = NO_OFFSET  # Largest offset of the present history that a replica has reported; -1 for none
+        # Number of records that no new primary took over, by the file that contains them, since the start
         self.diverged: dict[str, int] = {}
         self.diverged_files = self.copies_made = 0
-        self.last_copy: CopyFacts | None = None  # The last of them; None for none
+        self.last_copy: CopyFacts | None = None  # Facts of the last copy; None for none
         self.full_syncs = self.partial_syncs = self.refused_syncs = 0
-        # True if replicas are let in; not while this is one itself without a link
+        # True if replicas may connect; False while this server is a replica without a link
         self.may_serve: Callable[[], bool] = lambda: True
-        self._moved_at = 0  # monotonic milliseconds when replicas confirmed something last, or nothing waited for that
+        self._moved_at = 0  # monotonic milliseconds of the last confirmation by replicas, or since when none is needed
         config.on_change = self._look
-        self.on_feed: Callable[[], None] = lambda: None  # Called when there is a feed
-        # All are called after a replica's report of its offset, and once a second
+        self.on_feed: Callable[[], None] = lambda: None  # Called when a feed exists
+        # Called when a replica has reported its offset, and once a second
         self.heard: list[Callable[[Now], None]] = []
-        self.failover = NO_FAILOVER  # The progress of a failover, with INFO's name
-        self.mono = 0  # Monotonic milliseconds of the last look
+        self.failover = NO_FAILOVER  # State of a failover, as INFO names it
+        self.mono = 0  # Monotonic milliseconds of the last check
         self._pinged_at = 0
         self._alone_since = 0
-        self._asked = 0  # the offset of the last request for replicas' offsets
+        self._asked = 0  # last offset that replicas were requested to confirm
 
     @property
     def feed(self) -> Feed | None:
@@ -168,14 +168,14 @@ class Primary:
         if self.shell is None:
             raise CommandError(_EMBEDDED)
         host = session.addr.rpartition(":")[0]
-        return self.followers.known(session.id, host.removeprefix("[").removesuffix("]"))  # of IPv6, as Redis shows it
+        return self.followers.known(session.id, host.removeprefix("[").removesuffix("]"))  # IPv6, as Redis shows it
 
     def sync(self, session: Session, replid: str, offset: int, now: Now, *, is_old: bool = False) -> Reply:
         """PSYNC and SYNC: make a connection a replica's, which gets a copy or the bytes that it lacks."""
         follower, shell = self.announced(session), self.shell
         assert shell is not None
         if follower.stage is not None:
-            return Many([])  # it has sent PSYNC twice
+            return Many([])  # it sent the request twice
         if not self.may_serve():
             raise CommandError(_NO_LINK)
         feed = self.feed
@@ -183,11 +183,11 @@ class Primary:
         if not goes_on and self._journal.disk_outage is not None:
             raise CommandError(_FULL_DISK)
         session.is_replica, follower.is_old = True, is_old
-        self._sessions.unsubscribe(session)  # a message among the bytes of the stream would be taken for one of its own
+        self._sessions.unsubscribe(session)  # a message within the stream would be taken for a part of it
         follower.heard_at = self.mono = now.mono
         if goes_on:
             self.partial_syncs += 1
-            follower.cursor = offset - 1  # the replica has run up to there; later it confirms what it has kept
+            follower.cursor = offset - 1  # it has run the stream up to here; it reports later how much it keeps
             self.go_online(follower)
             shell.join(follower)
             return Simple(b"CONTINUE " + self.replid.encode())
@@ -204,7 +204,7 @@ class Primary:
             self._record(begun(self._keyspace, self.replid))
             feed = self.start_feed(now.mono)
         follower.stage, follower.cursor = "wait_bgsave", feed.offset
-        self._journal.count_fed()  # so that the copy's source has the history's offset
+        self._journal.count_fed()  # the copy's source must contain the history's present offset
 
     def go_online(self, follower: Follower) -> None:
         """Let a replica that has its copy receive the stream."""
@@ -224,7 +224,7 @@ class Primary:
             self.furthest = max(self.furthest, offset)
         if durable is not None and durable <= follower.cursor:
             follower.durable = max(follower.durable, durable)
-        # A look goes over all replicas, of which there may be a thousand: only where it may find something else
+        # The check visits all replicas, perhaps a thousand, so do it only if the result may differ
         if (
             was_silent
             or self._journal.shortage is not None
@@ -404,14 +404,14 @@ class Primary:
             return []
         if feed.is_relay:
             return self._silent(now.mono)
-        if not feed.is_counted:  # questions that were sent ahead of the log: a kill would cost their replicas a copy
+        if not feed.is_counted:  # requests to replicas went ahead of the log; after a crash, those would need a copy
             self.stop(now.wall)
         if not self.followers:
             ttl = self._config.backlog_ttl * 1000
             if ttl and now.mono - self._alone_since >= ttl and not self._journal.unconfirmed:
                 self._end(now.wall)
             return []
-        # Not amid a failover, where a replica has to come to an offset that stays the same
+        # Not during a failover, which needs a constant offset
         if self.failover == NO_FAILOVER and now.mono - self._pinged_at >= self._config.ping_period * 1000:
             self._pinged_at = now.mono
             self._journal.tell(PING, now.wall)

@@ -15,7 +15,7 @@ from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
 from millstream.replies import Buffer
 
-# Largest ratio of a queued command's memory to its received bytes: an empty argument has six
+# Largest number of bytes that a queued command takes for each input byte: an empty argument takes six
 _QUEUED_MAX = 11
 
 
@@ -33,7 +33,7 @@ class PlainPiece:
 
     def after(self, at: int) -> Iterator[list[bytes]]:
         """The arguments of each command from a position on."""
-        reader = CommandReader()  # the native core queues words that hold a line's end, too
+        reader = CommandReader()  # the native core also queues arguments that contain line ends
         reader.feed(self.data[at:])
         while (words := reader.next()) is not None or reader.has_more:
             if words is not None:
@@ -46,7 +46,7 @@ class Answers:
     __slots__ = ("_ceiling", "_size", "buffers", "overflow")
 
     def __init__(self, count: int, ceiling: int) -> None:
-        self.buffers: list[Buffer] = [b"*%d\r\n" % count]  # The bytes, in order
+        self.buffers: list[Buffer] = [b"*%d\r\n" % count]  # Encoded replies, in order
         self.overflow = self._size = 0
         self._ceiling = ceiling
 
@@ -66,9 +66,9 @@ def append_plain(session: Session, queue: Queue, data: bytes, at: int) -> tuple[
     Returns:
         The position after them, their number, and the name of the last one.
     """
-    if queue.size + _QUEUED_MAX * (len(data) - at) > limits.QUERY_BUFFER_MAX:  # the ordinary way knows where it ends
+    if queue.size + _QUEUED_MAX * (len(data) - at) > limits.QUERY_BUFFER_MAX:  # the ordinary way enforces the limit
         return at, 0, ""
-    assert core.native is not None  # else nothing is plain
+    assert core.native is not None  # without the native core nothing is plain
     end, commands, size, words, last = core.native.queue_plain(data, at)
     if commands:
         if not session.is_doomed:

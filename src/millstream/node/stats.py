@@ -10,26 +10,26 @@ from millstream.commands.context.host import Lookups
 class CommandStats:
     """One command's counters."""
 
-    calls: int = 0  # Times it ran
-    failed: int = 0  # Times it ran and replied an error
-    rejected: int = 0  # Times it was refused before running (arity, authentication)
-    nanoseconds: int = 0  # Time spent in it, for the average INFO shows
+    calls: int = 0  # Number of runs
+    failed: int = 0  # Number of runs that ended with an error
+    rejected: int = 0  # Number of refusals before a run (arity, authentication)
+    nanoseconds: int = 0  # Total run time, for INFO's average
 
 
 @dataclass(slots=True)
 class NodeStats:
     """A node's counters since the start or the last CONFIG RESETSTAT."""
 
-    commands: dict[str, CommandStats] = field(default_factory=dict)  # By full name (``xgroup|create``)
+    commands: dict[str, CommandStats] = field(default_factory=dict)  # Counters by full name (``xgroup|create``)
     errors: dict[str, int] = field(default_factory=dict)  # Error replies by code
-    error_replies: int = 0  # Error replies in all
-    connections: int = 0  # Sessions ever opened
-    processed: int = 0  # Commands ever run
-    lookups: Lookups = field(default_factory=Lookups)  # Keys found, missed and expired
+    error_replies: int = 0  # Error replies in total
+    connections: int = 0  # Sessions opened since the start
+    processed: int = 0  # Commands run since the start
+    lookups: Lookups = field(default_factory=Lookups)  # Keys found, not found, and expired
     retained_no_more: int = 0  # Entries that ``stream-retention`` removed
-    removed_unread: int = 0  # Those of them that a group had not read
+    removed_unread: int = 0  # Entries of ``retained_no_more`` that a group had not read
     dirty: int = 0  # Changes since the last save, as Redis counts them; not reset
-    # Each returns its own counts since the last call: name, calls, nanoseconds
+    # Each returns its counts since its last call: name, calls, nanoseconds
     sources: list[Callable[[], list[tuple[str, int, int]]]] = field(default_factory=list)
 
     def collect(self) -> None:

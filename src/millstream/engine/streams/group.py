@@ -41,7 +41,7 @@ class PyGroup:
 
     def __init__(self, last_id: int, entries_read: int) -> None:
         self.last_id = last_id  # Id of the last entry delivered as new
-        self.entries_read = entries_read  # Number of entries up to that position; ``UNKNOWN`` (-1) if unknowable
+        self.entries_read = entries_read  # Number of entries up to that position; ``UNKNOWN`` (-1) if not determinable
         self.consumers: dict[bytes, PyConsumer] = {}  # Consumers by name
         self.pending = IdIndex()  # All records by id
         self.order = TimeOrder()  # All records by time

@@ -16,7 +16,7 @@ EMPTY = 7
 
 def integer(value: int) -> int:
     """Size of an integer element with its back length, in bytes."""
-    # Size with the first byte, the further bytes of the number, and one byte of back length (numbers have few bytes)
+    # The sum of the first byte, the number's further bytes, and one byte of back length
     if 0 <= value <= 127:
         return 2
     if -4096 <= value <= 4095:

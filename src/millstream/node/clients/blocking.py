@@ -13,11 +13,11 @@ from millstream.engine.waiting import Place, WaitingLines
 from millstream.replication.units import packed
 from millstream.replies import Reply
 
-# Milliseconds between two looks at the wall clock while a client waits for a claim to become due
+# Milliseconds between two checks of the wall clock while a client waits for a claim to become due
 LOOK = 100
-# Transitions after which entries may be claimable earlier than the alarms of waiting clients
+# Transitions after which clients that wait with CLAIM may claim earlier than they expect
 _DELIVERIES = frozenset({"gread", "gclaim"})
-# The drift between the clocks, in milliseconds, above which the alarms are set again
+# Drift between the clocks, in milliseconds, above which the alarms are set again
 SLACK = 10
 
 
@@ -25,22 +25,22 @@ SLACK = 10
 class Waiter:
     """One session's wait."""
 
-    session: Session  # The session that waits
-    argv: list[bytes]  # The command to run again
-    places: list[Place]  # Database and key of each line it is in
-    deadline: int | None  # Monotonic milliseconds at which it gets ``late``; None for never
-    group_wait: bool  # Deletion of a key is news to it too
-    kind: type[Value]  # The type of value it waits for
-    given: list[bytes]  # The command as the client gave it
-    late: Callable[[], Reply]  # Makes the reply for when its time is up
-    # Tells at which wall milliseconds to run again unasked; None for a wait that never does
+    session: Session  # Session that waits
+    argv: list[bytes]  # Command to run again
+    places: list[Place]  # Database and key of each waiting line that contains it
+    deadline: int | None  # Monotonic milliseconds at which it gets the reply of ``late``; None for never
+    group_wait: bool  # The deletion of a key also wakes it
+    kind: type[Value]  # Type of value that it waits for
+    given: list[bytes]  # Command as the client sent it
+    late: Callable[[], Reply]  # Builds the reply for the timeout
+    # Returns the wall milliseconds at which to run the command again without a change; None if that never happens
     due: Callable[[], int | None] | None = None
-    alarm: int | None = None  # Monotonic milliseconds of the earliest alarm set for that; None for none
+    alarm: int | None = None  # Monotonic milliseconds of the earliest alarm set for ``due``; None for none
     over: bool = False  # The wait has ended
-    # The change that a run would make where it finds nothing; see :class:`~millstream.commands.context.context.Blocked`
+    # Change that a run makes if it finds nothing; see :class:`~millstream.commands.context.context.Blocked`
     glance: Glance | None = None
-    fulfilled: Callable[[], bool] | None = None  # True if enough replicas have the offset; None for a wait for keys
-    may_unblock: bool = True  # CLIENT UNBLOCK ends the wait
+    fulfilled: Callable[[], bool] | None = None  # True if enough replicas have confirmed; None for a wait for keys
+    may_unblock: bool = True  # CLIENT UNBLOCK can end the wait
     took: int = 0  # Nanoseconds of the last run that found nothing
     _packed: bytes = b""
 
@@ -56,18 +56,18 @@ class Waiter:
 class Waits:
     """Every wait of a node."""
 
-    # Clients that wait for a key, in the order in which they began to wait
+    # Clients that wait for each key, in the order in which they began
     lines: WaitingLines[Waiter] = field(default_factory=WaitingLines)
-    # Those of them who would claim there, and so have a due time, which is one of the wall clock
+    # Those that wait with CLAIM, and so have a due time on the wall clock
     claimers: WaitingLines[Waiter] = field(default_factory=WaitingLines)
-    by_session: dict[int, Waiter] = field(default_factory=dict)  # Each wait by the id of its session
-    # Keys that changed while clients wait for them, in that order; these clients are yet to be served
+    by_session: dict[int, Waiter] = field(default_factory=dict)  # Each wait by its session's id
+    # Changed keys for which clients wait, in order of the changes; these clients must still be served
     ready: dict[Place, None] = field(default_factory=dict)
-    overdue: list[Waiter] = field(default_factory=list)  # Those that could claim if the disk took writes
+    overdue: list[Waiter] = field(default_factory=list)  # Waiters that could claim if writes were possible
     _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
     _serial: "count[int]" = field(default_factory=count)
     _looked: int = 0  # monotonic time of the last check of the wall clock
-    _drift: int = 0  # wall minus monotonic time when the alarms were set
+    _drift: int = 0  # wall time minus monotonic time when the alarms were set
 
     def __len__(self) -> int:
         return len(self.by_session)

@@ -20,7 +20,7 @@ class Muting:
         self._begun = self._mode = session.reply_mode
         self._is_changed = self._skips = False
         self._wanted: list[bool] = []
-        self._end: int | None = None  # number of replies up to the one after which the connection closes
+        self._end: int | None = None  # number of replies after which the connection closes
 
     def note(self, row: Command, reply: Reply) -> None:
         """Record that a command of the transaction has run, with its reply."""
@@ -43,7 +43,7 @@ class Muting:
         session = self._session
         sent: list[Reply] = []
         if self._begun == "on":
-            sent.append(Raw([b"*%d\r\n" % len(replies)]))  # its items follow, as many as are wanted
+            sent.append(Raw([b"*%d\r\n" % len(replies)]))  # header of an array whose wanted items follow
         for reply, wanted in zip(replies[: self._end], self._wanted[: self._end], strict=True):
             sent += [reply] if wanted else pushes_in(reply)
         if session.reply_mode != "off":

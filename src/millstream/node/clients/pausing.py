@@ -15,9 +15,9 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find
 
-# Milliseconds until a look whether writers are held back still, which only those end who hold them
+# Milliseconds between two checks of a pause for the server's own purposes, which ends only through :meth:`let_go`
 _LONG = 365 * 24 * 3600 * 1000
-# Commands that may write, though they have no such flag
+# Commands without the flag ``write`` that may write
 MAY_WRITE = frozenset({"publish", "eval", "evalsha"})
 
 
@@ -25,14 +25,14 @@ MAY_WRITE = frozenset({"publish", "eval", "evalsha"})
 class Pause:
     """The pauses of a node, if there are any."""
 
-    ends: int | None = None  # Monotonic milliseconds of the pause's end; None for no pause
-    writes_only: bool = False  # Only commands that write are held back
+    ends: int | None = None  # Monotonic milliseconds of the next check of the pause; None for no pause
+    writes_only: bool = False  # Only writing commands are held back
     held: dict[Session, None] = field(default_factory=dict)  # Sessions that wait, in the order of their commands
-    # Finds a call of a script that declared that it does not write
+    # Recognises a call of a script that declares that it does not write
     only_reads: Callable[[list[bytes]], bool] = lambda argv: False  # noqa: ARG005 - until the node has scripts
-    _asked: int | None = None  # when that of clients ends
+    _asked: int | None = None  # end of the pause that a client requested
     _asked_writes_only: bool = False
-    _holders: set[str] = field(default_factory=set)  # what the server itself holds writers back for
+    _holders: set[str] = field(default_factory=set)  # purposes for which the server itself holds writers back
 
     def begin(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
         """Pause clients, or extend the pause; never shorten it."""

@@ -9,9 +9,9 @@ from millstream.node.outcome import Outcome
 from millstream.protocol.encoder import encode, weight
 from millstream.replies import Many, Push, Reply
 
-# Items of a reply that are written out without being counted before
+# Number of a reply's items up to which its size is not computed before it is encoded
 _FEW = 1024
-# Commands that monitoring sends
+# Commands that report the server's state
 _WATCHING = {"info", "role"}
 
 
@@ -27,8 +27,8 @@ class Replies:
     def __init__(self, config: Config, journal: Journal) -> None:
         self._config = config
         self._journal = journal
-        # Replies above the hard limit of ``client-output-buffer-limit`` are not made, since the shell would cut their
-        # client: see :attr:`~millstream.commands.context.session.Session.overflow`
+        # If limited, replies above the hard limit of ``client-output-buffer-limit`` are not built, since the shell
+        # would disconnect their client: see :attr:`~millstream.commands.context.session.Session.overflow`
         self.are_limited = False
 
     def outcome(self, session: Session, reply: Reply, row: Command | None) -> Outcome | None:
@@ -49,7 +49,7 @@ class Replies:
         elif journal.log is None or journal.own:
             barrier, journal.own = max(journal.own, journal.position), 0
         else:
-            # Soft records delay only the replies that show them
+            # Soft records delay only those replies that show their changes
             shows_soft = row is not None and shows_times(row) and not journal.is_holding
             barrier = journal.log.appended if shows_soft else journal.position
         if type(reply) is list and self._overflows(session, reply):
@@ -81,7 +81,7 @@ class Replies:
 def _count_skipped(session: Session) -> None:
     """Turn replies on again after the one reply that CLIENT REPLY SKIP suppresses."""
     if session.reply_mode == "skip":
-        session.reply_mode = "skipping"  # SKIP itself gets no reply either
+        session.reply_mode = "skipping"  # SKIP's own reply is suppressed too
     elif session.reply_mode == "skipping":
         session.reply_mode = "on"
 

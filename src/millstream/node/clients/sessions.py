@@ -38,16 +38,16 @@ class Sessions:
         self._stats = stats
         self._by_id: dict[int, Session] = {}
         self._last_id = 0
-        # Published by the command at work; they go out after its record
+        # Published by the running command; sent after its record
         self.messages: list[tuple[Session, Push]] = []
-        # Output for sessions other than the one that just ran a command; the shell empties it
+        # Output for sessions other than the one that just ran a command; the shell drains it
         self.outbox: list[tuple[Session, Outcome]] = []
-        self.slowlog = SlowLog(config)  # The commands that took long
+        self.slowlog = SlowLog(config)  # Slow commands
         self.waits = Waits()  # Sessions that wait inside a command
-        self.pause = Pause()  # The pause of clients, or of those that write
+        self.pause = Pause()  # Pause of all clients, or of those that write
         self.watches = Watches()  # Sessions that watch each key
-        self.channels: Channels[Session] = Channels()  # Sessions that listen to each channel
-        self.patterns: Patterns[Session] = Patterns()  # Sessions that listen to each pattern of channels
+        self.channels: Channels[Session] = Channels()  # Sessions that are subscribed to each channel
+        self.patterns: Patterns[Session] = Patterns()  # Sessions that are subscribed to each pattern
 
     def __iter__(self) -> Iterator[Session]:
         """Every open session, oldest first."""
@@ -59,7 +59,7 @@ class Sessions:
     def open(self, now: Now, *, addr: str = "", laddr: str = "", is_unix: bool = False) -> Session:
         """Open a session for a new client."""
         self._last_id += 1
-        user = self._accounts.first_user  # None where it must AUTH first
+        user = self._accounts.first_user  # None if it must authenticate first
         session = Session(self._last_id, addr, laddr, created=now.wall, last_used=now.wall, is_unix=is_unix, user=user)
         self._by_id[session.id] = session
         self._stats.connections += 1
@@ -89,20 +89,20 @@ class Sessions:
                 channels.leave(session, name)
             names.clear()
 
-    # ------------------------------------------------------------------ what is sent
+    # ------------------------------------------------------------------ output
 
     def send(self, session: Session, reply: Reply, row: Command | None = None) -> None:
         """Send a reply to a session whose command waited."""
         outcome = self._replies.outcome(session, reply, row)
         if outcome is None and session.overflow:
             self.kill(session)
-        else:  # the shell runs what follows the wait, even where the session wants no replies
+        else:  # the shell continues after the wait, even if the session has switched replies off
             self.outbox.append((session, outcome or Outcome([], 0)))
 
     def kill(self, session: Session) -> None:
         """Have a session's connection closed; the shell sees ``killed`` when it empties the outbox."""
         session.closing = session.killed = True
-        self.close(session)  # at once: nothing goes to it any more, not even in the same transaction
+        self.close(session)  # at once: nothing more is sent to it, not even from the same transaction
         self.outbox.append((session, Outcome([], 0)))
 
     def kill_id(self, session_id: int) -> None:
@@ -153,7 +153,7 @@ class Sessions:
         for pattern in self.patterns.fitting(channel):
             push = Push([b"pmessage", pattern, channel, message])
             found += [(session, push) for session in self.patterns.listeners(pattern)]
-        self.messages += [each for each in found if not each[0].closing]  # counted, but nothing goes to it any more
+        self.messages += [each for each in found if not each[0].closing]  # counted, but nothing more is sent to it
         return len(found)
 
     def notify(self, kind: str, event: str, db: int, key: bytes) -> None:
@@ -162,7 +162,7 @@ class Sessions:
             try:
                 for channel, text in messages(self._config.events, kind, event, db, key):
                     self.publish(channel, text)
-            except PatternTooCostlyError:  # the change is made; a publisher would have been refused
+            except PatternTooCostlyError:  # the change has happened already; a publisher would get an error
                 log.warning(
                     "event %s of a key of %d bytes is not published: too long for the patterns", event, len(key)
                 )

@@ -25,7 +25,7 @@ _NOT_ALLOWED = (
     'ERR DEBUG command not allowed. If the enable-debug-command option is set to "local", you can run it from a '
     "local connection, otherwise you need to set this option in the configuration file, and then restart the server."
 )
-# Seconds; beyond it a test has gone wrong
+# Seconds; a longer sleep is a mistake in a test
 _LONGEST_SLEEP = 3600
 _NO_LOG = "ERR there is no log to load: the server was started without a data directory"
 
@@ -72,7 +72,7 @@ def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one sig
     seconds = read_double(words[0])
     if seconds is None or not 0 <= seconds <= _LONGEST_SLEEP:
         raise CommandError("ERR value is not a valid float")
-    time.sleep(seconds)  # to stop the whole server is what this command is for
+    time.sleep(seconds)  # this command is meant to block the whole server
     return OK
 
 
@@ -106,7 +106,7 @@ def _help(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one sign
     return [Simple(line.encode()) for line in _HELP]
 
 
-# Subcommand -> its number of arguments, and its function
+# Number of arguments and function for each subcommand
 _SUBCOMMANDS = {
     b"HELP": (0, _help),
     b"LOADAOF": (0, _load_log),

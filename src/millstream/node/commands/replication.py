@@ -20,7 +20,7 @@ from millstream.replies import OK, Many, Reply, Simple
 log = logger("millstream.server")
 
 _LARGEST_PORT = 65535
-# Other characters would end a field or a line in INFO, where others see it
+# Other characters would end a field or a line in INFO
 _ADDRESS = re.compile(rb"[!-+\--<>-~]{0,255}")
 
 
@@ -45,7 +45,7 @@ def _lead(ctx: Context, replid: str) -> None:
     following = NodeHost.of(ctx).following
     if not following.is_replica:
         raise CommandError(LEADS_ALREADY)
-    if NodeHost.of(ctx).failover.is_under_way:  # it may be this server itself that asks, under an address of its own
+    if NodeHost.of(ctx).failover.is_under_way:  # this server itself may send it, from an address of its own
         raise CommandError("ERR PSYNC FAILOVER not allowed while failing over.")
     if replid.lower() != ctx.host.keyspace.history.replid:
         raise CommandError("ERR PSYNC FAILOVER replid must match my replid.")
@@ -86,7 +86,7 @@ def replconf(ctx: Context, argv: list[bytes]) -> Reply:
         name, value = keyword(argv[at]).lower(), argv[at + 1]
         if name == b"ack":
             return _acknowledge(ctx, argv[at:])
-        if name == b"getack":  # of a primary to its replica
+        if name == b"getack":  # a primary sends it to its replica
             return Many([])
         _announce(ctx, name, value)
     return OK
@@ -108,7 +108,7 @@ def _announce(ctx: Context, name: bytes, value: bytes) -> None:
     elif name == b"rdb-only":
         known.copy_only = value == b"1"
     elif name == b"rdb-filter-only":
-        known.keyless = True  # it names what beside keys is to be there, and there is nothing else here
+        known.keyless = True  # it filters data other than keys, and there are none here
     elif name == b"capa":
         known.is_ours = known.is_ours or value == b"millstream"
         known.reads_log = known.reads_log or value == b"millstream-log-1"
@@ -155,7 +155,7 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
         raise CommandError("ERR Invalid master port")
     if not argv[1] or not _ADDRESS.fullmatch(argv[1]):
         raise CommandError("ERR Invalid master host")
-    if ctx.dirty:  # of a transaction: its other changes would get no error, and the reply would report success
+    if ctx.dirty:  # a transaction has changed data that would be neither logged nor sent to replicas
         raise CommandError("ERR REPLICAOF is not allowed after changes in the same transaction.")
     host = argv[1].decode("ascii")
     if following.follow(host, port, ctx.now):

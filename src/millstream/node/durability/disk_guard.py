@@ -66,9 +66,9 @@ class DiskGuard:
         self._first_try, self._last_try = tries
         self._tries = 0
         self._last_floor = 0
-        self.state: State = "ok"  # One of the three
-        self.since = 0  # Wall milliseconds of the last change of state, 0 before the first
-        self.is_near = True  # The floor is, or may be, so near that space is measured after every write
+        self.state: State = "ok"  # State of the disk
+        self.since = 0  # Wall milliseconds of the last change of state, 0 for none
+        self.is_near = True  # Free space may be so close to the floor that every write must be checked
 
     @property
     def is_full(self) -> bool:

@@ -44,8 +44,8 @@ QUICK_SECONDS = 0.008
 """Average duration of syncs in seconds below which a shell that may block does them itself."""
 SLOW_SECONDS = 2.0
 """Duration in seconds above which a sync is counted as slow, since waiting clients notice it (Redis: the same)."""
-# The number of syncs that the average covers, and the most that one counts, in multiples of quick: a single stall of
-# the disk decides nothing, two or three do.
+# Number of syncs in the average, and the largest weight of one, in multiples of quick: a single stall of the disk must
+# not decide, but two or three must.
 _LOOKS_BACK, _STALL = 16, 10
 
 
@@ -57,11 +57,11 @@ class CommitStep:
     Enum's members ten times as slowly.
     """
 
-    text: str  # Its name, for people
-    in_thread: bool  # It may take as long as the disk likes, so commands go on meanwhile
-    writes: bool = False  # The group is written
-    syncs: bool = False  # The written records are synced
-    measures: bool = True  # True if the free space is measured; after other steps only when that is due
+    text: str  # Name of the step, for people
+    in_thread: bool  # The step may block for long, so it runs in a thread and commands continue meanwhile
+    writes: bool = False  # It writes the group
+    syncs: bool = False  # It syncs the written records
+    measures: bool = True  # It measures the free space, at the end, if that is due
 
     WRITE: ClassVar["CommitStep"]
     MEASURE: ClassVar["CommitStep"]
@@ -81,11 +81,11 @@ CommitStep.COMMIT = CommitStep("write and sync at once", in_thread=False, writes
 class Report:
     """The result of a step."""
 
-    step: CommitStep  # Which it was
-    position: int = 0  # The last position written, or durable; 0 if the step had nothing to do with that
-    free: int | None = None  # Free bytes, None if not measured, or not reported by the system
-    error: StorageError | None = None  # Why it failed, None if it did not
-    seconds: float = 0.0  # Its duration, in seconds
+    step: CommitStep  # Step that was taken
+    position: int = 0  # Last position that was written or made durable; 0 for a step that does neither
+    free: int | None = None  # Free bytes; None if they were not measured or the system does not report them
+    error: StorageError | None = None  # Error of the step; None for none
+    seconds: float = 0.0  # Duration of the step in seconds
 
 
 def perform(step: CommitStep, log: Log, guard: DiskGuard) -> Report:
@@ -109,7 +109,7 @@ def perform_safely(step: CommitStep, log: Log, guard: DiskGuard) -> Report:
     """Run :func:`perform` where no caller would see its exceptions; no reply may be released after one."""
     try:
         return perform(step, log, guard)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the log is not to be trusted from here on
+    except BaseException as error:  # noqa: BLE001 - the log is not trusted after an exception of any kind
         return Report(step, error=StorageError(f"the log failed: {error!r}"))
 
 
@@ -132,19 +132,19 @@ class GroupCommit:
         self._guard = guard
         self._sync_seconds = sync_seconds
         self._may_wait = may_wait
-        self._pace = 2 * QUICK_SECONDS  # of syncs, on average; a disk has to show first that it is quick
-        self.sync_at: float | None = None  # When ``everysec`` syncs next; None if there is nothing to sync
-        self._retry_at: float | None = None  # when a disk that takes no writes is tried again; None while it takes them
-        self._measure_at = now  # time from which free space is measured after a write
-        self._is_measured = False  # since the last write
-        self.gate = gate or ReplyGate()  # The released position; the shell opens it when :meth:`done` returns True
+        self._pace = 2 * QUICK_SECONDS  # average seconds of a sync; a disk must first prove that it is quick
+        self.sync_at: float | None = None  # Time of the next sync under ``everysec``; None if there is nothing to sync
+        self._retry_at: float | None = None  # time of the next attempt while the disk refuses writes; else None
+        self._measure_at = now  # earliest time at which a write measures free space
+        self._is_measured = False  # free space was measured since the last write
+        self.gate = gate or ReplyGate()  # Releases replies; the shell opens it when :meth:`done` returns True
         self.gate.begin(log.appended)
-        self.failure: StorageError | None = None  # Why the disk failed, or None
-        self.is_busy = False  # A step is under way in the thread
-        self.synced_at = now  # When the last sync ended, or the start
-        self.slow_syncs = 0  # The number that took longer than :data:`SLOW_SECONDS`
+        self.failure: StorageError | None = None  # Error of the disk; None for none
+        self.is_busy = False  # A step is running in the thread
+        self.synced_at = now  # Time of the last sync, or of the start
+        self.slow_syncs = 0  # Number of syncs that took longer than :data:`SLOW_SECONDS`
 
-    # ------------------------------------------------------------------ what to do
+    # ------------------------------------------------------------------ choosing the next step
 
     @property
     def has_group(self) -> bool:
@@ -161,7 +161,7 @@ class GroupCommit:
         if self.is_busy or self.failure is not None:
             return None
         if self._retry_at is not None and now >= self._retry_at:
-            # Under each policy: a disk that was full is not to keep the shell waiting
+            # Under every policy: a disk that was full must not block the shell
             return CommitStep.WRITE_AND_SYNC
         if self.has_group:
             return self._durably() if self._policy == "always" else CommitStep.WRITE
@@ -194,7 +194,7 @@ class GroupCommit:
         if self._retry_at is not None:
             self._retry_at = float("-inf")
 
-    # ------------------------------------------------------------------ what became of it
+    # ------------------------------------------------------------------ results of steps
 
     def begin(self, step: CommitStep) -> None:
         """Note that a step runs in the thread; no other is due until :meth:`done`."""
@@ -209,7 +209,7 @@ class GroupCommit:
         if report.error is not None:
             self.fail(report.error, now)
             return self.gate.kept > before
-        self.gate.keep(report.position)  # a sync stores no more than what was released when written
+        self.gate.keep(report.position)  # a sync stores only what the write released
         if report.step is CommitStep.WRITE and self._policy == "everysec" and self.sync_at is None:
             self.sync_at = now + self._sync_seconds
         if report.step.measures:
@@ -234,7 +234,7 @@ class GroupCommit:
     def fail(self, error: StorageError, now: float) -> None:
         """Handle an error of the disk: final, or temporary if the disk is only full."""
         if isinstance(error, DiskFullError):
-            # SAVE may have stored unreleased records; nothing of the refused group is in the file
+            # SAVE may have stored records before they were released; the file contains nothing of the refused group
             self.gate.keep(self._log.durable)
             self._guard.refused(error)
             if self._retry_at is None:

@@ -29,8 +29,8 @@ class ReplyGate:
 
     def __init__(self, kept: int = 0) -> None:
         self.kept = self.released = kept
-        self.limit = UNLIMITED  # No reply may go out that waits for a later position, kept or not
-        # Connections with replies that wait for more; each leaves when it has none
+        self.limit = UNLIMITED  # No reply for a later position may be sent, even if that position is kept
+        # Connections with held replies; each leaves when it has none
         self.holders: dict[ReplyHolder, None] = {}  # in the order in which they began to wait
         self.watchers: dict[ReplyHolder, None] = {}  # Holders that send up to the kept position, not the released one
 
@@ -68,16 +68,16 @@ class HeldReplies:
 
     def __init__(self, gate: ReplyGate, holder: ReplyHolder) -> None:
         self._gate = gate
-        self._holder: ReplyHolder | None = holder  # until the end, or the two would be a cycle for the collector
-        self._queue: deque[tuple[int, list[Buffer]]] = deque()  # barrier, buffers
-        self.size = 0  # Bytes that are held
+        self._holder: ReplyHolder | None = holder  # None at the end, or the two would be a reference cycle
+        self._queue: deque[tuple[int, list[Buffer]]] = deque()  # position and buffers
+        self.size = 0  # Bytes of held replies
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
     def hold(self, buffers: list[Buffer], barrier: int) -> bool:
         """Keep a reply if it must wait for this log position; False if it may be sent now."""
-        # Its own barrier may be lower: a client takes its replies in the order of its commands
+        # Its own barrier may be lower than that of the queue: a client gets replies in the order of its commands
         if self._queue or barrier > self._gate.released:
             if self._holder is not None:
                 self._queue.append((barrier, buffers))

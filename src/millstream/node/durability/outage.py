@@ -18,9 +18,9 @@ from millstream.commands.table.table import resolve
 from millstream.errors import CommandError
 from millstream.node.log import codec
 
-_REDIS = "MISCONF Errors writing to the AOF file: "  # what clients made for Redis look for
+_REDIS = "MISCONF Errors writing to the AOF file: "  # clients made for Redis look for this text
 _WRITES = "Writes are refused and reads continue; when there is space again, writes are accepted without a restart"
-# Redis's text, which clients recognize, and a clause that names the setting: it is not min-replicas-to-write
+# Redis's text, which clients look for, and a sentence that names the setting, which is not min-replicas-to-write
 _UNCONFIRMED = (
     "NOREPLICAS Not enough good replicas to write. Fewer replicas confirm writes than sync-replicas requires: see INFO "
     "replication"
@@ -42,12 +42,12 @@ class Outage:
     __slots__ = ("_everything", "_seen", "_touched", "held", "other", "why")
 
     def __init__(self, why: str, held: Iterable[bytes | None] = ()) -> None:
-        self.why = why  # As given
-        self.held = 0  # The number of records that wait
-        self.other: Outage | None = None  # A second reason at the same time
-        self._everything = False  # a whole database was changed
+        self.why = why  # Reason for the refusal of writes
+        self.held = 0  # Number of records that wait
+        self.other: Outage | None = None  # Second reason at the same time
+        self._everything = False  # a whole database has changed
         self._touched: set[bytes] = set()
-        self._seen: set[bytes] = set()  # only a consumer came or looked, which few commands show
+        self._seen: set[bytes] = set()  # only the time of a consumer has changed, which few commands show
         for payload in held:
             self.held += 1
             if payload is None:
@@ -57,7 +57,7 @@ class Outage:
                 self._note(step)
 
     def _note(self, step: list[Any]) -> None:
-        if step[0] in {"hist", "off", "role"}:  # of no key
+        if step[0] in {"hist", "off", "role"}:  # without a key
             return
         if step[0] in {"flush", "swap"}:
             self._everything = True
@@ -99,7 +99,7 @@ class Outage:
             return self._of_ping
         if row.name != "exec":
             return self.refusal(row, argv)
-        if any(self._is_touched(key) for _, key in session.watched):  # whether it was broken may rest on a held change
+        if any(self._is_touched(key) for _, key in session.watched):  # its result may depend on a held change
             return self._of_reads
         lines = (self.refusal(resolve(words), words) for words in session.queue or ())
         if line := next(filter(None, lines), None):
@@ -108,9 +108,9 @@ class Outage:
 
     def _tells(self, row: Command, argv: list[bytes]) -> bool:
         """True if the reply of a reading command may show held changes."""
-        if row.group == "scripting":  # the script's own commands are checked
+        if row.group == "scripting":  # checks happen for the script's own commands
             return False
-        if not has_keys(row) or row.name == "sort_ro":  # KEYS, SCAN, DBSIZE and RANDOMKEY read all keys, BY any
+        if not has_keys(row) or row.name == "sort_ro":  # KEYS, SCAN, DBSIZE and RANDOMKEY read all keys, BY any key
             return "readonly" in row.flags or row.name.startswith("debug")
         try:
             keys = keys_of(row, argv)

@@ -17,9 +17,9 @@ class Unconfirmed:
     """The records that wait for replicas, and the limit that they set on released replies."""
 
     def __init__(self) -> None:
-        # The gate whose limit this moves; the shell puts the one of its connections here
+        # The gate whose limit this sets; the shell replaces it by that of its connections
         self.gate = ReplyGate(UNLIMITED)
-        self.is_asked = False  # True if replicas are required; else nothing is noted
+        self.is_asked = False  # Replicas must confirm writes; otherwise nothing is recorded
         self._waiting: deque[tuple[int, int, bytes | None]] = deque()  # position, offset after it, record
         self._last = self._bytes = 0
 

@@ -23,7 +23,7 @@ log = logger("millstream.node")
 NONE, WAITING, ASKING = NO_FAILOVER, "waiting-for-sync", "failover-in-progress"
 """States of a failover, with INFO's names."""
 
-_PURPOSE = "failover"  # for which writers are held back
+_PURPOSE = "failover"  # purpose for which writers are held back
 
 
 class Failover:
@@ -34,7 +34,7 @@ class Failover:
         self._target: tuple[str, int] | None = None
         self._ends: int | None = None
         self._by_force = False
-        self.is_resumed = False  # This server has restarted since, so the other server may have got an earlier request
+        self.is_resumed = False  # True after a restart: the other server may have received the request before
         primary.heard.append(self._look)
 
     @property
@@ -86,7 +86,7 @@ class Failover:
     def not_led(self, reason: str, now: Now, *, may_lead: bool) -> None:
         """Handle the loss of the link before the other server confirmed that it is the primary."""
         if reason == LEADS_ALREADY:
-            self.done(now)  # by an earlier request, the reply to which was lost, or by another client
+            self.done(now)  # because of an earlier request whose reply was lost, or of another client's command
         elif not may_lead:
             self.give_up(reason, now)
 

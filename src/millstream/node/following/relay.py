@@ -11,8 +11,8 @@ class Relay(Feed):
     """
 
     is_relay = True
-    is_prompt = True  # the primary's log counts it, and it is there if this server comes back without it
-    _has_more = False  # bytes came since the last record
+    is_prompt = True  # the primary's log counts it, so it is there even if this server restarts without it
+    _has_more = False  # bytes arrived since the last record
 
     def note(self, step: Transition, soft: bool) -> None:
         """Ignore a transition, since the primary's bytes already contain it."""

@@ -53,21 +53,21 @@ class Following:
     ) -> None:
         self._config, self._keyspace, self._journal = config, keyspace, journal
         self._sessions, self._primary = sessions, primary
-        self.shell: LinkShell | None = None  # The link; None where there can be none
-        # Called when all data have been replaced: what is to be looked after in them
+        self.shell: LinkShell | None = None  # Controls the link; None if there can be none
+        # Called after all data were replaced, to find keys that need maintenance
         self.scan: Callable[[], None] = lambda: None
-        self.state = CONNECT  # The state of the link, with ROLE's name
-        self.error = ""  # Why it is down, or was last; empty for no reason
+        self.state = CONNECT  # State of the link, as ROLE names it
+        self.error = ""  # Reason why the link is down or was down last; empty for none
         self.is_stuck = self.is_taking = False
         self.divergences = self.full_syncs = 0
-        self.copied_at: int | None = None  # Monotonic milliseconds when the last of them was; None for none
-        self.last_copy: CopyFacts | None = None  # That copy; None for none
-        self.begun_at = 0  # Monotonic milliseconds when the copy that is on its way began to come
+        self.copied_at: int | None = None  # Monotonic milliseconds of the last complete copy; None for none
+        self.last_copy: CopyFacts | None = None  # Facts of that copy; None for none
+        self.begun_at = 0  # Monotonic milliseconds at which the present copy began to arrive
         self.acked_kept = self.acked_durable = NO_OFFSET
         self.heard_at = self.down_since = 0
-        self.copy_size: int | None = None  # Bytes of the arriving copy; None if the primary did not report it
-        self.copy_read = 0  # The number of these bytes that have arrived
-        self._has_led = False  # since the last copy, or the start
+        self.copy_size: int | None = None  # Size of the present copy in bytes; None if the primary did not report it
+        self.copy_read = 0  # Bytes of this copy received so far
+        self._has_led = False  # this server was a primary since the last copy or the start
 
     @property
     def is_replica(self) -> bool:
@@ -143,7 +143,7 @@ class Following:
         if self._journal.feed is not None:
             self._journal.count_fed()
         self._record(("role", NO_DATABASE, "", 0))
-        self._primary.cut_all()  # so that they reconnect to the history's new name
+        self._primary.cut_all()  # makes replicas reconnect and learn the history's new name
         if self._keyspace.history.replid:
             self._record(gone_on(self._keyspace))
             self._primary.start_feed(now.mono, self._journal.feed)
@@ -160,7 +160,7 @@ class Following:
         self.acked_kept = self.acked_durable = NO_OFFSET
         self.down_since = mono
 
-    # ------------------------------------------------------------------ what the link brings
+    # ------------------------------------------------------------------ events of the link
 
     def lost(self, reason: str, mono: int) -> None:
         """Note that the link is down."""
@@ -177,7 +177,7 @@ class Following:
         past = self._keyspace.history
         if past.replid == replid:
             return
-        self._journal.count_fed()  # what came and changed nothing is a part of the history that has the old name
+        self._journal.count_fed()  # bytes that changed nothing belong to the history with the old name
         self._record(renamed(self._keyspace, replid, past.db))
         self._journal.flush(wall)
         self._primary.adopt(self.relay, self.heard_at)
@@ -204,7 +204,7 @@ class Following:
         """
         mine = self._keyspace.history
         known = NO_OFFSET
-        if not (mine.replid or mine.is_given_up):  # no replica ever followed this server: all that it holds is its own
+        if not (mine.replid or mine.is_given_up):  # no replica ever followed this server, so all of its data is its own
             return NO_OFFSET if any(base.keys for base in self._keyspace.databases) else None
         ends = dict(mine.ends()) | {mine.replid: mine.offset}
         theirs = [(begins.replid, begins.offset), *(() if past is None else past.ends)]
@@ -225,7 +225,7 @@ class Following:
             raise GivenUpError(reason_of(error, COPY)) from error
         except (MillstreamError, OSError):
             raise
-        except Exception as error:  # a primary's records have right checksums whatever they hold
+        except Exception as error:  # a primary's records may contain anything, though their checksums are right
             raise GivenUpError(f"the primary's copy is damaged: a record is invalid: {error!r:.200}") from error
         past = fresh.history
         if (past.replid, past.offset) != (begins.replid, begins.offset):
@@ -237,7 +237,7 @@ class Following:
     def _adopt(self, fresh: Keyspace, mono: int) -> None:
         rebuilding.adopt(self._keyspace, fresh)
         self._keyspace.history = fresh.history
-        self._journal.feed = None  # its bytes are of the history before
+        self._journal.feed = None  # it belongs to the previous history
         self._primary.start_feed(mono, kind=Relay)
         self._primary.cut_all()
         self._primary.furthest, self._has_led = NO_OFFSET, False
@@ -249,7 +249,7 @@ class Following:
         self.copied_at = mono
         self.last_copy = CopyFacts(mono - self.begun_at, self.copy_read)
 
-    # ------------------------------------------------------------------ what is shown
+    # ------------------------------------------------------------------ reports
 
     def role(self) -> list[Reply] | None:
         """The reply of ROLE on a replica."""

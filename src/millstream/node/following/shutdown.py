@@ -15,7 +15,7 @@ from millstream.replication.followers import Follower
 
 log = logger("millstream.node")
 
-_PURPOSE = "shutdown"  # for which writers are held back
+_PURPOSE = "shutdown"  # purpose for which writers are held back
 
 
 class Shutdown:
@@ -24,8 +24,8 @@ class Shutdown:
     def __init__(self, config: Config, sessions: Sessions, primary: Primary) -> None:
         self._config, self._sessions, self._primary = config, sessions, primary
         self._ends: int | None = None
-        self._needed = 0  # offset that replicas must reach before the end
-        self.is_due = False  # The shell is to end the process now
+        self._needed = 0  # offset that replicas must reach
+        self.is_due = False  # The shell must end the process now
         primary.heard.append(self._look)
 
     @property

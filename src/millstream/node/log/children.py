@@ -46,10 +46,10 @@ class ChildProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment(),
-            process_group=0,  # Ctrl-C is for this process, whose end ends the child
+            process_group=0,  # Ctrl-C must reach only this process, whose end also ends the child
             bufsize=0,
         )
-        self._gate = threading.Lock()  # so that it is closed once
+        self._gate = threading.Lock()  # ensures that it is closed only once
 
     @property
     def pid(self) -> int:
@@ -96,7 +96,7 @@ class ChildProcess:
     def let_go(self) -> None:
         """Close the input pipe in another forked process, so that it does not keep the child alive."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # closing is all that matters
+        with contextlib.suppress(OSError):  # errors do not matter here
             self._process.stdin.close()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from millstream.engine.keyspace import Transition
 from millstream.errors import StorageError
 
 VERSION = 1
-# Bytes of a record before its transitions, at most: two heads of arrays, two numbers
+# Largest size in bytes of a record's head: two array headers, two numbers
 _HEAD_MAX = 20
 
 

@@ -44,7 +44,7 @@ def compact(
         _write_copy(space, wall, copy, version)
     if not alone:
         made = payloads(space, wall)
-        del space  # it goes with the last of its payloads, and leaves its memory to what is read back
+        del space  # freed after its last payload, so that reading back can use the memory
         try:
             make(disk, directory, rewrite, made, partial(replay.read_back, Keyspace()))
         except OSError as error:
@@ -67,10 +67,10 @@ def end_with_parent() -> None:
 
 def stand_back(niceness: int) -> None:
     """Lower this process's priority for the processor, and make it the first to end if memory is short."""
-    gc.disable()  # nothing becomes garbage here but at the end
+    gc.disable()  # no garbage arises before the end
     os.nice(niceness)
-    with contextlib.suppress(OSError):  # no such file outside Linux
-        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, let it be this process
+    with contextlib.suppress(OSError):  # the file exists only on Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, the system should kill this process
 
 
 def open_disk(directory: Path, place: str) -> RealDisk:
@@ -102,4 +102,4 @@ def main(directory: str, niceness: str, place: str, copy: str = "", version: str
 if __name__ == "__main__":
     code = main(*sys.argv[1:])
     sys.stderr.flush()
-    os._exit(code)  # to take a large keyspace apart would take long, for nothing
+    os._exit(code)  # freeing a large keyspace would only waste time

@@ -89,7 +89,7 @@ def _read_head(source: ReadAt) -> tuple[Manifest, list[int], int, int]:
         begins = [*(each.first for each in manifest.segments), last + 1]
         if begins != sorted(begins):
             raise ValueError(f"they do not follow each other up to record {last}")
-    except MISSHAPEN as reason:  # its checksum is right: the sender wrote it so
+    except MISSHAPEN as reason:  # its checksum is right, so the sender itself is at fault
         raise _damaged(f"its list of files is invalid ({type(reason).__name__}: {reason})") from None
     return manifest, sizes, last, begin + length
 

@@ -55,14 +55,14 @@ class Feed:
 
     def __init__(self, space: Keyspace, config: Config) -> None:
         self._space, self._config = space, config
-        self.db = space.history.db  # The database that is selected at :attr:`offset`
+        self.db = space.history.db  # Database selected at :attr:`offset`
         self._unlogged = 0  # bytes that no record counts yet
         self._commands: list[Command] = []
-        self._has_changes = False  # True if a command changes data, so that WAIT counts it
-        # The bytes made, with the part that replicas may be sent
+        self._has_changes = False  # the commands contain a change that clients may wait for
+        # Bytes of the stream, and the part that may be sent to replicas
         self.backlog = Backlog(space.history.offset, config.backlog_size)
         self.written = space.history.offset  # Offset after the last change of data
-        # Called when there are more bytes; the shell sends them once the log has kept them
+        # Called after bytes were added; the shell sends them once they are kept
         self.on_bytes: Callable[[], None] = lambda: None
 
     @property
@@ -91,18 +91,18 @@ class Feed:
     def note_run(self, record: bytes) -> None:
         """Convert the changes of a run of plain commands."""
         for step in codec.unpack(record)[1]:
-            self.note(tuple(step), soft=step[0] == "cseen")  # of a consumer that was there
+            self.note(tuple(step), soft=step[0] == "cseen")  # the consumer exists already
 
     def tell_run(self, record: bytes) -> bytes:
         """Make bytes from the record of a run of plain commands; return the record with their number added."""
-        if not self._commands and self._config.annotate != "always":  # in any dialect the words are the same
+        if not self._commands and self._config.annotate != "always":  # the commands are the same in any dialect
             short = tell_plain(record, NO_DATABASE if self.selects else self.db, self._unlogged)
             if short is not None:
                 data, self.db, counted = short
                 backlog = self.backlog
                 backlog.append(data)
                 self.written, self.is_prompt = backlog.end, False
-                self._space.history.advance(self.db, self._unlogged + len(data))  # as the record says
+                self._space.history.advance(self.db, self._unlogged + len(data))  # as recorded in the log
                 self._unlogged = 0
                 return counted
         self.note_run(record)

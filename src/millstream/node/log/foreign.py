@@ -35,7 +35,7 @@ from millstream.protocol.limits import BULK_MAX
 
 Check = Callable[[Any], bool]
 
-# Bytes of a node with the largest entry that a record can bring, and more
+# More than the bytes of a node with the largest possible entry
 _NODE_MAX = 3 * NODE_BYTES_CAP
 _NAME = re.compile("[0-9a-zA-Z]{40}")
 
@@ -58,7 +58,7 @@ class Kinds:
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], list[tuple[int, Check]]] = {}
-        self._unsorted: Sequence[Any] | None = None  # database, key and group of records that are not in order yet
+        self._unsorted: Sequence[Any] | None = None  # database, key and group of records that are not sorted yet
 
     def look(self, step: Sequence[Any]) -> None:
         """Check one transition; raise if it is invalid."""
@@ -70,7 +70,7 @@ class Kinds:
             if not check(step[at]):
                 shown = step[at] if type(step[at]) is int else "damaged"
                 raise ValueError(f"argument {at} of {step[0]} is {shown}")
-        if self._unsorted is not None and step[0] != "xadd":  # which the native core applies without a look
+        if self._unsorted is not None and step[0] != "xadd":  # the native core applies "xadd" without a check here
             if step[0] not in {"gpending", "gsort"} or step[1:4] != self._unsorted:
                 raise ValueError(f"{step[0]} among the records of a group")
             self._unsorted = None
@@ -128,11 +128,11 @@ def _are_signed(numbers: list[Any]) -> bool:
 
 
 def _is_database(number: int) -> bool:
-    return 0 <= number <= LLONG_MAX  # there is no such database from some number on, which an applier finds
+    return 0 <= number <= LLONG_MAX  # the applier reports a number of a database that does not exist
 
 
 def _are_scores(packed: bytes) -> bool:
-    return not any(map(isnan, unpack_scores(packed)))  # NaN has no place in an order
+    return not any(map(isnan, unpack_scores(packed)))  # NaN cannot be sorted
 
 
 def _are_consumers(words: list[Any]) -> bool:
@@ -148,13 +148,13 @@ def _are_nodes(nodes: list[Any]) -> bool:
     return True
 
 
-# Rules for arguments that their types do not say, by name; with the op where only that op means it so
+# Checks of arguments beyond their types, by name, with the op if only that op needs them
 _RULES: dict[str, Check] = {
     **dict.fromkeys(("db", "new_db", "other"), _is_database),
-    **dict.fromkeys(("hist.db", "role.db", "off.db"), _is_signed),  # the final value is checked at the end
-    **dict.fromkeys(("gnew.entries_read", "gset.entries_read"), lambda count: count >= UNKNOWN),  # old ones go beyond
+    **dict.fromkeys(("hist.db", "role.db", "off.db"), _is_signed),  # the final check covers the last of them
+    **dict.fromkeys(("gnew.entries_read", "gset.entries_read"), lambda count: count >= UNKNOWN),  # higher in old logs
     "off.size": lambda size: 0 <= size <= LLONG_MAX,
-    "overwrite.offset": lambda offset: 0 <= offset <= BULK_MAX,  # bytes that no record brings are made up to there
+    "overwrite.offset": lambda offset: 0 <= offset <= BULK_MAX,  # the applier fills a gap with zero bytes
     "ids": lambda packed: len(packed) % PACKED_SIZE == 0,
     "counts": lambda counts: all(0 <= count <= MAX_DELIVERIES for count in counts),
     "scores": _are_scores,
@@ -163,11 +163,11 @@ _RULES: dict[str, Check] = {
 }
 
 
-# ---------------------------------------------------------------------- what comes of them all
+# ---------------------------------------------------------------------- final checks
 
 
 def _look_at_history(past: ReplicationState) -> None:
-    if not (past.replid or past.is_given_up) and past != ReplicationState():  # which a snapshot does not write
+    if not (past.replid or past.is_given_up) and past != ReplicationState():  # a snapshot does not write such a state
         raise ValueError("an offset, a database or earlier names of no history")
     names, seconds = past.earlier[::2], past.earlier[1::2]
     if not NO_DATABASE <= past.db < DATABASES:

@@ -49,7 +49,7 @@ def read_back(space: Keyspace, payloads: Iterable[bytes]) -> tuple[int, int]:
     """
     records = wall = 0
     collects = gc.isenabled()
-    gc.disable()  # all that is made here stays, and the collector would walk it again and again
+    gc.disable()  # all new objects stay, so the collector would visit them repeatedly for nothing
     try:
         for payload in payloads:
             wall = apply(space, payload)

@@ -24,22 +24,23 @@ from millstream.persistence.rewrite import Rewrite
 
 log = logger("millstream.rewriting")
 
-# Seconds before another is tried by itself after one has failed, doubled with each that fails in a row
+# Seconds before the next automatic attempt after a failure, doubled after each further failure, up to the longest pause
 FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 3600.0
-# The child's niceness, relative to the server, where there is time: the server and all else on the machine go first
+# Niceness of the child relative to the server, if there is time: other processes then come first
 STANDS_BACK = 10
-# There is time if the log took so many times as long to grow as its last rewriting took. On processors in demand, one
-# that stands back gets a tenth of what the server gets: at worst half as much is written meanwhile as was before it.
+# There is time if the log took this many times as long to grow as its last rewriting took. On busy processors, a nice
+# child gets a tenth of the server's share: at worst, the log grows by half again meanwhile.
 CALM = 20
-# -P: what lies in the directory in which the server happens to run is not for import
+# -P: the program must not import modules from the server's working directory
 PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
-# Limits for a copy alone: at most so many files, and apart from the snapshot less than one part of so many of it
+# Conditions for a copy alone: at most this many files, and apart from the snapshot less than one in this many parts of
+# its size
 FEW_FILES, SMALL_PART = 8, 10
 TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
-# The prefix, on ``TAKING``'s standard output, of the number of synced bytes of the snapshot
+# ``TAKING`` prints this keyword before the number of bytes of the snapshot that are on the medium
 SYNCED = "synced"
-# The prefix of the number of bytes of a copied log that were a snapshot at their source
+# ``TAKING`` prints this keyword before the number of bytes of a copied log that were a snapshot at its source
 COMPACT = "compact"
 _NO_COPY = "the process that rewrites the log has told of none"
 
@@ -60,18 +61,18 @@ def niceness(last: int, grown: float) -> int:
 class CopyMade:
     """A finished copy for replicas."""
 
-    replid: str  # The history in which the data were this
-    offset: int  # The history's offset then
-    db: int  # The database that is selected then
+    replid: str  # Name of the history of the data
+    offset: int  # Offset of the data in that history
+    db: int  # Database selected at that offset
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
     """The order to make a copy for replicas before the snapshot, or alone if there is almost nothing to rewrite."""
 
-    file: IO[bytes]  # To write; this process closes it
-    version: int  # The version of RDB files, as which it is written
-    # Called once, in another thread, with what came of it; if nothing did, with the reason
+    file: IO[bytes]  # File to write; this process closes it
+    version: int  # Version of the RDB format
+    # Called once, in another thread, with the copy or the reason for its failure
     made: Callable[[CopyMade | str], None]
 
 
@@ -79,12 +80,12 @@ class CopyOrder:
 class TakeOrder:
     """The order to make a snapshot from a primary's copy, which then replaces the log."""
 
-    child: ChildProcess  # From :meth:`Rewriter.reader`; it is closed at the end of the rewriting that this is given to
-    history: tuple[str, int]  # Name of the history that the copy is of, and how far that was
-    # Called in another thread when the snapshot is begun: with its records, which come as it is made, and are there at
-    # the end of them; and with what then makes it the log. It raises to give up.
+    child: ChildProcess  # Process from :meth:`Rewriter.reader`; closed at the end of the rewriting
+    history: tuple[str, int]  # Name and offset of the copy's history
+    # Called in another thread when the snapshot begins. It gets the records, which end when the snapshot is complete,
+    # and a function that then makes the snapshot the log. It raises to give up.
     swap: Callable[[Iterator[bytes], Callable[[], None]], None]
-    # Called in that thread at the end; the error counts only if nothing was swapped
+    # Called in that thread at the end; the error counts only if the log was not replaced
     failed: Callable[[StorageError | OSError], None]
 
 
@@ -110,20 +111,21 @@ class Rewriter:
         self._program = program
         self._new_thread = thread
         self._thread: threading.Thread | None = None
-        self._gate = threading.Lock()  # guards the two below
+        self._gate = threading.Lock()  # guards the next two attributes
         self._child: ChildProcess | None = None
         self._stopped = False
         self._copy: CopyOrder | None = None
         self._take: TakeOrder | None = None
-        self._is_alone = False  # only the copy is made
-        # Bytes of the snapshot that were one where it was copied from; what lay behind that may be out of date
+        self._is_alone = False  # only a copy is made
+        # Bytes of the present snapshot that were a snapshot at its source; the remaining ones may contain outdated
+        # records
         self._compact: int | None = None
-        self._said_compact: int | None = None  # by the process of this rewriting
+        self._said_compact: int | None = None  # reported by the process of this rewriting
         self._started = 0.0
         self._ended = 0.0
         self._niceness = STANDS_BACK
         self._not_before = 0.0
-        self.facts = RewriteFacts()  # The results so far
+        self.facts = RewriteFacts()  # Results so far
 
     def consider(self) -> None:
         """Begin a rewrite if the log has grown to the configured size. Called often, so it does little."""
@@ -202,7 +204,7 @@ class Rewriter:
             self.facts = replace(self.facts, is_running=False)
         elif self._take is None:
             self._finish("" if reason is None else str(reason))
-        else:  # its link logs the failure and the next attempt
+        else:  # its link reports the failure and schedules the next attempt
             self._take.child.close()
             self.facts = replace(self.facts, is_running=False)
             self._take.failed(reason or GivenUpError("there was nothing to take"))
@@ -215,7 +217,7 @@ class Rewriter:
 
     def _seal(self) -> Rewrite | None:
         if self._copy is not None or self._take is not None:
-            self._log.write()  # what the copy is to hold
+            self._log.write()  # the copy must include these records
         return self._log.begin_rewrite()
 
     def _rewrite(self) -> None:
@@ -230,14 +232,14 @@ class Rewriter:
                 if self._take is not None:
                     self._swap(self._take, rewrite, synced)
                 else:
-                    deque(synced, maxlen=0)  # to its end
+                    deque(synced, maxlen=0)  # read to the end
             if self._is_alone:
                 return
             if self._take is None:
                 self._exclusively(lambda: self._log.commit_rewrite(rewrite))
                 self._compact = None
         finally:
-            with contextlib.suppress(StorageError):  # harmless, and tried again at the next rewriting or start
+            with contextlib.suppress(StorageError):  # harmless, and repeated at the next rewriting or start
                 self._log.remove_obsolete()
         if self._take is not None:
             return

@@ -7,7 +7,7 @@ from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.serialization.snapshot import transitions
 from millstream.node.log import codec
 
-# Bytes after which a payload is full; one transition may make it larger
+# Size in bytes from which a payload is full; a single transition may make it larger
 PAYLOAD_BYTES = 1 << 19
 
 

@@ -42,9 +42,9 @@ from millstream.persistence.snapshot import write_snapshot
 
 NOT_HELD = 3
 _PIECE = 1 << 20
-# The number of keys named among those that cannot be held
+# Number of keys named among those that are not supported
 _NAMED = 5
-# Redis leaves these out as well
+# Redis omits these as well
 _EMPTY = "empty collection"
 
 
@@ -54,7 +54,7 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
     for item in items:
         if isinstance(item, RdbKey) and item.db < DATABASES:
             db = space.databases[item.db]
-            db.used -= db.size_of(item.key)  # a file may name a key twice
+            db.used -= db.size_of(item.key)  # a file may contain a key twice
             db.keys[item.key] = item.value
             db.used += db.size_of(item.key)
             if item.expires_at is not None:
@@ -202,4 +202,4 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stderr.flush()
-    os._exit(code)  # as compaction does
+    os._exit(code)  # as in compaction

@@ -4,7 +4,7 @@ from millstream.commands.table.spec import Command
 from millstream.errors import CommandError
 from millstream.protocol import limits
 
-# Largest overhead of an argument in a record, in bytes
+# Largest overhead of a string in a record, in bytes
 WORD_OVERHEAD = 16
 _TOO_LARGE = (
     f"ERR the changes of one transaction, script or command take at most {limits.CHANGE_MAX >> 20} MiB in the log, and "
@@ -18,7 +18,7 @@ class Weight:
     __slots__ = ("bytes",)
 
     def __init__(self) -> None:
-        self.bytes = 0  # As much as the next one takes, or a little more; set to 0 with each record
+        self.bytes = 0  # Estimated size of the next record, never too small; set to 0 after each record
 
     def add_words(self, row: Command, argv: list[bytes]) -> None:
         """Add a command's arguments before it runs in a transaction or script; it adds its other changes itself."""

@@ -13,14 +13,14 @@ from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.streams.stream import Stream
 from millstream.node.maintenance.retention import Retention
 
-# Milliseconds between rounds while there are keys that expire
+# Milliseconds between rounds while there are keys with an expiry
 INTERVAL = 100
-# Milliseconds between looks at the messages that streams remember. Until then a stream remembers one that is too old,
-# as Redis does: XIDMPRECORD takes such a message, and it shows for up to so long.
+# Milliseconds between checks of the messages that streams remember. Until then a stream still remembers an outdated
+# message, as Redis does, so XIDMPRECORD accepts it and it remains visible.
 FORGETTING = 1000
-# Keys visited in one round
+# Number of keys examined in one round
 SAMPLE = 1000
-# Bytes of names after which a round deletes no more keys: all of them are in one log record
+# Bytes of names after which a round deletes no more keys, since one log record contains them all
 NAMED = 1 << 24
 
 
@@ -29,10 +29,10 @@ class Cron:
 
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
-        self._expire_at: int | None = None  # monotonic milliseconds of the next visit of expiring keys
-        self._forget_at: int | None = None  # the same of messages
+        self._expire_at: int | None = None  # monotonic milliseconds of the next check of keys with an expiry
+        self._forget_at: int | None = None  # monotonic milliseconds of the next check of messages
         self._remembering: set[tuple[int, bytes]] = set()
-        self._position = 0  # where the last round stopped among the keys that expire
+        self._position = 0  # position in the keys with an expiry at which the last round stopped
 
     def observe(self, step: Transition, now: Now) -> None:
         """Note a transition that may cause periodic work."""
@@ -124,7 +124,7 @@ class Cron:
                     named += len(key)
         if not has_more:
             self._position = 0
-        elif not has_expired:  # where keys were deleted, others have moved up, and are visited next
+        elif not has_expired:  # deleted keys let others move up, which are examined next
             self._position += SAMPLE
 
     def _forget_messages(self, ctx: Context, now: Now) -> None:

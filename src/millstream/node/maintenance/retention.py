@@ -21,17 +21,17 @@ from millstream.printable import printable
 
 log = logger("millstream.node")
 
-# Milliseconds between passes over all streams, and between the rounds of one pass
+# Milliseconds between passes over all streams, and between the rounds of a pass
 INTERVAL, SOON = 1000, 100
-# Streams that a round visits, and nodes that it removes: a few milliseconds each
+# Limits of a round, which takes a few milliseconds: streams examined, nodes removed
 LOOKED, NODES = 500, 2000
-# Nodes that no size takes
+# Number of nodes that a size limit never removes
 LEFT = 2
-# Ids whose time lies before 2000, or this far ahead, are a user's own numbers: they have no age
+# Ids with a time before 2000, or this far in the future, are a user's own numbers: they have no age
 _FIRST_TIME, _AHEAD = 946_684_800_000, 86_400_000
 # Bytes of a key in a warning
 _SHOWN = 100
-# Milliseconds until a warning is given again
+# Milliseconds before a warning is repeated
 _SAID_AGAIN = 60_000
 
 Place = tuple[int, bytes]
@@ -42,11 +42,11 @@ class Retention:
 
     def __init__(self, config: Config, stats: NodeStats) -> None:
         self._config, self._stats = config, stats
-        self._rules = config.retention  # Those by which the places were found
+        self._rules = config.retention  # Rules at the time of the last scan
         self._places: dict[Place, Rule] = {}
-        self._turn: list[Place] = []  # The rest of this pass, last one first
+        self._turn: list[Place] = []  # Remaining streams of this pass, in reverse order
         self._due = 0  # monotonic milliseconds of the next round
-        self._warned_at: int | None = None  # wall milliseconds
+        self._warned_at: int | None = None  # wall milliseconds of the last warning
 
     def scan(self, space: Keyspace) -> None:
         """Find the streams with rules in a recovered keyspace, or after a change of the rules."""
@@ -86,7 +86,7 @@ class Retention:
         """Run one round."""
         if self._rules is not self._config.retention:
             self.scan(ctx.host.keyspace)
-        if ctx.host.is_replica:  # its primary removes
+        if ctx.host.is_replica:  # its primary removes the entries
             self._due = now.mono + INTERVAL
             return
         if not self._turn:
@@ -97,7 +97,7 @@ class Retention:
             place = self._turn.pop()
             room -= self._look(ctx, place, room)
             if not room:
-                self._turn.append(place)  # it may have more to lose
+                self._turn.append(place)  # more of its entries may have to go
         self._due = now.mono + (INTERVAL if room and not self._turn else SOON)
 
     def _look(self, ctx: Context, place: Place, room: int) -> int:

@@ -16,7 +16,7 @@ def hexadecimal(value: float, digits: float) -> bytes:
     return (text.upper() if count < 0 else text).encode()
 
 
-# Added to a number, it moves the lowest 32 bits to the end of its mantissa: how LuaBitOp reads one
+# Adding it moves a number's lowest 32 bits to the end of its mantissa, as LuaBitOp does
 _SHIFT = 6755399441055744.0
 
 

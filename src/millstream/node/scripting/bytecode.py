@@ -16,13 +16,14 @@ from array import array
 _HEADER = 12
 _MOVE, _GETUPVAL, _GETGLOBAL, _GETTABLE = 0, 4, 5, 6
 _CALL, _TAILCALL, _SETLIST = 28, 29, 34
-# Instructions that set the register named by their field A
+# Instructions that set the register in their field A
 _SETS = frozenset([*range(_MOVE, 7), *range(10, 22), 27, _CALL, 36, 37])
 _JUMPS = re.compile(rb"\b(?:break|elseif|and|or)\b")
-# The bound of compiling, about a second: comparisons of names, and jumps followed, each of which costs fifty
+# Limit of the compiler's work, about a second: comparisons of names, and jumps followed, each of which costs fifty
 _WORK = 8_000_000_000
 _JUMP_WEIGHT = 50
-# Names that the compiler compares at most for each use of one: 200 locals, doubled for what they take in the text
+# Largest number of names that the compiler compares for each use of one: 200 locals, doubled because the text contains
+# them too
 _NAMES = 400
 
 
@@ -79,8 +80,8 @@ class _Mender:
 
     def _function(self) -> None:
         self._text()
-        self._at += 8  # first and last line
-        self._at += 4  # upvalues, parameters, varargs, stack
+        self._at += 8  # skips the first and the last line
+        self._at += 4  # skips the numbers of upvalues and parameters, the vararg flag and the stack size
         code = self._at + 4
         count = self._number()
         self._at += 4 * count
@@ -115,7 +116,7 @@ class _Mender:
         is_count = False
         for at, word in enumerate(code):
             kind = -1 if is_count else word & 0x3F
-            is_count = kind == _SETLIST and not word >> 14 & 0x1FF  # then the next word is a number
+            is_count = kind == _SETLIST and not word >> 14 & 0x1FF  # the next instruction is a number
             if kind == _TAILCALL and (self._keep_frames or _calls_library(code, at)):
                 struct.pack_into(self._order + "I", self._data, place + 4 * at, word - _TAILCALL + _CALL)
 

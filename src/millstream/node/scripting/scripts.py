@@ -44,16 +44,16 @@ from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Se
 
 log = logger("millstream.script")
 
-# Bytes all scripts' Lua values may take together
+# Largest total size of Lua values in bytes
 MEMORY = 256 * 1024 * 1024
-# Largest number of stored scripts from EVAL; SCRIPT LOAD's stay until SCRIPT FLUSH
+# Number of cached scripts that only EVAL loaded; those of SCRIPT LOAD stay until SCRIPT FLUSH
 EVAL_KEPT = 500
 NOT_INSTALLED = "ERR Lua scripts need the package lupa: pip install 'millstream[server]'"
 NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING)
-# Bytes of a text that a script logs: one line of the log, and no way to fill the disk by it
+# Bytes of a text that a script logs: it makes one line, and must not fill the disk
 _LOGGED = 1024
-# Types of reply values that are Lua's as they are
+# Types of reply values that Lua receives unchanged
 _AS_THEY_ARE = frozenset({bytes, int})
 
 
@@ -61,10 +61,10 @@ _AS_THEY_ARE = frozenset({bytes, int})
 class Script:
     """One script."""
 
-    sha: bytes  # Its SHA-1 in hexadecimal
-    source: bytes  # Its text
-    is_loaded: bool = False  # SCRIPT LOAD brought it
-    flags: set[str] | None = None  # Flags of its first line, ``#!lua flags=a,b``; None if it has no such line
+    sha: bytes  # SHA-1 of the source in hexadecimal
+    source: bytes  # Source text
+    is_loaded: bool = False  # SCRIPT LOAD loaded it
+    flags: set[str] | None = None  # Flags in its first line, ``#!lua flags=a,b``; None without such a line
 
     @property
     def read_only(self) -> bool:
@@ -76,7 +76,7 @@ class Script:
         """True if the script declared that it may add data above the memory limit."""
         return self.flags is not None and "allow-oom" in self.flags
 
-    body: Any = None  # The compiled function, of the present runtime
+    body: Any = None  # Compiled function in the present runtime
 
 
 @dataclass(slots=True)
@@ -88,10 +88,10 @@ class _Run:
     resp: int = 2
     ends: float | None = None
     limit: int = 0
-    # The next command's words so far, if they come in parts
+    # Arguments of the next command so far, if they arrive in parts
     words: list[bytes] = field(default_factory=list)
-    is_plain: bool = False  # Plain commands are run without being given here
-    is_full: bool = False  # Memory had passed its limit when it began, and it has called no command that writes
+    is_plain: bool = False  # The runtime runs plain commands directly, without this object
+    is_full: bool = False  # Memory was above the limit at the start, and the script has not yet written
 
 
 class Scripts:
@@ -109,12 +109,12 @@ class Scripts:
         memory: Memory,
     ) -> None:
         self._config, self._admission, self._batches, self._memory = config, admission, batches, memory
-        self._context, self._run_command, self._refuse = context, run, refuse  # the node's
+        self._context, self._run_command, self._refuse = context, run, refuse  # functions of the node
         self._scripts: dict[bytes, Script] = {}
         self._lua: Any = None
         self._compile: Any = None
         self._execute: Any = None
-        self._lent: list[Any] = []  # the methods lent to host functions, to be taken back
+        self._lent: list[Any] = []  # Python functions that the runtime calls
         self._run: _Run | None = None
         self._faults: list[BaseException] = []
 
@@ -168,7 +168,7 @@ class Scripts:
         if text.startswith(b"#!"):
             rest = text.partition(b"\n")[2]
             script.flags = flags_of(text)
-            text = b"\n" + rest  # the lines keep their numbers, which errors name
+            text = b"\n" + rest  # keeps line numbers, which errors contain
         if self._lua is None:
             self._start()
         try:
@@ -229,7 +229,7 @@ class Scripts:
             self._prepare(script)
         session = ctx.session
         before = session.db, session.queue, session.resp, session.reply_mode, session.last_command
-        # The script's selections and switches end with it, and a MULTI around it queues none of the script's calls
+        # Changes of these settings end with the script, and a MULTI around the script does not queue its calls
         session.queue, session.resp, session.reply_mode = None, 2, "on"
         inner = self._context(session, ctx.now, Origin.SCRIPT)
         limit = self._config.script_limit
@@ -242,9 +242,9 @@ class Scripts:
             answer = self._execute(script.body, lua.table_from(keys), lua.table_from(args), before[2] == 3)
         except MemoryError:
             answer = (False, b"ERR not enough memory", None, None, False)
-        except Exception as error:  # noqa: BLE001 - lupa's own errors; the runtime is not trusted afterwards
+        except Exception as error:  # noqa: BLE001 - an error of lupa; do not trust the runtime afterwards
             problem = f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace")
-            # The time may be over between two calls that Lua protects
+            # The time limit may pass between two calls that Lua protects
             answer = (False, self._stop_line() if self._is_over() else problem, None, None, False)
             self._drop()
         finally:
@@ -370,7 +370,7 @@ class Scripts:
                 disarm()
                 value = function(*args)
                 return (1, self._stop_line()) if self._is_over() else (0, value)
-            except BaseException as error:  # noqa: BLE001 - raised again when Lua is left
+            except BaseException as error:  # noqa: BLE001 - raised again outside of Lua
                 self._faults.append(error)
                 return 2, b"ERR internal error"
 
@@ -437,7 +437,7 @@ class Scripts:
     def _stop_line(self) -> bytes:
         run = self._run
         assert run is not None
-        self._end_plain(run)  # what it wrote is counted
+        self._end_plain(run)  # counts its writes
         wrote = "; what it had written stays" if run.ctx.dirty else ""
         return f"ERR Script stopped after {run.limit} ms (busy-reply-threshold){wrote}".encode()
 
@@ -456,14 +456,14 @@ class Scripts:
         if run.is_full and "denyoom" in row.flags:
             return refuse(row, OOM)
         if "write" in row.flags:
-            run.is_full = False  # a script that has written may complete, as in Redis
+            run.is_full = False  # as in Redis, a script that has begun to write may finish
         return self._run_command(run.ctx, row, argv)
 
 
 def _error_text(script: Script, text: bytes, source: bytes | None = None, line: int | None = None) -> str:
     """Return the error line of a failed script."""
     said = text.decode("utf-8", "surrogateescape")
-    if source is None or line is None or line < 1:  # a tail call of the script's own: its place is lost
+    if source is None or line is None or line < 1:  # a tail call in the script: its line is lost
         return said
     place = source.decode("utf-8", "surrogateescape")
     return f"{said} script: {script.sha.decode()}, on {place}:{line}."
@@ -475,7 +475,7 @@ def _load(lua: Any, name: str) -> Any:
 
     text = resources.files("millstream.node.scripting").joinpath("lua", f"{name}.lua").read_bytes()
     chunk, code = b"=" + name.encode(), lua.globals()[b"string"][b"dump"]
-    # With every frame kept, the level of an error is the number of calls in the source
+    # With all frames kept, the level of an error equals the number of calls in the source
     return lua.globals()[b"loadstring"](bytecode.mended(code(lua.compile(text, name=chunk)), keep_frames=True), chunk)
 
 
@@ -519,7 +519,7 @@ class _Values:
         return self._table({b"err": line, b"ignore_error_stats_update": True})
 
     def _raw(self, value: Raw, resp: int) -> Any:
-        if value.buffers[0][:1] == b",":  # perhaps beyond a double, which hiredis refuses
+        if value.buffers[0][:1] == b",":  # it may exceed a double, which hiredis refuses
             return self.convert(float(b"".join(value.buffers)[1:]), resp)
         reader = hiredis.Reader()
         for buffer in value.buffers:
@@ -534,7 +534,7 @@ class _Values:
         if not _AS_THEY_ARE.issuperset(map(type, value)):
             value = [self.convert(item, resp) for item in value]
         if resp == 2 or None not in value:
-            return self._table(value)  # at once, since most replies of many rows are lists of short lists
+            return self._table(value)  # a shortcut, since most long replies are lists of short lists
         table = self._table([])
         for at, item in enumerate(value, 1):
             if item is not None:
@@ -583,7 +583,7 @@ def _text(number: float) -> bytes:
     return doubles.text(number)
 
 
-# ---------------------------------------------------------------------- functions that need no script
+# ---------------------------------------------------------------------- functions without a script
 
 
 def _weigh(source: bytes) -> bytes | None:
