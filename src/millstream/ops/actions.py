@@ -28,22 +28,22 @@ Make: TypeAlias = Callable[..., Awaitable[Any]]
 class Word:
     """One parameter of an action, for the shell, forms and docs."""
 
-    kind: Kind  # Argument, option, flag or hidden
-    metavar: str = ""  # Placeholder in the shell; ``STREAM``
-    says: str = ""  # Text for the help
-    name: str = ""  # Name in forms, and of the option; that of the parameter unless given
-    typed: str = ""  # The name for click, by which a shell completes it; ``name`` unless given
-    title: str = ""  # Label of its input in a form; without a title the form has no input
-    hint: str = ""  # An example in the input; for a flag its meaning
+    kind: Kind  # Argument, option, flag or hidden parameter
+    metavar: str = ""  # Placeholder in the shell, such as ``STREAM``
+    says: str = ""  # Text of the help
+    name: str = ""  # Name in forms, and of the option; the default is the parameter's name
+    typed: str = ""  # Name for click, which selects the shell's completion; ``name`` unless given
+    title: str = ""  # Label of the input in a form; without a title the form has no input
+    hint: str = ""  # Example in the input; for a flag, its meaning
     read: Callable[[str], Any] | None = None  # Converts the text to a value, or raises ValueError or UsageError
-    between: str = ""  # Separator of its values in one text; without it, the text is one value
+    between: str = ""  # Separator of several values in one text; without it, the text is one value
     needed: bool = False  # True if a form requires it
     required: bool = False  # True if the shell requires it
-    usual: str | None = None  # The default in the shell
-    values: tuple[str, ...] = ()  # The allowed values
-    least: float | None = None  # The lowest number allowed; an int takes whole numbers only
+    usual: str | None = None  # Default value in the shell
+    values: tuple[str, ...] = ()  # Allowed values
+    least: float | None = None  # Lowest allowed number; an int allows whole numbers only
     form: bool = True  # True if a form may set it; otherwise the page or the shell does
-    shown: bool = False  # True if its line in docs/changes.md shows it though it is optional
+    shown: bool = False  # True if its line in docs/changes.md always shows it, though it is optional
 
     @property
     def flag(self) -> bool:
@@ -69,7 +69,7 @@ class Word:
             return self.name in texts
         text = texts.get(self.name)
         if text is not None and (self.read or self.values) and not self.required and not text.strip():
-            text = None  # an input that was left empty
+            text = None  # the input was left empty
         if self.between:
             return tuple(dict.fromkeys(map(self._value, self.several(text or ""))))
         if text is None:
@@ -101,7 +101,7 @@ class Word:
 class Together:
     """Several parameters that make one value, such as a choice of entries or a group's new position."""
 
-    read: Callable[[Mapping[str, Any]], Any]  # Makes one value of the parameters' values; raises UsageError
+    read: Callable[[Mapping[str, Any]], Any]  # Combines the parameters' values into one; raises UsageError
     words: tuple[Word, ...]  # The parameters
 
     def value(self, texts: Texts, _default: Any) -> Any:
@@ -113,9 +113,9 @@ class Together:
 class Spread:
     """The functions that find the partitions which an action concerns."""
 
-    # Reads the partitions' keys of a stream; none if it is not partitioned
+    # Reads the keys of a stream's partitions; none if it is not partitioned
     keys: Callable[[Any, str], Awaitable[Sequence[str]]]
-    # Reads for each of several texts if its key has its id; None if no parameter is an id
+    # Reports, for each set of texts, whether its key contains its id; None if no parameter is an id
     has: Callable[[Any, Sequence[Texts]], Awaitable[Sequence[bool]]] | None = None
 
 
@@ -123,17 +123,17 @@ class Spread:
 class Action:
     """One change that a person can make."""
 
-    name: str  # Noun and verb, as they are typed: ``group rewind``
-    says: str  # Its effect, for a button's title and the list of commands
+    name: str  # Noun and verb, as typed: ``group rewind``
+    says: str  # Description of its effect, for a button's title and the list of commands
     make: Make  # The declared function, which plans it
     parameters: Mapping[str, tuple[Word | Together, Any]]  # Parameters of the function, each with its default
     commands: tuple[str, ...]  # All raw commands that it may run, to check the user's rights
-    loses: bool  # True if its undo does not restore all that it removes
-    undo: str  # The action that undoes it; empty if there is none
-    # The parameter that names the key it writes; ``registry`` for the registry of workers, empty if the
-    # function finds out
+    loses: bool  # True if its undo does not restore everything
+    undo: str  # Action that undoes it; empty if there is none
+    # Parameter with the key that it writes; ``registry`` for the registry of workers; empty if the function determines
+    # the key
     writes: str
-    parts: Spread | None = None  # The way to find partitions; None if it takes one partition's key
+    parts: Spread | None = None  # Finds partitions; None if the action only takes the key of a single partition
 
     @property
     def noun(self) -> str:

@@ -32,7 +32,7 @@ class NotAllowedError(NotReadableError):
 
 def unreadable(text: str, stream: str) -> NotReadableError:
     """Return the exception for a refusal that :func:`explained` put into words."""
-    # redis-py removes NOPERM; the text after it is Redis's wording since ACLs exist
+    # redis-py removes NOPERM; the remaining text has been Redis's since the first version with ACLs
     said = text.removeprefix(f"{stream}: ").lower()
     denied = said.startswith(("noperm", "noauth")) or "no permissions" in said
     return (NotAllowedError if denied else NotReadableError)(text)

@@ -26,8 +26,8 @@ MOST = 10_000
 """Approximate limit of the audit stream's length, in entries."""
 
 _PAGE = 200
-_TEXT = 2_000  # characters of commands that are written down; the ids of a long list are in ``held`` as well
-_HELD = 1 << 20  # bytes that a list of pending entries may have when it is unpacked
+_TEXT = 2_000  # characters of commands that are recorded; ``held`` also contains the ids of a long list
+_HELD = 1 << 20  # largest size of a list of pending entries, uncompressed, in bytes
 _FIELDS = ("change", "action", "stream", "group", "who", "user", "from", "via", "line", "commands", "undo", "note")
 
 
@@ -36,7 +36,7 @@ class Actor:
     """The author of a change."""
 
     who: str  # The person, if known: ``alice@host``, or a name from a trusted proxy
-    place: str  # A host and process, or a browser's address
+    place: str  # Host and process, or a browser's address
     via: str = "shell"  # ``shell`` or ``console``
     user: str = ""  # User name on the server, if the server reports it
 
@@ -45,24 +45,24 @@ class Actor:
 class AuditEntry:
     """One change, as the audit stream records it."""
 
-    id: str  # The id of the entry in the audit stream; begins with the time
-    change: str  # The name that the entries of one change share
-    action: str  # Its name, as in ``actions.ACTIONS``
+    id: str  # Id of the entry in the audit stream, which begins with the time
+    change: str  # Name that all audit entries of one change share
+    action: str  # Name of the action, as in ``actions.ACTIONS``
     stream: str  # Key of the changed stream; empty if there is none
-    group: str  # Its group, or empty
-    who: str  # See :class:`Actor`
+    group: str  # Group of the change, or empty
+    who: str  # Person, see :class:`Actor`
     user: str  # User name on the server, or empty
     place: str  # Host and process, or a browser's address
-    via: str  # The door: shell, page
-    line: str  # The command line that makes the same change
-    commands: str  # The raw commands, one a line; a long list is cut
-    undo: str  # The command line that undoes it; empty if there is none
-    note: str  # The reason why all or a part of it cannot be undone
-    done: int  # Number of steps that were made
+    via: str  # Origin, such as ``shell`` or ``console``
+    line: str  # Command line that makes the same change
+    commands: str  # Raw commands, one per line; a long list is shortened
+    undo: str  # Command line that undoes the change; empty if there is none
+    note: str  # Reason why the change cannot be undone completely
+    done: int  # Number of steps that were carried out
     moved: int  # Number of steps that were skipped or refused
-    # Pending entries as they were, for the undo; None if they cannot be parsed
+    # Pending entries before the change, for the undo; None if they cannot be parsed
     held: tuple[HeldEntry, ...] | None = ()
-    now: str | None = None  # Their holder since then, ``""`` for none; None if they are not pending any more
+    now: str | None = None  # Holder after the change, ``""`` for none; None if they are no longer pending
 
 
 def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:

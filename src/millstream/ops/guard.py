@@ -20,12 +20,12 @@ from millstream.ops.plan import MOST_SHOWN, ChangePlan, ChangeRefusedError, Fact
 from millstream.paths import packaged
 from millstream.texts import said
 
-#: Steps of one script.
+#: Largest number of steps in one script.
 STEPS = MOST_SHOWN
 
 SCRIPT = packaged("millstream.ops", "guarded.lua")
 
-#: Beginnings of the errors with which a server refuses to run a script.
+#: Beginnings of a server's errors when it refuses to run a script.
 _NO_SCRIPTS = ("NOPERM", "ERR unknown command", "ERR Lua scripts need")
 
 _NO_SCRIPT = (
@@ -45,20 +45,20 @@ class StepResult:
     """The result of one step."""
 
     step: Step  # The step
-    became: Became  # See :data:`Became`
-    count: int = 0  # Number of entries that its last command changed, if its reply has it
-    why: str = ""  # The changed fact, or the server's error; for a letter put back, its new position
-    reply: str = ""  # Reply to its last command, as text: the id of an entry that was added
+    became: Became  # Outcome, see :data:`Became`
+    count: int = 0  # Number of entries that its last command changed, if the reply contains it
+    why: str = ""  # Changed fact, or the server's error; for a letter put back, its new position
+    reply: str = ""  # Reply to its last command, as text: for example the id of an added entry
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
     """The outcome of a change."""
 
-    results: tuple[StepResult, ...] = ()  # Results of its steps, in their order
-    audit: tuple[str, ...] = ()  # Ids of its audit entries
-    change: str = ""  # The name its audit entries share, for ``millstream audit undo``
-    unaudited: str = ""  # The reason why the audit stream lacks it or a part of it; empty if it is complete
+    results: tuple[StepResult, ...] = ()  # Results of the steps, in order
+    audit: tuple[str, ...] = ()  # Ids of the audit entries
+    change: str = ""  # Name shared by the audit entries, for ``millstream audit undo``
+    unaudited: str = ""  # Reason why the audit stream lacks the change or a part of it; empty if it is complete
     unguarded: bool = False  # True if no script could run, so that check and step were not atomic
     stopped: bool = False  # True if it was interrupted before all steps
 
@@ -132,7 +132,8 @@ class _StepBatch:
     async def run(self) -> ChangeOutcome:
         """Make the steps in the safest way that the server allows."""
         if not isinstance(self.line, ClusterLine):
-            # a user that may not write the audit stream is refused the whole script, and may still make the change
+            # If a user may not write the audit stream, the server refuses the whole script, but the change itself may
+            # be allowed
             rows = await self._script(self.audit)
             if rows is not None:
                 return self._outcome(rows)
@@ -167,7 +168,7 @@ class _StepBatch:
         """Check the facts, then act on those unchanged and read them again in one transaction."""
         steps = self.plan.steps
         reads = [check.read for step in steps for check in step.checks]
-        # an empty one first: after a MULTI that the user may not send, the commands would run one by one
+        # An empty transaction first: if the user may not send MULTI, the commands after it would run one by one
         opened, ended, *answers = await self.near.calls([("MULTI",), ("EXEC",), *reads])
         refused = next((reply for reply in (opened, ended) if isinstance(reply, Exception)), None)
         if refused is not None:

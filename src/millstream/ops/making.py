@@ -36,14 +36,14 @@ is set.
 class Prepared:
     """A change that is ready for a preview and can then be made."""
 
-    plan: ChangePlan  # The whole plan, or a summary of a change that is made page by page
-    entries: int = 0  # Number of entries that it concerns
-    pages: Pages | None = None  # Its parts; None if the plan is complete
-    work: Work | None = None  # Makes it, if its steps only show the commands; None if the steps are the commands
-    # Results by letter, if it puts letters back
+    plan: ChangePlan  # Whole plan, or the summary of a change that is made page by page
+    entries: int = 0  # Number of affected entries
+    pages: Pages | None = None  # Parts of the change; None if the plan is complete
+    work: Work | None = None  # Makes the change if the steps only show the commands; None if the steps are the commands
+    # Results by letter, if the change puts letters back
     letters: PutBackOutcome = field(default_factory=PutBackOutcome)
-    rights: Rights = field(default_factory=Rights)  # The user's rights to its key
-    # The user's texts, with looked-up values filled in: the same texts make the same change again
+    rights: Rights = field(default_factory=Rights)  # Rights of the user to the key
+    # Texts from the user, with looked-up values filled in, so that the same texts repeat the same change
     texts: Texts = field(default_factory=dict)
 
     @property
@@ -58,13 +58,12 @@ class ActionCall:
 
     action: Action  # The action
     line: Line  # Connection to the server
-    texts: dict[str, str]  # The user's texts; :meth:`settle` replaces them by looked-up values
-    tell: Counting  # Callback with the number of entries counted so far
-    # True if the preview is made again for the confirmation, so that the texts must contain the values that were looked
-    # up
+    texts: dict[str, str]  # Texts from the user; :meth:`settle` replaces them by looked-up values
+    tell: Counting  # Callback that gets the number of entries counted so far
+    # True if the preview is repeated for the confirmation, so that the texts must contain the looked-up values
     kept: bool
     who: str  # Author of the change, for the record
-    rights: Rights = field(default_factory=Rights)  # The user's rights to the key that it writes
+    rights: Rights = field(default_factory=Rights)  # Rights of the user to the key that the change writes
 
     def settle(self, **texts: str | None) -> None:
         """Replace a user's texts by looked-up values; None removes a text."""
@@ -125,7 +124,7 @@ async def carry_out(
 
 BEGUN = "started; the next entry of this name has the result, unless it was interrupted"
 """Note in the first audit entry of a long change."""
-_LONG = 50  # number of entries above which the start of a change is recorded too
+_LONG = 50  # number of entries above which the start of a change is also recorded
 
 
 async def _worked(

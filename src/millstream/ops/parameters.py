@@ -24,13 +24,13 @@ HELP = (
 class StreamPlace:
     """A position in a stream as the user gave it, before the stream is read."""
 
-    # ``time``: deliver entries added at this time or later; ``id``: deliver entries after that id; ``shift``: move by a
-    # number of entries; ``like``: the position of another group
+    # ``time``: deliver entries added at this time or later; ``id``: deliver entries after this id; ``shift``: move by a
+    # number of entries; ``like``: take the position of another group
     kind: Literal["start", "end", "time", "id", "shift", "like"]
-    ms: int = 0  # Wall milliseconds of a time
-    id: str = ""  # Id of the entry
-    shift: int = 0  # Number of entries to move; negative moves back
-    group: str = ""  # Name of the other group, for ``like``
+    ms: int = 0  # Wall milliseconds for ``time``
+    id: str = ""  # Id for ``id``
+    shift: int = 0  # Number of entries for ``shift``; negative moves back
+    group: str = ""  # Name of the other group for ``like``
 
 
 def entry_id(text: str) -> str:

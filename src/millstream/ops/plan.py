@@ -58,13 +58,13 @@ class FactCheck:
     """Facts that must be unchanged since the plan was made."""
 
     about: str  # Subject of the facts, for messages
-    read: Words  # The command that reads the facts; it names the stream's key and changes nothing
-    shape: Shape  # Form of its reply
+    read: Words  # Command that reads the facts; it contains the stream's key and changes nothing
+    shape: Shape  # Form of the reply
     row: str  # Name of the row to read, for ``rows``
-    # Field -> value as text, ``""`` for null; for ``first`` a field is a place in the row, from 1; for ``value`` it is
-    # ``""``
+    # Field -> value as text, ``""`` for null. For ``first`` a field is the position in the row, from 1; for ``value``
+    # it is ``""``
     expected: tuple[tuple[str, str], ...]
-    # Fields that are ids, each with the lowest and the highest that it may be; ``""`` for no highest
+    # Fields with ids, each with its lowest and highest allowed value; ``""`` for no highest value
     between: tuple[tuple[str, str, str], ...] = ()
 
     def moved(self, reply: Any) -> str | None:
@@ -133,16 +133,16 @@ def _facts(row: Sequence[Any]) -> dict[str, Any]:
 class Step:
     """Commands that run together if their checks hold."""
 
-    commands: tuple[Words, ...]  # Raw commands in their order; each names the stream's key
+    commands: tuple[Words, ...]  # Raw commands in order; each contains the stream's key
     checks: tuple[FactCheck, ...] = ()  # Facts that must hold
-    entry: str = ""  # Id of the pending entry that it changes; empty if none
+    entry: str = ""  # Id of the pending entry that it changes; empty if it changes none
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeAfter:
     """One row of the table that a preview shows."""
 
-    fact: str  # The fact, in words
+    fact: str  # Fact, in words
     before: int | str | None  # Present value; None if unknown
     after: int | str | None  # Value afterwards; None if it will be unknown
 
@@ -152,24 +152,23 @@ class HeldEntry:
     """A pending entry with its holder, as an undo restores it."""
 
     id: str  # Id of the entry
-    consumer: str  # Its holder; empty for none
-    since_ms: int  # Wall milliseconds of its last delivery; 0 without a holder
+    consumer: str  # Holder; empty for none
+    since_ms: int  # Wall milliseconds of the last delivery; 0 without a holder
     deliveries: int  # Number of deliveries
-    waits: bool = False  # Its delay is not over yet; an undo does not bring that back
+    waits: bool = False  # The entry is delayed; an undo does not restore the delay
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
     """The way to undo a change."""
 
-    # The command line, as words; empty if it is ``millstream audit undo`` with the name of the change, or if
-    # there is none
+    # Command line as a list; empty if there is none, or if it is ``millstream audit undo`` with the change's name
     words: tuple[str, ...] = ()
-    commands: tuple[Words, ...] = ()  # The raw commands
-    held: tuple[HeldEntry, ...] = ()  # Pending entries as they were, for ``millstream audit undo``
-    # Their holder after the change, ``""`` for none; None if they are not pending any more
+    commands: tuple[Words, ...] = ()  # Raw commands
+    held: tuple[HeldEntry, ...] = ()  # Pending entries before the change, for ``millstream audit undo``
+    # Holder after the change, ``""`` for none; None if they are no longer pending
     now: str | None = None
-    note: str = ""  # The reason why all or a part of it cannot be undone; may be empty
+    note: str = ""  # Reason why the change cannot be undone completely; may be empty
 
     @property
     def by_audit(self) -> bool:
@@ -181,27 +180,27 @@ class Undo:
 class ChangePlan:
     """A change that is ready to be made."""
 
-    action: str  # Its name: ``group rewind``
+    action: str  # Name of the action, such as ``group rewind``
     stream: str  # Key of the stream
-    group: str  # Name of the group; empty if it concerns none
-    question: str = ""  # The confirmation prompt, with its question mark
-    table: tuple[BeforeAfter, ...] = ()  # Before and after
-    notes: tuple[str, ...] = ()  # Its other effects: losses, redeliveries, warnings
-    steps: tuple[Step, ...] = ()  # Its steps; none if there is nothing to do
-    undo: Undo = field(default_factory=Undo)  # Its undo
+    group: str  # Name of the group; empty if there is none
+    question: str = ""  # Confirmation prompt, with its question mark
+    table: tuple[BeforeAfter, ...] = ()  # Facts before and after the change
+    notes: tuple[str, ...] = ()  # Other effects: losses, redeliveries, warnings
+    steps: tuple[Step, ...] = ()  # Steps of the change; none if there is nothing to do
+    undo: Undo = field(default_factory=Undo)  # Undo of the change
     facts: Mapping[str, object] = field(default_factory=dict)  # Figures for programs, by field name
-    # Its command line, as words, with the facts that were looked up: the same change again is the same line. The
-    # preparation of a change fills it in, where it is empty.
+    # Command line as a list, with the facts that were looked up, so that the same change has the same line. If it is
+    # empty, the preparation of a change fills it in.
     words: tuple[str, ...] = ()
-    key: str = ""  # Key that the steps write, if it is not the stream
+    key: str = ""  # Key that the steps write, if it differs from the stream
     selection: str = ""  # Identity of its subject, if only the first of many steps are included; a part of the digest
-    difference: tuple[str, ...] = ()  # Changes of a correction, in lines as ``diff -u`` has them
-    removes: bool = False  # True if it removes or renames its subject
-    # True if it may lose data between check and step, and so must run as a script
+    difference: tuple[str, ...] = ()  # Changes of a correction, in the form of ``diff -u``
+    removes: bool = False  # True if the change removes or renames its subject
+    # True if data could be lost between check and step, so that a script is required
     needs_script: bool = False
     live: bool = False  # True if the group is in use, so that it advances while a person reads the preview
     moving: bool = False  # True if its facts may change until it is made: the digest covers only the commands
-    if_moved: str = ""  # Advice if its facts change repeatedly; may be empty
+    if_moved: str = ""  # True if the facts may change before the change: the digest then covers only the commands
 
     @property
     def place(self) -> str:

@@ -17,10 +17,10 @@ from millstream.ops.words import text_of
 NO_CHANGE = f"{ONLY_READ}: give the URL of the server with --url to change something"
 """The error for every change to a report, which is read-only."""
 
-#: Name of a group that does not exist; the commands below have no effect on it.
+#: Name of a group that does not exist, so that the commands below have no effect.
 _NO_GROUP = "millstream:no-such-group"
 
-#: Command -> its full form for DRYRUN, and True if this form changes nothing, so that it may be sent.
+#: Command -> its full form for DRYRUN, and True if this form may be sent because it changes nothing.
 _FORMS: dict[str, tuple[Command, bool]] = {
     "XGROUP SETID": (("XGROUP", "SETID", "KEY", _NO_GROUP, "0-0"), True),
     "XGROUP CREATE": (("XGROUP", "CREATE", "KEY", _NO_GROUP, "no-id"), True),
@@ -45,9 +45,9 @@ class Rights:
     """A user's rights to one stream."""
 
     user: str = ""  # Name of the user; empty if the server does not report it
-    # Command -> the server's reason; other commands are allowed, or not known in advance
+    # Command -> the server's reason; other commands are allowed, or their permission is unknown
     refused: Mapping[str, str] = field(default_factory=dict)
-    capabilities: Capabilities = field(default_factory=Capabilities)  # Newer commands that the server has
+    capabilities: Capabilities = field(default_factory=Capabilities)  # Newer commands that the server supports
 
     def why_not(self, action: Action) -> str | None:
         """Return the reason why this user may not make an action; None if nothing known prevents it."""
@@ -62,7 +62,7 @@ class Rights:
         """Return the reason why this user may not run a command; None if nothing known prevents it."""
         if command not in self.refused:
             return None
-        if ONLY_READ in self.refused[command]:  # not a matter of the server's users and rights
+        if ONLY_READ in self.refused[command]:  # the reason is not in the server's users and rights
             return NO_CHANGE
         name = f" {self.user!r}" if self.user else ""
         return f"the server does not let the user{name} run {command} here: {self.refused[command]}"

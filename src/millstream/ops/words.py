@@ -94,7 +94,7 @@ def command_words(does: str, *names: str, options: Iterable[str] = ()) -> tuple[
     """Return a command line as words; names with a leading dash follow ``--``, so that none is read as an option."""
     given = list[str]()
     for word in options:
-        if word == "--" and given:  # a value: the names do not begin here
+        if word == "--" and given:  # here "--" is a value, so the names do not begin after it
             given[-1] += "=--"
         else:
             given.append(word)
@@ -104,7 +104,7 @@ def command_words(does: str, *names: str, options: Iterable[str] = ()) -> tuple[
     return (*first, *names, *given)
 
 
-@lru_cache(maxsize=4096)  # groups of one stream are compared by the same few ids
+@lru_cache(maxsize=4096)  # comparisons of a stream's groups repeat the same few ids
 def order(entry: str) -> tuple[int, int]:
     """The sort key of an id: milliseconds, then number."""
     ms, _, number = entry.partition("-")
@@ -183,7 +183,7 @@ class EntryView:
 
     stream: str  # Key of the stream
     id: str  # Id of the entry
-    fields: tuple[tuple[bytes, bytes], ...]  # Names and values in their order; a name may come twice
+    fields: tuple[tuple[bytes, bytes], ...]  # Names and values in order; a name may be repeated
 
 
 Facts = dict[str, object]

@@ -168,7 +168,7 @@ class PyGroup:
         ids = unpack_all(packed)
         if not ids or not self.pending.begins_with(ids):
             return sum(map(self.forget, ids))
-        # Most groups acknowledge in order; this takes from the front of all orders at once
+        # Most groups acknowledge in order; this removes the first records of all orders at once
         records = self.pending.pop_first(len(ids))
         self.order.remove_all(records)
         self._count()

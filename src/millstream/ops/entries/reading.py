@@ -22,7 +22,7 @@ Fits = Callable[[EntryView], bool]
 
 _FIRST = 100  # entries of the first page
 _MOST = 1000
-_VOLUME = 4_000_000  # bytes of a page, about
+_VOLUME = 4_000_000  # approximate size of a page in bytes
 
 
 def size_of(entry: EntryView) -> int:
@@ -37,7 +37,7 @@ async def find(line: Line, stream: str, entry: str) -> EntryFound:
     groups, rows = await calls(near, about)
     found = [entry_view(stream, row) for row in checked(rows, stream)]
     if not found:
-        await last_ids(near, [stream])  # raises if the stream does not exist
+        await last_ids(near, [stream])  # raises an error if the stream does not exist
     view = found[0] if found else None
     if (refused := refusal(groups)) is not None:
         return EntryFound(stream, entry, view, refused=refused)
@@ -86,7 +86,7 @@ async def newest(
 ) -> list[EntryView]:
     """Return the newest matching entries of all streams together, oldest first."""
     found: list[EntryView] = []
-    most = count if fits is None else _MOST  # few of the entries read may match
+    most = count if fits is None else _MOST  # with a filter, few of the entries may match
     for stream, (start, end) in bounds.items():
         of_one: list[EntryView] = []
         async with aclosing(_pages(line, stream, start, end, most=most, backwards=True)) as pages:
@@ -222,10 +222,10 @@ async def read_gaps(line: Line, stream: str, *, scan: int = SCAN) -> StreamGaps:
     return finder.found(status, held, whole=whole)
 
 
-#: Seconds that a read waits for entries, if the connection waits that long; entries of a reply.
+#: Seconds that a read waits for entries, if the connection allows it, and the number of entries in a reply.
 _BLOCK = 5.0
 _COUNT = 100
-#: Seconds between two tries to reach a server that is away.
+#: Seconds between two attempts to reach an unreachable server.
 _PAUSE = 0.5
 
 
@@ -234,7 +234,7 @@ class Arrived:
     """Entries that arrived, or a notice."""
 
     entries: tuple[EntryView, ...] = ()  # New entries in the order of their stream
-    said: str = ""  # A notice for a person, for example that the server is away; empty with entries
+    said: str = ""  # Notice for people, for example that the server is unreachable; empty with entries
 
 
 async def follow(line: Line, positions: Mapping[str, str]) -> AsyncGenerator[Arrived, None]:
@@ -278,7 +278,7 @@ class _Follower:
                     await self._went_away(str(error))
                 else:
                     await self._arrived.put(came)
-        except Exception as error:  # noqa: BLE001 - whoever follows raises it
+        except Exception as error:  # noqa: BLE001 - the reader of the followed entries raises it
             await self._arrived.put(error)
 
     async def _read(self) -> Arrived:

@@ -22,7 +22,7 @@ class EntryStanding:
 
     group: str  # Name of the group
     state: Standing  # See :data:`Standing`
-    # Its holder, idle time and deliveries; None if it is not pending
+    # Holder, idle time and deliveries; None if the entry is not pending
     pending: PendingEntry | None = None
 
 
@@ -32,9 +32,9 @@ class EntryFound:
 
     stream: str  # Key of the stream
     id: str  # The requested id
-    entry: EntryView | None  # Its content; None if the stream does not have that id (any more)
+    entry: EntryView | None  # Content of the entry; None if the stream does not have it
     standings: tuple[EntryStanding, ...] = ()  # States by group
-    refused: str | None = None  # The reason why the groups are unknown; None if they are known
+    refused: str | None = None  # Reason why the groups are unknown; None if they are known
 
     @property
     def pending(self) -> bool:
@@ -53,10 +53,10 @@ def standing_of(entry: str, group: str, delivered: str, rows: Sequence[PendingEn
 class EntryGap:
     """A gap between two neighbouring ids where entries are missing."""
 
-    after: str  # Id of the entry before; ``"0-0"`` for the start of the stream
-    before: str  # Id of the entry after; the last generated id, if the newest entries are gone
+    after: str  # Id of the entry before the gap; ``"0-0"`` for the start of the stream
+    before: str  # Id of the entry after the gap; the last generated id, if the newest entries are missing
     missing: int  # Minimum number of missing entries
-    evidence: str  # The evidence for them, in words
+    evidence: str  # Evidence for the gap, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class GonePending:
     """Pending entries of a group that the stream does not contain any more."""
 
     group: str  # Name of the group
-    entries: int  # Number of such entries in the part scanned
+    entries: int  # Number of these entries in the scanned part
     first: str  # Lowest id
     last: str  # Highest id
 
@@ -74,8 +74,8 @@ class StreamGaps:
     """The known facts about a stream's missing entries."""
 
     stream: StreamStatus  # State of the stream
-    gaps: tuple[EntryGap, ...]  # Gaps by id, in the part scanned
-    pending: tuple[GonePending, ...]  # Gone pending entries by group
+    gaps: tuple[EntryGap, ...]  # Gaps in the scanned part, by id
+    pending: tuple[GonePending, ...]  # Pending entries that no longer exist, by group
     looked_at: int  # Number of entries scanned, from the oldest on
     whole: bool  # True if the whole stream was scanned
 

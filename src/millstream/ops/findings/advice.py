@@ -25,18 +25,18 @@ LEVELS: tuple[Level, ...] = ("problem", "warning", "hint")
 class Advice:
     """One finding, such as a stuck consumer."""
 
-    code: str  # Its kind, for programs: ``stuck-consumer``
-    level: Level  # Its severity
+    code: str  # Kind of the finding, for programs: ``stuck-consumer``
+    level: Level  # Severity
     stream: str  # Key of the stream
-    group: str | None  # Name of the group; None if it concerns the stream alone
-    says: str  # The problem, in a sentence
-    # The facts that show it; names of durations end in ``_ms``
+    group: str | None  # Name of the group; None if the finding is about the stream alone
+    says: str  # Problem, as a sentence
+    # Facts that prove the problem; names of durations end in ``_ms``
     evidence: Mapping[str, object] = field(default_factory=dict)
-    remedy: tuple[str, ...] | None = None  # The command line that helps; None if there is none
-    raw: tuple[tuple[str, ...], ...] = ()  # The raw commands of the remedy, if known
-    consumer: str | None = None  # The consumer that it concerns; None for the group
-    query: tuple[str, str] | None = None  # Id and title of the Spark query that it concerns; None if none
-    # Name of the server that it concerns, which has no stream then; None for a group's finding
+    remedy: tuple[str, ...] | None = None  # Command line that helps; None if there is none
+    raw: tuple[tuple[str, ...], ...] = ()  # Raw commands of the remedy, if known
+    consumer: str | None = None  # Consumer with the problem; None for the group
+    query: tuple[str, str] | None = None  # Id and title of the Spark query with the problem; None if none
+    # Name of the server with the problem, without a stream; None for a group's finding
     server: str | None = None
 
 
@@ -45,7 +45,7 @@ class Thresholds:
     """Thresholds above which a finding is reported."""
 
     stuck_ms: int = 300_000  # A consumer with pending entries and no request for this time is stuck
-    idle_ms: int = 60_000  # Same for a consumer that no worker reports, while others of its group read on
+    idle_ms: int = 60_000  # Same for a consumer that no worker reports, while others of its group continue to read
     away_ms: int = 60_000  # A group has no readers if no consumer sent a request for this time
     left_ms: int = 86_400_000  # A consumer without entries and requests for this time was abandoned
     deliveries: int = 5  # An entry with this number of deliveries fails repeatedly
@@ -59,7 +59,7 @@ class Case:
     """The known facts about a group at one moment."""
 
     seen: GroupSeen  # The group, its stream and consumers
-    pending: tuple[PendingEntry, ...] = ()  # Some of its pending entries: the oldest, or those delivered most often
+    pending: tuple[PendingEntry, ...] = ()  # Some of its pending entries: the oldest, or the most often delivered ones
     workers: WorkersSeen | None = None  # All workers; None if they were not read
     rate: GroupRate | None = None  # Rates since the previous reading; None at the first reading
     at: Thresholds = Thresholds()  # Thresholds
@@ -89,7 +89,7 @@ def advise(case: Case) -> list[Advice]:
 
 def _unknown_lag(case: Case) -> Iterable[Advice]:
     lag, group = case.seen.group.lag, case.seen.group
-    # on a server that does not count, every group would have the same finding, for ever
+    # A server without the counters would produce the same finding for every group, permanently
     if lag.reason in (None, "no-counters"):
         return
     evidence: dict[str, object] = {"server_lag": lag.server, "lag_at_least": lag.at_least, "lag_at_most": lag.at_most}
@@ -98,7 +98,7 @@ def _unknown_lag(case: Case) -> Iterable[Advice]:
     evidence |= {"note": lag.repair_note} if lag.repair_note else {}
     says = f"the server does not know the lag: {lag.why}"
     where, raw = (group.stream, group.name), () if lag.repair is None else (lag.repair,)
-    # equal to the raw command, but with a preview, and refused if the group has moved
+    # Equals the raw command, but has a preview, and is refused if the group has moved
     remedy = ("group", "rewind", *where, "--to", "+0") if raw else ("group", "show", *where, "--count", "1000000")
     yield case.about("lag-unknown", "hint", says, evidence=evidence, remedy=remedy, raw=raw)
 
@@ -108,7 +108,7 @@ def _lost(case: Case) -> Iterable[Advice]:
     added, read, first = stream.entries_added, group.entries_read, stream.first_entry_id
     if added is None or read is None:
         return
-    # only if no present entry was delivered, the missing entries were certainly not delivered either
+    # Only if no present entry was delivered, the missing entries were certainly not delivered either
     if first is not None and order(group.last_delivered_id) >= order(first):
         return
     missing = added - read - stream.length
@@ -248,7 +248,7 @@ def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
     where = (group.stream, group.name)
     if others:
         remedy: tuple[str, ...] = ("pending", "claim", *where, "--consumer", one.name, "--to", others[0])
-    else:  # no other consumer could take them: list the entries first
+    else:  # no other consumer could take the entries, so list them first
         remedy = ("pending", "ls", *where, "--consumer", one.name, "--payload")
     return case.about("stuck-consumer", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
 
@@ -348,7 +348,7 @@ def _left_behind(case: Case) -> Iterable[Advice]:
 
 
 _IDS = 20  # limit of ids in a raw command
-_HELD = 3  # limit of findings about held-up keys
+_HELD = 3  # limit of findings about blocked keys
 
 _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
     _stuck,

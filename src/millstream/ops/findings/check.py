@@ -39,8 +39,8 @@ AGES: frozenset[Figure] = frozenset({"behind", "pending-age", "overdue"})
 class CheckBounds:
     """Thresholds from which on a figure is a warning or critical."""
 
-    warning: int | None = None  # This much or more; None for never
-    critical: int | None = None  # This much or more; None for never
+    warning: int | None = None  # Warning threshold, inclusive; None for never
+    critical: int | None = None  # Critical threshold, inclusive; None for never
 
     def status(self, value: int) -> CheckStatus:
         """Return the status of a figure with this value."""
@@ -53,13 +53,13 @@ class CheckBounds:
 class Measured:
     """One figure of a group, or of a dead-letter stream."""
 
-    figure: Figure  # The figure
+    figure: Figure  # Kind of figure
     stream: str  # Key of the stream; empty for all dead letters, if there are none or they are unknown
     group: str | None  # Name of the group; None for a dead-letter stream, and for schedules
-    value: int | None  # Its value; None when it is not known
+    value: int | None  # Value; None if it is unknown
     at_least: int = 0  # Lower bound
     at_most: int | None = None  # Upper bound; None if there is none
-    why: str = ""  # The reason why it is not known
+    why: str = ""  # Reason why the value is unknown
 
 
 @dataclass(frozen=True, slots=True)

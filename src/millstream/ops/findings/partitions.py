@@ -12,7 +12,7 @@ from millstream.ops.words import command_words, name
 SKEW = 3.0
 """Ratio of the busiest partition to the mean above which a stream is uneven."""
 
-_ADDED = 1_000  # number of entries ever added below which an uneven spread is chance
+_ADDED = 1_000  # number of entries ever added below which an uneven distribution may be chance
 
 _SEALED_MS = 3_600_000
 """Age of a group's unfinished entries, in milliseconds, from which a sealed partition is a finding."""

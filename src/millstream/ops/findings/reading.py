@@ -19,7 +19,7 @@ from millstream.ops.streams.status import ConsumerStatus, GroupSeen, GroupStatus
 from millstream.ops.workers.reading import read_workers
 from millstream.ops.workers.status import WorkersSeen
 
-_GROUPS = 20  # limit of groups that one check counts: a server without lags may have thousands
+_GROUPS = 20  # largest number of groups counted in one check: a server that reports no lags may have thousands
 
 
 async def count_undecided(
@@ -33,7 +33,7 @@ async def count_undecided(
         groups = list(stream.groups)
         for at, one in enumerate(groups):
             if one in wanted:
-                with suppress(NotReadableError):  # gone meanwhile: keep the earlier state
+                with suppress(NotReadableError):  # the stream disappeared meanwhile: keep the earlier state
                     groups[at] = await count_lag(line, stream, one, limit)
         streams.append(replace(stream, groups=tuple(groups)))
     return replace(seen, streams=tuple(streams))
@@ -42,7 +42,7 @@ async def count_undecided(
 _LOOKED_AT = 1000
 """Limit of pending entries that findings use, the oldest first."""
 
-_PENDING = 100  # entries of each group, if several groups are read
+_PENDING = 100  # entries read for each group, if several groups are read
 
 
 async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -> Case:
@@ -87,7 +87,7 @@ async def _oldest(line: Line, seen: GroupSeen) -> tuple[PendingEntry, ...]:
             return (await pending.read_page(line, *where, count=_LOOKED_AT)).entries
         wanted = pending.PendingWanted(*where, _LOOKED_AT, payload=False)
         return (await pending.read_wanted(line, wanted))[1].entries
-    except NotReadableError:  # this user may not run XPENDING; other facts are still shown
+    except NotReadableError:  # the user may not run XPENDING; other facts are still shown
         return ()
 
 

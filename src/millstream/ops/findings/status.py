@@ -14,7 +14,7 @@ from millstream.texts import plural
 LOOKED_AT = 20
 """Limit of groups for which findings are read; those with the oldest unfinished entries come first."""
 
-_TEXT = 300  # characters of a fact
+_TEXT = 300  # characters of a fact that are shown
 
 
 def worst_groups(seen: StreamsSeen) -> list[GroupStatus]:
@@ -134,7 +134,7 @@ def _fact(fact: str, value: object) -> str:
     return f"{title} {brief(text, _TEXT)}"
 
 
-_REASON = 200  # characters of a reason
+_REASON = 200  # characters of a reason that are shown
 
 
 def servers_advice(nodes: Sequence[ServerStatus], before: Sequence[ServerStatus] = ()) -> list[Advice]:

@@ -115,7 +115,7 @@ async def rewind(
       millstream group rewind orders billing --to 1h-ago --even-if-moved
     """
     facts = await rewind_facts(change.line, stream, group, to, tell=change.tell)
-    # a group in use moves on before a person has read a page's preview
+    # A group in use advances before a person has read a page's preview
     anyway = even_if_moved or (change.kept and bool(facts.read_by.names))
     change.settle(to=facts.there.id, like=None, even_if_moved="1" if anyway else None)
     places = (facts.here, facts.there, facts.between, facts.read_by)
@@ -253,7 +253,7 @@ def _reachable(key: str, group: str, entry: str) -> str:
 def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, flag: tuple[str, ...]) -> Undo:
     """Return the undo that sets a group back to its earlier position."""
     commands = (_set(stream, group.name, here.id, group.entries_read),)
-    if here.id == there.id:  # the same line would count again and undo nothing
+    if here.id == there.id:  # the same command would move the position a second time, and restore nothing
         return Undo(commands=commands, note="The group's position did not change: there is nothing to undo.")
     back = order(there.id) < order(here.id)
     words = command_words("group rewind", stream, group.name, options=("--to", here.id, *flag))
@@ -293,7 +293,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(map(repr, names[:_NAMED])) + more
 
 
-_NAMED = 3  # consumers
+_NAMED = 3  # consumers that a note names
 
 
 def _notes(stream: StreamStatus, there: Ahead, between: Between, *, back: bool, read: int | None) -> list[str]:

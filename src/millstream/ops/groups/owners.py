@@ -15,8 +15,8 @@ class PartitionOwner:
 
     number: int  # Number of the partition, from 0
     key: str
-    owner: str | None  # Consumer that owns it; None if it has no owner now
-    fence: int | None  # The owner's number, which grows with each owner
+    owner: str | None  # Consumer that owns it; None if it currently has no owner
+    fence: int | None  # Fencing number of the owner, which grows with each owner; None without one
     lease_ms: int | None  # Milliseconds until the lease ends, unless it is renewed
     entries: int
     lag: int | None  # Entries not delivered to the group; None if the server does not report it
@@ -41,7 +41,7 @@ async def partition_owners(line: Line, stream: str, group: str, *, if_any: bool 
     there = {one.key: one for one in seen.streams}
     if there and not owners and not if_any:
         groups = tuple(one for part in seen.streams for one in part.groups)
-        named(replace(seen.streams[0], key=stream, groups=groups), group)  # Raises if no partition has it
+        named(replace(seen.streams[0], key=stream, groups=groups), group)  # raises if no partition has the group
     found = []
     for number, key in enumerate(layout.keys):
         one = there.get(key)

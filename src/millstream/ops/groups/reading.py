@@ -19,7 +19,7 @@ class ConsumerFacts:
     """The known facts about a consumer before its removal."""
 
     status: ConsumerStatus  # State of the consumer, from the server
-    held: tuple[HeldEntry, ...]  # Its pending entries; only the first if there are more than an undo can keep
+    held: tuple[HeldEntry, ...]  # Pending entries of the consumer; only the first ones if an undo cannot keep all
     others: tuple[str, ...] = ()  # Names of the group's other consumers
 
 
@@ -39,9 +39,9 @@ class RewindFacts:
 
     stream: StreamStatus  # State of the stream
     group: GroupStatus  # State of the group
-    here: Ahead  # Its present position
-    there: Ahead  # Its new position
-    between: Between  # Entries between the two
+    here: Ahead  # Present position of the group
+    there: Ahead  # New position of the group
+    between: Between  # Entries between the two positions
     read_by: GroupReaders  # Readers of the group
 
 

@@ -18,9 +18,9 @@ class GroupRate:
     """The rates of a group between two readings."""
 
     added: float | None  # Entries added to the stream per second; None if the server does not count them
-    # Entries delivered to the group per second; None as above, and if its position was set back
+    # Entries delivered to the group per second; None if unknown, and if its position was moved back
     delivered: float | None
-    # Entries by which the lag grew, negative if it shrank; None if unknown
+    # Growth of the lag in entries, negative if it shrank; None if unknown
     lag_change: int | None
     # Time until the lag is 0 at this rate; None if it does not shrink or is unknown
     drain_ms: int | None
@@ -191,7 +191,7 @@ def totals(seen: StreamsSeen, added: Mapping[str, float]) -> Facts:
 class Ahead:
     """A resolved position in a stream, with the entries after it."""
 
-    id: str  # The last delivered id of a group at that place
+    id: str  # Last delivered id of a group at that position
     after: int | None  # Number of entries after it; None if there are too many to count
     next: str | None  # Id of the first entry after it; None if there is none
 
@@ -216,7 +216,7 @@ class GroupReaders:
 
     workers: tuple[str, ...] = ()  # Consumers of workers that are not paused
     others: tuple[str, ...] = ()  # Consumers that no worker reports
-    stream: str | None = None  # The stream as their workers name it; None without any
+    stream: str | None = None  # Name of the stream in the workers' reports; None without a worker
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from millstream.ops.making import ActionCall
 from millstream.ops.parameters import Group, Stream, entry_id
 from millstream.ops.streams.partitioned import known_by, parts_of
 
-_PREVIEW_MS = 86_400_000  # Age in milliseconds up to which a preview's time is kept
+_PREVIEW_MS = 86_400_000  # age in milliseconds up to which the time of a preview stays valid
 
 
 @action("job cancel", "Cancel a job in a group: it never begins, or is interrupted.", "ZADD", loses=True, writes="",
@@ -38,7 +38,7 @@ async def cancel(
     """
     await change.require_rights(record.cancelled_key(stream, group))
     seen = await read_job(change.line, stream, entry)
-    # The time of the preview is kept, so that the change equals the one shown
+    # Keep the time of the preview, so that the change equals the one that was shown
     at_ms = at_ms if seen.at_ms - _PREVIEW_MS < at_ms <= seen.at_ms else seen.at_ms
     change.settle(at=str(at_ms))
     return plan_cancel(seen, group, at_ms)

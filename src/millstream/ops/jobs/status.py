@@ -13,8 +13,8 @@ class GroupJob:
 
     group: str  # Name of the group
     state: str  # ``queued``, ``running``, ``done``, ``dead``, ``cancelled`` or ``unknown``
-    end: Mapping[str, Any] | None = None  # The record of its end; None if it has not ended
-    progress: Mapping[str, Any] | None = None  # Its last progress
+    end: Mapping[str, Any] | None = None  # Record of the job's end; None if it has not ended
+    progress: Mapping[str, Any] | None = None  # Progress that the job last reported
     cancelled_ms: int | None = None  # Time of a cancellation that no worker has carried out yet
 
     @property
@@ -29,8 +29,8 @@ class JobSeen:
 
     stream: str  # Key of the stream
     id: str  # Id of the entry
-    at_ms: int  # The server's time
-    keep_ms: int | None  # Retention of a result in milliseconds; None if the entry is gone
+    at_ms: int  # Time of the server
+    keep_ms: int | None  # Milliseconds for which a result is kept; None if the entry is gone
     groups: tuple[GroupJob, ...] = ()
 
 

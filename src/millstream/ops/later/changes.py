@@ -130,7 +130,7 @@ async def _chosen(change: ActionCall, stream: str, ids: Sequence[str]) -> Stream
     return seen
 
 
-_SHOWN = 20  # limit of schedules that a preview has rows for
+_SHOWN = 20  # largest number of schedules in a preview's table
 
 
 def plan_cancel(seen: StreamSchedules, ids: Sequence[str]) -> plan.ChangePlan:

@@ -15,7 +15,7 @@ from millstream.texts import size_text
 WHOLE = 64 << 20
 """Limit of a content in bytes, for a schedule that is read by id."""
 
-_AT_ONCE = 100  # streams of one round trip
+_AT_ONCE = 100  # streams read in one round trip
 _PATTERN = "millstream:{*}:later:*due"
 
 
@@ -111,7 +111,7 @@ async def read_all_schedules(line: Line, stream: str, count: int) -> StreamSched
     """Read the first schedules of a stream, over all partitions if it is partitioned."""
     keys = await scheduling_keys(line, stream)
     seen = joined(stream, await each_part(line, stream, lambda key: read_schedules(line, key, count), keys), count)
-    if not (seen.total or keys) and await is_missing(line, stream):  # The first entry of a stream may be a schedule
+    if not (seen.total or keys) and await is_missing(line, stream):  # a stream's first entry may be a scheduled one
         raise NotReadableError(explained("no such key", stream))
     return seen
 

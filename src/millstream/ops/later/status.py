@@ -12,16 +12,16 @@ from millstream.ops.words import EntryView, Facts
 class ScheduleStatus:
     """An entry that waits for its due time; any client may have written its content."""
 
-    stream: str  # Key of the stream to which it is added
+    stream: str  # Key of the stream that will get the entry
     id: str  # Id of the schedule
     at_ms: int  # Due time, wall milliseconds
     score: str  # Due time as the server stores it
-    size: int = 0  # Size of its content in bytes
-    content: bytes | None = None  # The content; None if it was not read or is missing
+    size: int = 0  # Size of the content in bytes
+    content: bytes | None = None  # Content; None if it was not read or is missing
     fields: tuple[tuple[bytes, bytes], ...] = ()  # Names and values of the entry
-    trim: tuple[str, ...] = ()  # XADD's trimming arguments
+    trim: tuple[str, ...] = ()  # Trimming arguments of XADD
     expires_ms: int | None = None  # Wall milliseconds after which it is dropped; None for never
-    why: str = ""  # The reason why its entry is unknown; empty if it is known
+    why: str = ""  # Reason why the entry is unknown; empty if it is known
 
     def overdue_ms(self, now_ms: int) -> int | None:
         """Return the milliseconds since it was due; None if it is not due yet."""
@@ -43,11 +43,11 @@ class StreamSchedules:
     """The schedules of one stream: their number, and some of them."""
 
     stream: str  # Key of the stream
-    at_ms: int  # The server's time
-    total: int = 0  # Number of schedules that wait
-    first_ms: int | None = None  # Due time of the first; None if none waits
-    schedules: tuple[ScheduleStatus, ...] = ()  # The schedules that were read, the earliest first
-    why: str = ""  # The error if the server refused to report; empty if it did not
+    at_ms: int  # Time of the server
+    total: int = 0  # Number of waiting schedules
+    first_ms: int | None = None  # Due time of the first one; None if none waits
+    schedules: tuple[ScheduleStatus, ...] = ()  # Schedules that were read, earliest first
+    why: str = ""  # Error of the server if it refused to report; otherwise empty
 
     @property
     def overdue_ms(self) -> int | None:

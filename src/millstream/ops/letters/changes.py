@@ -40,7 +40,7 @@ from millstream.ops.streams.partitioned import known_by
 RATE = 100.0
 """Default limit of letters put back per second."""
 
-_STREAMS = 20  # limit of streams with rights that are checked before letters are put back
+_STREAMS = 20  # largest number of streams for which rights are checked before letters are put back
 
 FITTING = (
     Word("option", says="Only letters with this reason.", name="reason", title="or of this reason", hint="overdue",
@@ -189,7 +189,7 @@ async def remove(change: ActionCall, key: Stream, chosen: Letters) -> Prepared:
                 return
             ids = wanted[at : at + _PAGE]
             removed = await admin_of(line, key).remove(ids)
-            # the reply is only a number, so the last ids count as those that were already gone
+            # The reply is only a number, so assume that the last ids are those that were already gone
             results += [StepResult(Step((), entry=each), "done", 1) for each in ids[:removed]]
             results += [StepResult(Step((), entry=each), "moved", why="it was gone already") for each in ids[removed:]]
             tell(at + len(ids))
@@ -239,7 +239,7 @@ def _results(outcome: PutBackOutcome) -> list[StepResult]:
     return [StepResult(Step((), entry=one), became, count, why) for one, became, count, why in found]
 
 
-_NAMED = 8  # limit of streams and errors that a preview shows
+_NAMED = 8  # largest number of streams and errors that a preview shows
 
 _NOT_AS_NEW = "Each becomes a new entry at the end of its stream, with its history, and its letter is removed."
 

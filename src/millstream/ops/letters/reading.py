@@ -23,16 +23,16 @@ from millstream.ops.words import command_words, milliseconds, shell_line
 LETTERS = 200
 """Limit of letters that are read, the newest first; error classes count only these."""
 
-_ERROR, _TRACE = 2000, 4000  # characters: the first of an error, the last of a traceback
+_ERROR, _TRACE = 2000, 4000  # shown characters: the first ones of an error, the last ones of a traceback
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorClass:
     """Letters with the same reason, error and group."""
 
-    reason: str  # Error, nack, reject, invalid, overdue
+    reason: str  # Reason: error, nack, reject, invalid or overdue
     error: str  # Type of the error, or its text if it has no type
-    group: str  # Group that gave up on them
+    group: str  # Group that gave up on the entries
     letters: int  # Number of letters among those read
     newest: StoredLetter  # The newest letter
 
@@ -93,7 +93,7 @@ async def parts_of_letters(line: Line, stream: str) -> tuple[str, ...]:
     usual = [dead_key(key) for key in parts]
     there = await calls(line, [("EXISTS", key) for key in usual])
     found = [key for key, one in zip(usual, there, strict=True) if one == 1]
-    if parts and not found:  # The code may name one dead-letter stream for all partitions
+    if parts and not found:  # in code, one dead-letter stream may be set for all partitions
         found = [one.key for one in await dead_letter_streams(line) if set(one.streams) & set(parts)]
     return tuple(found or usual[:1])
 
@@ -128,14 +128,14 @@ class LetterTally:
     """Counts of selected letters; only the first letters are kept."""
 
     key: str  # Key of the dead-letter stream
-    length: int  # Letters in it
-    ids: list[str] = field(default_factory=list)  # Ids of the chosen letters, in their order
-    first: list[StoredLetter] = field(default_factory=list)  # The first of them
-    letters: list[StoredLetter] = field(default_factory=list)  # The first entries that are dead letters
+    length: int  # Number of letters in it
+    ids: list[str] = field(default_factory=list)  # Ids of the chosen letters, in order
+    first: list[StoredLetter] = field(default_factory=list)  # First of the chosen letters
+    letters: list[StoredLetter] = field(default_factory=list)  # First entries that are dead letters
     # Stream and group that gave up -> number of letters
     groups: Counter[tuple[str, str]] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)  # Cause of death -> number of letters
-    strange: int = 0  # Entries among them that are not dead letters
+    strange: int = 0  # Number of chosen entries that are not dead letters
     missing: list[str] = field(default_factory=list)  # Requested ids that do not exist
 
     def add(self, one: StoredLetter) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 class LettersStatus:
     """The status of a dead-letter stream."""
 
-    key: str  # Its key
+    key: str  # Key of the dead-letter stream
     letters: int  # Number of its entries
     first_ms: int  # Time of the oldest letter, wall milliseconds
-    last_ms: int  # Time of the newest letter
-    streams: tuple[str, ...]  # Sources of its oldest and its newest letter
+    last_ms: int  # Time of the newest letter, wall milliseconds
+    streams: tuple[str, ...]  # Source streams of the oldest and the newest letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class LettersSeen:
 
     at_ms: int  # Wall milliseconds of the reading
     streams: tuple[LettersStatus, ...] = ()  # Dead-letter streams by key
-    why: str | None = None  # The reason why they are unknown; None if they are known
+    why: str | None = None  # Reason why the streams are unknown; None if they are known
 
     @property
     def letters(self) -> int:
@@ -34,7 +34,7 @@ class LettersSeen:
         return replace(self, streams=tuple(one for one in self.streams if {one.key, *one.streams} & {*streams}))
 
 
-_CLASS = 80  # characters of an error's class
+_CLASS = 80  # characters of an error's class that are shown
 
 
 def error_class(error: str) -> str:

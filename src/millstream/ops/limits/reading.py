@@ -16,7 +16,7 @@ class LimitsSeen:
     """The limits on a server."""
 
     limits: tuple[LimitStatus, ...] = ()  # Limits sorted by name
-    found: int = 0  # Number of all limits; some may be left out
+    found: int = 0  # Number of all limits; some of them may be omitted
 
 
 async def read_limits(line: Line, most: int | None = None) -> LimitsSeen:

@@ -15,14 +15,14 @@ COUNTS = ("in_use", "granted", "refused", "waiting")
 class LimitStatus:
     """A limit as the code of live workers declares it, with the rate set at run time."""
 
-    name: str  # Its name
+    name: str  # Name of the limit
     declared: tuple[str, ...] = ()  # Rates in the code of workers; there may be several during a deployment
     running: tuple[int, ...] = ()  # Limits of simultaneous runs in the code; see ``declared``
-    by_key: bool = False  # True if it holds for each key
-    handlers: tuple[str, ...] = ()  # Names of the handlers that obey it
-    workers: int = 0  # Living workers that obey it
+    by_key: bool = False  # True if each key has its own limit
+    handlers: tuple[str, ...] = ()  # Names of the handlers with this limit
+    workers: int = 0  # Number of live workers with this limit
     counts: Mapping[str, int] | None = None  # Sums of :data:`COUNTS` over these workers
-    written: bytes | None = None  # The rate set at run time, as stored in the hash; None if there is none
+    written: bytes | None = None  # Rate set at run time, as stored in the hash; None if there is none
 
     @property
     def set_rate(self) -> Rate | None:

@@ -37,8 +37,8 @@ class Token(NamedTuple):
     """One token of a condition."""
 
     kind: str  # ``sign``, ``word`` or ``quoted``
-    text: str  # Without its quotes
-    at: int  # Its offset
+    text: str  # Text, without quotes
+    at: int  # Offset in the condition
 
 
 def tokens(text: str) -> list[Token]:
@@ -75,8 +75,8 @@ Number = int | float
 class Condition:
     """A condition that an entry's payload may fulfil."""
 
-    text: str  # The text as the user typed it
-    test: Callable[[EntryPayload], bool]  # Called with each entry
+    text: str  # Condition, as the user typed it
+    test: Callable[[EntryPayload], bool]  # Tests one entry
 
     def holds(self, payload: EntryPayload) -> bool:
         """Return True if an entry fulfils the condition; never raises, whatever the entry."""
@@ -197,7 +197,7 @@ def _fits(value: object, operator: str, text: str, number: Number | None) -> boo
     if number is not None and (other := _number_of(value)) is not None:
         return _ordered((other > number) - (other < number), operator)
     if number is not None and operator != "=":
-        return False  # a value that is not a number is neither above nor below one
+        return False  # a value that is not a number satisfies no comparison
     shown = plain_text(value)
     return _ordered((shown > text) - (shown < text), operator)
 
@@ -213,7 +213,7 @@ def _number_of(value: object) -> Number | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return value if value == value else None  # noqa: PLR0124 - NaN has no order
+        return value if value == value else None  # noqa: PLR0124 - NaN cannot be compared
     return _number(value) if isinstance(value, str) else None
 
 

@@ -39,11 +39,11 @@ class Decoded:
     """A decoded value with its form."""
 
     form: Form  # Form of the value
-    # The value in the types of JSON, and bytes: text for ``text`` (other bytes in it as ``surrogateescape`` has them),
-    # bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``
+    # Value in JSON's types and bytes: text for ``text`` (other bytes as ``surrogateescape``), bytes for ``hex``, and an
+    # object of ``headers`` and ``body`` for ``envelope``
     value: object
-    size: int  # Size of the value in bytes, as it is in the entry
-    note: str = ""  # The reason why it does not have the requested form; may be empty
+    size: int  # Size of the stored value in bytes
+    note: str = ""  # Reason why the value does not have the requested form; may be empty
 
 
 def decode(data: bytes, form: Form | None = None) -> Decoded:
@@ -96,7 +96,7 @@ def _envelope(data: bytes) -> Decoded | None:
         return None
     try:
         found = envelope.parse(data)
-    except ValueError:  # damaged
+    except ValueError:  # the value is damaged
         return None
     return Decoded("envelope", {"headers": found.headers, "body": _content(found.body).value}, len(data))
 

@@ -31,9 +31,9 @@ def difference(before: str, after: str) -> list[str]:
 class _Value:
     """One value of a document with its stored bytes."""
 
-    form: Form  # Form in which it is written again
+    form: Form  # Form in which the value is written back
     data: bytes  # Stored bytes
-    shown: object  # Its value in the document
+    shown: object  # Value in the document
     body: "_Value | None" = None  # Body of an envelope; None for anything else
 
 
@@ -45,7 +45,7 @@ def document_of(pairs: Pairs) -> str:
             return opened
     except ValueError:
         pass
-    # nested more deeply than is shown, a number too large: then all of it stays as it is stored
+    # The value is nested too deeply, or a number is too large: keep all values as stored
     return _document([(plain(name), plain(value)) for name, value in pairs])
 
 

@@ -94,7 +94,7 @@ def plain_text(value: object) -> str:
         return "true" if value else "false"
     try:
         return str(value)
-    except ValueError:  # a number of more digits than Python writes out
+    except ValueError:  # a number with more digits than Python converts
         return ""
 
 
@@ -109,7 +109,7 @@ def _walk(place: object, path: str) -> list[object]:
     if not isinstance(place, dict):
         return []
     head, rest = path, ""
-    while True:  # take the longest existing name: names may contain dots
+    while True:  # use the longest existing name, since names may contain dots
         if head in place:
             return _walk(place[head], rest) if rest else [place[head]]
         head, dot, _ = head.rpartition(".")

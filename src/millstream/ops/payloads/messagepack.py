@@ -8,13 +8,13 @@ import struct
 
 import msgpack
 
-#: Limits of what is decoded: levels of lists and maps, and number of values.
+#: Limits of decoding: levels of lists and maps, and number of values.
 DEEPEST = 50
 MOST = 100_000
 
-#: First byte -> number of bytes of its length, and number of values for each item.
+#: First byte -> number of length bytes, and number of values for each item.
 _CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
-#: First byte -> number of bytes of its length, and of extra bytes besides the content.
+#: First byte -> number of length bytes, and of extra bytes before the content.
 _STRINGS = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
 _EXTENSIONS = {0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
 #: First byte -> number of bytes that follow.
@@ -50,7 +50,7 @@ def _walk(data: bytes) -> None:
         waiting += inside - 1
         if inside:
             left.append(inside)
-        # every announced value has at least one byte, so a false count is found before its values are scanned
+        # Each announced value takes at least one byte, so a false count is found before its values are scanned
         if waiting > len(data) - at or len(left) > DEEPEST + 1:
             raise ValueError("not MessagePack, or a value with too many parts")
     if waiting:
@@ -117,5 +117,5 @@ def _name(name: object) -> str:
 def _time(value: msgpack.Timestamp) -> str:
     try:
         return str(value.to_datetime().isoformat())
-    except (ValueError, OverflowError, struct.error):  # a second that no calendar has
+    except (ValueError, OverflowError, struct.error):  # a time outside of the calendar
         return f"{value.seconds}.{value.nanoseconds:09d} s since 1970"

@@ -35,11 +35,11 @@ class Shown:
     """One field as a page shows it."""
 
     name: str  # Name of the field
-    form: str  # Form that its value was decoded as
+    form: str  # Form in which the value was decoded
     size: int  # Size of the value in bytes
-    text: str  # The value; nothing in it moves a cursor
-    cut: int = 0  # Number of characters that were left out
-    note: str = ""  # A remark on an odd value
+    text: str  # Value as text, without terminal control characters
+    cut: int = 0  # Number of omitted characters
+    note: str = ""  # Remark on an unusual value
 
 
 def in_brief(payload: EntryPayload) -> list[Shown]:

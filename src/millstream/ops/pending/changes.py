@@ -240,7 +240,7 @@ async def paged(
     if isinstance(chosen, tuple) and (missing := len(chosen) - tally.entries):
         notes = (*notes, f"{missing} of the {len(chosen)} ids {'is' if missing == 1 else 'are'} not pending there.")
     plan = await make(change.line, first)
-    if len(first) == tally.entries:  # the plan has all entries except those that the change leaves as they are
+    if len(first) == tally.entries:  # the plan contains all entries except those that the change does not affect
         changed = {step.entry for step in plan.steps}
         tally = _tally(held for held in first if held.id in changed)
     return Prepared(previewed(plan, tally, notes), tally.entries, pages)
@@ -260,7 +260,7 @@ def _tally(found: Iterable[HeldEntry]) -> "Tally":
 FIRST = 20
 """Limit of raw commands in a preview of several pages, for the first entries."""
 
-_NAMED = 8  # consumers that a preview names
+_NAMED = 8  # number of consumers that a preview names
 
 _VERBS = {
     "pending ack": "Acknowledge",
@@ -274,9 +274,9 @@ _VERBS = {
 class Tally:
     """Counts over selected pending entries, without the entries themselves."""
 
-    # Consumer -> number of entries it holds; ``""`` for entries without a holder
+    # Consumer -> number of its entries; ``""`` for entries without a holder
     held: Counter[str] = field(default_factory=Counter)
-    waiting: int = 0  # Number of entries still delayed
+    waiting: int = 0  # Number of delayed entries
 
     @property
     def entries(self) -> int:

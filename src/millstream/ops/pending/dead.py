@@ -108,5 +108,5 @@ def plan_set_aside(
     steps = tuple(
         replace(step, commands=(*step.commands, ("XACK", where.stream, where.group, step.entry))) for step in plan.steps
     )
-    # outside of a script XACK would run after an XADD that the server refused
+    # A script is required: otherwise XACK would run even after the server refused an XADD
     return replace(plan, steps=steps, undo=Undo(note=note), facts={"dead": dead}, needs_script=True)

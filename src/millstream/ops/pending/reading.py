@@ -88,8 +88,8 @@ PAGE = 100
 SCAN = 10_000
 """Default limit of entries that are scanned to fill a page."""
 
-_ROWS = 1000  # entries of one XPENDING
-_LOOKED_FOR = 50  # limit of entries read in one round trip, with their fields
+_ROWS = 1000  # entries of one XPENDING reply
+_LOOKED_FOR = 50  # largest number of entries read with their fields in one round trip
 
 
 async def summary(line: Line, stream: str, group: str) -> PendingSummary:
@@ -103,13 +103,13 @@ class PendingWanted:
     """A query for pending entries of a stream, or of all partitions of a partitioned stream."""
 
     key: str  # Key or name of the stream
-    group: str  # Its group
-    count: int = PAGE  # Limit of entries
+    group: str  # Name of the group
+    count: int = PAGE  # Largest number of entries to return
     choice: PendingChoice | None = None  # Filter; None for all
     by: PendingOrder | None = None  # Sort order, the worst first; None for the order of ids
     start: str = "-"  # First id, in the order of ids
-    scan: int = SCAN  # Limit of entries scanned
-    payload: bool = True  # Read their contents
+    scan: int = SCAN  # Largest number of entries to scan
+    payload: bool = True  # Also read the entries' contents
 
 
 async def read_wanted(line: Line, wanted: PendingWanted) -> tuple[PendingSummary, PendingPage]:
@@ -195,7 +195,7 @@ async def worst(
         async for entry in rows:
             looked_at += 1
             if choice is None or choice.fits(entry):
-                # the number decides between equals: the first one stays, and entries are never compared
+                # -looked_at breaks ties: the first entry stays, and entries are never compared
                 (heappush if len(heap) < count else heappushpop)(heap, (badness(entry, by), -looked_at, entry))
             if looked_at >= scan:
                 following = behind(entry.id.encode())

@@ -16,15 +16,15 @@ class PendingEntry:
     """One pending entry of a group."""
 
     stream: str  # Key of the stream
-    group: str  # The group it is pending in
+    group: str  # Name of the group
     id: str  # Id of the entry
-    consumer: str | None  # Its holder; None if it was released (``XNACK``)
-    idle_ms: int | None  # Time since it was last delivered or claimed; None without a holder
+    consumer: str | None  # Holder; None if the entry was released (``XNACK``)
+    idle_ms: int | None  # Milliseconds since the last delivery or claim; None without a holder
     deliveries: int  # Number of deliveries
-    entry: EntryView | None = None  # Its payload; None if not requested or gone from the stream
+    entry: EntryView | None = None  # Content of the entry; None if not requested or no longer in the stream
     # True if the entry is no longer in the stream; None if this was not checked
     gone: bool | None = None
-    # Time until its delay ends and it may be delivered again; None if it is not delayed
+    # Milliseconds until its delay ends; None if it is not delayed
     due_in_ms: int | None = None
 
     @property
@@ -54,11 +54,11 @@ class PendingChoice:
     """A filter for pending entries; a field that is None or False does not narrow it."""
 
     consumer: str | None = None  # Name of the holder
-    # Minimum time since the last delivery; entries without a holder always match, as for a claim
+    # Smallest time since the last delivery, in milliseconds; entries without a holder always match, as for a claim
     idle_ms: int | None = None
-    deliveries: int | None = None  # Minimum number of deliveries
-    unowned: bool = False  # True for only entries without a holder
-    gone: bool = False  # True for only entries gone from the stream; the reading function sets ``PendingEntry.gone``
+    deliveries: int | None = None  # Smallest number of deliveries
+    unowned: bool = False  # Only entries without a holder
+    gone: bool = False  # Only entries that are gone from the stream; the reading function sets ``PendingEntry.gone``
 
     def fits(self, entry: PendingEntry) -> bool:
         """Return True if the filter selects this entry."""
@@ -79,9 +79,9 @@ Chosen: TypeAlias = PendingChoice | tuple[str, ...]
 class PendingPage:
     """One page of a group's pending entries."""
 
-    entries: tuple[PendingEntry, ...]  # Entries in the order of their ids
-    next: str | None  # Start of the next page, for ``start`` of the reading function; None at the end
-    looked_at: int  # Number of entries scanned; with a filter more than ``entries``
+    entries: tuple[PendingEntry, ...]  # Entries by id
+    next: str | None  # Value for ``start`` of the reading function to get the next page; None at the end
+    looked_at: int  # Number of entries scanned; with a filter, it exceeds the number of ``entries``
 
 
 def joined_pages(pages: Sequence[PendingPage], count: int, by: PendingOrder | None = None) -> PendingPage:
@@ -93,7 +93,7 @@ def joined_pages(pages: Sequence[PendingPage], count: int, by: PendingOrder | No
         worst = sorted((one for page in pages for one in page.entries), key=lambda one: -badness(one, by))
         following = next((page.next for page in pages if page.next is not None), None)
         return PendingPage(tuple(worst[:count]), following, looked_at)
-    # A partition whose page ends early may have more entries after that end
+    # A partition whose page ends early may have more entries after its end
     ends = [order(page.next.removeprefix("(")) for page in pages if page.next is not None]
     every = sorted((one for page in pages for one in page.entries), key=lambda one: (order(one.id), one.stream))
     last = min([*ends, *(order(one.id) for one in every[count - 1 : count])], default=None)

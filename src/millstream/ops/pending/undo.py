@@ -57,7 +57,7 @@ async def undo(
             f"the entries of {name!r} in the audit stream are of several groups, so Millstream did not write them"
         )
     where: dict[str, PendingList] = {}
-    for each in dict.fromkeys(one.stream for one in kept):  # Several are partitions of one stream
+    for each in dict.fromkeys(one.stream for one in kept):  # several of them may be partitions of one stream
         await change.require_rights(each)
         where[each] = pending_list(change, each, group)
         await read_group(change.line, each, group)
@@ -65,8 +65,8 @@ async def undo(
     for one in kept:
         tally.held.update(held.consumer for held in one.held or ())
 
-    async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:  # noqa: ARG001 - the entries are here already
-        # a consumer's removal may have moved entries first, so each part has its own state
+    async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:  # noqa: ARG001 - the entries are already here
+        # Removing a consumer may have moved entries first, so each part has its own state
         for one in kept:
             yield plan_put_back(where[one.stream], one.held or (), one.now)
 

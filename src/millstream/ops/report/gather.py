@@ -25,7 +25,7 @@ from millstream.ops.streams.status import GroupStatus, StreamStatus
 from millstream.ops.workers.reading import read_workers
 
 _ONE = 4 << 20  # characters of one reply
-_NAMED = 1000  # limit of replies that are listed as left out
+_NAMED = 1000  # largest number of omitted replies that are listed
 
 
 class ReportWriter:
@@ -36,9 +36,9 @@ class ReportWriter:
         self._redactor = redactor
         self._most = most
         self._seen: set[tuple[int, tuple[bytes, ...]]] = set()
-        self.left_out: dict[str, str] = {}  # Left-out part -> reason
+        self.left_out: dict[str, str] = {}  # Omitted part -> reason
         self.size = 0  # Number of characters written
-        self.replies = 0  # Number of replies in it
+        self.replies = 0  # Number of replies in the report
 
     @property
     def full(self) -> bool:
@@ -83,8 +83,8 @@ class ReportWriter:
 Tell = Callable[[str, int, int], None]
 
 _ENTRIES = 101  # entries from each end of a stream: a page of the console, and one more to detect a next page
-_LETTERS = 200  # as many as the page of dead letters and the shell read at once
-_PENDING = 50  # entries with fields that are read, in each order
+_LETTERS = 200  # as many as the console's page of dead letters and the shell read at once
+_PENDING = 50  # entries read with their fields, in each sort order
 _FULL = 10  # entries and pending entries in XINFO STREAM FULL
 _BULK = 2 << 20  # approximate size of the entries in one reply, in bytes
 
@@ -93,8 +93,8 @@ _BULK = 2 << 20  # approximate size of the entries in one reply, in bytes
 class ReportBounds:
     """The limits of a report."""
 
-    streams: int = 1000  # Limit of streams, the first by name
-    seconds: float = 60.0  # Time limit, after which no command is sent
+    streams: int = 1000  # Largest number of streams, sorted by name
+    seconds: float = 60.0  # Seconds after which no more commands are sent
 
 
 class Gathering:
@@ -110,14 +110,14 @@ class Gathering:
 
     async def run(self) -> None:
         """Send all commands; parts without a command are listed in the writer's ``left_out``."""
-        for node in await self._line.nodes():  # unreachable nodes are known here
+        for node in await self._line.nodes():  # unreachable nodes are detected here
             await calls(node, [("CONFIG", "GET", "*"), ("CLIENT", "LIST"), ("ACL", "WHOAMI")])
         try:
             async with asyncio.timeout(self._bounds.seconds):
                 await self._all()
         except TimeoutError:
             self._writer.left_out["the parts not yet read"] = f"the time was up ({self._bounds.seconds:g} s)"
-        except Disconnected:  # its text has the server's address
+        except Disconnected:  # its text contains the server's address
             self._writer.left_out["the parts not yet read"] = "the server went away"
 
     async def _all(self) -> None:
@@ -133,7 +133,7 @@ class Gathering:
             named = {group.name for one in found if one.key in layout.every_key for group in one.groups}
             await calls(self._line, [("EXISTS", key) for key in layout.every_key])
             await read_owners(self._line, layout.every_key, sorted(named))
-        await server(self._line)  # the redactor knows the names in slow commands only now
+        await server(self._line)  # late, since only now the redactor knows the names in slow commands
         await read_workers(self._line)
         await read_queries(self._line)
         letters = [one.key for one in (await letter_streams(self._line)).streams]
@@ -159,7 +159,7 @@ class Gathering:
         line, where = self._line, (group.stream, group.name)
         await read_case(line, *where)
         if not group.pending:
-            await pending.read_page(line, *where, count=1)  # so that the report shows that no entry is pending
+            await pending.read_page(line, *where, count=1)  # shows in the report that no entry is pending
             return
         await pending.read_page(line, *where, count=_PENDING, payload=True)
         await pending.worst(line, *where, by="deliveries", count=_PENDING, payload=True)

@@ -131,7 +131,7 @@ def plan_pause(one: RecurringStatus) -> ChangePlan:
         commands = (*_without_firing(one), *commands)
         notes.append("The firing that waits is removed, and counts as missed.")
         if one.placed_ms is not None:
-            # It is not placed any more, so it counts as missed at the end of the pause
+            # The firing is removed, so it counts as missed when the pause ends
             commands += (("HSET", schedule.placed_key(one.stream), one.name, one.placed_ms - 1),)
     undo = Undo(command_words("schedule resume", one.name), (_unpaused(one),))
     return _plan("pause", one, "yes", () if one.paused else commands, notes, undo)
@@ -151,7 +151,7 @@ def plan_fire(one: RecurringStatus, at_ms: int) -> ChangePlan:
     """Plan to add an entry of a schedule now."""
     words: tuple[bytes | str | int, ...] = one.words
     if one.stream.startswith(STREAM):
-        words = (*words, "scheduled", at_ms)  # its handler reads the time of the firing
+        words = (*words, "scheduled", at_ms)  # the handler reads the time of the firing
     steps = (Step((("XADD", one.stream, *words),)),)
     notes = ("It is paused: this entry is added nevertheless.",) if one.paused else ()
     table = (BeforeAfter(f"entries added to {one.stream}", 0, 1),)

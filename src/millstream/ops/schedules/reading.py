@@ -13,7 +13,7 @@ from millstream.ops.schedules.status import Declared, RecurringStatus, Schedules
 from millstream.ops.words import text_of
 
 _DAMAGED = "its record is damaged: workers ignore it"
-_AT_ONCE = 100  # schedules of one round trip
+_AT_ONCE = 100  # schedules read in one round trip
 
 
 async def read_recurring(line: Line, most: int | None = None) -> SchedulesSeen:

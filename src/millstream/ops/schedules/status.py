@@ -22,18 +22,18 @@ MOST_MISSED = 100
 class RecurringStatus:
     """A recurring schedule with its state on the server."""
 
-    name: str  # Its name
+    name: str  # Name of the schedule
     stream: str = ""  # Key of the stream that gets its entries
-    table: Timetable | None = None  # Its timetable; None if its record is damaged
+    table: Timetable | None = None  # Timetable; None if the record is damaged
     words: tuple[bytes, ...] = ()  # Arguments of XADD after the stream
-    declared: Declared = "put"  # Its source
-    seen_ms: int = 0  # Time of the last declaration by a worker; 0 if it was put
-    key: bytes | None = None  # Key that selects the partition of its entries
-    placed: str | None = None  # The time placed last, as stored; None if none was placed
-    paused: bool = False  # True if no firing is placed
+    declared: Declared = "put"  # Origin of the declaration
+    seen_ms: int = 0  # Time of the last declaration by a worker; 0 if it was added by a client
+    key: bytes | None = None  # Partition key of its entries
+    placed: str | None = None  # Time of the last placed firing, as stored; None if none was placed
+    paused: bool = False  # True if it is paused, so that no firing is placed
     score: str | None = None  # Due time of the waiting firing, as stored; None if none waits
-    content: bytes | None = None  # The content of that firing
-    why: str = ""  # The reason why its state is unknown; empty if it is known
+    content: bytes | None = None  # Content of that firing
+    why: str = ""  # Reason why its state is unknown; empty if it is known
 
     @property
     def placed_ms(self) -> int | None:
@@ -75,7 +75,7 @@ class RecurringStatus:
             return []
         try:
             return list(islice(self.table.after(after_ms), most))
-        except (ArithmeticError, ValueError):  # beyond the years of the calendar
+        except (ArithmeticError, ValueError):  # the time is outside of the calendar
             return []
 
 
@@ -102,9 +102,9 @@ def table_text(table: Timetable) -> str:
 class SchedulesSeen:
     """The recurring schedules of a server, read at one moment."""
 
-    at_ms: int  # The server's time
+    at_ms: int  # Time of the server
     schedules: tuple[RecurringStatus, ...] = ()  # Schedules sorted by name
-    found: int = 0  # Number of all schedules; some may be left out
+    found: int = 0  # Number of all schedules; some of them may be omitted
 
 
 def recurring_facts(one: RecurringStatus, now_ms: int) -> Facts:

@@ -60,7 +60,7 @@ async def _standing(line: Line) -> ServerStatus:
     found = server_status(parse_info(text_of(whole)), at_ms)
     if found.replication is None or found.replication.good_replicas is None:
         return found
-    (reply,) = await calls(line, [("CONFIG", "GET", _NEEDS)])  # a user without the right to it gets no figure
+    (reply,) = await calls(line, [("CONFIG", "GET", _NEEDS)])  # without the permission, the figure is missing
     needs = text_of(reply[1]) if isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], bytes) else ""
     known = int(needs) if needs.isdecimal() and len(needs) < 20 else None
     return replace(found, replication=replace(found.replication, needs_replicas=known))

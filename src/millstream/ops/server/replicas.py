@@ -16,8 +16,8 @@ class AskedServer:
     """A server that was queried, with its report or error."""
 
     address: str  # Host and port
-    status: ServerStatus | None  # Its own report; None if it did not reply
-    error: str = ""  # The reason why it did not reply
+    status: ServerStatus | None  # Status as the server itself reports it; None if it did not reply
+    error: str = ""  # Reason why it did not reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,19 @@ class ReplicationPlace:
     depth: int  # Depth in the tree; 0 for a server without a known primary
     role: str | None = None  # ``primary`` or ``replica``; None if unknown
     follows: str | None = None  # Address of its primary
-    # State of that link: ``up``, ``down``, ``sync`` during a copy, ``silent`` if it sent its primary nothing for
-    # ten seconds, or else the state that its primary reports
+    # State of that link: ``up``, ``down``, ``sync`` during a copy, ``silent`` if it has sent its primary nothing for
+    # ten seconds; otherwise the state that the primary reports
     link: str | None = None
-    behind_bytes: int | None = None  # Bytes of its primary's stream that it lacks; None if unknown
-    # Time since it last sent anything to its primary, or else since its primary last sent anything
+    behind_bytes: int | None = None  # Bytes of the primary's stream that the server lacks; None if unknown
+    # Seconds since it last sent anything to its primary, or if unknown, since its primary last sent anything
     silent_seconds: int | None = None
-    down_seconds: int | None = None  # Time since its link went down; None while it is up
-    id: str | None = None  # Id of the history that it holds
+    down_seconds: int | None = None  # Seconds since its link went down; None while it is up
+    id: str | None = None  # Id of the history of its data
     offset: int | None = None  # Its offset in that history
     copies: int | None = None  # Full copies since it started; None if it does not report them
-    copied_seconds: int | None = None  # Time since the last full copy; None if there was none
-    copy_bytes: int | None = None  # Size of that copy; None if unknown
-    dialect: str | None = None  # Dialect of its stream to its replicas; None if it does not report it
+    copied_seconds: int | None = None  # Seconds since the last full copy; None if there was none
+    copy_bytes: int | None = None  # Size of that copy in bytes; None if unknown
+    dialect: str | None = None  # Redis version of the commands that it sends to replicas; None if not reported
     problem: str = ""  # The problem in words; may be empty
 
 
@@ -125,7 +125,7 @@ class _Tree:
     def walk(self) -> Iterator[ReplicationPlace]:
         shown: set[str] = set()
         roots = [name for name, place in self._places.items() if place.parent is None]
-        for name in [*roots, *self._places]:  # after the roots, only servers in a ring are left
+        for name in [*roots, *self._places]:  # only servers in a cycle remain after the roots
             yield from self._walk(name, 0, shown)
 
     def _walk(self, name: str, depth: int, shown: set[str]) -> Iterator[ReplicationPlace]:
@@ -229,6 +229,6 @@ def _problem(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | N
     if silence := _silence(seen):
         said.append(silence)
     answered = above is not None and above.asked is not None and above.asked.status is not None
-    if seen is None and answered and link.state == "up":  # a primary does not list a replica with a link that is down
+    if seen is None and answered and link.state == "up":  # a primary does not list a replica whose link is down
         said.append("its primary does not know it, though the link is up")
     return "; ".join(said)

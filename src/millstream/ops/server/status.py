@@ -19,9 +19,9 @@ class ReplicaStatus:
     """One replica, as its primary reports it."""
 
     address: str  # Host and port
-    state: str  # ``online`` if it follows
-    lag_seconds: int | None  # Time since it last reported its offset; None if unknown
-    behind_bytes: int | None  # Bytes of the primary's stream of changes that it lacks; None if unknown
+    state: str  # State, ``online`` if it follows
+    lag_seconds: int | None  # Seconds since it last reported its offset; None if unknown
+    behind_bytes: int | None  # Bytes of the primary's stream that it lacks; None if unknown
 
     @property
     def is_silent(self) -> bool:
@@ -35,23 +35,23 @@ class PrimaryLink:
 
     address: str  # Host and port of the primary
     state: str  # ``up`` or ``down``
-    heard_seconds: int | None  # Time since it last sent anything; None while the link is down
-    down_seconds: int | None  # Time since the link went down; None while it is up
+    heard_seconds: int | None  # Seconds since the primary last sent anything; None while the link is down
+    down_seconds: int | None  # Seconds since the link went down; None while it is up
     is_syncing: bool  # The primary is sending all its data
     read_only: bool  # Writes are refused
-    # The reason why the link is or last was down; empty if unknown or it never was
+    # Reason why the link is down or was down last; empty if unknown or if it was never down
     error: str = ""
-    divergences: int = 0  # Number of times that the data differed from the primary's and were copied again
+    divergences: int = 0  # Number of full copies that were necessary because the data differed from the primary's
     copies: int | None = None  # Number of full copies; None if not reported
-    copied_seconds: int | None = None  # Time since the last full copy; None if there was none
-    copy_bytes: int | None = None  # Size of that copy; None if unknown
+    copied_seconds: int | None = None  # Seconds since the last full copy; None if there was none
+    copy_bytes: int | None = None  # Size of that copy in bytes; None if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class SyncReplicas:
     """The state of ``sync-replicas``."""
 
-    is_refusing: bool  # Writes are refused, since too few replicas confirm
+    is_refusing: bool  # Writes are refused because too few replicas confirm them
     asked: int  # Number of replicas that must confirm
     confirming: int  # Number of replicas that confirm
 
@@ -62,15 +62,15 @@ class Replication:
 
     # Id of the history of changes, which a replica shares with its primary; None if not reported
     id: str | None
-    offset: int | None  # Bytes of that history so far
-    backlog_bytes: int | None  # Size of the backlog for replicas that reconnect; None if there is none
-    failover: str | None  # ``no-failover``, or the progress of a failover; None before Redis 6.2
-    primary: PrimaryLink | None  # The link to the primary; None for a primary itself
-    # Version of the oldest Redis that may follow, by its setting; None if not reported
+    offset: int | None  # Length of that history in bytes
+    backlog_bytes: int | None  # Size in bytes of the backlog for replicas that reconnect; None if there is none
+    failover: str | None  # State of a failover, ``no-failover`` for none; None before Redis 6.2
+    primary: PrimaryLink | None  # Link to the primary; None for a primary
+    # Oldest Redis version that may follow, as configured; None if not reported
     dialect: str | None = None
     good_replicas: int | None = None  # Replicas that count for ``min-replicas-to-write``; None if it is not set
     needs_replicas: int | None = None  # Value of that setting; None if it was not read or is not reported
-    sync: SyncReplicas | None = None  # The state of ``sync-replicas``; None if it is not set
+    sync: SyncReplicas | None = None  # State of ``sync-replicas``; None if it is not set
 
     def refusals(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield the reasons why a primary refuses writes for missing replicas, with their data; none for a replica."""
@@ -93,8 +93,8 @@ class CommandCost:
 
     name: str  # Name of the command, with its subcommand after ``|``
     calls: int  # Number of calls
-    microseconds: int  # Duration of all calls
-    failed: int | None  # Calls that ended in an error
+    microseconds: int  # Total duration in microseconds
+    failed: int | None  # Number of calls that ended in an error
 
     @property
     def each(self) -> float:
@@ -107,11 +107,11 @@ class SlowCommand:
     """One row of SLOWLOG."""
 
     id: int  # Number in the server's list
-    at_ms: int  # Time at which it ran, wall milliseconds
-    microseconds: int  # Duration
-    words: tuple[bytes, ...]  # The command; the server cuts long ones
+    at_ms: int  # Start time, wall milliseconds
+    microseconds: int  # Duration in microseconds
+    words: tuple[bytes, ...]  # Command and arguments; the server shortens long ones
     client: str = ""  # Address of the client; empty before Redis 4
-    name: str = ""  # Name that the client gave itself
+    name: str = ""  # Name of the client, as set by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +123,21 @@ class ServerStatus:
     version: str  # Version of the product
     redis_version: str  # Version of Redis that it emulates
     role: str | None  # ``master`` or ``slave``, as the server reports it
-    uptime_seconds: int | None  # Time since its start
+    uptime_seconds: int | None  # Seconds since the start
     clients: int | None  # Number of connections
     blocked_clients: int | None  # Number of clients that wait for entries
     memory_bytes: int | None  # Memory in use
-    memory_limit: int | None  # Limit above which it refuses writes; 0 for none
+    memory_limit: int | None  # Memory limit above which writes are refused; 0 for none
     commands_per_second: int | None  # Present rate
     log_enabled: bool | None  # True if it keeps a log on disk
     log_bytes: int | None  # Size of that log
-    log_status: str | None  # ``ok``, or the error of the last write
+    log_status: str | None  # ``ok``, or the error of the last write to the log
     replicas: tuple[ReplicaStatus, ...] = ()  # Replicas that follow it
-    primary_link: str | None = None  # ``up`` or ``down``, of a replica to its primary; None for a primary
+    primary_link: str | None = None  # ``up`` or ``down``, the link of a replica to its primary; None for a primary
     replication: Replication | None = None  # Details of its replication; None if not reported
     costs: tuple[CommandCost, ...] = ()  # Cost by command, the highest total first
-    slow: tuple[SlowCommand, ...] = ()  # Commands that took long, the longest first
-    # Figure that the server did not report -> the reason, in words
+    slow: tuple[SlowCommand, ...] = ()  # Slow commands, the longest first
+    # Name of a figure that the server did not report -> reason, in words
     missing: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -51,7 +51,7 @@ def _sink(record: Reply) -> status.SinkBatch | None:
     try:
         kept = parse_record(record)
         streams = tuple(dict.fromkeys(part[0] for part in kept["parts"] or ()))
-        # a key must be a text that is not empty and can be sent
+        # A key must be a non-empty text that can be sent
         sendable = all(isinstance(each, str) and each and each.encode(errors="surrogateescape") for each in streams)
         return status.SinkBatch(kept["version"], streams) if sendable and is_figure(kept["version"]) else None
     except (ValueError, TypeError, KeyError, IndexError):

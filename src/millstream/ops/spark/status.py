@@ -17,7 +17,7 @@ STILL_MS = 300_000
 class QueryPlace:
     """The position of a query in one stream."""
 
-    stream: str  # Its key
+    stream: str  # Key of the stream
     id: str  # Id of the last entry in a finished batch
     n: int  # Number of entries ever added up to that entry
     latest_n: int | None  # Number of entries ever added at the end of the batch; None if unknown
@@ -38,19 +38,19 @@ class QuerySample:
     """One of the last micro-batches; unknown values are None."""
 
     at_ms: float  # End of the batch, wall milliseconds
-    input_rows_per_second: float | None  # Rows received
-    rows_per_second: float | None  # Rows processed
-    batch_ms: float | None  # Its duration
-    rows: float | None  # Number of its rows
-    lag: float | None  # Entries that no finished batch had
+    input_rows_per_second: float | None  # Rows received per second
+    rows_per_second: float | None  # Rows processed per second
+    batch_ms: float | None  # Duration in milliseconds
+    rows: float | None  # Number of rows in the batch
+    lag: float | None  # Number of entries in no finished batch
 
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
     """The last batch that a query wrote to streams, from its commit record."""
 
-    version: int  # Its number
-    streams: tuple[str, ...]  # Streams in which a part of it is not published yet; empty if all is published
+    version: int  # Number of the batch
+    streams: tuple[str, ...]  # Streams in which a part of the batch is not yet published; empty if all is published
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +58,28 @@ class QueryStatus:
     """The latest known state of a query (``spark/monitoring/store.py``)."""
 
     id: str  # Id of the query
-    name: str | None  # Name that its author gave it
+    name: str | None  # Name given by the query's author
     run: str | None  # Id of this run
-    driver: str  # The process that drives it
+    driver: str  # Process that drives the query
     host: str | None  # Host of that process
     pid: int | None  # Process id on that host
-    state: str  # ``running``, ``stopped``, ``failed``, or ``gone`` if its driver sends nothing any more
-    started_ms: int | None  # Time of its start, wall milliseconds
-    at_ms: int | None  # Time of this report
-    batch: int | None  # The last micro-batch
+    state: str  # State: ``running``, ``stopped``, ``failed``, or ``gone`` if its driver no longer sends reports
+    started_ms: int | None  # Start time, wall milliseconds
+    at_ms: int | None  # Time of this report, wall milliseconds
+    batch: int | None  # Number of the last micro-batch
     rows: int | None  # Rows of that batch
     total_rows: int | None  # Rows of this run
     rows_per_second: float | None  # Rows processed per second
     input_rows_per_second: float | None  # Rows received per second
-    batch_ms: int | None  # Duration of the last batch
+    batch_ms: int | None  # Duration of the last batch in milliseconds
     phases: Mapping[str, int]  # Milliseconds of the last batch by Spark's phase, the longest first
-    lag: int | None  # Entries that no finished batch has
-    places: tuple[QueryPlace, ...]  # Its position in each stream that it reads without a group
-    watermark_ms: int | None  # Its watermark, wall milliseconds
+    lag: int | None  # Number of entries in no finished batch
+    places: tuple[QueryPlace, ...]  # Position in each stream that it reads without a group
+    watermark_ms: int | None  # Watermark, wall milliseconds
     state_rows: int | None  # Number of rows in its state
     recent: tuple[QuerySample, ...]  # The last batches
     error: str | None  # Its last error
-    sink: SinkBatch | None = None  # Its last batch written to streams; None if there is none
+    sink: SinkBatch | None = None  # Last batch written to streams; None if there is none
 
     @property
     def title(self) -> str:
@@ -107,7 +107,7 @@ class QueriesSeen:
 
     at_ms: int  # Wall milliseconds of the reading
     queries: tuple[QueryStatus, ...] = ()  # Queries, the latest report first
-    why: str | None = None  # The reason why the queries are unknown; None if they are known
+    why: str | None = None  # Reason why the queries are unknown; None if they are known
 
     @property
     def lost(self) -> tuple[QueryStatus, ...]:
@@ -124,7 +124,7 @@ class QueriesSeen:
 def query_status(facts: Mapping[str, Any]) -> QueryStatus:
     """Return a query from its stored record, which was checked before."""
     known: dict[str, Any] = {each.name: facts.get(each.name) for each in fields(QueryStatus)}
-    known["id"] = facts["id"].encode(errors="backslashreplace").decode()  # a lone surrogate could not be in a URL
+    known["id"] = facts["id"].encode(errors="backslashreplace").decode()  # a URL cannot contain a lone surrogate
     known["phases"] = facts["phases"] or {}
     known["places"] = tuple(QueryPlace(**place) for place in facts["places"] or ())
     known["recent"] = tuple(QuerySample(*row) for row in facts["recent"] or ())
@@ -153,27 +153,27 @@ def held_by(stream: StreamStatus, upto: str) -> str:
 class ArchivedStream:
     """The archive of one stream."""
 
-    stream: str  # Its key
+    stream: str  # Key of the stream
     upto: str  # Id up to which all entries are archived
-    entries: int  # Entries in the archive
-    files: int  # Files that hold them
-    bytes: int  # Size of these files
+    entries: int  # Number of entries in the archive
+    files: int  # Number of files with these entries
+    bytes: int  # Size of these files in bytes
     first: str | None  # Id of the oldest entry in the archive; None for none
-    waiting: int | None = None  # Entries added and not archived yet; None if not reported
-    kept: int | None = None  # Entries archived and still in the stream; None if not reported
-    held_by: str = ""  # The group that keeps the oldest of them in the stream, in words; may be empty
-    why: str | None = None  # The reason why the stream itself is unknown; None if it is known
+    waiting: int | None = None  # Number of entries that are not archived yet; None if not reported
+    kept: int | None = None  # Number of archived entries that are still in the stream; None if not reported
+    held_by: str = ""  # Group that keeps the oldest of these in the stream, in words; may be empty
+    why: str | None = None  # Reason why the stream itself is unknown; None if it is known
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRun:
     """The files of one run of the archive job, except files that were merged since."""
 
-    run: str  # Its name, with which the names of its files begin
-    entries: int  # Entries in its files
-    files: int  # Files that it wrote
-    bytes: int  # Size of these files
-    last: str  # Id of the newest entry in them
+    run: str  # Name of the run, with which the names of its files begin
+    entries: int  # Number of entries in its files
+    files: int  # Number of files that it wrote
+    bytes: int  # Size of these files in bytes
+    last: str  # Id of the newest entry in these files
 
 
 def newest(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
@@ -186,13 +186,13 @@ class ArchiveSeen:
     """An archive, read at one moment."""
 
     at_ms: int  # Wall milliseconds of the reading
-    path: str  # Path of its directory
-    changed_ms: int | None = None  # Time of the manifest's last write; None if unknown
+    path: str  # Path of the archive's directory
+    changed_ms: int | None = None  # Time of the manifest's last write, wall milliseconds; None if unknown
     generation: int = 0  # Number of writes of the manifest
     streams: tuple[ArchivedStream, ...] = ()  # Streams by key
-    runs: tuple[ArchiveRun, ...] = ()  # Runs, that with the newest entries first
+    runs: tuple[ArchiveRun, ...] = ()  # Runs, the one with the newest entries first
     newest: tuple[DataFile, ...] = ()  # The newest data files
-    why: str | None = None  # The reason why the archive is unknown; None if it is known
+    why: str | None = None  # Reason why the archive is unknown; None if it is known
 
 
 def archived_streams(

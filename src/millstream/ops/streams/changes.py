@@ -42,7 +42,7 @@ def _fields(text: str) -> _Fields:
     text = text.strip()
     if text.startswith("{"):
         return ("--json", text), fields_from(text, ())
-    given = tuple(shlex.split(text))  # raises ValueError for a quote that is not closed
+    given = tuple(shlex.split(text))  # raises ValueError for an unclosed quote
     pairs = [word.partition("=") for word in given]
     if not pairs or not all(name and sign for name, sign, _ in pairs):
         raise UsageError(
@@ -161,7 +161,7 @@ async def partition(
         )
     if found is not None or not await is_missing(change.line, stream):
         if found is None:
-            await reading_streams.one(change.line, stream)  # Refuses a key that is not a stream
+            await reading_streams.one(change.line, stream)  # raises an error for a key that is not a stream
         return await prepared_repartition(change, "stream partition", stream, number, by)
     return plan_partition(layout)
 
@@ -178,7 +178,7 @@ async def remove(change: ActionCall, stream: Stream) -> ChangePlan:
     return plan_remove(await reading_streams.one(change.line, stream))
 
 
-_OF_GROUPS = ("due", "tries")  # kinds of keys that a group has next to its stream: due times, recorded failures
+_OF_GROUPS = ("due", "tries")  # kinds of keys that belong to a group: due times, recorded failures
 
 
 @action(
@@ -279,7 +279,7 @@ def plan_trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
             table.append(BeforeAfter(f"{group.group}: pending entries that go", group.pending, 0))
         if group.undelivered:
             table.append(BeforeAfter(f"{group.group}: undelivered entries that go", group.undelivered, 0))
-    # a group created meanwhile might need all entries; the length changes with every entry added
+    # A group created meanwhile might need all entries. The length is not checked, since each new entry changes it
     check = stream_check(key, groups=len(stream.groups))
     steps = (Step((("XTRIM", key, "MINID", sign, facts.oldest),), (check,)),) if facts.entries else ()
     whom = f", some of which {_names(losing)} still need{'s' if len(losing) == 1 else ''}" if losing else ""

@@ -26,19 +26,19 @@ class Counted:
     """Result of counting entries."""
 
     entries: int  # Number of entries counted
-    first: str | None = None  # Id of the first; None without any
-    last: str | None = None  # Id of the last entry counted; None if there are none
-    more: bool = False  # True if there are more
+    first: str | None = None  # Id of the first entry; None without any
+    last: str | None = None  # Id of the last counted entry; None without any
+    more: bool = False  # True if there are more entries
 
 
 @dataclass(frozen=True, slots=True)
 class TrimmedGroup:
     """The entries that a group loses by a trim."""
 
-    group: str  # Its name
-    pending: int  # Number of removed entries that are pending in it, as counted
+    group: str  # Name of the group
+    pending: int  # Counted number of removed entries that are pending in the group
     pending_more: bool  # True if there are more of these
-    undelivered: int  # Number of removed entries not delivered to it yet, as counted
+    undelivered: int  # Counted number of removed entries that were not delivered to the group yet
     undelivered_more: bool  # True if there are more of these
 
 
@@ -47,10 +47,10 @@ class TrimFacts:
     """The known facts before a stream is trimmed."""
 
     stream: StreamStatus  # State of the stream
-    oldest: str  # Lowest id that stays; entries below it are removed
-    entries: int  # Number of removed entries, as counted
+    oldest: str  # Lowest id that stays; all entries below it are removed
+    entries: int  # Counted number of removed entries
     more: bool  # True if there are more
-    groups: tuple[TrimmedGroup, ...] = ()  # The losses of each group
+    groups: tuple[TrimmedGroup, ...] = ()  # Losses of each group
 
 
 async def trim_facts(
@@ -95,7 +95,7 @@ async def _trimmed(
     held, more = (0, False)
     if group.pending:
         held, more = await pending_between(line, status.key, group.name, NEVER, last_gone)
-    # undelivered entries are the newest, so no count is necessary
+    # Undelivered entries are the newest, so no count is necessary
     if group.lag.entries is not None and left is not None:
         return TrimmedGroup(group.name, held, more, max(group.lag.entries - left, 0), undelivered_more=False)
     near = line.near(status.key)
@@ -138,7 +138,7 @@ async def _shifted(line: Line, status: StreamStatus, here: str, by: int) -> str:
     if by >= 0:
         found = await count_between(line, status.key, here, status.last_id, by, None)
         return (found.last or here) if found.entries == by else status.last_id
-    # the entry at the position, if present, does not count when moving back
+    # When moving back, an entry at the position itself does not count
     there = bool(checked((await calls(line, [("XRANGE", status.key, here, here)]))[0], status.key))
     left, end = -by + there, here
     while left > 0:
@@ -204,8 +204,8 @@ async def count_after(line: Line, status: StreamStatus, entry: str, most: int) -
 class _Walk:
     """A count that proceeds through a range of ids."""
 
-    low: str  # The id after which it continues
-    high: str  # The last id of the range
+    low: str  # Id after which the count continues
+    high: str  # Last id of the range
     entries: int = 0  # Number of entries counted
     over: bool = False  # True once the end is reached
 

@@ -59,7 +59,7 @@ def known_by(
     async def known(line: Line, asked: Sequence[Mapping[str, str]]) -> list[bool]:
         key = asked[0]["key"]
         replies = await calls(line.near(key), [question(texts) for texts in asked])
-        # A group that does not exist in a partition has no entries there
+        # Without the group, a partition has no entries for it
         return [not (refusal(reply) or "").startswith("NOGROUP") and bool(checked(reply, key)) for reply in replies]
 
     return known
@@ -135,9 +135,9 @@ async def read_owners(
 class PartitionedStream:
     """A partitioned stream with all its partitions, read at one moment."""
 
-    layout: PartitionLayout  # Its partitions by generation
-    parts: StreamsSeen  # The existing partitions
-    status: StreamStatus  # The sums over the partitions
+    layout: PartitionLayout  # Partitions by generation
+    parts: StreamsSeen  # Existing partitions
+    status: StreamStatus  # Sums over the partitions
     owners: Mapping[tuple[str, str], tuple[str, int, int]]  # Owners, as from read_owners
 
     @property
@@ -194,7 +194,7 @@ def folded(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> Streams
     whole: dict[str, StreamStatus] = {}
     gone: set[str] = set()
     for stream, layout in layouts.items():
-        keys = {stream, *layout.every_key}  # A sealed stream of the same name exists too
+        keys = {stream, *layout.every_key}  # a sealed stream with the plain name also exists
         if (parts := [one for key, one in there.items() if key in keys]) and not keys & seen.refused.keys():
             whole[stream] = _sum(stream, parts, len(layout.keys))
             gone |= keys
@@ -230,7 +230,7 @@ def _group(stream: str, parts: Sequence[GroupStatus]) -> GroupStatus:
     return GroupStatus(
         stream=stream,
         name=parts[0].name,
-        consumers=max(one.consumers for one in parts),  # A process has the same name in each of its partitions
+        consumers=max(one.consumers for one in parts),  # a process has the same consumer name in each partition
         pending=sum(one.pending for one in parts),
         last_delivered_id=min((one.last_delivered_id for one in parts), key=order),
         entries_read=_total(one.entries_read for one in parts),

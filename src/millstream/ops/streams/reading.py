@@ -36,7 +36,7 @@ STREAMS_A_TRIP = 200
 _FIRST_TRIP = 50
 """Limit of streams in the first round trip, while the size of entries is unknown."""
 
-_BULK = 4 << 20  # expected limit of the entries' size in one round trip, in bytes
+_BULK = 4 << 20  # expected size of the entries in one round trip, in bytes
 
 _SCANNED = 1000  # keys that one SCAN examines
 
@@ -63,7 +63,7 @@ async def overview(line: Line, pattern: str | None = None, *, limit: int | None 
     """Read streams with their groups, by pattern."""
     keys = await names(line, pattern)
     seen = await read(line, keys[:limit])
-    # removed since its name was read, which is not an error
+    # A key that was removed after its name was read is not an error
     refused = {key: why for key, why in seen.refused.items() if why != asking.explained("no such key", key)}
     return replace(seen, refused=refused, more=limit is not None and len(keys) > limit)
 
@@ -86,7 +86,7 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
     at_ms = line.wall_time()
     found: list[StreamStatus] = []
     refused: dict[str, str] = {}
-    before: list[StreamStatus] = []  # the page whose ages are read with the next page
+    before: list[StreamStatus] = []  # page whose ages are read together with the next page
     at, size = 0, _FIRST_TRIP
     while at < len(keys) or before:
         page = keys[at : at + size]
@@ -128,7 +128,6 @@ class _Ages:
 
     def __init__(self, streams: Sequence[StreamStatus]) -> None:
         self._streams = streams
-        # Commands to send
         self.commands: list[Command] = [
             command for stream in streams for group in stream.groups for command in _oldest_of(stream, group)
         ]
@@ -199,7 +198,7 @@ def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatu
     )
 
 
-_NAMED = 10  # limit of groups that a message names
+_NAMED = 10  # largest number of groups that a message names
 
 COUNT = 1000
 """Default limit of entries that are counted."""
@@ -245,7 +244,7 @@ async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit:
         return group
     try:
         found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
-    # a user that may not read entries gets all other figures, and the reason
+    # A user without permission to read entries gets all other figures, and the reason
     except asking.NotAllowedError as error:
         lag = group.lag
         return replace(group, lag=replace(lag, why=f"{lag.why}; its entries cannot be counted: {error}"))
@@ -325,7 +324,7 @@ def pending_summary(reply: Reply) -> PendingSummary:
     """Parse the short form of XPENDING; a released entry is in the total but under no consumer."""
     total, first, last, holders = reply
     held = {text_of(row[0]): int(row[1]) for row in holders or ()}
-    held.pop("", None)  # the consumer of entries without a holder on servers without XNACK
+    held.pop("", None)  # on servers without XNACK, it stands for entries without a holder
     return PendingSummary(total, _maybe_text(first), _maybe_text(last), held, total - sum(held.values()))
 
 

@@ -22,8 +22,8 @@ from millstream.texts import plural
 class OldestEntry:
     """The oldest entry of some kind, such as the oldest pending entry."""
 
-    id: str | None = None  # Its id; None if there is none, or it is unknown
-    why: str | None = None  # The reason why it is unknown; None if it is known, or known to be missing
+    id: str | None = None  # Id of the entry; None if there is none, or if it is unknown
+    why: str | None = None  # Reason why it is unknown; None if it is known, even if there is none
 
     def age(self, now_ms: int) -> int | None:
         """Return the milliseconds since it was added: 0 if there is none, None if unknown."""
@@ -50,14 +50,14 @@ class ConsumerStatus:
     """The known facts about one consumer."""
 
     stream: str  # Key of the stream
-    group: str  # Its group
-    name: str  # Its name; ``""`` holds released entries on servers without XNACK
-    pending: int  # Entries it holds
-    idle_ms: int  # Time since its last request
-    # Time since it last received an entry; None if it never did, or if the server (before Redis 7.2) does not report
-    # it: see ``inactive_known``
+    group: str  # Name of the group
+    name: str  # Name of the consumer; ``""`` holds released entries on servers without XNACK
+    pending: int  # Number of entries that it holds
+    idle_ms: int  # Milliseconds since its last request
+    # Milliseconds since it last received an entry; None if it never did, or if the server (before Redis 7.2) does not
+    # report it: see ``inactive_known``
     inactive_ms: int | None
-    inactive_known: bool = True  # True if the server reports it
+    inactive_known: bool = True  # True if the server reports ``inactive_ms``
 
     @property
     def reads(self) -> bool:
@@ -82,16 +82,16 @@ position. ``counters-wrong``: the server's counters contradict each other. ``ref
 class Lag:
     """The lag of a group with its bounds."""
 
-    entries: int | None  # Entries in the stream not delivered to it yet; None if unknown
-    server: int | None = None  # The server's figure, even if the ids contradict it; None for null or if missing
-    # The reason why the server does not report it; None if it does. A counted lag has a reason and a number.
+    entries: int | None  # Number of entries not delivered yet; None if unknown
+    server: int | None = None  # Figure of the server, even if the ids contradict it; None for null or if missing
+    # Reason why the server does not report a lag; None if it does. A counted lag has a reason and a number.
     reason: UnknownLag | None = None
     at_least: int = 0  # Lower bound
     at_most: int | None = None  # Upper bound; None if there is none
-    why: str = ""  # The reason as a sentence; empty without one
-    # The command that repairs the server's figure; None if there is none, or no need
+    why: str = ""  # Reason as a sentence; empty without one
+    # Command that repairs the server's figure; None if there is none, or no need
     repair: tuple[str, ...] | None = None
-    repair_note: str = ""  # A warning to read before that command, or the reason why there is none
+    repair_note: str = ""  # Warning to read before that command, or the reason why there is none
 
     @property
     def known(self) -> bool:
@@ -112,16 +112,16 @@ class GroupStatus:
 
     stream: str  # Key of the stream
     name: str  # Name of the group
-    consumers: int  # Number of its consumers
+    consumers: int  # Number of consumers
     pending: int  # Entries delivered and not acknowledged
-    last_delivered_id: str  # The position of the group
-    entries_read: int | None  # Entries ever delivered, by the server's count; None if it does not report them
-    lag: Lag  # Entries not delivered yet
-    # Pending entries without a holder, since they were released; None if not read
+    last_delivered_id: str  # Position of the group
+    entries_read: int | None  # Number of entries ever delivered, as the server counts; None if it does not report it
+    lag: Lag  # Number of entries not delivered yet
+    # Number of pending entries without a holder, because they were released; None if not read
     unowned: int | None = None
-    oldest_pending: OldestEntry = NOT_ASKED  # The oldest pending entry that waits for no delay
-    oldest_undelivered: OldestEntry = NOT_ASKED  # The oldest entry that was not delivered yet
-    # Consumer -> number of pending entries, without consumers that hold none; None if not read
+    oldest_pending: OldestEntry = NOT_ASKED  # Oldest pending entry that is not delayed
+    oldest_undelivered: OldestEntry = NOT_ASKED  # Oldest entry that was not delivered yet
+    # Consumer -> number of pending entries, without consumers that have none; None if not read
     held: Mapping[str, int] | None = None
     # Number of delayed pending entries; None if not read or not reported
     delayed: int | None = None
@@ -132,16 +132,16 @@ class StreamStatus:
     """The known facts about one stream."""
 
     key: str  # Key of the stream
-    length: int  # Entries in it
-    last_id: str  # The last id given to an entry, even if that entry is gone
+    length: int  # Number of present entries
+    last_id: str  # Last id given to an entry, even if that entry is gone
     first_entry_id: str | None  # Id of the oldest present entry; None if it is empty
     last_entry_id: str | None  # Id of the newest present entry; None if it is empty
-    entries_added: int | None  # Entries ever added; None if the server (before Redis 7.0) does not report it
-    max_deleted_id: str | None  # The highest id that was deleted by XDEL, ``"0-0"`` for none; None as above
-    # Groups by name; also empty if they could not be read, and then ``missing`` has ``"groups"``
+    entries_added: int | None  # Number of entries ever added; None if the server (before Redis 7.0) does not report it
+    max_deleted_id: str | None  # Highest id that XDEL deleted, ``"0-0"`` for none; None before Redis 7.0
+    # Groups by name; also empty if they could not be read: then ``missing`` contains ``"groups"``
     groups: tuple[GroupStatus, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)  # Missing fact -> reason, in words
-    partitions: int | None = None  # Number of partitions summed up in it; None for a plain stream
+    partitions: int | None = None  # Number of partitions whose sums these figures are; None for a plain stream
 
     @property
     def worst_lag(self) -> Lag | None:
@@ -180,9 +180,9 @@ class GroupSeen:
 
     streams: StreamsSeen  # A reading of its stream alone
     group: GroupStatus  # The group
-    # Consumers by name; empty if they could not be read, and then ``consumers_why`` has the reason
+    # Consumers by name; also empty if they could not be read: then ``consumers_why`` contains the reason
     consumers: tuple[ConsumerStatus, ...]
-    consumers_why: str | None = None  # The reason why they could not be read; None if they were read
+    consumers_why: str | None = None  # Reason why the consumers could not be read; None if they were read
 
     @property
     def at_ms(self) -> int:
@@ -210,14 +210,14 @@ def oldest(entries: Iterable[OldestEntry]) -> OldestEntry:
 class GroupPosition:
     """The position of a group in its stream, as the server reports it."""
 
-    length: int  # Entries in the stream
+    length: int  # Number of present entries
     first: str | None  # Id of the oldest one; None if it is empty
     last: str | None  # Id of the newest one; None if it is empty
-    added: int | None  # Entries ever added; None if the server does not report it
-    deleted: str | None  # The highest id that XDEL deleted, ``"0-0"`` for none; None if not reported
-    delivered: str  # The group's last delivered id
-    read: int | None  # Entries ever delivered to it; None if the server does not report it
-    lag: int | None  # The server's figure; None for null or nothing
+    added: int | None  # Number of entries ever added; None if the server does not report it
+    deleted: str | None  # Highest id that XDEL deleted, ``"0-0"`` for none; None if not reported
+    delivered: str  # Last id delivered to the group
+    read: int | None  # Number of entries ever delivered to it; None if the server does not report it
+    lag: int | None  # Lag, as the server reports it; None for null or nothing
     counts: bool = True  # True if the server reports a lag at all, even null
 
 
@@ -307,7 +307,7 @@ def _again(stream: StreamStatus, group: GroupStatus) -> str:
     )
 
 
-_NAMED = 5  # limit of streams that are named for one reason
+_NAMED = 5  # largest number of streams named for one reason
 
 
 def refused_lines(refused: Mapping[str, str]) -> list[str]:
@@ -355,11 +355,11 @@ def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Fact
 class PendingSummary:
     """The number of pending entries in a group, in total and by consumer."""
 
-    total: int  # Pending entries
-    first: str | None  # The lowest id among them; None without any
-    last: str | None  # The highest id
-    held: Mapping[str, int] = field(default_factory=dict)  # Consumer -> number of its entries, if not 0
-    unowned: int = 0  # Entries without a holder
+    total: int  # Number of pending entries
+    first: str | None  # Lowest id among them; None without any
+    last: str | None  # Highest id among them; None without any
+    held: Mapping[str, int] = field(default_factory=dict)  # Consumer -> number of its pending entries, if not 0
+    unowned: int = 0  # Number of entries without a holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,8 +368,8 @@ class Hit:
 
     kind: str  # ``stream``, ``group`` or ``consumer``
     stream: str  # Key of the stream
-    group: str | None = None  # The group, or the consumer's group
-    consumer: str | None = None  # The consumer
+    group: str | None = None  # Name of the group, or of the consumer's group
+    consumer: str | None = None  # Name of the consumer
 
     @property
     def text(self) -> str:

@@ -21,7 +21,8 @@ SERIES = 20_000
 
 _UNKNOWN = float("nan")
 
-#: Time and three figures: for a stream entries added; for a group the lag or NaN, and its lower and upper bounds.
+#: Numbers per reading: time and three figures. For a stream: entries added; for a group: lag or NaN, lower bound, upper
+#: bound.
 _WIDTH = 4
 
 Name = tuple[str, str | None]
@@ -60,7 +61,7 @@ class History:
             series = self._series[name] = array("d")
         else:
             self._series.move_to_end(name)
-            if series[-_WIDTH] >= at_ms:  # the same reading, by another page
+            if series[-_WIDTH] >= at_ms:  # another page added the same reading
                 return
         series.extend((float(at_ms), value, least, most))
         if len(series) > POINTS * _WIDTH:

@@ -20,23 +20,23 @@ from millstream.ops.plan import ChangeRefusedError
 RUNNING = 8
 """Limit of changes that run on one server at the same time."""
 
-_KEPT = 50  # limit of ended jobs that are kept to show their outcomes
-_GRACE = 5.0  # seconds for jobs to finish their present part when the console ends
+_KEPT = 50  # largest number of ended jobs that are kept to show their outcomes
+_GRACE = 5.0  # seconds in which jobs must finish their present part when the console ends
 
 
 @dataclass(slots=True)
 class ChangeJob:
     """One confirmed change while it runs, and afterwards."""
 
-    id: str  # Its name in URLs and in the audit stream
-    prepared: Prepared  # The change
+    id: str  # Id in URLs and in the audit stream
+    prepared: Prepared  # Change to make
     words: dict[str, str]  # Values of the confirmed form, to repeat the change
     actor: Actor  # Author of the change
     began_ms: int  # Time of its confirmation, wall milliseconds
     done: int = 0  # Number of entries or letters processed so far
-    stop: asyncio.Event = field(default_factory=asyncio.Event)  # Set to interrupt it
-    outcome: ChangeOutcome | None = None  # Its outcome; None while it runs, and if it failed
-    error: MillstreamError | None = None  # The reason why it failed; None if it did not fail
+    stop: asyncio.Event = field(default_factory=asyncio.Event)  # Set to interrupt the change
+    outcome: ChangeOutcome | None = None  # Outcome; None while it runs, and if it failed
+    error: MillstreamError | None = None  # Reason why it failed; None if it did not fail
     task: "asyncio.Task[None] | None" = None
 
     @property
@@ -106,7 +106,7 @@ class ChangeJobs:
             job.outcome = await carry_out(line, job.prepared, job.actor, job.id, job.count, job.stop)
         except MillstreamError as error:
             job.error = error
-        except Exception as error:  # noqa: BLE001 - whoever looks at the job must see that it failed, and of what
+        except Exception as error:  # noqa: BLE001 - viewers of the job must see that it failed, and why
             job.error = MillstreamError(f"the console failed: {type(error).__name__}: {error}")
             job.error.__notes__ = getattr(error, "__notes__", [])
         finally:

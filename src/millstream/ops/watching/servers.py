@@ -23,7 +23,7 @@ No command line contains a password, and a line without a server could run on an
 class ConsoleServer:
     """One server that the console shows."""
 
-    url: str = field(repr=False)  # URL as given, perhaps with a password: it is never shown
+    url: str = field(repr=False)  # URL as given, perhaps with a password; never shown
     context: str = ""  # Name of the context that gave the URL; empty if none
 
     @property
@@ -57,7 +57,7 @@ class ConsoleServer:
             return ["millstream", *words]
         if words[0] == "doctor":  # its server is an argument; without one it checks the machine
             return ["millstream", *words, self.argument]
-        at = words.index("--") if "--" in words else len(words)  # after it, an option would be a name
+        at = words.index("--") if "--" in words else len(words)  # after "--", an option would be a name
         return ["millstream", *words[:at], *self._options(words), *words[at:]]
 
     def _options(self, words: tuple[str, ...]) -> list[str]:

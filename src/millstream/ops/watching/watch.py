@@ -39,15 +39,15 @@ STALEST = 5.0
 LONGEST = 15.0
 """Seconds that a reader waits for a reply; a later reply appears on the next page."""
 
-_AGAIN = 1.0  # time limit in seconds after a query without a reply in time
+_AGAIN = 1.0  # time limit in seconds of a query after one that timed out
 
 SHARE = 0.02
 """Share of the time that all readings together may take."""
 
 _LOOKED_AT = 30.0  # seconds for which a reading counts as viewed
-# Readings after which durations count in full, and their limit in seconds before: the first one connects
+# Number of readings before durations count in full, and their limit in seconds until then: the first reading connects
 _SURE, _UNSURE = 3, 0.02
-_NOTED = 200  # limit of commands that a page shows
+_NOTED = 200  # largest number of commands that a page shows
 _APART = 15_000  # milliseconds between readings that are kept for rates
 _OLDEST = 600_000  # longest interval of a rate, in milliseconds
 
@@ -56,13 +56,13 @@ _OLDEST = 600_000  # longest interval of a rate, in milliseconds
 class Reading(Generic[T]):
     """The result of one query to a server."""
 
-    value: T  # The facts
+    value: T  # Facts
     at_ms: int  # Wall milliseconds after the reply
-    took: float  # Seconds it took
-    commands: tuple[Command, ...]  # The first commands that were sent
+    took: float  # Duration of the query in seconds
+    commands: tuple[Command, ...]  # First commands that were sent
     sent: int  # Number of commands that were sent
-    trouble: str = ""  # The reason why there is no newer reading, in words; empty if it is fresh
-    # The same query's reading 15 to 30 seconds before, for rates, or the last one within 10 minutes; None for the
+    trouble: str = ""  # Reason why there is no newer reading, in words; empty if it is fresh
+    # Reading of the same query 15 to 30 seconds earlier, for rates, or the last one within 10 minutes; None for the
     # first one
     before: "Reading[T] | None" = None
 
@@ -83,7 +83,7 @@ class _Kept:
 
     reading: Reading[Any] | None = None
     marks: tuple[Reading[Any], ...] = ()
-    # durations of the last readings in seconds; the shortest is the server's part, the excess is this machine's
+    # Durations of the last readings in seconds; the shortest is the server's part, any excess is this machine's
     took: tuple[float, ...] = ()
     made: float = 0.0
     wanted: float = 0.0
@@ -102,10 +102,10 @@ class ServerWatch:
         self.jobs = ChangeJobs(server.url, self.changed)
         self._line: Line | None = None
         self._kept: dict[Hashable, _Kept] = {}
-        # earlier readings of dropped queries
+        # Earlier readings of dropped queries
         self._marks: OrderedDict[Hashable, tuple[Reading[Any], ...]] = OrderedDict()
         self._changes = 0
-        self._silent = False  # True if the last query had no reply in time
+        self._silent = False  # True if the last query timed out
 
     @property
     def recorded(self) -> bool:
@@ -141,7 +141,7 @@ class ServerWatch:
         if kept.under_way is None:
             self._forget(now)
             kept.under_way = asyncio.create_task(self._make(kept, work))
-        # a viewer that leaves must not cancel the reading of other viewers
+        # A viewer that leaves must not cancel the reading of other viewers
         under_way = asyncio.shield(kept.under_way)
         if kept.reading is None:
             return await self.answered(under_way)
@@ -217,12 +217,12 @@ class ServerWatch:
             return kept.reading
         finally:
             kept.under_way = None
-        self._silent = False  # a slow server has replied, too
+        self._silent = False  # a slow server counts too, since it has replied
         kept.made = time.monotonic()
         at_ms = self.line.wall_time()
         bare = Reading(value, at_ms, kept.made - began, tuple(noted[:_NOTED]), len(noted))
         kept.took = (*kept.took[-4:], bare.took)
-        if changes != self._changes:  # it may show the state before a change made meanwhile
+        if changes != self._changes:  # the reading may show the state before a change that was made meanwhile
             kept.made = 0.0
         kept.marks = tuple(mark for mark in kept.marks if at_ms - mark.at_ms < _OLDEST)
         kept.reading = replace(bare, before=kept.marks[0] if kept.marks else None)

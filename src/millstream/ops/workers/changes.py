@@ -102,7 +102,7 @@ async def _order(change: ActionCall, wanted: Sequence[str], *, everyone: bool = 
     plan = plan_order(change.action.name, targets, seen, protocol.CONTROL)
 
     async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
-        # orders to workers that are gone would reach their successors
+        # Orders to workers that are gone would reach their successors
         await protocol.tidy(line, SystemClock().wall_time())
         yield plan
 
@@ -214,7 +214,7 @@ async def reap(
 
 
 _SHOWN = 20  # limit of workers that a preview shows
-_NAMED = 5  # limit of groups that a note names
+_NAMED = 5  # largest number of groups that a note names
 
 _SEEN = "Workers see it within five seconds."
 
@@ -233,8 +233,8 @@ _ENDS = {
 class OrderTarget:
     """A worker that gets an order."""
 
-    status: WorkerStatus  # State of the worker, from its own report
-    field: str  # Field of the registry's hash, with the order
+    status: WorkerStatus  # State of the worker, as it reports it
+    field: str  # Field of the registry's hash that contains the order
 
 
 def plan_order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, control: str) -> ChangePlan:

@@ -48,7 +48,7 @@ class PauseField:
 
     control: str  # Key of the registry's hash
     field: str  # Field of the hash
-    value: bytes | None  # Its present value; None if it is missing
+    value: bytes | None  # Present value of the field; None if it is missing
     pause: HandlerPause | None  # The parsed value; None if there is no pause
 
     def check(self) -> FactCheck:

@@ -19,12 +19,12 @@ class RunningJob:
     """An entry that a handler is processing."""
 
     worker: str  # Id of the worker
-    handler: str  # Its name
+    handler: str  # Name of the handler
     stream: str  # Key of the stream
-    group: str  # The handler's group
+    group: str  # Group of the handler
     id: str  # Id of the entry
-    since_ms: int  # Start time of the handler by the worker's clock, accurate to about five seconds
-    for_ms: int  # Its run time at the worker's last heartbeat
+    since_ms: int  # Start of the handler by the worker's clock, wall milliseconds, accurate to about five seconds
+    for_ms: int  # Milliseconds that it had run at the worker's last heartbeat
     deliveries: int  # Number of deliveries of the entry
 
 
@@ -33,11 +33,11 @@ class HeldUpKey:
     """A key whose entries in a partition wait for a failed entry (``hold=True``)."""
 
     stream: str  # Key of the partition
-    key: str  # The entries' key
-    id: str  # Id of the entry that holds it up
-    waiting: int  # Entries that wait in the worker
+    key: str  # Ordering key of the entries
+    id: str  # Id of the failed entry that blocks the key
+    waiting: int  # Number of entries that wait in the worker
     since_ms: int | None  # Wall milliseconds of its first failure; None if it failed in an earlier process
-    error: str | None  # Its last error; None if it failed in an earlier process
+    error: str | None  # Last error; None if it failed in an earlier process
 
     def text(self, now_ms: int) -> str:
         """Return a sentence about the key and its waiting entries."""
@@ -51,19 +51,19 @@ class HeldUpKey:
 class SubscriberStatus:
     """The state of one handler in one worker."""
 
-    handler: str  # Its name
+    handler: str  # Name of the handler
     stream: str  # Key of the stream
-    group: str  # Its group
-    consumer: str  # Its name in the group
-    slots: int  # Limit of entries that it processes at the same time
-    running: int  # Number of entries that it is processing
-    buffered: int  # Number of entries read and not started
-    handled: int  # Entries done since the worker started
-    failed: int  # Attempts that failed since then
-    dead: int  # Number of dead letters since then
+    group: str  # Name of the group
+    consumer: str  # Name of the consumer
+    slots: int  # Largest number of entries processed at the same time
+    running: int  # Number of entries being processed
+    buffered: int  # Number of entries that were read but not started
+    handled: int  # Number of entries handled since the worker started
+    failed: int  # Number of failed attempts since the start
+    dead: int  # Number of dead letters since the start
     paused: str | None  # Reason of its pause; None if it is not paused
-    jobs: tuple[RunningJob, ...]  # Entries that it is processing, the longest first
-    held_up: tuple[HeldUpKey, ...] = ()  # Keys that wait for a failed entry, the longest first
+    jobs: tuple[RunningJob, ...]  # Entries being processed, the longest first
+    held_up: tuple[HeldUpKey, ...] = ()  # Keys blocked by a failed entry, the longest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +71,19 @@ class WorkerStatus:
     """The state of one live worker."""
 
     id: str  # Id in the registry
-    host: str  # Its host
+    host: str  # Host of the worker
     pid: int  # Its process id on that host
     version: str  # Version of Millstream
-    state: str  # State by its own report: ``running``, ``quiet``, ``draining``, ``blocked`` and so on
-    started_ms: int  # Time of its start, wall milliseconds
-    beat_ms: int  # Its last heartbeat
-    blocked_ms: int | None  # Time that its event loop was blocked at the last heartbeat; None while it runs
-    blocked_at: str | None  # File, line and function that block it; None while it runs
-    subscribers: tuple[SubscriberStatus, ...]  # Its handlers
-    error: str | None  # Its last error; None without any
-    error_ms: int | None  # Time of that error
-    error_entry: str | None  # The entry that caused it
-    ordered: str | None = None  # An order that it has not carried out yet; None if there is none
+    state: str  # State in its own report: ``running``, ``quiet``, ``draining``, ``blocked`` and so on
+    started_ms: int  # Start time, wall milliseconds
+    beat_ms: int  # Time of the last heartbeat, wall milliseconds
+    blocked_ms: int | None  # Milliseconds for which its loop was blocked at the last heartbeat; None if it was not
+    blocked_at: str | None  # File, line and function that block it; None if it is not blocked
+    subscribers: tuple[SubscriberStatus, ...]  # Handlers of the worker
+    error: str | None  # Last error; None without any
+    error_ms: int | None  # Time of that error, wall milliseconds
+    error_entry: str | None  # Id of the entry that caused it
+    ordered: str | None = None  # Order that it has not carried out yet; None if there is none
 
     @property
     def jobs(self) -> list[RunningJob]:
@@ -97,7 +97,7 @@ class VanishedWorker:
     """A worker that sends no heartbeat any more and did not sign off."""
 
     id: str  # Id in the registry
-    beat_ms: int  # Its last heartbeat
+    beat_ms: int  # Time of the last heartbeat, wall milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,11 @@ class WorkersSeen:
 
     at_ms: int  # Wall milliseconds of the reading
     workers: tuple[WorkerStatus, ...] = ()  # Live workers, the oldest first
-    # Workers that vanished within the last day without signing off, the latest first
+    # Workers that vanished within the last day without deregistering, the latest first
     vanished: tuple[VanishedWorker, ...] = ()
-    pauses: "tuple[HandlerPause, ...]" = ()  # Handlers that are paused
-    strange: tuple[str, ...] = ()  # Keys that do not hold a worker's record
-    why: str | None = None  # The reason why the workers are unknown; None if they are known
+    pauses: "tuple[HandlerPause, ...]" = ()  # Paused handlers
+    strange: tuple[str, ...] = ()  # Keys that contain no worker's record
+    why: str | None = None  # Reason why the workers are unknown; None if they are known
 
     def named(self, stream: str, group: str) -> str:
         """Return the stream's name in workers' reports: for a partition, the partitioned stream if they report it."""
@@ -182,8 +182,8 @@ T = TypeVar("T")
 LETTERS = 400_000
 """Limit of characters in each list's texts and figures, enough for some hundreds of usual workers."""
 
-_TEXT = 1000  # limit of characters in one text; a longer name has no working link
-_ROW = 150  # characters that a row takes in addition to its texts
+_TEXT = 1000  # largest number of characters in a text; a longer name has no working link
+_ROW = 150  # characters of a row apart from its texts
 
 
 def within(seen: WorkersSeen, letters: int = LETTERS) -> WorkersSeen:
