@@ -1,4 +1,4 @@
-"""Every contract of the worker is checked on a real redis-server (emulated commands) and on ours (native ones)."""
+"""Worker tests run on a real redis-server (emulated commands) and on a Millstream server (native commands)."""
 
 import contextlib
 import os
@@ -20,35 +20,35 @@ SERVERS = ["redis", "millstream"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests of a server run on both, or on those that their module lists as ``SERVERS``."""
+    """Run each test that uses a server on both kinds, or on the kinds in its module's ``SERVERS``."""
     for fixture in {"server", "own_server"} & set(metafunc.fixturenames):
         metafunc.parametrize(fixture, getattr(metafunc.module, "SERVERS", SERVERS), indirect=True)
 
 
 @pytest.fixture(scope="session")
 def millstream_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server of ours for the whole run, in memory."""
+    """One Millstream server in memory, shared by the whole test run."""
     with millstream_server(tmp_path_factory.mktemp("millstream"), "--memory") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def valkey_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One Valkey for the whole run, where there is one."""
+    """One Valkey server shared by the whole test run, if Valkey is installed."""
     with redis_server(tmp_path_factory.mktemp("valkey"), path=needs.other("valkey")) as server:
         yield server
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> ServerProcess:
-    """A server with nothing in it, each kind in turn."""
+    """An emptied server, once for each kind."""
     found: ServerProcess = request.getfixturevalue(f"{request.param}_process")
     return found.as_new()
 
 
 @pytest.fixture
 def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server for this test alone, that keeps its data when it is stopped and started again."""
+    """A server for one test alone. It keeps its data across a stop and a start."""
     if request.param == "millstream":
         made = millstream_server(tmp_path)
     else:
@@ -60,24 +60,24 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serve
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[redis.Redis]:
-    """A client that returns text."""
+    """A redis-py client that decodes replies to text."""
     with server.client(decode_responses=True) as found:
         yield found
 
 
 @pytest.fixture(autouse=True)
 def no_hooks() -> Iterator[None]:
-    """No test leaves a hook behind."""
+    """Remove every hook that a test has registered."""
     yield
     failpoints.clear()
 
 
 class Tasks:
-    """Processes a test started; all are gone at its end.
+    """Processes started by a test. All of them are ended with the test.
 
     Args:
-        folder: where they run.
-        output: a file that gets what they write; by default a pipe to the test does.
+        folder: working directory of the processes.
+        output: file for their output; by default a pipe to the test.
     """
 
     def __init__(self, folder: Path, output: Path | None = None) -> None:
@@ -86,21 +86,21 @@ class Tasks:
         self.started: list[subprocess.Popen[str]] = []
 
     def app(self, text: str, name: str = "jobs") -> str:
-        """Write a module with an app and return ``module:app``."""
+        """Write a module with an app and return its target ``module:app``."""
         (self.folder / f"{name}.py").write_text(text)
         return f"{name}:app"
 
     def worker(self, target: str, url: str, **environment: str) -> "subprocess.Popen[str]":
-        """One worker process without a supervisor."""
+        """Start one worker process without a supervisor."""
         return self._start([sys.executable, "-m", "millstream.worker.child", target], url, environment)
 
     def run(self, target: str, url: str, *options: str, **environment: str) -> "subprocess.Popen[str]":
-        """``millstream run``."""
+        """Start ``millstream run``."""
         program = str(Path(sys.executable).with_name("millstream"))
         return self._start([program, "run", target, *options], url, environment)
 
     def program(self, name: str, url: str, *options: str) -> "subprocess.Popen[str]":
-        """A program of a user's own."""
+        """Start a user's own Python program."""
         return self._start([sys.executable, name, *options], url, {})
 
     def _start(self, words: list[str], url: str, environment: dict[str, str]) -> "subprocess.Popen[str]":
@@ -119,7 +119,7 @@ class Tasks:
         return process
 
     def stop(self) -> str:
-        """End the process that was started last, in order; all that it wrote."""
+        """Stop the last started process gracefully and return its output."""
         self.started[-1].terminate()
         return self.started[-1].communicate(timeout=30)[0]
 
@@ -133,7 +133,7 @@ class Tasks:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started; none if it is gone."""
+    """Return the child processes of a process, or none if it is gone."""
     with contextlib.suppress(FileNotFoundError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
     return []
@@ -141,7 +141,7 @@ def children(pid: int) -> list[int]:
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> Iterator[Tasks]:
-    """Starts workers as processes of their own."""
+    """The starter of worker processes."""
     found = Tasks(tmp_path)
     yield found
     found.end()

@@ -1,4 +1,4 @@
-"""FastStream's names on our worker: a program moved by its imports does what FastStream's documents say."""
+"""FastStream's names on the Millstream worker: a program moved by its imports behaves as FastStream documents."""
 
 import logging
 from typing import Any
@@ -30,12 +30,12 @@ QUICK = Retry(max_deliveries=3, base=0.02, jitter=False)
 
 
 def sub(stream: str, **options: Any) -> StreamSub:
-    """A subscription of group g that begins at the beginning and claims soon."""
+    """Build a subscription of group g that begins at the start and claims soon."""
     return StreamSub(stream, **{"group": "g", "consumer": "c", "last_id": "0", "min_idle_time": 60, **options})
 
 
 async def test_a_moved_program_handles_publishes_and_replies(server: ServerProcess, client: redis.Redis) -> None:
-    """Subscriber, publisher decorator, publish: entries in FastStream's envelope, headers and all."""
+    """A program moved from FastStream publishes and replies in FastStream's envelope with headers."""
     broker, seen = RedisBroker(server.url), []
     app = FastStream(broker)
 
@@ -80,7 +80,7 @@ async def test_what_an_error_means_by_policy(
     batch: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Rejected at once, retried until the limit, or acked and told; nothing stays pending in any of them."""
+    """FastStream's policies reject a failed entry at once, retry it to the limit, or acknowledge and log it."""
     caplog.set_level(logging.WARNING, "millstream.worker")
     broker, seen = RedisBroker(server.url), []
 
@@ -98,7 +98,7 @@ async def test_what_an_error_means_by_policy(
 
 
 async def test_the_exceptions_do_what_they_say(server: ServerProcess, client: redis.Redis) -> None:
-    """NackMessage delivers again, RejectMessage is dead, AckMessage is done."""
+    """NackMessage delivers the entry again, RejectMessage makes it dead, and AckMessage acknowledges it."""
     broker, seen = RedisBroker(server.url), []
 
     @broker.subscriber(stream=sub("s"), ack_policy=AckPolicy.NACK_ON_ERROR)
@@ -120,7 +120,7 @@ async def test_the_exceptions_do_what_they_say(server: ServerProcess, client: re
 
 
 async def test_manual_and_no_ack(server: ServerProcess, client: redis.Redis) -> None:
-    """MANUAL without a word leaves the entry pending; no_ack never has it pending."""
+    """With MANUAL an entry without an outcome stays pending. With no_ack it is never pending."""
     broker, seen = RedisBroker(server.url), []
 
     @broker.subscriber(stream=sub("s", min_idle_time=60_000), ack_policy=AckPolicy.MANUAL)
@@ -142,7 +142,7 @@ async def test_manual_and_no_ack(server: ServerProcess, client: redis.Redis) -> 
 
 
 async def test_a_claiming_subscriber_reads_new_entries_too(server: ServerProcess, client: redis.Redis) -> None:
-    """The guide's pattern 2, by imports alone; the default last_id begins at the stream's end."""
+    """A moved claiming subscriber also reads new entries. The default last_id begins at the stream's end."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     client.xadd("s", {"task": "left"})
     client.xreadgroup("g", "ghost", {"s": ">"})
@@ -165,7 +165,7 @@ async def test_a_claiming_subscriber_reads_new_entries_too(server: ServerProcess
 
 
 def test_a_stream_without_a_group_is_refused() -> None:
-    """An unsupported subscription raises when the program is imported."""
+    """A FastStream subscription without a group is refused at import."""
     with pytest.raises(ConfigError, match="without a group"):
         RedisBroker().subscriber(stream="s")
     with pytest.raises(TypeError):
@@ -222,7 +222,7 @@ async def ended():
 async def test_a_program_written_after_the_guide_runs_by_its_imports(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Hooks, logger, client, message and its methods are there under FastStream's names and do what they do there."""
+    """A program of FastStream's guide runs with changed imports: hooks, logger, client and messages behave alike."""
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("MILLSTREAM_URL", server.url)
     names: dict[str, Any] = {"__name__": "shop"}
@@ -238,7 +238,7 @@ async def test_a_program_written_after_the_guide_runs_by_its_imports(
 
 
 async def test_a_message_has_what_theirs_has(server: ServerProcess, client: redis.Redis) -> None:
-    """Body, content, headers and ids, of an envelope and of plain fields; outcomes take their arguments."""
+    """A message has FastStream's body, content type, headers and ids, and its outcomes take FastStream's arguments."""
     broker, seen = RedisBroker(server.url), []
     FastStream(broker)
 

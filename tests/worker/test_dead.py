@@ -1,4 +1,4 @@
-"""``millstream dead`` on both servers: looked at, put back once with history, removed when asked, exported whole."""
+"""``millstream dead`` on both servers: listing, putting back once with history, removing, exporting."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from support.waiting import aeventually
 
 
 def run(server: ServerProcess, *words: str) -> Result:
-    """``millstream dead`` in this process."""
+    """Run ``millstream dead`` in this process."""
     command, *rest = words
     return CliRunner().invoke(main, ["dead", command, *rest, "--url", server.url])
 
@@ -44,7 +44,7 @@ def letter(number: int = 1, **changes: Any) -> DeadLetter:
 
 
 def add_letters(client: redis.Redis, count: int, **changes: Any) -> list[str]:
-    """Dead letters as a worker writes them, with ids 1000-0, 1001-0 and so on."""
+    """Add dead letters as a worker writes them, with ids 1000-0, 1001-0 and so on."""
     ids = [f"{1000 + number}-0" for number in range(count)]
     for number, entry in enumerate(ids):
         client.execute_command("XADD", "orders:dead", entry, *pack(letter(number, **changes)))
@@ -52,7 +52,10 @@ def add_letters(client: redis.Redis, count: int, **changes: Any) -> list[str]:
 
 
 def test_an_entry_that_was_put_back_decodes_as_before_and_keeps_its_deaths() -> None:
-    """The history is taken off the fields, goes on in the next letter, and is bounded; foreign fields stay."""
+    """An entry that was put back has its original fields.
+
+    Its death history, at most 20 long, continues in the next letter.
+    """
     first = letter()
     flat = returning(first, 5000)
     assert tuple(flat[:-2]) == first.fields
@@ -76,7 +79,7 @@ def test_an_entry_that_was_put_back_decodes_as_before_and_keeps_its_deaths() -> 
 
 
 def test_a_letter_about_a_letter_is_taken_apart_at_the_right_place() -> None:
-    """A subscriber of the dead-letter stream that fails itself: the outer letter has no history of the inner one."""
+    """The dead letter of a failed dead letter keeps the inner one as its fields, without mixing their histories."""
     inner = letter(history=({"id": "0-1"},))
     outer = letter(2, fields=tuple(pack(inner)), stream="orders:dead")
     found = unpack(pack(outer))
@@ -85,7 +88,7 @@ def test_a_letter_about_a_letter_is_taken_apart_at_the_right_place() -> None:
 
 
 async def test_retry_gives_the_handler_what_it_got_the_first_time(server: ServerProcess, client: redis.Redis) -> None:
-    """Failed, dead, put back, failed, dead, put back, handled: same payload each time, all deaths in the record."""
+    """An entry put back twice has the same payload each time, and its dead letter records all deaths."""
     app, seen, mended = App(server.url), [], asyncio.Event()
 
     @app.subscriber(StreamSub("orders", group="billing"), retry=Retry(max_deliveries=1))
@@ -115,7 +118,7 @@ async def test_retry_gives_the_handler_what_it_got_the_first_time(server: Server
 
 
 async def test_two_operators_put_each_letter_back_once(server: ServerProcess, client: redis.Redis) -> None:
-    """The same three hundred letters by two side by side and one from the other end, while more are added."""
+    """If several operators put back the same dead letters at once, each is added once."""
     ids = add_letters(client, 300)
     lines = [Line(server.url) for _ in range(3)]
     writer = Line(server.url)
@@ -138,7 +141,7 @@ async def _bury_more(line: Line) -> None:
 
 
 def test_letters_are_chosen_by_reason_error_group_and_time(server: ServerProcess, client: redis.Redis) -> None:
-    """Each option narrows; the list says what there is and that there is more."""
+    """``dead ls`` filters by reason, error, group and time, and reports if more letters exist."""
     add_letters(client, 4)
     for number, changes in enumerate(({"reason": "overdue"}, {"group": "audit"}, {"error": "KeyError: 'Tea'"})):
         client.execute_command("XADD", "orders:dead", f"{2000 + number}-0", *pack(letter(9, **changes)))
@@ -164,7 +167,10 @@ def test_letters_are_chosen_by_reason_error_group_and_time(server: ServerProcess
 
 
 def test_many_are_put_back_only_on_purpose(server: ServerProcess, client: redis.Redis) -> None:
-    """Without IDs, options or --all it is a mistake; without a terminal it needs --yes; what is gone is said."""
+    """``dead retry`` of many letters needs IDs, options or --all, and --yes without a terminal.
+
+    It reports missing letters.
+    """
     ids = add_letters(client, 7)
     assert run(server, "retry", "orders").exit_code == 2
     asked = run(server, "retry", "orders", "--reason", "error")
@@ -185,7 +191,7 @@ def test_many_are_put_back_only_on_purpose(server: ServerProcess, client: redis.
 def test_rm_asks_and_export_keeps_everything(
     server: ServerProcess, client: redis.Redis, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is deleted unasked; an export has the fields in order, repeated names and bytes included."""
+    """``dead rm`` deletes only after a confirmation. ``dead export`` keeps field order, repeated names and bytes."""
     add_letters(client, 3, history=({"id": "0-1", "reason": "nack"},))
     out = tmp_path / "dead.jsonl"
     assert run(server, "export", "orders", "--to", str(out)).exit_code == 0
@@ -208,7 +214,7 @@ def test_rm_asks_and_export_keeps_everything(
 
 
 def test_a_letter_that_cannot_be_put_back_stays(server: ServerProcess, client: redis.Redis) -> None:
-    """A letter whose key has another type or no id left, or that is not a letter, stays, and the exit code is 1."""
+    """A dead letter that cannot be put back stays, such as one for a key of another type. The exit code is 1."""
     client.set("text", "x")
     client.xadd("full", {"x": 1}, id="18446744073709551615-18446744073709551615")
     client.execute_command("XADD", "orders:dead", "1-0", *pack(letter(1, stream="text", fields=(b"a", b"b"))))
@@ -225,14 +231,14 @@ def test_a_letter_that_cannot_be_put_back_stays(server: ServerProcess, client: r
 
 
 def test_a_letter_is_put_back_once_however_often_it_is_named(server: ServerProcess, client: redis.Redis) -> None:
-    """An id may be written in more than one way."""
+    """A dead letter named several times, in different spellings of its id, is put back once."""
     add_letters(client, 1)
     put = run(server, "retry", "orders", "1000", "1000-0", "01000-0", "-o", "json")
     assert (put.exit_code, json.loads(put.stdout)["returned"], client.xlen("orders")) == (0, 1, 1)
 
 
 def test_letters_up_to_the_highest_id_are_found(server: ServerProcess, client: redis.Redis) -> None:
-    """A page that ends with the last id there can be is the last one: nothing can be asked for behind it."""
+    """Dead letters are listed up to the highest possible id."""
     add_letters(client, 199)
     client.execute_command("XADD", "orders:dead", f"{2**64 - 1}-{2**64 - 1}", *pack(letter()))
     found = run(server, "ls", "orders", "--limit", "1000", "-o", "json")
@@ -242,7 +248,10 @@ def test_letters_up_to_the_highest_id_are_found(server: ServerProcess, client: r
 async def test_no_entry_is_acked_into_a_key_that_is_no_stream(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The dead-letter key holds a string: the entry stays pending until the key is free, then its letter is written."""
+    """If the dead-letter key has another type, the entry stays pending until the key is free.
+
+    Then its letter is written.
+    """
     client.set("orders:dead", "in the way")
     app = App(server.url)
 
@@ -260,7 +269,7 @@ async def test_no_entry_is_acked_into_a_key_that_is_no_stream(
 
 
 async def test_putting_back_keeps_to_its_rate(server: ServerProcess, client: redis.Redis) -> None:
-    """Nine letters at twenty a second take more than a third of a second, and progress is reported at each step."""
+    """Putting back keeps to the given rate, and reports progress at each step."""
     ids = add_letters(client, 9)
     line, reported = Line(server.url), []
     began = time.monotonic()
@@ -272,7 +281,7 @@ async def test_putting_back_keeps_to_its_rate(server: ServerProcess, client: red
 
 @pytest.mark.parametrize("how", ["each", "batch", "manual", "no_ack"])
 async def test_only_the_group_that_gave_up_gets_it_again(server: ServerProcess, client: redis.Redis, how: str) -> None:
-    """Other groups acknowledge what was put back and run nothing; with --all-groups every group runs it."""
+    """An entry put back runs only in the group that gave it up. With --all-groups every group runs it."""
     app, runs, mended = App(server.url), [], asyncio.Event()
 
     @app.subscriber(StreamSub("orders", group="billing"), retry=Retry(max_deliveries=1))
@@ -323,7 +332,7 @@ async def test_only_the_group_that_gave_up_gets_it_again(server: ServerProcess, 
 async def test_what_another_group_got_back_is_passed_over_after_a_crash(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Delivered to a worker that died before it could acknowledge: the next one claims it and runs nothing either."""
+    """A group skips an entry put back for another group, also if it was claimed after a crash."""
     add_letters(client, 1, fields=(b"n", b"1"))
     client.xgroup_create("orders", "audit", 0, mkstream=True)
     client.xgroup_create("orders", "billing", 0)
@@ -345,7 +354,7 @@ async def test_what_another_group_got_back_is_passed_over_after_a_crash(
 
 
 def test_a_group_that_is_not_there_is_said(server: ServerProcess, client: redis.Redis) -> None:
-    """A letter put back for a missing group would wait forever, so the command says that the group is missing."""
+    """Putting back for a missing group is refused with that reason."""
     add_letters(client, 1)
     put = run(server, "retry", "orders", "--all", "--yes")
     assert put.exit_code == 0
@@ -353,7 +362,7 @@ def test_a_group_that_is_not_there_is_said(server: ServerProcess, client: redis.
 
 
 def test_the_question_says_for_whom(server: ServerProcess, client: redis.Redis) -> None:
-    """The question names the number, source, target stream and group, all of them escaped."""
+    """The confirmation names the number, source, target stream and group, all escaped."""
     add_letters(client, 2)
     assert "Put back 2 entries of orders:dead on orders, each for the group that gave up on it only (billing)?" in (
         run(server, "retry", "orders", "--all").stderr
@@ -364,7 +373,7 @@ def test_the_question_says_for_whom(server: ServerProcess, client: redis.Redis) 
 async def test_what_was_put_back_for_a_group_is_for_all_in_another_stream(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Replayed or copied elsewhere, no group there is the one that gave up: passed over by all it would be lost."""
+    """An entry put back for one group and then copied to another stream runs in that stream's groups."""
     add_letters(client, 1, fields=(b"n", b"1"))
     put = await asyncio.to_thread(run, server, "retry", "orders", "--all", "--yes")
     assert put.exit_code == 0, put.output
@@ -381,7 +390,7 @@ async def test_what_was_put_back_for_a_group_is_for_all_in_another_stream(
 
 
 def test_a_letter_of_a_group_that_is_gone_stays(server: ServerProcess, client: redis.Redis) -> None:
-    """A renamed group's letters would be acknowledged unrun by the new one: refused, unless it is for all groups."""
+    """A dead letter of a group that no longer exists is refused and stays. With --all-groups it is put back."""
     add_letters(client, 1, fields=(b"n", b"1"))
     client.xgroup_create("orders", "invoices", 0, mkstream=True)
     put = run(server, "retry", "orders", "--all", "--yes", "-o", "json")

@@ -1,4 +1,4 @@
-"""The programs in the documents can be written down as they stand: every block is run up to its registration."""
+"""Every Python block in the documents runs up to its registration."""
 
 import re
 import sqlite3
@@ -28,7 +28,7 @@ app = App()
 
 
 def blocks() -> list[Any]:
-    """Every block of Python, by its document and number."""
+    """Return every Python block by document and number."""
     found = []
     worker = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs/worker").glob("*.md"))
     for name in ("README.md", *worker, "docs/from-faststream.md"):
@@ -41,7 +41,7 @@ def blocks() -> list[Any]:
 
 @pytest.mark.parametrize("text", blocks())
 def test_a_block_of_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options and names are those there are; no server is needed to register a handler."""
+    """A Python block in the documents uses existing options and names."""
     monkeypatch.chdir(tmp_path)
     if "from shop import app" in text:  # a test beside the tutorial's program, which it imports
         (tmp_path / "shop.py").write_text(block("python", "# shop.py", page="docs/worker/tutorial.md"))

@@ -1,4 +1,4 @@
-"""Reports of a failure in the log, the registry and the dead letter, useful and harmless."""
+"""Reports of a failure in the log, the registry and the dead letter: useful and harmless."""
 
 import asyncio
 import io
@@ -34,7 +34,7 @@ def written() -> Iterator[io.StringIO]:
 async def test_no_control_character_of_others_reaches_the_log(
     server: ServerProcess, client: redis.Redis, written: io.StringIO
 ) -> None:
-    """Neither by a message nor by a traceback: ESC, BEL and marks of direction are shown as what they are."""
+    """Control characters in an error's message or traceback are escaped in the log. The dead letter keeps them."""
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
@@ -55,7 +55,7 @@ async def test_no_control_character_of_others_reaches_the_log(
 async def test_no_text_of_others_passes_for_a_line_of_the_log(
     server: ServerProcess, client: redis.Redis, written: io.StringIO
 ) -> None:
-    """Neither a pause's reason, nor what an exception says, begins a line; Python's own traceback stays as it is."""
+    """Text of a pause or an exception cannot begin a line of the log. Python's own traceback keeps its lines."""
     forged = "2026-03-01 ERROR all is lost"
     app = App(server.url)
 
@@ -82,7 +82,7 @@ async def test_no_text_of_others_passes_for_a_line_of_the_log(
 async def test_records_of_failures_say_which_entry(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stream, group, consumer, id and delivery are attributes of the records, for logs of JSON."""
+    """Log records of failures carry stream, group, consumer, id and delivery as attributes."""
     caplog.set_level(logging.WARNING, "millstream.worker")
     app = App(server.url, registry=False)
 
@@ -103,7 +103,7 @@ async def test_records_of_failures_say_which_entry(
 
 
 async def test_the_last_error_is_named_as_in_the_letter(server: ServerProcess, client: redis.Redis) -> None:
-    """Without the module of its class, so that the two can be found by one another."""
+    """The worker's last error has the same text as the dead letter, without the module of the class."""
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
@@ -119,7 +119,7 @@ async def test_the_last_error_is_named_as_in_the_letter(server: ServerProcess, c
 
 
 async def test_the_last_error_of_a_nack_is_its_cause(server: ServerProcess, client: redis.Redis) -> None:
-    """A Nack's cause is the error that the handler caught, in the log and, with its traceback, in the dead letter."""
+    """The error from which a handler raised Nack is named in the log, and with its traceback in the dead letter."""
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
@@ -173,7 +173,7 @@ async def session() -> int:
 async def test_a_traceback_begins_at_the_users_own_code(
     server: ServerProcess, client: redis.Redis, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Our frames, asyncio's and the thread pool's above it say nothing; in the letter and in the log."""
+    """A traceback in the dead letter and the log begins at the user's own code."""
     app = App(server.url, registry=False)
     sub = StreamSub("s", group="g")
 
@@ -215,14 +215,14 @@ async def test_a_traceback_begins_at_the_users_own_code(
 
 
 class Ratio(BaseModel):
-    """A model with code of the user's."""
+    """A model with a validator of the user's own."""
 
     x: int
 
     @field_validator("x", mode="before")
     @classmethod
     def fits(cls, x: str) -> int:
-        """Raises what pydantic lets through as an error of the entry."""
+        """Raise an error that pydantic reports as invalid input."""
         return 1 // int(x)
 
 
@@ -230,7 +230,10 @@ class Ratio(BaseModel):
 async def test_an_invalid_entry_shows_no_frames_of_ours(
     server: ServerProcess, client: redis.Redis, model: type, seen: bool
 ) -> None:
-    """The error says what is wrong with the entry; a traceback is there where the user's own code has seen it."""
+    """A dead letter of an invalid entry has a traceback only if the user's validator ran.
+
+    It shows no Millstream frames.
+    """
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g"))

@@ -1,4 +1,4 @@
-"""The examples and patterns of FastStream's claiming guide, in our words: each does what the guide promises."""
+"""The patterns of FastStream's claiming guide work as the guide promises."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from support.waiting import aeventually
 
 
 def abandoned(client: redis.Redis, stream: str, group: str, field: str, values: list[str], idle: int) -> list[str]:
-    """Entries that worker-1 read and, crashed, never acked."""
+    """Add entries that worker-1 read and never acknowledged, as after a crash."""
     client.xgroup_create(stream, group, "0", mkstream=True)
     ids: Any = [client.xadd(stream, {field: value}) for value in values]
     client.xreadgroup(group, "worker-1", {stream: ">"})
@@ -21,7 +21,7 @@ def abandoned(client: redis.Redis, stream: str, group: str, field: str, values: 
 
 
 async def test_basic_claiming(server: ServerProcess, client: redis.Redis) -> None:
-    """The guide's order processors: what worker-1 left pending, the backup worker picks up after min_idle_time."""
+    """The guide's backup worker picks up what worker-1 left pending, after min_idle_time."""
     ids = abandoned(client, "orders", "order-processors", "order_id", ["o-1", "o-2"], idle=10_000)
     app, processed = App(server.url), []
 
@@ -35,7 +35,7 @@ async def test_basic_claiming(server: ServerProcess, client: redis.Redis) -> Non
 
 
 async def test_claiming_with_manual_ack(server: ServerProcess, client: redis.Redis) -> None:
-    """The guide's manual acknowledgement: a claimed entry stays pending until it is acked, and knows its count."""
+    """In the guide's manual mode a claimed entry stays pending until acknowledged, and has its delivery count."""
     abandoned(client, "tasks", "workers", "name", ["report"], idle=60_000)
     app, counts, acked = App(server.url), [], asyncio.Event()
 
@@ -53,7 +53,7 @@ async def test_claiming_with_manual_ack(server: ServerProcess, client: redis.Red
 
 
 async def test_pattern_1_a_dedicated_claiming_worker(server: ServerProcess, client: redis.Redis) -> None:
-    """Main workers read new tasks only; what one of them abandoned goes to the claimer, and only that."""
+    """In the guide's pattern 1, main workers read new tasks and the claiming worker runs only abandoned ones."""
     abandoned(client, "tasks", "workers", "task", ["left"], idle=60_000)
     app, by_main, by_claimer = App(server.url), [], []
 
@@ -73,7 +73,7 @@ async def test_pattern_1_a_dedicated_claiming_worker(server: ServerProcess, clie
 
 
 async def test_pattern_2_all_workers_can_claim(server: ServerProcess, client: redis.Redis) -> None:
-    """Run as the guide has it, this handles nothing; here each worker reads new tasks and claims old ones."""
+    """In the guide's pattern 2, each worker reads new tasks and claims abandoned ones."""
     abandoned(client, "tasks", "workers", "task", ["left-1", "left-2"], idle=60_000)
     seen: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Texts of others in the logs of servers and workers."""
+"""Foreign texts in the logs of servers and workers."""
 
 import io
 import logging
@@ -9,7 +9,7 @@ from millstream.logs import logger
 
 
 def huge() -> Exception:
-    """An error of megabytes in each of its texts."""
+    """Build an error with megabytes in each of its texts."""
     error = ValueError("x" * 3_000_000)
     error.__cause__ = KeyError("y" * 3_000_000)
     for _ in range(1000):
@@ -19,7 +19,7 @@ def huge() -> Exception:
 
 @pytest.mark.parametrize("form", ["message", "error", "group"])
 def test_a_record_is_bounded(form: str) -> None:
-    """Text of megabytes, in a message, an error, its cause or its notes, is cut; the record gives its length."""
+    """Megabytes of text in a log record, or in its error, cause or notes, are cut, with the original length."""
     log, written = logger("millstream.test_logs"), io.StringIO()
     handler = logging.StreamHandler(written)
     log.addHandler(handler)
@@ -37,7 +37,7 @@ def test_a_record_is_bounded(form: str) -> None:
 
 
 class Broken(logging.Handler):
-    """A handler that does not call handleError."""
+    """A log handler that raises instead of calling handleError."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise RuntimeError("broken")
@@ -49,7 +49,7 @@ def refuse(record: logging.LogRecord) -> bool:
 
 @pytest.mark.parametrize("part", ["handler", "filter"])
 def test_a_program_whose_logging_raises_goes_on(part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The call returns, and standard error shows the reason."""
+    """A program with a raising log handler continues, and standard error shows the reason."""
     log, handler = logger("millstream.test_logs"), Broken()
     if part == "handler":
         log.addHandler(handler)

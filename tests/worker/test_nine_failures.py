@@ -1,6 +1,6 @@
-"""FastStream's nine failures on Redis streams, each turned into its opposite, against a real Redis.
+"""Each of FastStream's nine failures on Redis streams does not happen with Millstream, on a real Redis.
 
-Cases that other tests show at length are only named here; the table is checked, so that each row points to a test.
+Cases with detailed tests elsewhere are only named here. A test checks that each row of the table names a test.
 """
 
 import ast
@@ -64,7 +64,7 @@ NINE = {
 
 
 def test_each_failure_names_tests_that_exist() -> None:
-    """Nine rows, each with at least one test; a renamed test shows here."""
+    """Each of the nine failures names at least one existing test."""
     assert len(NINE) == 9
     for row in NINE.values():
         assert row
@@ -76,7 +76,7 @@ def test_each_failure_names_tests_that_exist() -> None:
 
 
 async def test_a_long_job_runs_once_among_three_workers(server: ServerProcess, client: redis.Redis) -> None:
-    """Five times min_idle_time long, three workers with free hands: FastStream runs three copies, ours one."""
+    """A job of five times min_idle_time runs once although three workers are free."""
     apps, runs, go = [App(server.url, registry=False) for _ in range(3)], [], asyncio.Event()
     for app in apps:
 
@@ -95,7 +95,7 @@ async def test_a_long_job_runs_once_among_three_workers(server: ServerProcess, c
 
 
 async def test_two_workers_share_a_backlog(server: ServerProcess, client: redis.Redis) -> None:
-    """The second worker gets its part of 400 earlier entries: the first does not take all."""
+    """Two workers share a backlog of 400 entries."""
     for number in range(400):
         client.xadd("s", {"x": number})
     apps, counts = [App(server.url, registry=False) for _ in range(2)], Counter[int]()
@@ -124,7 +124,7 @@ async def test_two_workers_share_a_backlog(server: ServerProcess, client: redis.
 async def test_a_second_start_with_the_first_ones_start_position_reads_on(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """``start="0"`` makes the group, and only that: the next start reads what is new, and not in a hot loop."""
+    """A second start with ``start="0"`` reads only new entries, since the group exists."""
     seen: list[int] = []
 
     async def run(number: int) -> None:
@@ -144,7 +144,7 @@ async def test_a_second_start_with_the_first_ones_start_position_reads_on(
 
 
 async def test_health_and_lag_are_those_of_the_loop_and_the_group(server: ServerProcess, client: redis.Redis) -> None:
-    """A reader that dies shows at once, though the server answers PING; pending and lag are in the metrics."""
+    """A dead reader is unhealthy at once although the server answers PING. Metrics have pending entries and lag."""
     app, go = App(server.url, registry=False), asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR, max_records=1), concurrency=1)
@@ -168,7 +168,7 @@ async def test_health_and_lag_are_those_of_the_loop_and_the_group(server: Server
 
 
 async def test_waiting_for_others_to_fail_costs_few_commands(server: ServerProcess, client: redis.Redis) -> None:
-    """Two thousand entries of a living consumer in the pending list: FastStream's claimer walks them all the time."""
+    """A worker that waits for two thousand pending entries of a live consumer sends few commands."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     with client.pipeline(transaction=False) as pipe:
         for number in range(2_000):
@@ -193,7 +193,7 @@ async def test_waiting_for_others_to_fail_costs_few_commands(server: ServerProce
 
 
 async def test_the_harness_keeps_a_claimers_new_entries_from_it() -> None:
-    """A subscriber that only claims gets nothing new in a test either, as on a server."""
+    """In the testing kit a claiming subscriber receives no new entries, as on a server."""
     from millstream.worker.testing import run
 
     app, seen = App("redis://nowhere"), []
@@ -212,7 +212,7 @@ async def test_the_harness_keeps_a_claimers_new_entries_from_it() -> None:
 
 
 def faststream() -> bool:
-    """True if the FastStream that these failures were seen in is installed."""
+    """Report whether the FastStream version with these failures is installed."""
     try:
         return version("faststream") == "0.7.8"
     except PackageNotFoundError:
@@ -221,7 +221,7 @@ def faststream() -> bool:
 
 @pytest.mark.skipif(not faststream(), reason="FastStream 0.7.8 is not installed: the failures were seen in that one")
 async def test_faststream_really_fails_where_it_is_cheap_to_see(real_redis: ServerProcess) -> None:
-    """The claiming subscriber reads nothing new, nack leaves the entry where it was; ours do what they say."""
+    """FastStream's claiming subscriber reads nothing new and its nack has no effect. Millstream does both."""
     from faststream.redis import RedisBroker, RedisStreamMessage
     from faststream.redis import StreamSub as TheirSub
 

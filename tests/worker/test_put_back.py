@@ -1,4 +1,4 @@
-"""Putting back over a connection that breaks: no letter is lost, and none is put back twice, on both servers."""
+"""Putting back over a breaking connection loses no dead letter and adds none twice, on both servers."""
 
 import asyncio
 import json
@@ -32,13 +32,13 @@ def add_letter(client: redis.Redis, number: int, stream: str) -> None:
 
 
 def ids(client: redis.Redis, key: str) -> list[str]:
-    """The original ids of the letters, or of the entries put back, in a stream."""
+    """Return the original ids of the dead letters, or of the entries put back, in a stream."""
     rows: Any = client.xrange(key)
     return [fields["_dead.id"] for _, fields in rows if "_dead.id" in fields]
 
 
 def stored_ids(client: redis.Redis) -> list[str]:
-    """The letters' own ids."""
+    """Return the dead letters' own ids."""
     rows: Any = client.xrange("s:dead")
     return [entry for entry, _ in rows]
 
@@ -60,7 +60,10 @@ async def retried(port: int, *wanted: str, patience: float = 60) -> put_back.Put
 async def test_a_letter_that_was_refused_inside_exec_is_written_again_over_the_next_connection(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, word: bytes, through: bool
 ) -> None:
-    """EXEC took it out though its stream takes no entry; it is a letter again, once, and the others are put back."""
+    """A dead letter that EXEC removed although its stream took no entry is written again once.
+
+    The others are put back.
+    """
     # stands for a hindrance that comes between the look and EXEC: the look finds nothing
     monkeypatch.setattr(put_back, "hindrance", lambda *_: None)
     client.xadd("full", {"x": 1}, id=LAST)
@@ -81,7 +84,7 @@ async def test_a_letter_that_was_refused_inside_exec_is_written_again_over_the_n
 async def test_letters_are_put_back_once_though_the_connection_breaks_at_exec(
     server: ServerProcess, client: redis.Redis, through: bool
 ) -> None:
-    """Carried out or not, each entry is there once, no letter is left, and the outcome says returned."""
+    """If the connection breaks at EXEC, each letter is put back once, and the outcome reports it as returned."""
     for number in (1, 2):
         add_letter(client, number, "s")
     async with Thief(server.port, EXEC, through=through) as thief:
@@ -95,7 +98,7 @@ async def test_letters_are_put_back_once_though_the_connection_breaks_at_exec(
 async def test_an_entry_that_was_handled_and_deleted_meanwhile_is_said_to_be_unknown(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Nothing tells that it was put back: it is a letter again, and whoever asked reads that it may have run."""
+    """If the entry was handled and deleted meanwhile, its letter is restored, with a warning that it may have run."""
     add_letter(client, 1, "s")
     async with Thief(server.port, EXEC, then=lambda: client.xtrim("s", maxlen=0, approximate=False)) as thief:
         outcome = await retried(thief.port, "1-0")
@@ -106,7 +109,7 @@ async def test_an_entry_that_was_handled_and_deleted_meanwhile_is_said_to_be_unk
 async def test_a_stream_that_takes_no_entry_keeps_its_letters_untouched(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """It is asked before anything is sent, so the letter keeps its id."""
+    """A dead letter whose stream cannot take an entry is refused before anything is sent, and keeps its id."""
     client.xadd("full", {"x": 1}, id=LAST)
     add_letter(client, 1, "full")
     outcome = await retried(server.port, "1-0")
@@ -117,7 +120,7 @@ async def test_a_stream_that_takes_no_entry_keeps_its_letters_untouched(
 async def test_the_letters_of_a_server_that_stays_away_are_in_the_outcome(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Nobody can say where they are, so they are handed to whoever asked."""
+    """If the server stays away, the outcome returns the letters whose state is unknown."""
     add_letter(client, 1, "s")
     async with Thief(server.port, EXEC, for_good=True) as thief:
         line, outcome = Line(f"redis://127.0.0.1:{thief.port}/0"), put_back.PutBackOutcome()
@@ -131,7 +134,7 @@ async def test_the_letters_of_a_server_that_stays_away_are_in_the_outcome(
 async def test_the_interrupted_command_prints_letters_that_may_be_nowhere(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """On standard error, as JSON lines, as ``dead export`` writes them."""
+    """An interrupted ``dead retry`` prints the letters with unknown state as JSON lines on standard error."""
     add_letter(client, 1, "s")
     async with Thief(server.port, EXEC, for_good=True) as thief:
         words = ("dead", "retry", "s", "1-0", "--all-groups", "--url", f"redis://127.0.0.1:{thief.port}/0")

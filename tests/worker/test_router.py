@@ -1,4 +1,4 @@
-"""Routers: what they declare belongs to each app that includes them, under its prefixes."""
+"""Routers: their declarations belong to each app that includes them, under its prefixes."""
 
 import logging
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from support.waiting import aeventually
 
 
 def shop(seen: list[Any], **options: Any) -> Router:
-    """A router with a subscriber that publishes, and one that takes what the app provides."""
+    """A router with a subscriber that publishes, and one that takes an object of the app."""
     router = Router(prefix="shop.", **options)
 
     @router.publisher("bills", headers={"kind": "bill"})
@@ -31,7 +31,7 @@ def shop(seen: list[Any], **options: Any) -> Router:
 
 
 async def test_two_apps_include_the_same_router(server: ServerProcess, client: redis.Redis) -> None:
-    """Each app runs copies of its subscribers and publishers, under its own prefix and with its own context."""
+    """Two apps that include one router run copies of its subscribers under their own prefix and context."""
     seen: list[Any] = []
     router, first, second = shop(seen), App(server.url), App(server.url)
     first.include(router)
@@ -52,7 +52,7 @@ async def test_two_apps_include_the_same_router(server: ServerProcess, client: r
 
 
 async def test_middlewares_and_hooks_come_along(server: ServerProcess) -> None:
-    """Those of the outer router are around those of the inner one; hooks run with the app's."""
+    """An outer router's middlewares wrap those of the inner one. Its hooks run with the app's."""
     seen: list[str] = []
 
     def around(name: str) -> Callable[..., Any]:
@@ -79,7 +79,7 @@ async def test_middlewares_and_hooks_come_along(server: ServerProcess) -> None:
 
 
 async def test_schedules_of_a_router(server: ServerProcess, client: redis.Redis) -> None:
-    """The name and the stream of a schedule have the prefix, so two tenants' schedules do not replace each other."""
+    """A prefix applies to a schedule's name and stream, so that two tenants' schedules coexist."""
     seen: list[Fire] = []
     router, app = Router("a."), App(server.url)
 
@@ -105,7 +105,7 @@ def included() -> tuple[App, Router]:
 
 
 def untyped(one: Any) -> Any:
-    """As a user without a type checker has it."""
+    """Drop a value's type, as a user without a type checker does."""
     return one
 
 
@@ -140,14 +140,14 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_use_is_refused_by_name(case: str) -> None:
-    """Each mistake is an error at the line that makes it, with the text to write instead."""
+    """Wrong use of a router is an error at its line, with the correct form."""
     call, text = WRONG[case]
     with pytest.raises((ConfigError, UsageError), match=text):
         call()
 
 
 async def test_two_routers_with_one_schedule_name() -> None:
-    """The second is refused, as two such schedules of one app are."""
+    """A second router with the same schedule name is refused."""
     routers = Router(), Router()
     for one in routers:
         one.schedule(every=60, stream="s", name="same", content={"a": 1})
@@ -158,13 +158,13 @@ async def test_two_routers_with_one_schedule_name() -> None:
 
 
 async def test_a_router_publishes_nothing_itself() -> None:
-    """Its publishers name the way by the app."""
+    """Publishing through a router is an error that names ``app.publish``."""
     with pytest.raises(UsageError, match=r"app\.publish"):
         await Router("p.").publisher("s").publish({"a": 1})
 
 
 async def test_an_app_that_runs_takes_no_router(server: ServerProcess) -> None:
-    """Its subscribers would not be read."""
+    """A running app refuses to include a router."""
     app = App(server.url)
     async with app.running():
         with pytest.raises(UsageError, match="runs already"):

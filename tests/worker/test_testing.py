@@ -1,4 +1,4 @@
-"""The test harness: the real loop over the engine in this process, on a clock turned by hand."""
+"""The testing kit: the real worker over an in-process server, on a clock set by hand."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ SLOW = Retry(max_deliveries=3, base=60, backoff="constant", jitter=False)
 
 
 async def test_everything_published_is_handled_when_it_is_idle() -> None:
-    """Two hundred entries, and what their handler publishes for another one; then nothing is pending."""
+    """``run_until_idle`` handles all published entries and those that their handlers publish."""
     app, seen = App("redis://127.0.0.1:1"), []
 
     @app.publisher("bills")
@@ -42,7 +42,7 @@ async def test_everything_published_is_handled_when_it_is_idle() -> None:
 
 
 async def test_a_retry_comes_when_its_time_has_come_and_not_before() -> None:
-    """A delay of a minute, beyond min_idle_time: 59 seconds do nothing, the sixtieth brings it, in no time at all."""
+    """A retry delayed by a minute runs at the sixtieth second of the test clock, not before."""
     app, runs = App(), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=10_000), retry=SLOW)
@@ -65,7 +65,7 @@ async def test_a_retry_comes_when_its_time_has_come_and_not_before() -> None:
 
 
 async def test_a_delay_outlives_the_app_that_made_it() -> None:
-    """A delay of an ended app, or of one that crashed, keeps its time, and the next app has the second delivery."""
+    """A delay keeps its time after its app ended or crashed, and the next app runs the second delivery."""
     runs: list[tuple[str, int]] = []
 
     def app(name: str) -> App:
@@ -98,7 +98,7 @@ async def test_a_delay_outlives_the_app_that_made_it() -> None:
 
 
 async def test_what_a_crashed_worker_left_is_claimed_after_min_idle_time() -> None:
-    """The other consumer read it and is gone; nothing happens for 29 s, and then it is ours."""
+    """Entries of a crashed consumer are claimed after min_idle_time on the test clock, not before."""
     other, seen = App(), []
 
     @other.subscriber(StreamSub("t", group="g", min_idle_time=30_000))
@@ -118,7 +118,7 @@ async def test_what_a_crashed_worker_left_is_claimed_after_min_idle_time() -> No
 
 
 async def test_what_a_handler_raises_is_raised_in_the_test() -> None:
-    """Itself, with a note about the others; Nack and Reject are answers and raise nothing."""
+    """The kit raises a handler's exception in the test, with a note about others. Nack and Reject raise nothing."""
     app = App()
 
     @app.subscriber(StreamSub("s", group="g"), retry=SLOW)
@@ -149,7 +149,7 @@ async def test_what_a_handler_raises_is_raised_in_the_test() -> None:
 
 
 async def test_a_handler_that_never_ends_is_named() -> None:
-    """The test fails with what goes on instead of hanging."""
+    """The kit names a handler that never ends, and the test fails instead of hanging."""
     app = App()
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -163,7 +163,7 @@ async def test_a_handler_that_never_ends_is_named() -> None:
 
 
 async def test_manual_acks_that_are_left_out_come_again() -> None:
-    """ack="manual" and silence: the entry is pending, idle all the same, and claimable after min_idle_time."""
+    """With ack="manual" an entry without an outcome can be claimed again after min_idle_time."""
     app, counts = App(), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=10_000), ack="manual")
@@ -182,7 +182,7 @@ async def test_manual_acks_that_are_left_out_come_again() -> None:
 
 
 def in_memory() -> int:
-    """Entries that the process keeps, of all apps."""
+    """Return the number of entries that the process holds, over all apps."""
     gc.collect()
     # by its type: what a lazy object of another package says of its class may be an error
     return sum(issubclass(type(one), Held) for one in gc.get_objects())
@@ -190,15 +190,15 @@ def in_memory() -> int:
 
 @pytest.mark.parametrize("read", ["both", "new"])
 async def test_manual_acks_that_others_have_by_then_are_not_kept(read: str) -> None:
-    """Another consumer claims ten of twenty forgotten entries and acks five: those are not in memory any more.
+    """A worker does not keep forgotten manual entries in memory that others have claimed or acknowledged.
 
-    Nor are earlier deliveries to ourselves.
+    It does not keep its own earlier deliveries either.
     """
     app, before = App(), in_memory()
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=10_000), ack="manual", read=read, retry=Retry(100))
     async def handle(x: int) -> None:
-        """Forgets the ack."""
+        """Forget the acknowledgement."""
 
     async with testing.run(app) as broker:
         client = broker.client
@@ -218,7 +218,7 @@ async def test_manual_acks_that_others_have_by_then_are_not_kept(read: str) -> N
 async def test_the_fixture_runs_an_app_on_the_tests_own_store(
     millstream_worker: WorkerUnderTest, millstream_url: str
 ) -> None:
-    """``millstream_worker(app)``: the same broker on ``millstream_url`` and ``millstream_clock``."""
+    """The fixture ``millstream_worker(app)`` runs on the test's ``millstream_url`` and ``millstream_clock``."""
     app, seen = App(), []
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -233,7 +233,7 @@ async def test_the_fixture_runs_an_app_on_the_tests_own_store(
 
 
 class Counting(StoreClock):
-    """Counts how often it is turned."""
+    """A clock that counts its changes."""
 
     turns = 0
 
@@ -244,7 +244,10 @@ class Counting(StoreClock):
 
 @pytest.mark.parametrize(("publish", "most"), [(False, 1), (True, 700)], ids=["nothing waits", "retries wait"])
 async def test_time_goes_in_steps_only_as_small_as_what_waits(publish: bool, most: int) -> None:
-    """Ten minutes with nothing pending are one step; with retries minutes away, one for each ``min_idle_time``."""
+    """With nothing pending, ten minutes are one step of the clock.
+
+    With waiting retries, each ``min_idle_time`` is one.
+    """
     app, runs = App(), []
 
     @app.subscriber(
@@ -269,7 +272,7 @@ async def test_time_goes_in_steps_only_as_small_as_what_waits(publish: bool, mos
 
 
 async def test_the_client_reads_envelopes_and_any_other_bytes() -> None:
-    """Bytes that are not text come back unchanged, and the client sees the store's idle times."""
+    """The kit's client returns bytes that are not text unchanged, and sees the store's idle times."""
     app = App()
     async with testing.run(app) as broker:
         await broker.publish("s", {"id": 7}, headers={"a": "b"})

@@ -1,4 +1,4 @@
-"""The worker's tutorial, from its first order to the letter put back: its programs and commands, as printed."""
+"""The worker's tutorial runs as printed, from the first order to the dead letter that is put back."""
 
 import json
 from functools import partial
@@ -16,7 +16,7 @@ line = partial(readers.line, page=PAGE)
 
 
 def test_a_newcomer_gets_from_the_top_to_the_letter_put_back(our_server: ServerProcess, tmp_path: Path) -> None:
-    """The page's steps print what it says, from the first entry to the letter that is mended and put back."""
+    """The tutorial's steps print its shown output, from the first entry to the mended dead letter."""
     reader = Reader(tmp_path, our_server.url)
     program = block("python", "# shop.py", page=PAGE)
     assert MILK in program

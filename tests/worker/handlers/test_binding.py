@@ -1,4 +1,4 @@
-"""From fields to arguments and back."""
+"""Conversion of an entry's fields to handler arguments, and back."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ from millstream.worker.handlers.message import Message
 from millstream.worker.model.answers import PayloadError
 
 NOTHING = object()
-"""Stands for a None that is expected, where None is a refusal."""
+"""Stands for an expected None, since a plain None here means a refusal."""
 
 
 class Colour(enum.Enum):
@@ -71,7 +71,10 @@ def bind(handler: Any, *flat: bytes) -> dict[str, Any]:
 
 
 def test_a_dict_gets_all_fields_as_text() -> None:
-    """A parameter ``order: dict`` gets the entry's fields; a field that is not text stays bytes."""
+    """A parameter ``order: dict`` receives all fields of the entry as text.
+
+    A field that is not valid text stays bytes.
+    """
 
     def handler(order: dict) -> None: ...  # type: ignore[type-arg] # as users write it
 
@@ -79,7 +82,10 @@ def test_a_dict_gets_all_fields_as_text() -> None:
 
 
 def test_a_dataclass_gets_typed_fields() -> None:
-    """Each field is cast by its annotation; nested parts come from JSON; None admits a missing or empty field."""
+    """Dataclass fields are converted by their annotations.
+
+    Nested values come from JSON, and ``| None`` allows a gap.
+    """
 
     def handler(order: Order) -> None: ...
 
@@ -89,7 +95,10 @@ def test_a_dataclass_gets_typed_fields() -> None:
 
 
 def test_a_pydantic_model_gets_typed_fields() -> None:
-    """The same for models; text that looks like a number stays text where text is asked for."""
+    """Pydantic models are filled like dataclasses.
+
+    Text that looks like a number stays text in a field of type ``str``.
+    """
 
     def handler(flight: Flight) -> None: ...
 
@@ -101,7 +110,7 @@ def test_a_pydantic_model_gets_typed_fields() -> None:
 
 
 def test_scalars_come_from_the_field_of_their_name() -> None:
-    """``order_id: str`` as in FastStream's guide, and several parameters, each by its own name."""
+    """A scalar parameter receives the field of its own name, as in FastStream's guide (``order_id: str``)."""
 
     async def one(order_id: str) -> None: ...
     async def two(order_id: int, amount: float = 1.5, *, colour: Colour, kind: Literal["a"] | None) -> None: ...
@@ -117,7 +126,7 @@ def test_scalars_come_from_the_field_of_their_name() -> None:
 
 
 def test_a_parameter_without_annotation_gets_the_entry() -> None:
-    """``async def main_worker(task)`` as in the guide's patterns: the whole entry, or its one field of that name."""
+    """A parameter without annotation receives the whole entry, or the entry's only field if that has its name."""
 
     def handler(task): ...  # type: ignore[no-untyped-def] # as in the guide
 
@@ -140,7 +149,7 @@ def test_a_parameter_without_annotation_gets_the_entry() -> None:
 def test_json_in_the_field_data_is_text_where_text_is_wanted(
     name: str, value: bytes, annotation: Any, as_seen: Any
 ) -> None:
-    """A handler that parses by itself gets the value as it was sent, alone and in a batch."""
+    """A ``str`` parameter receives JSON from the field ``data`` unparsed, alone and in a batch."""
     for wanted, batch in ((annotation, False), (list[annotation], True)):
 
         def handle(data): ...  # type: ignore[no-untyped-def] # annotated below
@@ -153,7 +162,10 @@ def test_json_in_the_field_data_is_text_where_text_is_wanted(
 
 
 def test_json_in_the_field_data_is_the_entry() -> None:
-    """Publishers that put one JSON document into ``data`` are understood; a brace alone makes no JSON."""
+    """One JSON document in the field ``data`` is read as the entry.
+
+    Text that merely starts with a brace is not JSON.
+    """
 
     def model(flight: Flight) -> None: ...
     def anything(body: dict) -> None: ...  # type: ignore[type-arg] # as users write it
@@ -173,7 +185,7 @@ def test_json_in_the_field_data_is_the_entry() -> None:
     ],
 )
 def test_what_does_not_fit_says_which_field(fields: list[bytes], word: str) -> None:
-    """A dead letter for a bad entry names the field, so that its publisher can be mended."""
+    """The dead letter of an entry that cannot be converted names the field at fault."""
 
     def handler(order: Order) -> None: ...
 
@@ -199,7 +211,7 @@ def test_what_does_not_fit_says_which_field(fields: list[bytes], word: str) -> N
     ],
 )
 def test_a_fields_text_is_read_as_documented_and_not_guessed(annotation: Any, field: bytes, expected: Any) -> None:
-    """Texts that pydantic's adapter would read otherwise are read as documented; None means a refusal."""
+    """Field texts are converted as documented, also where pydantic's own adapter would read them differently."""
 
     def handler(part: Any, other: str) -> None: ...
 
@@ -212,7 +224,7 @@ def test_a_fields_text_is_read_as_documented_and_not_guessed(annotation: Any, fi
 
 
 def test_handlers_that_cannot_be_filled_are_refused_when_registered() -> None:
-    """A mistake in a signature shows at import."""
+    """A handler signature that no entry can fill is refused at import."""
 
     def star(*args: int) -> None: ...
     def strange(task: object, x: Any, /) -> None: ...
@@ -239,7 +251,7 @@ class Task:
 )  # fmt: skip
 @pytest.mark.parametrize("batch", [False, True])
 def test_functions_and_classes_are_refused_with_the_parameter(annotation: Any, *, batch: bool) -> None:
-    """No entry has one, also inside another type: it shows at import, and not as dead letters."""
+    """A parameter typed as a function or a class, also inside another type, is refused at import."""
 
     def handle(n: int, then: Any) -> None: ...
 
@@ -251,7 +263,7 @@ def test_functions_and_classes_are_refused_with_the_parameter(annotation: Any, *
 
 
 def test_the_message_is_given_wherever_it_stands() -> None:
-    """``msg: Message`` needs no place of its own in the signature."""
+    """``msg: Message`` receives the message at any position of the signature."""
 
     def handler(msg: Message, order: dict) -> None: ...  # type: ignore[type-arg] # as users write it
 
@@ -274,7 +286,7 @@ orders = st.builds(
 
 @given(orders)
 def test_what_is_published_is_what_arrives(order: Order) -> None:
-    """A dataclass through encode and a handler of its type is equal to itself."""
+    """A published dataclass equals the dataclass that its handler receives."""
 
     def handler(order: Order) -> None: ...
 
@@ -283,7 +295,7 @@ def test_what_is_published_is_what_arrives(order: Order) -> None:
 
 @given(st.dictionaries(st.text(min_size=1), st.text() | st.integers() | st.floats(allow_nan=False), min_size=1))
 def test_a_mapping_arrives_as_text(content: dict[str, Any]) -> None:
-    """A dict of plain values arrives with the same names and their text."""
+    """A published dict of plain values arrives with the same names, and with its values as text."""
 
     def handler(body: dict) -> None: ...  # type: ignore[type-arg] # as users write it
 
@@ -294,13 +306,13 @@ def test_a_mapping_arrives_as_text(content: dict[str, Any]) -> None:
 
 
 def test_nothing_cannot_be_published() -> None:
-    """An entry needs a field; a clear error instead of the server's."""
+    """Publishing empty content raises a clear error before anything is sent."""
     with pytest.raises(PayloadError, match="field"):
         encode({"a": None})
 
 
 async def test_faststreams_envelope_is_read() -> None:
-    """An envelope written by FastStream, with headers, JSON or text, is read; a damaged one is an error."""
+    """An envelope written by FastStream is read, with headers and a JSON or text body. A damaged one is an error."""
     from faststream.redis.parser.binary import BinaryMessageFormatV1
 
     data = await BinaryMessageFormatV1.encode(message={"x": 1}, reply_to=None, headers={"k": "v"}, correlation_id="c")
@@ -322,7 +334,7 @@ async def test_faststreams_envelope_is_read() -> None:
 
 @given(st.binary())
 def test_any_bytes_are_an_envelope_or_an_error(data: bytes) -> None:
-    """No damaged envelope raises anything but ValueError, which dead-letters the entry."""
+    """A damaged envelope raises only ValueError, so that its entry becomes a dead letter."""
     with contextlib.suppress(ValueError):
         envelope.parse(envelope.MAGIC + data)
 
@@ -349,20 +361,26 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 )
 @example(DeadLetter((b"", b""), "", "", "", "", 1, "", "", "", published_ms=10_000_000_000_001, died_ms=0))
 def test_a_dead_letter_keeps_everything(letter: DeadLetter) -> None:
-    """The original's fields, bytes and order included, and what is known about its end; also of a second one."""
+    """A dead letter keeps the original fields byte for byte and in order, with its reason.
+
+    The same holds for a second death.
+    """
     assert unpack(pack(letter)) == letter
     again = dataclasses.replace(letter, fields=tuple(pack(letter)), id="again")
     assert unpack(pack(again)) == again
 
 
 def test_an_ordinary_entry_is_no_dead_letter() -> None:
-    """Reading the wrong stream as dead letters is an error, not nonsense."""
+    """Reading an ordinary entry as a dead letter is an error."""
     with pytest.raises(ValueError, match="not a dead letter"):
         unpack([b"a", b"1"])
 
 
 def test_a_msgspec_struct_is_read_and_written() -> None:
-    """Fields are read leniently, nested ones as JSON, missing ones as None where that is allowed; text stays text."""
+    """A msgspec struct is read with lenient types and nested JSON, and written back.
+
+    A missing field is None if its type allows that. Text stays text.
+    """
 
     def handler(parcel: Parcel) -> None: ...
 
@@ -377,7 +395,7 @@ def test_a_msgspec_struct_is_read_and_written() -> None:
 
 
 def test_a_structs_default_stands_where_a_field_is_missing() -> None:
-    """None is for a part without a default, as with dataclasses and models; not in place of the default."""
+    """A missing field of a msgspec struct takes its default. Without a default it is None, if the type allows that."""
 
     class Crate(msgspec.Struct):
         weight: float | None
@@ -390,7 +408,7 @@ def test_a_structs_default_stands_where_a_field_is_missing() -> None:
 
 
 def test_a_batch_binds_the_elements_type() -> None:
-    """``orders: list[Parcel]`` makes one parcel of each entry."""
+    """``orders: list[Parcel]`` makes one Parcel of each entry in a batch."""
 
     def handler(parcels: list[Parcel], msgs: list[Message]) -> None: ...
 
@@ -399,7 +417,10 @@ def test_a_batch_binds_the_elements_type() -> None:
 
 
 def test_an_envelope_is_parsed_as_it_was_built() -> None:
-    """Headers of any text, a body of any bytes; what does not fit its 16 bits is refused."""
+    """An envelope with any header text and any body bytes is read back unchanged.
+
+    A part over the 16-bit limit is refused.
+    """
     headers, body = {"content-type": "x", "ü": ""}, bytes(range(256))
     assert envelope.parse(envelope.build(headers, body)) == (headers, body)
     with pytest.raises(ValueError, match="65,535"):
@@ -407,7 +428,7 @@ def test_an_envelope_is_parsed_as_it_was_built() -> None:
 
 
 def wrapped(call: Any) -> Any:
-    """A wrapper as everybody writes it."""
+    """An ordinary wrapper made with functools.wraps."""
 
     @functools.wraps(call)
     def around(*words: "Any", **named: "Any") -> Any:
@@ -421,14 +442,14 @@ class Called:
         self.call = call
 
     def __call__(self, x: "int", place: Place, msg: "Message") -> None:
-        """A handler."""
+        """Handle an entry."""
 
     def method(self, x: "int", place: Place, msg: "Message") -> None:
-        """Another."""
+        """Handle an entry as a method."""
 
 
 def handler(x: "int", place: Place, msg: "Message") -> None:
-    """A handler."""
+    """Handle an entry."""
 
 
 WRAPS = {"wraps": wrapped, "partial": functools.partial, "object": Called, "method": lambda call: Called(call).method}
@@ -436,7 +457,7 @@ WRAPS = {"wraps": wrapped, "partial": functools.partial, "object": Called, "meth
 
 @pytest.mark.parametrize("ways", [ways for count in (1, 2, 3) for ways in itertools.product(WRAPS, repeat=count)])
 def test_annotations_are_found_in_every_order_of_wrappers(ways: tuple[str, ...]) -> None:
-    """Also where a wrapper is around a partial or an object, whose annotations functools.wraps does not take over."""
+    """Handler annotations are found through wrappers, partials and callable objects in any order."""
     call: Any = handler
     for way in ways:
         call = WRAPS[way](call)
@@ -444,7 +465,7 @@ def test_annotations_are_found_in_every_order_of_wrappers(ways: tuple[str, ...])
 
 
 def test_the_outermost_annotation_counts() -> None:
-    """A wrapper with annotations of its own is what is called; it has the others of what it wraps."""
+    """A wrapper's own annotations win. Parameters that it does not annotate keep those of the wrapped function."""
 
     def outer(x: str, more: bool) -> None: ...
 

@@ -1,4 +1,4 @@
-"""A user's function runs before its entry is acked, and no function ends its lane."""
+"""A handler has run before its entry is acknowledged, and no handler ends its lane."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ Handler = Callable[..., Any]
 
 
 class Promise:
-    """Awaitable, and nothing else."""
+    """An object that is awaitable and nothing more."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -140,7 +140,7 @@ HANDLERS = {
 async def test_a_handler_has_run_before_its_entry_is_acked(
     server: ServerProcess, client: redis.Redis, form: str, around: bool
 ) -> None:
-    """In every form: what is published is the result, and never something that is still to be awaited."""
+    """A handler of any form has finished before its entry is acknowledged. The awaited result is published."""
 
     async def passes_on(call_next: Any, msg: Message) -> Any:
         return call_next(msg)  # without await
@@ -167,7 +167,7 @@ async def async_generator(word: str) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("handler", [generator, async_generator, functools.partial(generator)])
 def test_a_generator_function_is_no_handler(handler: Handler) -> None:
-    """The import fails with its name: a call would run nothing."""
+    """A generator function is refused as a handler at import, by name, since calling it would run nothing."""
     with pytest.raises(ConfigError, match="generator is a generator function"):
         App().subscriber("words")(handler)
 
@@ -176,7 +176,7 @@ def test_a_generator_function_is_no_handler(handler: Handler) -> None:
 async def test_a_generator_that_comes_back_is_a_failure(
     server: ServerProcess, client: redis.Redis, handler: Handler
 ) -> None:
-    """A wrapper hides it from the import: then the entry fails, since nothing ran."""
+    """An entry fails if its handler returns a generator, since none of the generator's code ran."""
     app = App(server.url, registry=False)
     app.subscriber(StreamSub("words", group="g"), retry=ONCE)(handler)
     client.xadd("words", {"word": "x"})
@@ -187,7 +187,7 @@ async def test_a_generator_that_comes_back_is_a_failure(
 
 
 class Itself:
-    """As a client or a pipeline of redis-py, and a pool of asyncpg."""
+    """An object that awaits to itself, like a client or pipeline of redis-py or a pool of asyncpg."""
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self
@@ -195,7 +195,7 @@ class Itself:
 
 
 class Endless:
-    """Awaitable that gives one more each time."""
+    """An awaitable that yields another awaitable each time."""
 
     def __await__(self) -> Generator[Any, None, Any]:
         return Endless()
@@ -241,7 +241,7 @@ UNSETTLING: dict[str, tuple[Callable[[], Any], str]] = {
 async def test_no_awaitable_blocks_the_loop_or_is_left(
     server: ServerProcess, client: redis.Redis, what: str, batch: bool
 ) -> None:
-    """One that awaits to itself is a result; where some of the work has not run, the entry fails and is not acked."""
+    """An awaitable that returns itself counts as a result. An entry whose awaitable has not finished fails."""
     app = App(server.url, registry=False)
     make, text = UNSETTLING[what]
 
@@ -256,7 +256,7 @@ async def test_no_awaitable_blocks_the_loop_or_is_left(
 
 
 class Stop(BaseException):
-    """As PanicException of pyo3 and Timeout of gevent are."""
+    """An exception that is not an Exception, like PanicException of pyo3 and Timeout of gevent."""
 
 
 class SpeechlessError(Exception):
@@ -315,7 +315,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "classless": ClasslessError,
 }
 CANCELS = ["cancel and return", "cancel and wait", "cancel and raise", "cancel twice and catch"]
-"""By the handler, of its own task; the first and the last end without an error."""
+"""Ways in which a handler cancels its own task. The first and the last end without an error."""
 
 
 def made(how: str) -> BaseException:
@@ -339,12 +339,12 @@ async def fail(how: str) -> None:
 
 
 class Crew:
-    """An app with one handler, in which something fails for each entry whose word is "bad".
+    """An app with one handler, which fails for each entry with the word "bad".
 
     Args:
-        url: of the server.
-        place: where it fails.
-        how: what fails there.
+        url: URL of the server.
+        place: code in which it fails.
+        how: kind of the failure.
     """
 
     def __init__(self, url: str, place: str, how: str) -> None:
@@ -415,7 +415,7 @@ FAILS = [
 
 @pytest.mark.parametrize(("place", "how"), FAILS)
 async def test_no_exception_ends_a_lane(server: ServerProcess, client: redis.Redis, place: str, how: str) -> None:
-    """Each bad entry has a letter, or is acked where nothing was raised; every lane goes on with the good ones."""
+    """No exception ends a lane: the failed entry becomes a dead letter, and the lane handles the next ones."""
     crew = Crew(server.url, place, how)
     for word in ("bad", "bad", "bad", "good", "bad", "good", "good"):
         client.xadd("s", {"word": word})
@@ -445,7 +445,7 @@ IN_A_THREAD: dict[str, Callable[[Any], Awaitable[str]]] = {
 async def test_an_iterator_that_ends_in_a_thread_blocks_no_lane(
     server: ServerProcess, client: redis.Redis, way: str
 ) -> None:
-    """StopIteration cannot be carried by a future, for which a handler would wait for ever."""
+    """A handler in a thread that raises StopIteration fails like any other, and its lane continues."""
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), retry=ONCE, concurrency=1)
@@ -461,7 +461,7 @@ async def test_an_iterator_that_ends_in_a_thread_blocks_no_lane(
 
 
 class Touchy:
-    """A key whose comparison raises."""
+    """A key that raises when it is compared."""
 
     def __hash__(self) -> int:
         return 1
@@ -471,7 +471,7 @@ class Touchy:
 
 
 class Restless:
-    """A key with another hash each time."""
+    """A key with a different hash at each call."""
 
     made = 0
 
@@ -484,7 +484,7 @@ class Restless:
 async def test_no_key_of_the_users_own_type_ends_a_lane(
     server: ServerProcess, client: redis.Redis, make: Callable[[], Any], dead: int
 ) -> None:
-    """An entry whose key cannot be compared is dead with the reason; a hash is asked for once."""
+    """An entry with an incomparable key becomes a dead letter with the reason. A key's hash is computed only once."""
     app, seen, gate = App(server.url, registry=False), [], asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g"), key=lambda msg: make(), retry=ONCE, concurrency=3)
@@ -505,7 +505,10 @@ async def test_no_key_of_the_users_own_type_ends_a_lane(
 
 
 async def test_a_context_variable_ends_with_its_delivery(server: ServerProcess, client: redis.Redis) -> None:
-    """In the event loop, in threads and in a batch; the app's own variables are there for each."""
+    """A context variable set by a handler ends with its delivery.
+
+    Variables set by the app are visible to each delivery.
+    """
     own, whole = ContextVar("own", default="none"), ContextVar[str]("whole")
     whole.set("app")
     seen: list[tuple[str, str]] = []
@@ -542,7 +545,7 @@ async def test_a_context_variable_ends_with_its_delivery(server: ServerProcess, 
 async def test_a_lane_keeps_its_task_while_no_handler_leaves_a_trace(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """A task for each entry would cost more than a handler does."""
+    """A lane reuses one task for its entries while the handler leaves no trace in it."""
     tasks: set[asyncio.Task[Any] | None] = set()
     app = App(server.url, registry=False)
 
@@ -562,7 +565,10 @@ async def test_a_lane_keeps_its_task_while_no_handler_leaves_a_trace(
 
 
 async def test_a_publisher_is_the_apps_and_the_handlers_own(server: ServerProcess, client: redis.Redis) -> None:
-    """Neither another app nor another object's method publishes by it."""
+    """A publisher belongs to one app and one handler.
+
+    Another app, or the same method of another object, is unaffected.
+    """
     first, second = App(server.url, registry=False), App(server.url, registry=False)
     one, two = Plain(), Plain()
     first.publisher("results")(plain)
@@ -585,7 +591,7 @@ async def test_a_publisher_is_the_apps_and_the_handlers_own(server: ServerProces
 async def test_a_letter_is_bounded_whatever_the_handler_says(
     server: ServerProcess, client: redis.Redis, said: str
 ) -> None:
-    """A reason or text of megabytes is cut, with its length."""
+    """A dead letter's error text is cut if it has megabytes, and then gives the original length."""
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
@@ -601,7 +607,7 @@ async def test_a_letter_is_bounded_whatever_the_handler_says(
 
 
 async def test_every_hook_has_run_when_the_app_has_stopped(server: ServerProcess) -> None:
-    """Hooks of every form run, also after one that raises something other than an Exception."""
+    """Every shutdown hook runs when the app stops, also after a hook that raises a BaseException."""
     ran: list[str] = []
 
     async def later() -> None:
@@ -626,7 +632,10 @@ async def test_every_hook_has_run_when_the_app_has_stopped(server: ServerProcess
 async def test_a_handler_that_cancels_its_own_task_stops_no_key(
     server: ServerProcess, client: redis.Redis, ack: Literal["each", "auto"]
 ) -> None:
-    """The first entry of a key is such a one; those behind it run, and all are acked."""
+    """A handler that cancels its own task does not block its key.
+
+    Later entries of the key run, and all are acknowledged.
+    """
     app, seen, queued = App(server.url, registry=False), [], asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g"), key="k", ack=ack, concurrency=4)
@@ -653,7 +662,7 @@ CHOSEN: list[Any] = []
 
 @functools.singledispatch
 def chosen(order: Any, msg: Message) -> object:
-    """Fails, unless a function is registered for the type."""
+    """Fail, unless a function is registered for the argument's type."""
     raise TypeError(type(order))
 
 
@@ -670,7 +679,7 @@ async def _(order: dict[str, Any], msg: Message) -> None:
 
 @functools.wraps(chosen)
 def around(*words: Any, **named: Any) -> object:
-    """A wrapper that takes over the marks of what it wraps."""
+    """A wrapper that copies the attributes of the wrapped function."""
     return chosen(*words, **named)
 
 
@@ -684,7 +693,10 @@ async def awaited(*words: Any, **named: Any) -> object:
 async def test_a_function_that_dispatches_on_its_first_argument(
     server: ServerProcess, client: redis.Redis, handler: Callable[..., Any]
 ) -> None:
-    """functools.singledispatch gets the entry by its place, so that it can choose; async ones are awaited."""
+    """A functools.singledispatch handler receives its entry by position and dispatches on it.
+
+    Async variants are awaited.
+    """
     app = App(server.url, registry=False)
     CHOSEN.clear()
     app.subscriber(StreamSub("s", group="g"), retry=ONCE)(handler)

@@ -1,4 +1,4 @@
-"""Constraints in ``Annotated`` hold wherever they stand in a handler's annotations."""
+"""Constraints in ``Annotated`` are enforced anywhere in a handler's annotations."""
 
 import dataclasses
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
@@ -25,25 +25,25 @@ def even(value: int) -> int:
 
 @dataclasses.dataclass
 class Order:
-    """A class with a constraint."""
+    """A dataclass with a constraint."""
 
     amount: Five
 
 
 class Typed(TypedDict, total=False):
-    """The same as a TypedDict."""
+    """A TypedDict with the same constraint."""
 
     amount: Five
 
 
 class Named(NamedTuple):
-    """The same as a named tuple."""
+    """A named tuple with the same constraint."""
 
     amount: Five
 
 
 class Broken:
-    """A type whose own code for pydantic fails."""
+    """A type with failing pydantic hooks of its own."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -85,7 +85,7 @@ def binder(annotation: Any, **options: Any) -> Binder:
     ],
 )
 def test_a_constraint_is_honoured_wherever_it_stands(annotation: Any, good: bytes, value: Any, bad: bytes) -> None:
-    """An entry that breaks it is invalid, alone and in a batch; others come as before."""
+    """An entry that breaks a constraint is invalid, alone and in a batch. Entries that satisfy it are handled."""
     for one in (binder(annotation), binder(list[annotation], batch=True)):
         assert one.bind([b"data", good], None) == {"n": value}
         with pytest.raises(PayloadError):
@@ -93,12 +93,12 @@ def test_a_constraint_is_honoured_wherever_it_stands(annotation: Any, good: byte
 
 
 def test_a_remark_changes_nothing() -> None:
-    """Annotated without a constraint is the type itself."""
+    """``Annotated`` with a plain remark behaves like the type itself."""
     assert binder(Annotated[Message, "a remark"]).wants_message
 
 
 def test_a_publisher_refuses_what_the_constraint_refuses() -> None:
-    """No handler could read it."""
+    """Publishing a value that breaks the constraint is refused, since no handler could read it."""
     with pytest.raises(PayloadError):
         encode(Order(1))
     assert encode(Order(6)) == [b"amount", b"6"]
@@ -122,13 +122,13 @@ def test_a_publisher_refuses_what_the_constraint_refuses() -> None:
     ],
 )
 def test_a_constraint_that_nothing_can_check_is_refused_by_name(annotation: Any, options: Any) -> None:
-    """The error names handler and parameter."""
+    """A constraint that cannot be checked is refused, with handler and parameter in the error."""
     with pytest.raises(ConfigError, match="handle: parameter n"):
         binder(annotation, **options)
 
 
 def test_a_validator_of_ones_own_is_not_tried_before_the_first_entry() -> None:
-    """A trial of the constraints calls no code of the user."""
+    """A user's own validator is not called before the first entry."""
 
     def never(value: int) -> int:
         raise TypeError("Unable to apply constraint")
@@ -137,7 +137,7 @@ def test_a_validator_of_ones_own_is_not_tried_before_the_first_entry() -> None:
 
 
 def test_an_annotation_that_cannot_be_read_is_named() -> None:
-    """A text that is not Python is an error with the handler's name."""
+    """An annotation that is not valid Python is an error with the handler's name."""
 
     def handle(n: int) -> None: ...
 
@@ -147,7 +147,7 @@ def test_an_annotation_that_cannot_be_read_is_named() -> None:
 
 
 def test_a_field_as_default_is_refused() -> None:
-    """It would be the parameter's value."""
+    """A pydantic ``Field`` as a parameter's default value is refused."""
 
     def handle(n: int = Field(gt=5)) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Effects that happen once: by ``once`` on the entry's own server, and by a key in another database's transaction."""
+"""Effects that happen once, through ``once`` or through a key in another database's transaction."""
 
 import asyncio
 import sqlite3
@@ -24,7 +24,7 @@ QUICK = Retry(max_deliveries=4, base=0.01, jitter=False)
 async def test_an_effect_is_there_once_however_often_the_entry_is_delivered(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The handler fails after its effect, three times: the commands ran the first time, all of them, and no more."""
+    """The commands of ``once`` run one time, however often the entry is delivered again after them."""
     app, told = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), retry=QUICK)
@@ -46,7 +46,10 @@ async def test_an_effect_is_there_once_however_often_the_entry_is_delivered(
 
 
 async def test_two_consumers_at_the_same_entry_have_its_effect_once(server: ServerProcess, client: redis.Redis) -> None:
-    """A frozen worker lost its entry and does not know: whoever comes second changes nothing, and is told so."""
+    """If a frozen worker and its successor both handle an entry, its effect happens once.
+
+    The later call returns False.
+    """
     slow, other, told, both = App(server.url), App(server.url), [], asyncio.Barrier(2)
 
     async def handle(msg: Message) -> None:
@@ -67,7 +70,7 @@ async def test_two_consumers_at_the_same_entry_have_its_effect_once(server: Serv
 async def test_a_refused_command_is_run_later_and_those_before_it_are_not_repeated(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The second of three commands hits a key of the wrong kind: the next delivery goes on there."""
+    """If a command of ``once`` is refused, the next delivery continues with that command and repeats none before it."""
     app, errors = App(server.url), []
     client.set("list", "no list")
 
@@ -90,7 +93,7 @@ async def test_a_refused_command_is_run_later_and_those_before_it_are_not_repeat
 
 
 async def test_a_first_command_that_is_refused_leaves_no_marker(server: ServerProcess, client: redis.Redis) -> None:
-    """Nothing ran, so nothing is remembered: the entry, corrected by a deployment, has its effect."""
+    """If the first command of ``once`` is refused, no marker is left, and a corrected handler has its effect."""
     app, commands = App(server.url), [("NOSUCH", "command")]
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), retry=QUICK)
@@ -111,7 +114,7 @@ async def test_a_first_command_that_is_refused_leaves_no_marker(server: ServerPr
 async def test_a_dead_entry_that_is_put_back_has_its_effect_once_in_every_group(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """It died after its effect; put back, it has a new id, and all groups get it: nobody's effect is repeated."""
+    """A dead letter that is put back with a new id does not repeat the effect of ``once`` in any group."""
     app, runs = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="sick"))
@@ -139,7 +142,7 @@ async def test_a_dead_entry_that_is_put_back_has_its_effect_once_in_every_group(
 
 
 async def test_handlers_in_threads_have_it_too(server: ServerProcess, client: redis.Redis) -> None:
-    """``once_sync`` returns when the server has answered."""
+    """``once_sync`` gives handlers in threads the same guarantee and returns after the server's reply."""
     app, told = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), retry=QUICK)
@@ -156,7 +159,7 @@ async def test_handlers_in_threads_have_it_too(server: ServerProcess, client: re
 
 
 async def test_what_cannot_be_meant_is_an_error(server: ServerProcess, client: redis.Redis) -> None:
-    """Missing commands, a command that is not a tuple and a zero memory raise at once, and nothing is marked."""
+    """``once`` without commands, with a command that is not a tuple, or with a zero memory raises and marks nothing."""
     app, errors = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g"), ack="manual")
@@ -178,7 +181,7 @@ async def test_what_cannot_be_meant_is_an_error(server: ServerProcess, client: r
 
 @pytest.mark.either_server
 def test_the_recipe_for_sql_holds(own_server: ServerProcess, tasks: Any, tmp_path: Path) -> None:
-    """The example of docs/worker/how-to.md: key and effect in one transaction, killed between commit and ack."""
+    """The SQL recipe of docs/worker/how-to.md has its effect once, also if killed before the acknowledgement."""
     database = tmp_path / "accounts.db"
     with sqlite3.connect(database) as db:
         db.execute("CREATE TABLE done (key TEXT PRIMARY KEY)")

@@ -1,4 +1,4 @@
-"""Publishing from programs that live longer than their connections, with an event loop and without."""
+"""Publishing from programs that outlive their connections, with and without an event loop."""
 
 import asyncio
 import math
@@ -40,7 +40,7 @@ async def app(server: ServerProcess) -> AsyncIterator[App]:
 
 
 def hang_up(client: redis.Redis) -> None:
-    """End every other connection, as a server's ``timeout`` or a proxy does."""
+    """Close every other connection, as a server's ``timeout`` or a proxy does."""
     own = client.client_id()
     for row in client.client_list():
         if int(row["id"]) != own:
@@ -58,7 +58,7 @@ async def test_a_connection_that_was_closed_while_idle_is_made_anew(app: App, cl
 
 
 async def test_a_server_that_was_started_again_is_no_error(own_server: ServerProcess) -> None:
-    """The same after a restart of the server."""
+    """After a restart of the server, the next publish adds one entry without an error."""
     app = App(own_server.url, registry=False)
     await app.publish("s", {"n": 1})
     await asyncio.to_thread(own_server.stop)
@@ -72,7 +72,7 @@ async def test_a_server_that_was_started_again_is_no_error(own_server: ServerPro
 async def test_a_line_with_a_state_is_not_made_anew_behind_its_users_back(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """A transaction that watches a key breaks with its connection: made anew, it would run unwatched."""
+    """A connection with an active WATCH is not reopened silently. Its transaction raises Disconnected."""
     line = Line(server.url)
     await line.call("WATCH", "a")
     await asyncio.to_thread(hang_up, client)
@@ -83,7 +83,7 @@ async def test_a_line_with_a_state_is_not_made_anew_behind_its_users_back(
 
 
 async def test_disconnected_is_public_and_says_whether_anything_was_sent(server: ServerProcess) -> None:
-    """An error that says nothing was written means that publishing again is safe."""
+    """The public error Disconnected reports whether anything was sent. If not, it is safe to publish again."""
     assert millstream.Disconnected is Disconnected
     assert issubclass(Disconnected, MillstreamError)
     nobody = App(f"redis://127.0.0.1:{free_port()}/0", registry=False)
@@ -107,7 +107,7 @@ async def test_disconnected_is_public_and_says_whether_anything_was_sent(server:
 async def test_a_publish_whose_reply_is_lost_is_sent_again_and_added_once(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """By XADD IDMP or by a mark, the server knows the repetition; its id is the first one's."""
+    """A publish that loses its reply is sent again, is added once, and returns the first entry's id."""
     idmp = find_sync(client).idmp
     async with Thief(server.port, b"IDMP\r\n" if idmp else SCRIPT.sha.encode()) as thief:
         app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
@@ -121,7 +121,10 @@ async def test_a_publish_whose_reply_is_lost_is_sent_again_and_added_once(
 
 
 async def test_very_many_at_once_are_each_added_once(server: ServerProcess, client: redis.Redis) -> None:
-    """The server remembers a hundred ids of a producer: three hundred that are sent again at once are still known."""
+    """Three hundred publishes with lost replies are each added once.
+
+    A producer's memory on the server holds a hundred ids.
+    """
     word = b"IDMP\r\n" if find_sync(client).idmp else b"EVALSHA"
     async with Thief(server.port, word) as thief:
         app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
@@ -132,7 +135,7 @@ async def test_very_many_at_once_are_each_added_once(server: ServerProcess, clie
 
 
 async def test_very_many_with_ids_of_their_own_are_each_added_once(server: ServerProcess, client: redis.Redis) -> None:
-    """The same where the caller gives the ids, which one producer's hundred would not hold."""
+    """Three hundred publishes with ids given by the caller are each added once after lost replies."""
     if not find_sync(client).idmp:
         pytest.skip("this server has no XADD IDMP")  # and says so: tests/worker/middlewares/test_middlewares.py
     async with Thief(server.port, b"IDMP\r\n") as thief:
@@ -145,7 +148,7 @@ async def test_very_many_with_ids_of_their_own_are_each_added_once(server: Serve
 
 
 async def test_a_wide_entry_waits_for_a_server_that_takes_no_writes_now() -> None:
-    """No script can add it, and whether the server knows IDMP is told only once it takes writes."""
+    """A publish with too many fields for a script waits with ``retry=`` until the server accepts writes again."""
     fields = {f"f{number}": number for number in range(WORDS_LIMIT)}
     with ServerThread() as server:
         app = App(server.url, registry=False)
@@ -165,7 +168,10 @@ async def test_a_wide_entry_waits_for_a_server_that_takes_no_writes_now() -> Non
 
 
 async def test_a_server_that_takes_no_writes_now_may_know_idmp() -> None:
-    """A publisher that begins while a replica is in its place is told that, and goes on once it leads."""
+    """A publish with ``idempotent=`` to a replica fails as read-only.
+
+    After the promotion the same app publishes once.
+    """
     with ServerThread() as server:
         app = App(server.url, registry=False)
         client = redis.asyncio.Redis.from_url(server.url)
@@ -181,7 +187,7 @@ async def test_a_server_that_takes_no_writes_now_may_know_idmp() -> None:
 
 
 async def test_a_publish_waits_for_a_server_that_comes_back(own_server: ServerProcess) -> None:
-    """With ``retry=`` a restart of the server in the midst of publishing costs time and no entry."""
+    """With ``retry=``, a server restart during publishing costs time but no entry."""
     app = App(own_server.url, registry=False)
     await asyncio.to_thread(own_server.stop)
     sending = [asyncio.create_task(app.publish("s", {"n": number}, retry=60)) for number in range(3)]
@@ -196,7 +202,7 @@ async def test_a_publish_waits_for_a_server_that_comes_back(own_server: ServerPr
 async def test_a_retry_that_fails_remembers_an_earlier_try_that_was_sent(
     app: App, server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The server adds the entry, and its later tries are refused: the error does not report that nothing was sent."""
+    """If a sent publish loses its reply and later tries fail, the error reports that the entry may have been added."""
     await app.publish("s", {"n": "first"}, retry=5)  # the server has the script from now on
     async with Thief(server.port, b"stolen", for_good=True) as thief:
         again = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
@@ -207,7 +213,7 @@ async def test_a_retry_that_fails_remembers_an_earlier_try_that_was_sent(
 
 
 async def test_retrying_ends_when_its_time_is_over() -> None:
-    """The error has the last reason, and reports that nothing was added."""
+    """When the time of ``retry=`` is over, the error gives the last reason and reports that nothing was added."""
     app = App(f"redis://127.0.0.1:{free_port()}/0", registry=False)
     with pytest.raises(Disconnected, match=r"connection refused.* Nothing was added") as unsent:
         await app.publish("s", {"n": 1}, retry=0.2)
@@ -219,7 +225,7 @@ async def test_retrying_ends_when_its_time_is_over() -> None:
 
 @pytest.mark.parametrize("retry", [0, -1.0, math.inf, math.nan, "soon"])
 async def test_a_time_that_cannot_be_meant_is_refused(app: App, client: redis.Redis, retry: float | str) -> None:
-    """Before anything is sent: by a script, a time without an end would be an error of ours instead."""
+    """An invalid ``retry=`` time is refused before anything is sent."""
     with pytest.raises(UsageError, match=r"publish\(retry="):
         await app.publish("s", {"n": 1}, retry=retry)
     assert client.xlen("s") == 0
@@ -229,7 +235,7 @@ async def test_a_time_that_cannot_be_meant_is_refused(app: App, client: redis.Re
 async def test_a_server_that_cannot_tell_a_repetition_is_refused_before_anything_is_sent(
     real_redis: ServerProcess,
 ) -> None:
-    """Without XADD IDMP and without scripts: an error that says so, and no entry."""
+    """Without XADD IDMP and scripts on the server, ``retry=`` is refused with a clear error. No entry is added."""
     with real_redis.client() as client:
         client.flushall()
         client.execute_command("ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-@scripting")
@@ -242,7 +248,7 @@ async def test_a_server_that_cannot_tell_a_repetition_is_refused_before_anything
 
 
 def test_one_event_loop_after_the_other(server: ServerProcess, client: redis.Redis) -> None:
-    """A framework that runs each request on an event loop of its own publishes on each, and leaves nothing open."""
+    """An app publishes from one event loop after another, as with a loop per request, and leaves nothing open."""
     app = App(server.url, registry=False)
 
     async def request(number: int) -> None:
@@ -256,7 +262,7 @@ def test_one_event_loop_after_the_other(server: ServerProcess, client: redis.Red
 
 
 def test_two_event_loops_at_once(server: ServerProcess, client: redis.Redis) -> None:
-    """Threads with an event loop each publish side by side."""
+    """Threads with an event loop each publish through one app side by side."""
     app, together = App(server.url, registry=False), threading.Barrier(2)
 
     async def publish(number: int) -> None:
@@ -275,7 +281,7 @@ def test_two_event_loops_at_once(server: ServerProcess, client: redis.Redis) -> 
 
 
 class Stamp(Middleware):
-    """A middleware that every publish goes through."""
+    """A middleware that marks each publish."""
 
     async def publish(self, call_next: Publish, publication: Publication) -> str:
         return await call_next(Publication(publication.stream, {**publication.content, "by": "stamp"}))
@@ -283,14 +289,14 @@ class Stamp(Middleware):
 
 @pytest.fixture
 def sync_app(server: ServerProcess) -> Iterator[App]:
-    """An app of a program without an event loop."""
+    """An app in a program without an event loop."""
     found = App(server.url, registry=False, middlewares=[Stamp()])
     yield found
     found.close_sync()
 
 
 def test_publishing_from_threads_without_a_loop(sync_app: App, client: redis.Redis) -> None:
-    """From any number of threads, over one connection, through the middlewares; after an idle connection's end too."""
+    """Any number of threads publish over one connection without an event loop. An idle close does not disturb them."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: sync_app.publish_sync("s", {"n": number}, retry=10), range(200)))
     assert {int(fields["n"]) for _, fields in client.xrange("s")} == set(range(200))
@@ -311,7 +317,7 @@ def test_publishing_from_threads_without_a_loop(sync_app: App, client: redis.Red
 def test_a_wrong_option_is_refused_in_its_name_before_a_thread_starts(
     sync_app: App, options: dict[str, Any], reason: str
 ) -> None:
-    """A mistake of a program without an event loop costs no thread and no connection."""
+    """A wrong option of a synchronous publish is refused by name, before a thread or connection is opened."""
     before = threading.enumerate()
     with pytest.raises((TypeError, MillstreamError), match=reason):
         sync_app.publish_sync("s", {"n": 1}, **options)
@@ -319,7 +325,10 @@ def test_a_wrong_option_is_refused_in_its_name_before_a_thread_starts(
 
 
 async def test_a_batch_with_a_middleware_goes_by_publish_for_each_entry(server: ServerProcess) -> None:
-    """An app's own publish sees them all; the functions of a batch are asked for all contents in turn."""
+    """With a middleware, ``publish_batch`` calls ``publish`` for each entry.
+
+    The ``key`` function runs for all contents first.
+    """
     seen = list[object]()
 
     class Own(App):
@@ -339,11 +348,11 @@ async def test_a_batch_with_a_middleware_goes_by_publish_for_each_entry(server: 
 
 
 async def test_a_handler_receives_its_app_by_the_class_and_its_base(server: ServerProcess) -> None:
-    """A subclass of an app is an argument of its handlers, annotated as itself or as ``App``."""
+    """A handler parameter annotated with ``App`` or with the app's own subclass receives the app."""
     seen = asyncio.Queue[object]()
 
     class Own(App):
-        """An app with more than it has."""
+        """An app subclass."""
 
     app = Own(server.url, registry=False)
 
@@ -357,7 +366,7 @@ async def test_a_handler_receives_its_app_by_the_class_and_its_base(server: Serv
 
 
 async def test_publishing_so_within_a_loop_says_what_to_do(sync_app: App, client: redis.Redis) -> None:
-    """In a coroutine it would stop everything: an error with the way out, which works."""
+    """The synchronous publish raises an error inside a coroutine, and the alternative that the error names works."""
     with pytest.raises(UsageError, match=r"await app\.publish"):
         sync_app.publish_sync("s", {"n": 1})
     await asyncio.to_thread(sync_app.publish_sync, "s", {"n": 1})
@@ -365,7 +374,7 @@ async def test_publishing_so_within_a_loop_says_what_to_do(sync_app: App, client
 
 
 async def test_a_plain_handler_publishes_so(server: ServerProcess, client: redis.Redis) -> None:
-    """A handler that runs in a thread of a worker may use it beside the worker's own loop."""
+    """A handler in a worker's thread may use the synchronous publish."""
     app = App(server.url, registry=False)
 
     @app.subscriber("s")
@@ -378,7 +387,7 @@ async def test_a_plain_handler_publishes_so(server: ServerProcess, client: redis
 
 
 def test_closing_ends_what_waits_for_its_answer() -> None:
-    """A thread that still tries to publish when the app is closed gets an error, and does not wait for ever."""
+    """Closing the app ends a synchronous publish that still waits, with an error."""
     listener, told = socket.create_server(("127.0.0.1", 0)), list[Exception]()
     app = App(f"redis://127.0.0.1:{listener.getsockname()[1]}/0", registry=False)
 
@@ -427,7 +436,7 @@ print(len(ours), "the same" if ours <= connections() else "another")
 def test_forked_processes_leave_the_connection_of_their_parent_alone(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """As gunicorn and Celery fork: a child publishes by its own connection, and its end costs the parent nothing."""
+    """A forked child publishes through its own connection and leaves its parent's intact, as with gunicorn."""
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, server.url]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=25)
     assert (done.returncode, done.stderr) == (0, "")
@@ -439,7 +448,7 @@ def test_forked_processes_leave_the_connection_of_their_parent_alone(
 def test_the_documents_web_applications_publish(
     framework: str, server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The snippets for Flask and Django, as printed, answer a request by an entry."""
+    """The documented snippets for Flask and Django answer a request with an entry."""
     needs.package(framework)
     monkeypatch.setenv("MILLSTREAM_URL", server.url)
     names: dict[str, object] = {"__name__": "shop"}
@@ -466,7 +475,7 @@ def test_the_documents_web_applications_publish(
 
 
 def test_a_redis_without_persistence_that_lost_all_is_published_to(tmp_path: object) -> None:
-    """Nothing of what was remembered is needed on a server that was started anew."""
+    """Publishing continues after a Redis without persistence restarts empty."""
     with redis_server(tmp_path) as server:  # type: ignore[arg-type] # a Path
         app = App(server.url, registry=False)
         app.publish_sync("s", {"n": 1}, retry=20)

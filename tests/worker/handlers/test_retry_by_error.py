@@ -10,7 +10,7 @@ SERVERS = ["millstream"]
 
 @pytest.mark.parametrize("batch", [False, True])
 async def test_errors_end_as_their_policies_say(batch: bool) -> None:
-    """Acknowledged, dead at once, tried more often, or by the subscriber's own policy."""
+    """Each kind of error follows its own policy: acknowledged, dead at once, retried more often, or the default."""
     app = App()
     runs: list[str] = []
     errors = {"done": KeyError(), "bad": ValueError(), "slow": TimeoutError(), "own": RuntimeError()}

@@ -35,11 +35,11 @@ from millstream.worker.model.answers import PayloadError
 from support import campaign, values
 
 Trial = tuple[Any, Binder, Any]
-"""A content, the handler of its type, and what its parameter is to be."""
+"""A content, the handler for its type, and the expected argument."""
 
 
 def binder(**hints: Any) -> Binder:
-    """A handler with these parameters."""
+    """Build a handler with the given parameters."""
 
     def handler() -> None: ...
 
@@ -52,7 +52,7 @@ def binder(**hints: Any) -> Binder:
 
 
 def drawn(random: Random, depth: int = 3) -> list[Trial]:
-    """A type and values of it, in the forms in which a content holds them; some types cannot be a handler's."""
+    """A drawn type with drawn values of it. Some types are refused for handlers."""
     while True:
         try:
             hint, make = values.kind(random, depth) if random.random() < 0.5 else values.record(random, depth)
@@ -78,7 +78,7 @@ def drawn(random: Random, depth: int = 3) -> list[Trial]:
 
 
 async def published(app: App, trial: Trial, random: Random) -> list[Trial]:
-    """This trial in a list when it was published; none when it was refused by name."""
+    """Return a one-element list with the published trial, or an empty list if it was refused by name."""
     content, _, _ = trial
     headers = random.choice([None, {}, {"k": "ü"}])
     try:
@@ -94,7 +94,7 @@ async def published(app: App, trial: Trial, random: Random) -> list[Trial]:
 
 
 async def came_back(seed: int, count: int, url: str) -> tuple[int, int]:
-    """The numbers of drawn contents that arrived equal and that were refused."""
+    """Numbers of drawn contents that arrived equal and that were refused."""
     random, equal, refused = Random(seed), 0, 0
     with sync_client(url) as client:
         async with App(url, registry=False) as app:
@@ -170,7 +170,7 @@ async def coroutine() -> None: ...
 
 
 def circle() -> list[Any]:
-    """A list that holds itself."""
+    """Build a list that contains itself."""
     found: list[Any] = []
     found.append(found)
     return found
@@ -203,7 +203,7 @@ ENVELOPES = pytest.mark.parametrize("headers", [None, {}], ids=["fields", "envel
     ids=lambda value: type(value).__name__,
 )
 def test_values_come_back_equal(value: Any, headers: dict[str, str] | None) -> None:
-    """Values of every kind that a handler accepts come back equal, under any of their parts' names."""
+    """Values of every supported kind arrive equal, under any field name."""
     flat = fields_of(value, headers)
     hint = {set: set[int], frozenset: frozenset[int], type(Path()): Path}.get(type(value), type(value))
     found = binder(data=hint).bind(flat, None)["data"]
@@ -237,7 +237,7 @@ def test_values_come_back_equal(value: Any, headers: dict[str, str] | None) -> N
     ids=lambda value: type(value).__name__,
 )
 def test_what_has_no_form_is_refused_by_name(value: Any, inside: bool, headers: dict[str, str] | None) -> None:
-    """Never a text that says nothing, and never another error than PayloadError with the field's name."""
+    """A value without a published form raises PayloadError with the field's name. It never becomes meaningless text."""
     with pytest.raises(PayloadError, match="part"):
         fields_of({"part": {"x": [value]} if inside else value}, headers)
 
@@ -247,13 +247,13 @@ class Loose(pydantic.BaseModel):
 
 
 def test_a_models_part_without_a_form_is_named() -> None:
-    """Our error names the field where the library's own error does not."""
+    """The error for a model with an unpublishable field names that field, which the library's own error does not."""
     with pytest.raises(PayloadError, match=r"^part: object has no form"):
         fields_of(Loose(part=object()), None)
 
 
 def test_a_coroutine_is_refused() -> None:
-    """A forgotten await is an error where it happened."""
+    """Publishing a coroutine, a forgotten await, is refused."""
     forgotten = coroutine()
     with pytest.raises(PayloadError, match=r"data: coroutine"):
         fields_of(forgotten, None)
@@ -264,7 +264,7 @@ def test_a_coroutine_is_refused() -> None:
 @pytest.mark.parametrize("text", ['{"a":1}', "[1]", "{}", "{not json", "plain"])
 @pytest.mark.parametrize("kind", [str, bytes, str | None, bytearray])
 def test_json_text_in_data_is_text_where_text_is_wanted(text: str, kind: Any, headers: dict[str, str] | None) -> None:
-    """``data: str`` and ``data: bytes``, and a single parameter of any name, get the JSON as it was published."""
+    """A ``str`` or ``bytes`` parameter receives published JSON text unchanged, under any single name."""
     flat = fields_of(text, headers)
     for name in ("data", "body"):
         found = binder(**{name: kind}).bind(flat, None)[name]
@@ -278,13 +278,13 @@ def test_json_text_in_data_is_text_where_text_is_wanted(text: str, kind: Any, he
 def test_json_text_in_a_mappings_data_is_text_where_the_document_does_not_fit(
     text: str, with_message: bool, headers: dict[str, str] | None
 ) -> None:
-    """A handler of texts gets the mapping that was published, and never another type than its annotation names."""
+    """A ``dict[str, str]`` handler receives JSON text in ``data`` as published if it is not a matching object."""
     handler = binder(order=dict[str, str], **({"msg": Message} if with_message else {}))
     assert handler.bind(fields_of({"data": text}, headers), None)["order"] == {"data": text}
 
 
 class _Partial(TypedDict, total=False):
-    """All of it may be missing."""
+    """A typed dictionary with only optional keys."""
 
     amount: int
 
@@ -300,20 +300,20 @@ _DEFAULTS = {
 @pytest.mark.parametrize("text", ['{"amount":"x"}', "[1]"])
 @pytest.mark.parametrize("kind", [*_DEFAULTS.values(), _Partial | None], ids=[*_DEFAULTS, "union"])
 def test_a_document_that_does_not_fit_is_not_an_empty_object(kind: Any, text: str) -> None:
-    """A class whose parts may all be missing would take the field ``data`` as an unknown one, and hide the fault."""
+    """A document in ``data`` that does not match a class of optional fields is refused, not read as an empty object."""
     with pytest.raises(PayloadError, match=r"^order: "):
         binder(order=kind).bind([b"data", text.encode()], None)
 
 
 def test_a_class_with_a_part_data_gets_the_field() -> None:
-    """The text that was published, where its document is not such an object."""
+    """A class with a field ``data`` receives the published text if the text is not a matching JSON object."""
     kind: Any = dataclasses.make_dataclass("Holder", [("data", str)])
     assert binder(order=kind).bind(fields_of({"data": "[1,2]"}, None), None) == {"order": kind("[1,2]")}
 
 
 @pytest.mark.parametrize("kind", [dict, Mapping, OrderedDict])
 def test_a_mapping_of_texts_holds_texts(kind: Any) -> None:
-    """Bytes that are not text, and parts of a document of another type, are refused by name."""
+    """A ``dict[str, str]`` parameter holds only text. Undecodable bytes and other JSON types are refused by name."""
     handler = binder(order=kind[str, str])
     with pytest.raises(PayloadError, match=r"^order: a: "):
         handler.bind([b"a", b"\xff"], None)
@@ -323,13 +323,13 @@ def test_a_mapping_of_texts_holds_texts(kind: Any) -> None:
 
 @ENVELOPES
 def test_the_name_of_the_envelope_may_be_a_fields(headers: dict[str, str] | None) -> None:
-    """A mapping with the one field ``__data__`` comes back as it was."""
+    """A published mapping with the single field ``__data__`` arrives unchanged."""
     flat = fields_of({"__data__": "x"}, headers)
     assert binder(order=dict[str, str]).bind(flat, None) == {"order": {"__data__": "x"}}
 
 
 def test_an_extra_that_is_none_is_kept() -> None:
-    """A model that takes any part comes back with one that is None."""
+    """A pydantic model that allows extra fields arrives with an extra field of None."""
 
     class Open(pydantic.BaseModel, extra="allow"):
         a: int
@@ -339,12 +339,15 @@ def test_an_extra_that_is_none_is_kept() -> None:
 
 
 def test_a_document_still_gives_a_parameter_its_field() -> None:
-    """JSON in ``data`` is the entry for a parameter that is named in it."""
+    """JSON in ``data`` still fills parameters by its keys."""
     assert binder(order_id=str).bind([b"data", b'{"order_id":"x1"}'], None) == {"order_id": "x1"}
 
 
 def test_an_empty_text_is_none_only_where_text_is_not_allowed() -> None:
-    """A missing field is None for both; what was published as text arrives as text."""
+    """An empty field is None only if the type excludes text.
+
+    A missing field is None, and published text arrives as text.
+    """
     handler = binder(note=str | None, count=int | None, other=str | None)
     assert handler.bind([b"note", b"", b"count", b""], None) == {"note": "", "count": None, "other": None}
 
@@ -363,12 +366,12 @@ def test_an_empty_text_is_none_only_where_text_is_not_allowed() -> None:
     ],
 )
 def test_the_form_of_plain_values_stays(content: Any, flat: list[bytes]) -> None:
-    """Consumers in other languages read it: what arrived equal before is written as before."""
+    """The published form of plain values does not change, since consumers in other languages read it."""
     assert fields_of(content, None) == flat
 
 
 def test_headers_that_are_not_text_are_refused() -> None:
-    """By name, and as every other content without a form."""
+    """Headers that are not text are refused by name."""
     for headers in ({"k": 1}, {"k": "\ud800"}, "k", ["k"], {"content-type": 5}):
         with pytest.raises(PayloadError, match=r"k|content-type"):
             fields_of({"a": 1}, headers)  # type: ignore[arg-type] # as users err
@@ -376,7 +379,7 @@ def test_headers_that_are_not_text_are_refused() -> None:
 
 @pytest.mark.parametrize("transport", ["memory", "file", "tcp"])
 async def test_what_is_published_comes_back_equal_or_is_refused(transport: str, tmp_path: Path) -> None:
-    """Drawn types, three levels deep, alone, as a field and inside others, with headers and without, in batches too."""
+    """Drawn contents arrive equal or are refused: three levels deep, as fields, with headers and in batches."""
     equal, refused = await over(1, 300, transport, tmp_path / "data")
     assert equal > refused
 
@@ -384,7 +387,7 @@ async def test_what_is_published_comes_back_equal_or_is_refused(transport: str, 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_hundred_thousand_values(tmp_path: Path) -> None:
-    """The same for 100,000 values."""
+    """Each of 100,000 drawn contents arrives equal or is refused."""
 
     def piece(seed: int) -> int:
         transport = ["memory", "file", "tcp"][seed % 3]
@@ -406,7 +409,7 @@ def test_a_hundred_thousand_values(tmp_path: Path) -> None:
     ],
 )
 def test_mappings_of_the_standard_library_come_back_as_their_kind(hint: Any, value: Any) -> None:
-    """As the whole entry, and as one field of it."""
+    """Mappings of the standard library arrive as their own kind, as the whole entry and as one field."""
     alone = binder(part=hint).bind(fields_of(value, None), None)
     beside = binder(part=hint, other=int).bind(fields_of({"part": value, "other": 5}, None), None)
     for found in (alone["part"], beside["part"]):
@@ -452,7 +455,7 @@ class Book:
 
 
 def alias(value: Any, *parameters: Any) -> Any:
-    """The object that a ``type`` statement of Python 3.12 makes."""
+    """Build the object made by a ``type`` statement of Python 3.12."""
     return typing_extensions.TypeAliasType("Alias", value, type_params=parameters)
 
 
@@ -489,7 +492,7 @@ A_PAGE = Page[date]([date(2020, 1, 2)], date(2020, 1, 3))
 def test_another_name_of_a_type_reads_what_the_type_reads(
     hint: Any, value: Any, headers: dict[str, str] | None
 ) -> None:
-    """Names, aliases and generic classes are read as the types that they mean, alone and as a field."""
+    """Type aliases, NewType names and generic classes are read like the types that they stand for."""
     alone = fields_of(value, headers)
     field = fields_of({"part": value, "other": 5}, None if isinstance(value, bytes) else headers)
     assert binder(body=hint).bind(alone, None) == {"body": value}
@@ -499,7 +502,7 @@ def test_another_name_of_a_type_reads_what_the_type_reads(
 @ENVELOPES
 @pytest.mark.parametrize("hint", [alias(int | None), alias(alias(int) | None), Literal["a", None]], ids=str)
 def test_a_field_that_is_left_out_is_the_none_that_its_alias_allows(hint: Any, headers: dict[str, str] | None) -> None:
-    """As for a union without a name; a typed dict's part, too."""
+    """A missing field is None if its alias, or the key of a typed dict, allows None."""
     flat = fields_of({"part": None, "other": 5}, headers)
     row: Any = TypedDict("row", {"part": hint, "other": int})  # type: ignore[valid-type] # drawn
     assert binder(part=hint, other=int).bind(flat, None) == {"part": None, "other": 5}
@@ -507,7 +510,7 @@ def test_a_field_that_is_left_out_is_the_none_that_its_alias_allows(hint: Any, h
 
 
 def test_an_alias_that_holds_itself_is_read() -> None:
-    """Pydantic knows how."""
+    """A recursive type alias is read."""
     tree = typing_extensions.TypeAliasType("tree", "list[tree] | int")  # type: ignore[misc] # known at run time only
     globals()["tree"] = tree
     assert binder(part=tree, other=int).bind(fields_of({"part": [1, [2]], "other": 5}, None), None)["part"] == [1, [2]]
@@ -516,7 +519,7 @@ def test_an_alias_that_holds_itself_is_read() -> None:
 @pytest.mark.parametrize("passed_on", ["application/json", "text/plain", "application/octet-stream", "image/png"])
 @pytest.mark.parametrize("value", ["abc", "123", "null", '"a"', b"\xff", {"a": 1}, [1, 2], 5, Item("tea", "")])
 def test_the_content_type_of_another_entry_changes_nothing(value: Any, passed_on: str) -> None:
-    """The headers of the entry in hand are passed on with another content; a handler of its type reads that."""
+    """Headers passed on from another entry may contain a wrong content type: the new content still arrives equal."""
     hint = {dict: dict[str, int], list: list[int]}.get(type(value), type(value))
     flat = fields_of(value, {"content-type": passed_on, "tenant": "a"})
     assert binder(body=hint).bind(flat, None) == {"body": value}
@@ -526,14 +529,14 @@ def test_the_content_type_of_another_entry_changes_nothing(value: Any, passed_on
 @pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8"])
 @pytest.mark.parametrize("text", ['{"a":1}', b'{"a":1}'])
 def test_a_document_that_is_published_as_json_is_one(text: Any, kind: str) -> None:
-    """Its parts are a handler's parameters, as the caller's content type says."""
+    """Content published with the content type JSON fills a handler's parameters by its keys."""
     flat = fields_of(text, {"content-type": kind})
     assert binder(a=int, b=int | None).bind(flat, None) == {"a": 1, "b": None}
     assert envelope.parse(flat[1]).headers["content-type"] == kind
 
 
 def test_a_content_type_of_bytes_is_the_callers() -> None:
-    """Nothing else knows what they are."""
+    """The content type of published bytes is the caller's."""
     flat = fields_of(b"\x89PNG", {"content-type": "image/png"})
     assert envelope.parse(flat[1]).headers["content-type"] == "image/png"
     assert binder(body=bytes).bind(flat, None) == {"body": b"\x89PNG"}

@@ -1,4 +1,4 @@
-"""Handlers that say strange things: an entry may die of it, its worker does not."""
+"""A handler may raise or return odd values: its entry may become a dead letter, but its worker continues."""
 
 import asyncio
 import json
@@ -23,21 +23,21 @@ QUICK = Retry(max_deliveries=2, base=0.01, jitter=False)
 
 
 class Mute(Exception):  # noqa: N818 - its name does not matter
-    """An error that cannot even be shown."""
+    """An error that raises when it is shown."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
 
 class Limited(Nack):
-    """A subclass that forgets its base."""
+    """A subclass that does not call its base's constructor."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
 
 class Moody(Nack):
-    """Its delay cannot be read."""
+    """A Nack that raises when its delay is read."""
 
     @property
     def delay(self) -> float:
@@ -49,7 +49,7 @@ class Moody(Nack):
 
 
 class Untraced(Exception):  # noqa: N818 - its name does not matter
-    """Its traceback cannot be read."""
+    """An error that raises when its traceback is read."""
 
     @property
     def __traceback__(self) -> None:  # type: ignore[override] # as users do
@@ -57,14 +57,14 @@ class Untraced(Exception):  # noqa: N818 - its name does not matter
 
 
 class Truthless(Exception):  # noqa: N818 - its name does not matter
-    """It raises where it is asked whether it is true, as a collection of many values does."""
+    """An object that raises when tested for truth, as arrays do."""
 
     def __bool__(self) -> bool:
         raise RuntimeError("ambiguous")
 
 
 class Chopped(str):
-    """A text that cannot be cut."""
+    """A text that raises when it is sliced."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ class Chopped(str):
 
 
 class OwnText(Exception):  # noqa: N818 - its name does not matter
-    """Its text is of the user's own kind."""
+    """An error that returns a user-defined subclass of str as its text."""
 
     def __str__(self) -> str:
         return Chopped("text")
@@ -134,7 +134,7 @@ ODD = {
 
 
 class Strict(logging.Handler):
-    """A log that asks each error for its text, as formatters of JSON lines do, and lets out what that raises."""
+    """A log handler that reads each error's text, as JSON formatters do, and does not catch errors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,14 +159,14 @@ def strict_log() -> Iterator[None]:
 
 
 class Broken(logging.Handler):
-    """A log that raises for each record."""
+    """A log handler that raises for each record."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise RuntimeError(record.levelname)
 
 
 async def test_a_log_that_raises_stops_no_lane(server: ServerProcess, client: redis.Redis) -> None:
-    """A handler of the program's logging fails at each record of the worker's; entries are dead or handled."""
+    """A logging handler that raises for each of the worker's records stops no lane. All entries are handled or dead."""
     app, seen, broken = App(server.url, registry=False), [], Broken()
 
     @app.subscriber(StreamSub("s", group="g"), retry=QUICK, concurrency=1)
@@ -191,7 +191,7 @@ async def test_a_log_that_raises_stops_no_lane(server: ServerProcess, client: re
 async def test_whatever_a_handler_says_its_entry_dies_and_the_worker_lives(
     server: ServerProcess, client: redis.Redis, way: str
 ) -> None:
-    """Each odd word is dead after its limit, with a letter that can be read; the entries beside it are handled."""
+    """An entry with an oddly failing handler becomes a readable dead letter. Other entries are handled."""
     app, seen = App(server.url, registry=False), []
 
     def one(word: str) -> None:
@@ -245,7 +245,7 @@ LEAVING: dict[str, Callable[[], Awaitable[None]]] = {
 async def test_generator_exit_of_a_task_or_a_thread_ends_no_lane(
     server: ServerProcess, client: redis.Redis, way: str
 ) -> None:
-    """Python closes the coroutines that await it; the entry is dead after its limit, and the one lane goes on."""
+    """GeneratorExit from a task or thread ends no lane. The entry becomes a dead letter at its delivery limit."""
     app, seen = App(server.url, registry=False), []
 
     async def one(word: str) -> None:
@@ -275,7 +275,7 @@ async def test_generator_exit_of_a_task_or_a_thread_ends_no_lane(
 async def test_a_batch_error_of_a_task_names_its_entries_and_acks_none(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Each named entry has its own outcome; the others run again, since a task group cancels its other tasks."""
+    """BatchErrors from a task group apply each named entry's own outcome. The unnamed entries run again."""
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), retry=Retry(max_deliveries=3, base=0.01), batch=True, max_records=4)
@@ -304,7 +304,7 @@ async def test_a_batch_error_of_a_task_names_its_entries_and_acks_none(
 async def test_a_group_with_more_than_batch_errors_fails_the_batch(
     server: ServerProcess, client: redis.Redis, other: BaseException
 ) -> None:
-    """Nothing shows which of the two holds for an entry, so that all of them run again."""
+    """A group of a BatchError and another error fails the whole batch, so that all its entries run again."""
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), retry=QUICK, batch=True, max_records=3)
@@ -321,7 +321,7 @@ async def test_a_group_with_more_than_batch_errors_fails_the_batch(
 
 
 async def test_a_batch_error_without_exceptions_says_what_it_wants(server: ServerProcess, client: redis.Redis) -> None:
-    """A text in place of an exception fails the batch, and the letter says what to give."""
+    """A BatchError that holds text in place of an exception fails the batch. The dead letter gives the correct form."""
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK, batch=True)
@@ -336,7 +336,7 @@ async def test_a_batch_error_without_exceptions_says_what_it_wants(server: Serve
 
 
 class ForgetfulError(BatchError):
-    """A subclass that forgets its base."""
+    """A subclass that does not call its base's constructor."""
 
     def __init__(self) -> None:
         self.when = "now"
@@ -356,7 +356,10 @@ def changed_batch_error() -> BatchError:
 async def test_a_batch_error_without_places_fails_the_batch(
     server: ServerProcess, client: redis.Redis, error: Callable[[], BaseException]
 ) -> None:
-    """An entry whose error has strange places is retried and dead, and the worker lives."""
+    """A BatchError with invalid positions fails the whole batch.
+
+    Its entries are retried, then dead, and the worker lives.
+    """
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK, batch=True)
@@ -373,7 +376,7 @@ async def test_a_batch_error_without_places_fails_the_batch(
 
 
 async def test_a_letter_has_no_secret_of_a_url(server: ServerProcess, client: redis.Redis) -> None:
-    """Neither in its error nor in its traceback: both are read by more people than the handler's settings."""
+    """A dead letter contains no password of a URL, neither in its error nor in its traceback."""
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g"), retry=Retry(max_deliveries=1))
@@ -389,7 +392,7 @@ async def test_a_letter_has_no_secret_of_a_url(server: ServerProcess, client: re
 
 
 async def test_what_a_batch_handler_returns_is_its_own_affair(server: ServerProcess, client: redis.Redis) -> None:
-    """A count, without a publisher, is a success; with one it is an error that says what is wanted."""
+    """A batch handler without a publisher may return anything. With a publisher, an invalid result is a clear error."""
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), batch=True)
@@ -416,7 +419,7 @@ async def test_what_a_batch_handler_returns_is_its_own_affair(server: ServerProc
 async def test_an_entry_that_cannot_be_made_into_an_argument_does_not_end_a_batch_worker(
     server: ServerProcess, client: redis.Redis, content: bytes
 ) -> None:
-    """An error in decoding, such as JSON too deep for Python, fails that entry alone."""
+    """An entry that cannot be converted, such as JSON too deep for Python, fails alone. The batch worker continues."""
     app, seen = App(server.url, registry=False), []
 
     @dataclass
@@ -443,7 +446,10 @@ async def test_an_entry_that_cannot_be_made_into_an_argument_does_not_end_a_batc
 
 
 async def test_a_key_that_can_be_none_is_an_entry_that_does_not_fit(server: ServerProcess, client: redis.Redis) -> None:
-    """An entry whose key is a list is dead with the reason invalid, and the next one is handled."""
+    """An entry with an unhashable key, such as a list, becomes a dead letter with the reason invalid.
+
+    The next is handled.
+    """
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), key=lambda msg: [msg.id] if msg.fields["x"] == b"1" else "k")
@@ -463,7 +469,7 @@ async def test_a_key_that_can_be_none_is_an_entry_that_does_not_fit(server: Serv
 
 
 async def test_a_command_that_cannot_be_packed_hurts_nobody_else(server: ServerProcess, client: redis.Redis) -> None:
-    """A Decimal in a command is its caller's error; the acks of all others travel on the same line and go on."""
+    """A command with an unsupported argument, such as a Decimal, fails for its caller alone."""
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK)

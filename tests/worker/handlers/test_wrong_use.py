@@ -1,4 +1,4 @@
-"""Wrong use of a subscriber is refused at the import of its module: the error names the handler and what to write."""
+"""Wrong use of a subscriber is refused at import. The error names the handler and gives the correct form."""
 
 import asyncio
 import copy
@@ -29,20 +29,20 @@ def lifespan() -> Generator[None, None, None]:
 
 @dataclasses.dataclass
 class Node:
-    """A class that holds itself."""
+    """A class that contains itself."""
 
     value: int
     children: "list[Node]"
 
 
 class Branch(TypedDict):
-    """The same as a TypedDict."""
+    """A TypedDict that contains itself."""
 
     next: "Branch"
 
 
 class Link(NamedTuple):
-    """The same as a named tuple."""
+    """A named tuple that contains itself."""
 
     next: "Link | None"
 
@@ -52,7 +52,7 @@ def take(order: dict[str, Any]) -> None: ...
 
 @pytest.mark.parametrize("declared", [lambda app: app.subscriber(), lambda app: app.subscriber("", retry=Retry())])
 def test_a_subscriber_without_a_stream_is_named(declared: Any) -> None:
-    """The error has the handler's name and the line to write."""
+    """A subscriber without a stream is refused with the handler's name and the line to write."""
     app = App("memory://")
     with pytest.raises(ConfigError, match=r'^take: @app.subscriber needs a stream. Write @app.subscriber\("stream"\)'):
         declared(app)(take)
@@ -76,7 +76,10 @@ def test_a_subscriber_without_a_stream_is_named(declared: Any) -> None:
 )
 @pytest.mark.parametrize("named", [True, False])
 def test_an_option_that_a_stream_does_not_have_is_refused(options: dict[str, Any], told: str, *, named: bool) -> None:
-    """A misspelt one is named as it is meant, one of the subscriber with its place."""
+    """An unknown option of StreamSub is refused.
+
+    The error suggests the right spelling, or names the subscriber for it.
+    """
     with pytest.raises(ConfigError, match=told):
         StreamSub(**{"stream": "s", **options}) if named else StreamSub("s", **options)
 
@@ -90,20 +93,20 @@ def test_an_option_that_a_stream_does_not_have_is_refused(options: dict[str, Any
     ],
 )
 def test_an_option_that_a_policy_does_not_have_is_refused(made: Any, told: str) -> None:
-    """As for a stream."""
+    """An unknown option of a retry policy is refused. The error suggests the right spelling or place."""
     with pytest.raises(ConfigError, match=told):
         made()
 
 
 def test_a_stream_can_be_copied_and_pickled() -> None:
-    """As other plain values."""
+    """A StreamSub can be copied and pickled."""
     one = StreamSub("s", group="g", min_idle_time="10s")
     assert copy.deepcopy(one) == pickle.loads(pickle.dumps(one)) == dataclasses.replace(one) == one
 
 
 @pytest.mark.parametrize("of_router", [False, True])
 async def test_a_publisher_of_a_function_without_a_subscriber_is_refused_at_the_start(*, of_router: bool) -> None:
-    """Nothing would run the function: its name, the stream and what to write, for an app and a router."""
+    """A publisher on a function without a subscriber is refused when the app starts, also through a router."""
     app, router = App("memory://publishers"), Router(prefix="shop.")
     place = router if of_router else app
 
@@ -129,7 +132,7 @@ async def test_a_publisher_of_a_function_without_a_subscriber_is_refused_at_the_
 
 
 def test_a_publisher_without_a_stream_is_refused() -> None:
-    """With what to write."""
+    """A publisher without a stream is refused, with the correct form."""
     for place in (App("memory://"), Router()):
         with pytest.raises(ConfigError, match=r'Write publisher\("stream"\)'):
             place.publisher()
@@ -139,18 +142,18 @@ class Orders:
     """A class with methods that may be handlers."""
 
     def handle(self, order: dict[str, Any]) -> None:
-        """Take an order."""
+        """Take an order as a method."""
 
     @classmethod
     def make(cls, order: dict[str, Any]) -> None:
-        """Take an order for the class."""
+        """Take an order as a class method."""
 
     @staticmethod
     def plain(order: dict[str, Any]) -> None:
-        """Take an order without an object."""
+        """Take an order as a static method."""
 
     def __call__(self, order: dict[str, Any]) -> None:
-        """Take an order as an object."""
+        """Take an order as a callable object."""
 
 
 def handle(order: dict[str, Any]) -> None:
@@ -158,7 +161,7 @@ def handle(order: dict[str, Any]) -> None:
 
 
 def unreadable(order: dict[str, Any]) -> None:
-    """Say something else about its parameters than can be."""
+    """Carry a signature that cannot be read."""
 
 
 unreadable.__signature__ = "order"  # type: ignore[attr-defined] - wrong on purpose
@@ -166,17 +169,17 @@ unreadable.__signature__ = "order"  # type: ignore[attr-defined] - wrong on purp
 
 @types.coroutine
 def of_generator(order: dict[str, Any]) -> Generator[None, None, None]:
-    """Take an order as a coroutine of the old kind."""
+    """Take an order as an old generator-based coroutine."""
     yield
 
 
 async def later(msg: Message) -> str:
-    """A key that would have to be awaited."""
+    """Compute a key asynchronously, which is refused."""
     return msg.id
 
 
 class LaterKey:
-    """An object with such a call."""
+    """An object with an async ``__call__`` as key function."""
 
     async def __call__(self, msg: Message) -> str:
         return msg.id
@@ -286,7 +289,7 @@ def registering(handler: Any) -> Callable[[App], object]:
 def test_wrong_use_is_refused_with_the_handlers_name_and_what_to_write(
     use: Callable[[App], object], texts: tuple[str, ...]
 ) -> None:
-    """A mistake in a declaration is an error at the import, not at each entry; nothing is registered."""
+    """Wrong declarations are errors at import with the handler's name and the correct form. Nothing is registered."""
     app = App()
     with pytest.raises(ConfigError) as caught:
         use(app)
@@ -309,7 +312,7 @@ def test_wrong_use_is_refused_with_the_handlers_name_and_what_to_write(
     ],
 )
 def test_a_nack_refuses_numbers_that_would_be_lost(make: Callable[[], Nack], text: str) -> None:
-    """A delay given as the reason, or below zero, would deliver the entry again at once."""
+    """A Nack with a negative delay, or with a number as its reason, is refused."""
     with pytest.raises(UsageError) as caught:
         make()
     assert text in str(caught.value)
@@ -340,7 +343,7 @@ def test_every_callable_that_can_take_an_entry_is_a_handler(handler: Any) -> Non
 
 
 def test_a_subscriber_registered_while_the_app_runs_is_refused(server: ServerProcess) -> None:
-    """Nothing would read its stream, so the error says to register it before."""
+    """A subscriber registered while the app runs is refused, since nothing would read its stream."""
     app = App(server.url)
 
     async def both() -> None:
@@ -372,7 +375,7 @@ def other(order: dict[str, Any]) -> None:
 def test_two_handlers_of_one_stream_and_group_are_named_in_a_warning(
     first: Any, second: Any, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They take entries from each other, unless each has its own consumer or one only claims."""
+    """Two handlers of one stream and group cause a warning, unless they have own consumers or one only claims."""
     app = App()
     app.subscriber(StreamSub("a", **first[0]), **first[1])(handle)
     app.subscriber(StreamSub("a", **second[0]), **second[1])(other)
@@ -386,7 +389,7 @@ def test_two_handlers_of_one_stream_and_group_are_named_in_a_warning(
 def test_an_idle_time_below_one_second_is_named_in_a_warning(
     idle: Any, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is in milliseconds where the other times are seconds."""
+    """A ``min_idle_time`` below one second causes a warning that its unit is milliseconds."""
     App().subscriber(StreamSub("a", min_idle_time=idle))(handle)
     texts = [record.getMessage() for record in caplog.records]
     assert [("handle: StreamSub(min_idle_time=)" in text) for text in texts] == [True] * warned
@@ -394,7 +397,7 @@ def test_an_idle_time_below_one_second_is_named_in_a_warning(
 
 @pytest.mark.parametrize("contents", ["abc", b"abc", {"a": 1}])
 async def test_one_content_is_not_a_batch_of_its_parts(contents: Any) -> None:
-    """Its letters, or its keys, were published as an entry each."""
+    """``publish_batch`` refuses a single text or mapping, which would be split into an entry for each part."""
     async with App("memory://one", registry=False) as app:
         with pytest.raises(UsageError, match=r"publish_batch\('s'\) is invalid"):
             await app.publish_batch("s", contents)
@@ -402,7 +405,7 @@ async def test_one_content_is_not_a_batch_of_its_parts(contents: Any) -> None:
 
 @pytest.mark.parametrize("given", [5, b"x", ("a",)])
 async def test_an_idempotent_id_that_is_not_text_is_refused(given: Any) -> None:
-    """By our own error, for one entry and for a batch."""
+    """An idempotent id that is not text is refused, for one entry and for a batch."""
     async with App("memory://idempotent", registry=False) as app:
         with pytest.raises(UsageError, match=r"publish\(idempotent="):
             await app.publish("s", {"a": 1}, idempotent=given)

@@ -1,4 +1,4 @@
-"""Cancelling jobs and their progress: one that is queued never begins, one that runs is interrupted once."""
+"""Cancellation and progress of jobs: a queued job never begins, and a running job is interrupted once."""
 
 import asyncio
 import threading
@@ -19,7 +19,10 @@ SERVERS = ["redis", "millstream", *needs.OTHERS]
 
 
 async def test_a_queued_job_never_begins(server: ServerProcess, client: redis.Redis) -> None:
-    """A cancellation outlives its publisher and waits for workers that are down; the entry is acked and not dead."""
+    """A cancelled queued job never begins, even if workers start later.
+
+    Its entry is acknowledged and not a dead letter.
+    """
     client.xgroup_create("s", "g", mkstream=True)
     publisher = App(server.url)
     job = await publisher.publish("s", {"n": 1}, result="1h")
@@ -51,7 +54,7 @@ async def test_a_queued_job_never_begins(server: ServerProcess, client: redis.Re
 
 @pytest.mark.parametrize("key", [None, "n"], ids=["lanes", "by key"])
 async def test_a_running_job_gets_the_error_once(server: ServerProcess, client: redis.Redis, key: str | None) -> None:
-    """A coroutine is interrupted once, its clean-up runs, and its lane goes on with the next entry."""
+    """A cancelled coroutine is interrupted once and runs its cleanup. Its lane continues with the next entry."""
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), concurrency=1, key=key)
@@ -84,7 +87,7 @@ async def test_a_running_job_gets_the_error_once(server: ServerProcess, client: 
 
 
 async def test_a_handler_that_goes_on_has_its_say(server: ServerProcess) -> None:
-    """A run that ends well although it was cancelled is done; another error is tried again, which never begins."""
+    """A cancelled run that still succeeds is done. If it raises another error, the retry never begins."""
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), retry=Retry(5, base=0))
@@ -112,7 +115,7 @@ async def test_a_handler_that_goes_on_has_its_say(server: ServerProcess) -> None
 
 
 async def test_a_plain_function_looks_at_the_message() -> None:
-    """A function in a thread sees the cancellation, and ends by raising; it reports its progress from there."""
+    """A plain function in a thread sees the cancellation on its message and may report progress."""
     app, begun = App(), threading.Event()
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -135,7 +138,7 @@ async def test_a_plain_function_looks_at_the_message() -> None:
 
 
 async def test_progress_is_kept_with_the_result() -> None:
-    """The last progress is shown while it runs and after it; without ``result=`` there is no key for it."""
+    """The last progress is readable during and after the run. Without ``result=`` no key is written for it."""
     app, go_on = App(), asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -159,7 +162,7 @@ async def test_progress_is_kept_with_the_result() -> None:
 
 @pytest.mark.parametrize("words", [("x",), (float("nan"),), (1, "x"), (1, 2, 3), (None,)])
 async def test_bad_progress_is_refused(words: tuple[Any, ...]) -> None:
-    """Each wrong word is one error that says what to write."""
+    """Invalid progress is refused with one error that gives the correct form."""
     app = App()
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -174,7 +177,7 @@ async def test_bad_progress_is_refused(words: tuple[Any, ...]) -> None:
 
 
 async def test_a_batch_begins_without_what_was_cancelled() -> None:
-    """A batch begins without its cancelled jobs; one that runs goes on, since its other entries would pay for it."""
+    """A batch begins without its cancelled jobs. A running batch is not interrupted."""
     app, got = App(), []
 
     @app.subscriber(StreamSub("s", group="g"), batch=True)
@@ -193,7 +196,10 @@ async def test_a_batch_begins_without_what_was_cancelled() -> None:
 
 
 async def test_cancel_needs_a_group_and_an_entry(server: ServerProcess, client: redis.Redis) -> None:
-    """Each entry that cannot be cancelled is one error that reports what to write, or False for one that is gone."""
+    """``cancel`` of an entry without a job is an error with the correct form.
+
+    For an entry that is gone it returns False.
+    """
     app = App(server.url)
     job = await app.publish("s", {"n": 1}, result="1h")
     with pytest.raises(UsageError, match="no group reads s yet"):
@@ -214,7 +220,7 @@ async def test_cancel_needs_a_group_and_an_entry(server: ServerProcess, client: 
 
 
 async def test_a_job_in_a_buffer_never_begins(server: ServerProcess) -> None:
-    """A job that was delivered and waits for its lane does not begin after a cancel, however soon its turn comes."""
+    """A delivered job that waits in a lane's buffer does not begin after a cancel."""
     app, ran, go_on = App(server.url, registry=False), [], asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g"), concurrency=1)
@@ -232,7 +238,7 @@ async def test_a_job_in_a_buffer_never_begins(server: ServerProcess) -> None:
 
 
 async def test_a_foreign_key_cancels_nothing(server: ServerProcess, client: redis.Redis) -> None:
-    """A key of another type in the place of the cancellations holds up no entry."""
+    """A key of another type under the name of the cancellations does not hold up any entry."""
     client.set(record.cancelled_key("s", "g"), "x")
     app = App(server.url, registry=False)
 

@@ -1,4 +1,4 @@
-"""Jobs on a cluster: their keys are in the slot of their stream, and hints go to the node that waits."""
+"""Jobs on a cluster: their keys share the slot of their stream, and hints reach the waiting node."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ STREAMS = ("{a}", "{c}orders", "{e}x", "x{b}")
 
 
 async def test_jobs_of_three_nodes(tmp_path: Path) -> None:
-    """Results, progress, dead and cancelled jobs of streams of every node."""
+    """Results, progress, dead letters and cancellations work for streams on every node of a cluster."""
     with Three(tmp_path) as three:
         assert len({three.owner(stream) for stream in STREAMS}) == 3
         app = App(three.url, registry=False)

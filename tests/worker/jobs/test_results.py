@@ -1,4 +1,4 @@
-"""Results of jobs: what a handler returned reaches its publisher, on every server."""
+"""Results of jobs: a handler's return value reaches the publisher, on every server."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ SERVERS = ["redis", "millstream", *needs.OTHERS]
 
 @dataclass
 class Bill:
-    """Something that a handler returns."""
+    """A value that a handler returns."""
 
     id: int
     lines: list[str]
@@ -34,7 +34,7 @@ class Bill:
 
 @pytest.fixture
 async def app(server: ServerProcess) -> AsyncIterator[App]:
-    """An app whose handler answers by what it gets."""
+    """An app whose handler's result depends on the entry."""
     found = App(server.url, registry=False)
 
     @found.subscriber(StreamSub("orders", group="billing"), retry=Retry(2, base=0))
@@ -52,7 +52,7 @@ async def app(server: ServerProcess) -> AsyncIterator[App]:
 
 
 async def test_a_publisher_gets_what_the_handler_returned(app: App, client: redis.Redis) -> None:
-    """A job is the entry's id as ever, its value is JSON, and its key ends with its time."""
+    """A job is the entry's id as before. Its result is the handler's return value as JSON, and its key expires."""
     job = await app.publish("orders", {"n": 7}, result="1h")
     assert isinstance(job, Job)
     assert isinstance(job, str)
@@ -73,7 +73,7 @@ async def test_a_publisher_gets_what_the_handler_returned(app: App, client: redi
 
 @pytest.mark.parametrize(("n", "text"), [(13, "thirteen"), (14, "no form in JSON"), (15, "bytes as JSON")])
 async def test_a_dead_job_has_its_error(app: App, client: redis.Redis, n: int, text: str) -> None:
-    """A failed run, and a value that cannot be kept whole, are tried again and end with the error's text."""
+    """A job that fails, or returns a value that cannot be stored whole, is retried and ends with the error's text."""
     job = await app.publish("orders", {"n": n}, result=60)
     with pytest.raises(JobDeadError, match=text):
         await job.result(timeout="20s")
@@ -87,7 +87,10 @@ async def test_a_dead_job_has_its_error(app: App, client: redis.Redis, n: int, t
 
 
 async def test_plain_entries_keep_nothing(app: App, client: redis.Redis) -> None:
-    """An entry without ``result=`` has no field and no key more, and its job says what to write."""
+    """An entry without ``result=`` gets no extra field or key.
+
+    Waiting for its job is an error with the correct form.
+    """
     job = await app.publish("orders", {"n": 7})
     await aeventually(lambda: app.stats()["handle"]["acked"] == 1)
     with pytest.raises(UsageError, match='result="1h"'):
@@ -100,7 +103,10 @@ async def test_plain_entries_keep_nothing(app: App, client: redis.Redis) -> None
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
 @pytest.mark.parametrize("around", [False, True], ids=["bare", "middleware"])
 async def test_every_way_to_call_a_handler_gives_its_value(plain: bool, around: bool) -> None:
-    """Threads, middlewares and publishers pass on what the handler returned; the clock of the kit is the result's."""
+    """Handlers in threads, with middlewares or with publishers give their results too.
+
+    Expiry follows the kit's test clock.
+    """
     app = App()
 
     async def through(call_next: Callable[[Message], Awaitable[Any]], msg: Message) -> Any:
@@ -128,7 +134,10 @@ async def test_every_way_to_call_a_handler_gives_its_value(plain: bool, around: 
 
 
 async def test_a_batch_answers_each_entry() -> None:
-    """A list as long as the batch has each entry's value; anything else answers None."""
+    """A batch handler that returns a list of the batch's length gives each job its own result.
+
+    Any other value gives None.
+    """
     app = App()
 
     @app.subscriber(StreamSub("s", group="g"), batch=True)
@@ -142,7 +151,10 @@ async def test_a_batch_answers_each_entry() -> None:
 
 
 async def test_acks_by_hand_answer_none_and_retries_answer_once() -> None:
-    """A handler that settles its entry itself answers None; a retried one answers by the run that was acked."""
+    """A handler that settles its entry itself gives the result None.
+
+    A retried job has the result of the acknowledged run.
+    """
     app = App()
 
     @app.subscriber(StreamSub("s", group="g"), ack="manual")
@@ -167,7 +179,7 @@ async def test_acks_by_hand_answer_none_and_retries_answer_once() -> None:
 
 
 async def test_groups_answer_each_for_itself() -> None:
-    """Each group has a field of its own; a job without a group has the answer that came first."""
+    """Each group has its own result of an entry. A job read without a group has the first result."""
     app = App()
 
     @app.subscriber(StreamSub("s", group="a"))
@@ -187,7 +199,7 @@ async def test_groups_answer_each_for_itself() -> None:
 
 
 async def test_a_job_put_back_is_without_its_field() -> None:
-    """The field of a job comes off before its handler sees it, also after it was dead and was put back."""
+    """The marker field of a job is removed before its handler sees the entry, also after a dead letter is put back."""
     wanted = WantedResult(5, "ab")
     flat = [b"n", b"1", *trailer(wanted)]
     assert take_trailer(flat) == ([b"n", b"1"], (), wanted)
@@ -214,7 +226,7 @@ async def test_a_job_put_back_is_without_its_field() -> None:
     ],
 )
 def test_a_field_that_is_none_of_ours_stays(text: bytes) -> None:
-    """Any client can write the field: only ours is taken off, and no key but ours is written for it."""
+    """A marker field with a foreign text stays in the entry and causes no writes to keys of the worker."""
     flat = [b"n", b"1", b"_job", text]
     assert take_trailer(flat) == (flat, (), None)
 
@@ -230,7 +242,7 @@ async def test_a_result_that_another_wrote_is_read_safely(app: App, client: redi
 
 
 async def test_a_key_in_the_way_holds_up_no_entry(app: App, client: redis.Redis) -> None:
-    """A result that cannot be written is lost with a line in the log; its entry is acked."""
+    """A result that cannot be written is lost with one log line, and its entry is acknowledged."""
     client.set(record.result_key("orders", "9999999999999-1"), "x")
     field, value = trailer(WantedResult(1000, "ab"))
     client.xadd("orders", {b"n": b"1", field: value}, id="9999999999999-1")
@@ -247,7 +259,7 @@ async def test_a_key_in_the_way_holds_up_no_entry(app: App, client: redis.Redis)
     ],
 )
 async def test_bad_options_are_refused(options: dict[str, Any], text: str) -> None:
-    """Each wrong option is one error before anything is sent."""
+    """Each wrong option is an error before anything is sent."""
     app = App("redis://127.0.0.1:1")
     with pytest.raises(ConfigError, match=text):
         await app.publish("s", {"n": 1}, **options)
@@ -257,7 +269,7 @@ async def test_bad_options_are_refused(options: dict[str, Any], text: str) -> No
 
 
 async def test_a_result_that_cannot_come_is_not_waited_for(app: App, client: redis.Redis) -> None:
-    """An entry that was never there, trimmed, handled without a result, or whose result is gone ends the wait."""
+    """Waiting ends if no result can come: the entry never existed, was trimmed or gave none, or its result expired."""
     done = await app.publish("orders", {"n": 7}, result="1h")
     await done.result(20)
     client.delete(record.result_key("orders", done.id))
@@ -286,7 +298,7 @@ async def test_a_result_that_cannot_come_is_not_waited_for(app: App, client: red
 async def test_a_publisher_without_a_right_waits_for_its_result(
     client: redis.Redis, server: ServerProcess, right: str
 ) -> None:
-    """A server that does not tell whether the entry runs ends no wait: the result may come."""
+    """A publisher without the right to see whether an entry is running keeps waiting for the result."""
     app, go = App(server.url, registry=False), asyncio.Event()
 
     @app.subscriber(StreamSub("orders", group="billing"))
@@ -307,7 +319,7 @@ async def test_a_publisher_without_a_right_waits_for_its_result(
 
 
 async def test_programs_without_an_event_loop_use_jobs_too(app: App) -> None:
-    """A job of ``publish_sync`` has its result, its state and its cancellation, from any thread."""
+    """``publish_sync`` returns a job with result, state and cancellation, usable from any thread."""
     other = App(app.url)
 
     def view() -> list[Any]:
@@ -322,7 +334,7 @@ async def test_programs_without_an_event_loop_use_jobs_too(app: App) -> None:
 
 
 async def test_a_late_run_does_not_write_its_result(server: ServerProcess, client: redis.Redis) -> None:
-    """The value of a run whose entry another consumer has by then is refused together with its ack."""
+    """A late run, with its entry taken by another consumer, can write neither its result nor its acknowledgement."""
     app, begun, go_on = App(server.url, registry=False), asyncio.Event(), asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -342,7 +354,7 @@ async def test_a_late_run_does_not_write_its_result(server: ServerProcess, clien
 
 
 async def test_results_need_no_scripts(server: ServerProcess, client: redis.Redis) -> None:
-    """A worker that may not run scripts writes results by plain commands, of dead entries too."""
+    """A worker without the right to run scripts writes results with plain commands, also for dead letters."""
     with user(client, "~*", "+@all", "-@scripting") as login:
         app = App(server.url.replace("://", f"://{login}"), registry=False)
 
@@ -359,7 +371,7 @@ async def test_results_need_no_scripts(server: ServerProcess, client: redis.Redi
 
 
 async def test_many_waiters_share_one_read(app: App, client: redis.Redis) -> None:
-    """A hundred requests at once are all answered, over one blocked read."""
+    """A hundred concurrent waits for results share one blocking read, and all receive their result."""
     answers: Sequence[Any] = await asyncio.gather(
         *(app.request("orders", {"n": n}, timeout=30) for n in range(20, 120))
     )
@@ -369,7 +381,7 @@ async def test_many_waiters_share_one_read(app: App, client: redis.Redis) -> Non
 
 @pytest.mark.parametrize("page", ["from-celery", "from-rq", "from-taskiq"])
 async def test_results_on_the_pages_for_newcomers(page: str) -> None:
-    """The example of results on each page gives the sum."""
+    """The results example on each introductory page gives the sum."""
     text = (ROOT / f"docs/{page}.md").read_text()
     program: dict[str, Any] = {}
     found = re.search(r"## Results\n.*?```python\n(.*?)```", text, re.DOTALL)

@@ -1,4 +1,4 @@
-"""Requests under kills of workers and of the server: each is answered by what a run returned, once and for all."""
+"""Requests while workers and the server are killed: each has one lasting result of an actual run."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ async def handle(n: int) -> str:
 
 @dataclass
 class Storm:
-    """One piece."""
+    """One piece of the campaign."""
 
     server: ServerProcess
     tasks: Tasks
@@ -55,7 +55,7 @@ class Storm:
     up: asyncio.Event = field(default_factory=asyncio.Event)  # Cleared while the server is down
 
     async def run(self) -> int:
-        """Publish, wait and kill; then check every answer."""
+        """Publish, wait and kill; then check every result."""
         self.chance = random.Random(self.seed)
         self.up.set()
         self.app = App(self.server.url, registry=False)
@@ -74,12 +74,12 @@ class Storm:
         return COUNT
 
     async def publish(self, n: int) -> None:
-        """Publish a job, once, whatever happens."""
+        """Publish a job once, despite interruptions."""
         keep = SHORT_MS / 1000 if n % 10 == 5 else "1h"
         self.jobs[n] = (await self.app.publish("{s}jobs", {"n": n}, result=keep, retry="60s")).id
 
     async def requests(self, part: int) -> None:
-        """A twentieth of the jobs, one after the other, each waited for."""
+        """Wait for every twentieth job, one after the other."""
         for n in range(part, COUNT, 20):
             if n not in self.jobs:
                 await self.publish(n)
@@ -95,7 +95,7 @@ class Storm:
                     self.ends[n] = type(error).__name__
 
     async def kill(self, target: str) -> None:
-        """Kill, or freeze, a worker or the server at marks of the work."""
+        """Kill or freeze a worker, or kill the server, at set points of the work."""
         for number in range(1, 13):
             await aeventually(lambda mark=number * COUNT // 14: len(self.ends) >= mark, 120)
             victim = self.workers.pop(self.chance.randrange(len(self.workers)))
@@ -117,13 +117,13 @@ class Storm:
                 self.workers.append(self.tasks.worker(target, self.server.url))
 
     def calm(self) -> bool:
-        """True when every entry has its outcome."""
+        """Report whether every entry has its outcome."""
         with self.server.client() as client:
             last: Any = client.xinfo_groups("{s}jobs")
             return not pending(client, "{s}jobs", "g") and last[0]["lag"] in (0, None)
 
     async def check(self) -> None:
-        """Each answer is what a run returned and is still the same; nothing outlives its time."""
+        """Check that each result came from a run and is unchanged, and that no key outlives its time."""
         returned = defaultdict(set)
         for line in (self.tasks.folder / "runs.txt").read_text().splitlines():
             n, what = line.split()
@@ -153,7 +153,7 @@ class Storm:
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """500 requests, three workers: eight killed, two frozen, and two kills of the server."""
+    """A piece of 500 requests and three workers, with eight worker kills, two freezes and two server kills."""
     folder.mkdir()
     tasks = Tasks(folder, folder / "out.txt")
     server = (
@@ -172,5 +172,5 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_requests_in_a_storm(tmp_path: Path) -> None:
-    """50,000 requests: each is answered by what an acknowledged run returned, or timed out, whatever is killed."""
+    """Each of 50,000 requests under kills has the result of an acknowledged run or times out."""
     campaign.run("results", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 101), unit="requests")

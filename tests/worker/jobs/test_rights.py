@@ -1,4 +1,4 @@
-"""The rights that docs/worker/reference.md lists for jobs are enough, on every server."""
+"""The access rights that docs/worker/reference.md lists for jobs are enough, on every server."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ WORKER = (
 
 @pytest.mark.parametrize("who", ["worker", "worker without scripts", "publisher"])
 async def test_the_rights_of_the_page_are_enough(server: ServerProcess, client: redis.Redis, who: str) -> None:
-    """A worker or a publisher with its rows' rights completes a job, with its progress, and cancels another."""
+    """The listed rights are enough to complete a job with progress and to cancel another."""
     client.xgroup_create("orders", "g", mkstream=True)
     rules = [*BASE.split(), *WORKER.split(), *rights("runs jobs")]
     if who == "publisher":

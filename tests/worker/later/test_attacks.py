@@ -1,4 +1,4 @@
-"""Schedules among faults: strange keys, missing rights, changed timetables, a cluster, lost data."""
+"""Schedules under faults: strange keys, missing rights, changed timetables, a cluster, lost data."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ async def app(server: ServerProcess) -> AsyncIterator[App]:
 
 @contextlib.asynccontextmanager
 async def working(url: str, declare: Any = None) -> AsyncIterator[App]:
-    """An app with a subscriber that nothing is sent to."""
+    """An app with one subscriber on an otherwise unused stream."""
     found = App(url, registry=False)
 
     @found.subscriber(StreamSub("{unrelated}", group="g"))
@@ -54,7 +54,7 @@ HOSTILE = ["1-2:1:*1:a1:b", "--:1:*1:a1:b", "-!:", "-!:1:g", "1" * 400 + ":1:*1:
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 async def test_damaged_content_stops_no_other(app: App, client: redis.Redis, text: str) -> None:
-    """No content that another program wrote ends the step: the schedules after it are added."""
+    """Schedules behind one with damaged content are still published."""
     await app.publish("s", {"n": 1}, at=1_000, id="b")
     client.zadd(schedule.due_key("s"), {"a": 0})
     client.hset(schedule.content_key("s"), "a", text)
@@ -68,7 +68,10 @@ async def test_damaged_content_stops_no_other(app: App, client: redis.Redis, tex
 async def test_damaged_contents_cost_one_line_and_no_pause(
     app: App, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three hundred bad schedules before a good one: it is added in the same turn, and the log has a line a step."""
+    """A good schedule behind three hundred damaged ones is added in the same turn.
+
+    The log has at most one line a step.
+    """
     client.sadd(INDEX, "s")
     client.zadd(schedule.due_key("s"), {f"a{n}": n for n in range(300)})
     client.hset(schedule.content_key("s"), mapping={f"a{n}": "damaged" for n in range(300)})
@@ -81,7 +84,7 @@ async def test_damaged_contents_cost_one_line_and_no_pause(
 
 
 async def test_strange_names_in_the_index_stop_no_other(app: App, client: redis.Redis) -> None:
-    """Names of no stream, in no encoding, or of a key of another type are looked at and harm nobody."""
+    """Strange names in the index, such as undecodable bytes or keys of another type, disturb no other stream."""
     client.sadd(INDEX, "", b"\xff\xfe", "}{", "{}", "\n", "x" * 5_000, "wrong")
     client.set(schedule.due_key("wrong"), "text")
     async with working(app.url):
@@ -93,7 +96,7 @@ async def test_strange_names_in_the_index_stop_no_other(app: App, client: redis.
 async def test_a_key_of_a_wrong_type_stops_no_other_schedule(
     server: ServerProcess, client: redis.Redis, key: str
 ) -> None:
-    """Firings of the other schedules are placed and moved; the log names the key's error once."""
+    """A schedule whose key has a wrong type stops no other. Its error is logged once."""
     client.set(key, "text")
 
     def declare(app: App) -> None:
@@ -107,7 +110,7 @@ async def test_a_key_of_a_wrong_type_stops_no_other_schedule(
 
 
 async def test_a_placed_time_that_is_damaged_is_none(server: ServerProcess, client: redis.Redis) -> None:
-    """A text in place of the last time neither ends the scheduler nor the schedule."""
+    """A damaged record of the last firing stops neither the schedule nor the scheduler."""
     client.hset(schedule.placed_key("ticks"), "ticks", "soon")
     async with working(server.url, lambda app: app.schedule(every=1, stream="ticks", content={"n": 1})):
         await aeventually(lambda: client.xlen("ticks") >= 1, 60)
@@ -129,7 +132,7 @@ async def test_a_placed_time_that_is_damaged_is_none(server: ServerProcess, clie
     ],
 )
 def test_a_timetable_that_no_program_could_write_is_none(table: dict[str, Any]) -> None:
-    """Such a declaration on the server is passed over."""
+    """An invalid schedule declaration stored on the server is skipped."""
     import json
 
     record = {"name": "a", "table": table, "stream": "s", "words": [], "group": "g"}
@@ -141,7 +144,7 @@ def test_a_timetable_that_no_program_could_write_is_none(table: dict[str, Any]) 
 
 @pytest.mark.parametrize("first", [False, True])
 async def test_a_changed_timetable_holds_at_once(server: ServerProcess, client: redis.Redis, first: bool) -> None:
-    """The far firing of the timetable before is removed; the new one fires, whether it was put or declared."""
+    """A changed timetable takes effect at once, declared or put: the old waiting firing is removed."""
 
     def seldom(app: App) -> None:
         if first:
@@ -168,7 +171,7 @@ async def test_a_changed_timetable_holds_at_once(server: ServerProcess, client: 
 
 
 async def test_nothing_fires_after_a_removal(server: ServerProcess, client: redis.Redis) -> None:
-    """A worker that has not yet heard of the removal places nothing more."""
+    """A removed schedule does not fire again, even if a worker has not yet seen the removal."""
     async with working(server.url) as app:
         await app.schedules.put("n", every=1, stream="s", content={"n": 1})
         await aeventually(lambda: client.xlen("s") >= 1, 60)
@@ -182,7 +185,7 @@ async def test_nothing_fires_after_a_removal(server: ServerProcess, client: redi
 
 
 async def test_a_pause_removes_the_firings_that_jitter_holds_back(app: App, client: redis.Redis) -> None:
-    """All that wait go, and count as missed from the first."""
+    """Pausing removes firings that jitter still holds back. They count as missed."""
     await app.schedules.put("n", every=1, stream="s", content={"n": 1}, jitter="1h", catch_up="all")
     one = await recurring.get(app._shared(), "n")  # noqa: SLF001 - the app's own line
     assert one is not None
@@ -197,7 +200,7 @@ async def test_a_pause_removes_the_firings_that_jitter_holds_back(app: App, clie
 
 
 async def test_a_name_that_code_declares_is_not_put(app: App, client: redis.Redis) -> None:
-    """One name has one owner; the error reports it."""
+    """``schedules.put`` refuses a name that the workers' code declares, and the reserved prefix ``paused:``."""
     async with working(app.url, lambda one: one.schedule(every=1, stream="n", content={"n": 1})):
         await aeventually(lambda: client.hexists(KEY, "n"))
         with pytest.raises(ConfigError, match="code of workers declares"):
@@ -207,7 +210,7 @@ async def test_a_name_that_code_declares_is_not_put(app: App, client: redis.Redi
 
 
 async def test_a_mover_without_rights_leaves_its_turn_to_others(server: ServerProcess, client: redis.Redis) -> None:
-    """A worker that may run the script and not add entries does not keep one that may from it."""
+    """A worker that lacks the right to add entries leaves moving to another worker that has it."""
     with user(client, "+@all", "-xadd", "~*", "&*") as name:
         weak_app = App(server.url.replace("redis://", f"redis://{name}"), registry=False)
         weak = Mover(weak_app._shared)  # noqa: SLF001 - the app's own line
@@ -223,7 +226,7 @@ async def test_a_mover_without_rights_leaves_its_turn_to_others(server: ServerPr
 
 
 async def test_an_idle_stream_costs_no_write_at_each_look(app: App, client: redis.Redis) -> None:
-    """A mover renews its turn at half of it, not four times a second."""
+    """Moving due entries costs an idle stream few writes, since a mover renews its turn only at half of its time."""
     client.sadd(INDEX, "s")
     mover = Mover(app._shared)  # noqa: SLF001 - the app's own line
     await mover.search()
@@ -234,7 +237,7 @@ async def test_an_idle_stream_costs_no_write_at_each_look(app: App, client: redi
 
 
 async def test_a_server_that_lost_its_data_learns_of_the_stream_again(app: App, client: redis.Redis) -> None:
-    """After FLUSHALL a program that published before is found by movers, and a declared schedule fires again."""
+    """After FLUSHALL, a running publisher's schedules are moved again and a declared schedule fires again."""
     await app.publish("s", {"n": 1}, delay="1h")
     async with working(app.url, lambda one: one.schedule(every=1, stream="ticks", content={"n": 1})):
         await aeventually(lambda: client.xlen("ticks") >= 1, 60)
@@ -245,7 +248,10 @@ async def test_a_server_that_lost_its_data_learns_of_the_stream_again(app: App, 
 
 
 async def test_a_batch_waits_as_one(app: App, client: redis.Redis) -> None:
-    """Each content is a schedule with its own id; a wrong option or an entry that is too large adds none."""
+    """A delayed batch makes one schedule per content, each with its own id.
+
+    A wrong option or an oversized entry adds none.
+    """
     contents = [{"n": n} for n in range(250)]
     ids = await app.publish_batch("s", contents, at=1_000, id=lambda one: f"id-{one['n']}", expires="36500d")
     assert ids == [f"id-{n}" for n in range(250)]
@@ -267,7 +273,7 @@ async def test_a_batch_waits_as_one(app: App, client: redis.Redis) -> None:
 
 
 async def test_a_schedule_of_another_event_loop_is_watched(server: ServerProcess, client: redis.Redis) -> None:
-    """Programs that publish from threads with loops of their own do not disturb the mover."""
+    """Delayed publishes from threads with event loops of their own are moved like any other."""
     async with working(server.url) as app:
 
         def publish(n: int) -> None:
@@ -285,7 +291,7 @@ async def test_a_schedule_of_another_event_loop_is_watched(server: ServerProcess
     "options", [{"unique": "a", "within": 5, "delay": 1}, {"unique": "a", "id": "b", "delay": 1}], ids=str
 )
 async def test_options_that_would_be_ignored_are_refused(options: dict[str, Any]) -> None:
-    """A unique name's time, or a second name, has no meaning for a schedule."""
+    """Options without a meaning for a delayed publish, such as the time of a unique name, are refused."""
     with pytest.raises(ConfigError, match="is invalid"):
         await App("redis://127.0.0.1:1").publish("s", {"n": 1}, **options)
 
@@ -294,7 +300,7 @@ SLOTTED = [f"s{{{tag}}}" for tag in "abcdefg"]
 
 
 async def test_a_cluster_moves_and_places_in_every_slot(tmp_path: Path) -> None:
-    """On three nodes the schedules of each stream are moved, and firings are placed next to it."""
+    """On a cluster of three nodes, schedules of each stream are moved and firings stay in the slot of their stream."""
     with Three(tmp_path) as three:
         owners = {stream: three.owner(stream) for stream in SLOTTED}
         assert len({one.port for one in owners.values()}) == 3
@@ -321,7 +327,7 @@ async def test_a_cluster_moves_and_places_in_every_slot(tmp_path: Path) -> None:
 
 
 async def test_metrics_count_what_waits_and_what_became_of_it(server: ServerProcess, client: redis.Redis) -> None:
-    """Waiting and overdue are the server's; moved, dropped, skipped and refused are this worker's."""
+    """Metrics count waiting and overdue schedules from the server, and moved, dropped and refused ones per worker."""
     client.set("bad", "text")
     async with working(server.url) as app:
         await app.publish("s", {"n": 1}, delay=0)

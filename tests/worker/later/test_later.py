@@ -1,4 +1,4 @@
-"""Publishing for later: one entry at its time, whoever moves it, on every server."""
+"""Delayed publishing: one entry at its time, whichever worker moves it, on every server."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ async def app(server: ServerProcess) -> AsyncIterator[App]:
 
 
 async def moved(app: App, stream: str = "s") -> None:
-    """Have one mover take its turn."""
+    """Run one turn of a mover."""
     mover = Mover(app._shared)  # noqa: SLF001 - the app's own line, as the mover of a worker has it
     mover.watch([stream])
     await app._shared().call("DEL", schedule.mover_key(stream))  # noqa: SLF001 - the one before has ended
@@ -44,13 +44,13 @@ async def moved(app: App, stream: str = "s") -> None:
 
 
 def values(client: redis.Redis, stream: str = "s") -> list[Any]:
-    """The fields of a stream's entries."""
+    """Return the fields of a stream's entries."""
     rows: Any = client.xrange(stream)
     return [fields for _, fields in rows]
 
 
 async def test_a_worker_adds_what_is_due_and_nothing_before(server: ServerProcess, client: redis.Redis) -> None:
-    """Delays and times are kept by the server's clock, and each becomes one entry that a handler gets."""
+    """A delayed entry is added at its time by the server's clock, not before, and reaches a handler."""
     app = App(server.url)
     seen: dict[int, float] = {}
 
@@ -73,7 +73,7 @@ async def test_a_worker_adds_what_is_due_and_nothing_before(server: ServerProces
 
 
 async def test_another_process_moves_what_a_publisher_left(app: App, client: redis.Redis) -> None:
-    """A publisher that ended leaves its schedules to any app that runs subscribers."""
+    """Any app with subscribers moves the schedules of a publisher that has ended."""
     await app.publish("s", {"n": 1}, delay=0)
     await app.close()
     other = App(app.url)
@@ -88,7 +88,7 @@ async def test_another_process_moves_what_a_publisher_left(app: App, client: red
 
 
 async def test_an_id_names_one_schedule(app: App, client: redis.Redis) -> None:
-    """A second publish changes nothing; with ``replace`` it gives another content and time."""
+    """Publishing again with the same ``id`` changes nothing. With ``replace`` it sets a new content and time."""
     first = await app.publish("s", {"n": 1}, at=FAR, id="a")
     assert first == "a" == await app.publish("s", {"n": 2}, delay=0, id="a")
     found = await app.later.get("s", "a")
@@ -100,7 +100,7 @@ async def test_an_id_names_one_schedule(app: App, client: redis.Redis) -> None:
 
 
 async def test_a_schedule_is_cancelled_or_moved_while_it_waits(app: App, client: redis.Redis) -> None:
-    """Both return whether it waited; moving it moves its expiry too."""
+    """A waiting schedule can be cancelled or moved to another time. Both calls return whether it was still waiting."""
     for ident in ("a", "b"):
         await app.publish("s", {"n": ident}, at=FAR, id=ident, expires="1m")
     assert await app.later.cancel("s", "a")
@@ -117,7 +117,7 @@ async def test_a_schedule_is_cancelled_or_moved_while_it_waits(app: App, client:
 
 
 async def test_what_is_too_late_is_dropped(app: App, client: redis.Redis) -> None:
-    """A schedule that nobody moved in time is removed and adds nothing."""
+    """A schedule that no worker moved before its expiry is removed and adds nothing."""
     await app.publish("s", {"n": 1}, at=1_000, expires="1h")
     await app.publish("s", {"n": 2}, at=1_000)
     await moved(app)
@@ -126,7 +126,7 @@ async def test_what_is_too_late_is_dropped(app: App, client: redis.Redis) -> Non
 
 
 async def test_an_entry_that_is_refused_stops_no_other(app: App, client: redis.Redis) -> None:
-    """A stream that is a string, or damaged content, is put aside; it is added when the cause is gone."""
+    """A schedule that cannot be added is set aside without delaying others, and is added once the cause is gone."""
     client.set("bad", "text")
     await app.publish("bad", {"n": 1}, delay=0)
     await app.publish("s", {"n": 1}, delay=0, id="a")
@@ -146,7 +146,10 @@ async def test_an_entry_that_is_refused_stops_no_other(app: App, client: redis.R
 
 @pytest.mark.parametrize("text", ["", "x", "-", "-:", "-:3:abc", "-:1:*", "5:1:*1:a", "-:1000000000000:a", "-:-1:a"])
 async def test_content_of_somebody_else_adds_no_other_command(app: App, client: redis.Redis, text: str) -> None:
-    """The mover adds an entry or refuses, and listing shows it, for any bytes in the hash."""
+    """Arbitrary bytes in the hash of schedules cause no command except the adding of an entry.
+
+    Listing shows a refusal.
+    """
     client.sadd(schedule.INDEX, "s")
     client.zadd(schedule.due_key("s"), {"a": 0})
     client.hset(schedule.content_key("s"), "a", text)
@@ -156,7 +159,7 @@ async def test_content_of_somebody_else_adds_no_other_command(app: App, client: 
 
 
 async def test_all_forms_of_an_entry_wait(app: App, client: redis.Redis) -> None:
-    """Bytes, envelopes and trimming arrive as if they were published now."""
+    """Bytes, envelopes and trimming options of a delayed publish arrive as with an immediate one."""
     for n in range(5):
         await app.publish("s", {"n": n})
     await app.publish("s", {"n": b"\x00\xff:*"}, delay=0, maxlen=2)
@@ -170,7 +173,7 @@ async def test_all_forms_of_an_entry_wait(app: App, client: redis.Redis) -> None
 
 
 async def test_very_many_are_moved_in_order_and_listed_once(app: App, client: redis.Redis) -> None:
-    """More than one step holds, many at one time: each is listed once and added once, in order of time."""
+    """Many schedules due at one time are each listed once and added once, in order of time."""
     for n in range(450):
         await app.publish("s", {"n": n}, at=1_000 + n // 150, id=f"{n:04}")
     assert [one.id async for one in app.later.list("s")] == [f"{n:04}" for n in range(450)]
@@ -180,7 +183,7 @@ async def test_very_many_are_moved_in_order_and_listed_once(app: App, client: re
 
 
 async def test_a_lost_reply_adds_no_second_schedule(server: ServerProcess, client: redis.Redis) -> None:
-    """With ``retry`` a publish for later whose reply was lost is one entry, though it was moved in between."""
+    """A delayed publish with ``retry`` adds one entry after a lost reply, even if the schedule was moved in between."""
     async with Thief(server.port, b"EVALSHA") as thief:
         app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
         await asyncio.gather(*(app.publish("s", {"n": n}, delay=0, retry=20) for n in range(50)))
@@ -192,7 +195,7 @@ async def test_a_lost_reply_adds_no_second_schedule(server: ServerProcess, clien
 
 
 async def test_hooks_run_when_it_is_published(server: ServerProcess, client: redis.Redis) -> None:
-    """A middleware's publish hook changes the content that waits."""
+    """A middleware's publish hook applies to a delayed publish when it is called."""
 
     class Mark(Middleware):
         async def publish(self, call_next: Publish, publication: Publication) -> str:
@@ -208,7 +211,7 @@ async def test_hooks_run_when_it_is_published(server: ServerProcess, client: red
 async def test_a_user_without_scripts_is_refused_before_anything_is_stored(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The error names the rights that are missing."""
+    """Without the right to run scripts, a delayed publish is refused with the missing rights. Nothing is stored."""
     with user(client, "+@all", "-eval", "-evalsha", "~*", "&*") as name:
         app = App(server.url.replace("redis://", f"redis://{name}"), registry=False)
         with pytest.raises(UsageError, match="needs scripts"):
@@ -218,7 +221,7 @@ async def test_a_user_without_scripts_is_refused_before_anything_is_stored(
 
 
 async def test_a_full_server_refuses_and_loses_nothing(server: ServerProcess, client: redis.Redis) -> None:
-    """At the limit of memory a publish for later is refused; what waits is added when there is memory again."""
+    """At the server's memory limit a delayed publish is refused. Waiting schedules are added once there is memory."""
     if "millstream" in str(server.command):
         pytest.skip("it has no limit of memory")
     app = App(server.url, registry=False)
@@ -264,7 +267,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "words"), WRONG)
 async def test_wrong_options_are_refused_before_anything_is_sent(options: dict[str, Any], words: str) -> None:
-    """Each mistake has an error that reports it; no server is asked."""
+    """Wrong options of a delayed publish are refused before anything is sent."""
     app = App("redis://127.0.0.1:1", registry=False)
     with pytest.raises(ConfigError, match=words):
         await app.publish("s", {"n": 1}, **options)
@@ -273,7 +276,7 @@ async def test_wrong_options_are_refused_before_anything_is_sent(options: dict[s
 
 
 async def test_a_unique_name_adds_nothing_while_its_entry_is_not_handled(app: App, client: redis.Redis) -> None:
-    """Undelivered and pending entries count; acked, deleted and trimmed ones do not."""
+    """A ``unique`` name adds no second entry while its entry is unread or pending. Afterwards it does."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     client.xgroup_create("s", "h", "$", mkstream=True)
     first = await app.publish("s", {"n": 1}, unique="a")
@@ -291,7 +294,7 @@ async def test_a_unique_name_adds_nothing_while_its_entry_is_not_handled(app: Ap
 
 
 async def test_a_unique_name_within_a_time_counts_although_it_was_handled(app: App, client: redis.Redis) -> None:
-    """``within`` holds for its time, whatever becomes of the entry."""
+    """With ``within``, a unique name stays taken for that time, even after its entry was handled."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     first = await app.publish("s", {"n": 1}, unique="a", within="1h")
     client.xreadgroup("g", "c", {"s": ">"})
@@ -302,7 +305,7 @@ async def test_a_unique_name_within_a_time_counts_although_it_was_handled(app: A
 
 
 async def test_a_month_passes_at_once_under_a_tests_clock() -> None:
-    """The testing kit turns to the time of a schedule, and no further."""
+    """The testing kit advances its clock to the time of a schedule, and not beyond."""
     app = App()
     seen: list[int] = []
 
@@ -322,7 +325,7 @@ async def test_a_month_passes_at_once_under_a_tests_clock() -> None:
 
 
 def test_a_firing_that_waits_is_read_with_its_group_aside() -> None:
-    """The group that must have handled all before it is neither a word that trims nor a field, whatever its name is."""
+    """A waiting firing of ``overlap="skip"`` is listed without its group's name, whatever the name is."""
     for group in ("nightly", "*"):
         words = [group, "MAXLEN", "~", 1000, "*", "name", "nightly"]
         one = schedule.unpacked("s", b"nightly@1", "1", b"99!:" + schedule.packed(words))

@@ -1,4 +1,4 @@
-"""Schedules under kills of movers and of the server: each becomes one entry at its time, or was cancelled."""
+"""Schedules while movers and the server are killed: each becomes one entry at its time, or was cancelled."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ async def handle() -> None: ...
 
 @dataclass
 class Storm:
-    """One piece."""
+    """One piece of the campaign."""
 
     server: ServerProcess
     tasks: Tasks
@@ -59,7 +59,7 @@ class Storm:
         return len(self.due)
 
     async def publish(self, part: int) -> None:
-        """A tenth of the schedules, with cancels and moves between them."""
+        """Publish a tenth of the schedules, with cancellations and moves between them."""
         for n in range(part, COUNT, 10):
             stream, ident = self.chance.choice(STREAMS), f"id-{n}"
             now = self.now()
@@ -70,7 +70,7 @@ class Storm:
                 await self.change(*self.chance.choice(list(self.due)))
 
     async def change(self, stream: str, ident: str) -> None:
-        """Cancel or move one of those so far."""
+        """Cancel or move one of the schedules published before."""
         key = stream, ident
         with contextlib.suppress(Disconnected):
             if self.chance.random() < 0.5:
@@ -85,11 +85,11 @@ class Storm:
 
     @staticmethod
     def now() -> int:
-        """Milliseconds since 1970, on the one machine of publisher and server."""
+        """Return milliseconds since 1970. Publisher and server share one machine."""
         return int(time.time() * 1000)
 
     async def kill(self) -> None:
-        """End movers and the server at marks of the work."""
+        """Kill movers and the server at set points of the work."""
         for number in range(1, 9):
             await aeventually(lambda mark=number * 250: self.added() >= mark, 60)
             if number % 4 == 0:
@@ -101,7 +101,7 @@ class Storm:
                 self.movers.append(self.tasks.worker(self.target, self.server.url))
 
     def added(self) -> int:
-        """Entries in all streams."""
+        """Count the entries in all streams."""
         try:
             with self.server.client() as client:
                 return sum(int(client.xlen(stream)) for stream in STREAMS)
@@ -109,12 +109,12 @@ class Storm:
             raise LookupError(error) from None
 
     def empty(self) -> bool:
-        """True when nothing waits."""
+        """Report whether no schedule is waiting."""
         with self.server.client() as client:
             return not client.exists(*(key(stream) for stream in STREAMS for key in (due_key, content_key)))
 
     def check(self) -> None:
-        """Each once or cancelled, and none before the earliest of its times."""
+        """Check that each schedule was added once or cancelled, and none before its earliest time."""
         with self.server.client(decode_responses=True) as client:
             assert client.smembers(INDEX) <= set(STREAMS)
             seen: dict[tuple[str, str], int] = {}
@@ -134,7 +134,7 @@ class Storm:
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """2,500 schedules of three streams, three movers, six kills of movers and two of the server."""
+    """A piece of 2,500 schedules in three streams, with three movers, six mover kills and two server kills."""
     folder.mkdir()
     tasks = Tasks(folder, folder / "out.txt")
     server = (
@@ -153,5 +153,5 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_schedules_in_a_storm(tmp_path: Path) -> None:
-    """200,000 schedules: each is one entry or was cancelled, whatever is killed."""
+    """Each of 200,000 schedules under kills becomes one entry or was cancelled."""
     campaign.run("later", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 81), unit="schedules")

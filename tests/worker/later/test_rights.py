@@ -1,4 +1,4 @@
-"""The rights that docs/worker/reference.md lists for schedules are enough, on every server."""
+"""The access rights that docs/worker/reference.md lists for schedules are enough, on every server."""
 
 import re
 
@@ -22,7 +22,7 @@ BASE = "+@connection +info +command"
 
 
 def rights(who: str) -> list[str]:
-    """The rules of a row of the page."""
+    """Return the access rules in a row of the page."""
     page = (ROOT / "docs/worker/reference.md").read_text()
     row = re.search(rf"^\| {who}[^|]*\| (.*) \|$", page, re.MULTILINE)
     assert row is not None
@@ -67,7 +67,7 @@ async def act(who: str, app: App) -> None:
 async def test_the_rights_of_the_page_are_enough(
     server: ServerProcess, client: redis.Redis, who: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A user with the row's rights does what the row names, and nothing is refused."""
+    """A user with a row's rights can do what the row names, and the server refuses no command."""
     client.xgroup_create("orders", "g", "0", mkstream=True)
     client.xadd("orders", {"n": "0"})
     with user(client, *BASE.split(), *rights(who)) as name:

@@ -1,4 +1,4 @@
-"""Recurring schedules: one firing in the fleet, catching up, pausing, on every server."""
+"""Recurring schedules: one firing for all workers, catching up, and pausing, on every server."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def nightly(seen: list[Fire], **options: Any) -> App:
 
 
 async def test_many_workers_fire_once(server: ServerProcess, client: redis.Redis) -> None:
-    """Four apps that declare one schedule of a second run its handler once for each second."""
+    """Four apps that declare the same schedule run its handler once for each firing."""
     seen: list[Fire] = []
     apps = [nightly(seen, every=1) for _ in range(4)]
     async with asyncio.TaskGroup() as group:
@@ -56,7 +56,7 @@ async def test_many_workers_fire_once(server: ServerProcess, client: redis.Redis
 
 
 async def test_a_schedule_can_publish_to_a_stream(server: ServerProcess, client: redis.Redis) -> None:
-    """Without a function, it adds an entry with the content; so does one that was put while programs run."""
+    """A schedule without a function adds an entry with its content, also if it is put while workers run."""
     app = App(server.url)
     app.schedule(every=1, stream="ticks", content={"kind": "tick"})
 
@@ -74,7 +74,7 @@ async def test_a_schedule_can_publish_to_a_stream(server: ServerProcess, client:
 
 
 async def test_a_night_passes_at_once_under_a_tests_clock() -> None:
-    """The testing kit fires at the times of the timetable; nothing fires while it is paused."""
+    """The testing kit fires schedules at the times of their timetable. A paused schedule does not fire."""
     seen: list[Fire] = []
     app = nightly(seen, every=None, cron="0 3 * * *", tz="Europe/Berlin")
     async with run(app) as broker:
@@ -92,7 +92,7 @@ async def test_a_night_passes_at_once_under_a_tests_clock() -> None:
 
 @pytest.mark.parametrize(("catch_up", "count"), [("latest", 1), ("none", 0), ("all", 5)])
 async def test_an_outage_is_made_up_for(server: ServerProcess, client: redis.Redis, catch_up: str, count: int) -> None:
-    """After five periods without a worker: the latest, none, or all."""
+    """After an outage of five periods, ``catch_up`` runs the latest firing, none, or all."""
     seen: list[Fire] = []
     app = nightly(seen, catch_up=catch_up, every="1000h")  # Long, so that none ends while the test runs
     placed = "millstream:{schedule:night}:later:placed"
@@ -108,7 +108,7 @@ async def test_an_outage_is_made_up_for(server: ServerProcess, client: redis.Red
 
 
 async def test_a_firing_is_skipped_while_an_earlier_one_runs(server: ServerProcess, client: redis.Redis) -> None:
-    """With ``overlap="skip"`` a slow run has no second one behind it."""
+    """With ``overlap="skip"`` a firing is skipped while an earlier one still runs."""
     release = asyncio.Event()
     starts: list[float] = []
     app = App(server.url)
@@ -129,7 +129,7 @@ async def test_a_firing_is_skipped_while_an_earlier_one_runs(server: ServerProce
 
 
 async def test_the_later_declaration_of_a_name_decides(server: ServerProcess, client: redis.Redis) -> None:
-    """The worker that started later decides between two versions of the code; the other places nothing."""
+    """If two versions of the code declare one name, the worker that started later decides."""
     old, new = nightly([], every="1h"), nightly([], every="2h")
     async with new.running(server.url):
         await aeventually(lambda: client.hexists(KEY, "night"))
@@ -140,7 +140,7 @@ async def test_the_later_declaration_of_a_name_decides(server: ServerProcess, cl
 
 
 async def test_damaged_declarations_harm_nobody(server: ServerProcess, client: redis.Redis) -> None:
-    """A text of somebody else in the hash is passed over."""
+    """A damaged declaration in the hash is skipped."""
     client.hset(KEY, mapping={"a": "no JSON", "b": '{"table": {}}', "c": "[" * 2000})
     seen: list[Fire] = []
     app = nightly(seen, every=1)
@@ -150,7 +150,7 @@ async def test_damaged_declarations_harm_nobody(server: ServerProcess, client: r
 
 
 def test_wrong_declarations_are_refused_at_the_import() -> None:
-    """A name that is taken, a function where none runs, and options of a subscriber without one."""
+    """Wrong schedule declarations are refused at import, such as a taken name or options without a function."""
     app = nightly([])
     with pytest.raises(ConfigError, match="declared twice"):
         app.schedule(every=5, name="night", stream="s", content={"a": 1})
@@ -173,7 +173,7 @@ def test_wrong_declarations_are_refused_at_the_import() -> None:
     ids=str,
 )
 def test_a_record_with_a_value_of_another_kind_is_none_of_ours(facts: dict[str, Any]) -> None:
-    """A forged timetable is not a schedule: computing with it would end the task that places those of all others."""
+    """A stored schedule with a value of the wrong type is skipped, and the other schedules still fire."""
     one = Recurring("a", timetable("a", every="1h"), "s", (b"*", b"n", b"1"))
     record = json.loads(one.to_json())
     assert Recurring.of_json(json.dumps(record).encode()) == one
@@ -182,7 +182,7 @@ def test_a_record_with_a_value_of_another_kind_is_none_of_ours(facts: dict[str, 
 
 
 def test_the_record_of_a_schedule_without_a_key_is_as_before() -> None:
-    """Workers of an earlier version read it, and take it for the same declaration."""
+    """A schedule without a key is stored as in earlier versions. Older workers take it for the same declaration."""
     one = Recurring("tick", timetable("tick", every="1h"), "ticks", (b"*", b"n", b"1"))
     assert "key" not in json.loads(one.to_json())
     assert Recurring.of_json(one.to_json().encode()) == one

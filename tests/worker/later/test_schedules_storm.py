@@ -1,4 +1,4 @@
-"""Recurring schedules under kills, pauses and outages of all workers: the times of the timetable fire, none twice."""
+"""Recurring schedules under kills, pauses and outages of all workers: the timetable fires, and no time fires twice."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ async def handle() -> None: ...
 
 @dataclass
 class Storm:
-    """One piece."""
+    """One piece of the campaign."""
 
     server: ServerProcess
     tasks: Tasks
@@ -39,7 +39,7 @@ class Storm:
     down: list[tuple[int, int]] = field(default_factory=list)  # Server's milliseconds in which no worker ran
 
     async def run(self) -> int:
-        """Put schedules; kill some workers, then all; pause and resume; then check each time that fired."""
+        """Put schedules, kill some workers and then all, pause and resume; then check each firing."""
         self.chance = random.Random(self.seed)
         self.target = self.tasks.app(APP)
         self.app = App(self.server.url, registry=False)
@@ -77,11 +77,11 @@ class Storm:
         return checked
 
     def worker(self) -> Any:
-        """A worker as a process."""
+        """Start a worker process."""
         return self.tasks.worker(self.target, self.server.url)
 
     def kill(self, count: int) -> None:
-        """End workers; a single one is replaced."""
+        """Kill workers, and replace a single one."""
         for _ in range(count):
             victim = self.workers.pop(self.chance.randrange(len(self.workers)))
             os.kill(victim.pid, signal.SIGKILL)
@@ -90,28 +90,28 @@ class Storm:
                 self.workers.append(self.worker())
 
     def now(self) -> int:
-        """The server's clock."""
+        """Return the server's time."""
         with self.server.client() as client:
             seconds, micros = client.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
     def entries(self, name: str) -> list[tuple[int, int]]:
-        """The time in the timetable, and the time at which it was added, of each firing."""
+        """Return the scheduled time and the time of adding of each firing."""
         with self.server.client(decode_responses=True) as client:
             rows: Any = client.xrange(f"schedule:{name}")
         return [(int(fields["scheduled"]), int(entry.split("-")[0])) for entry, fields in rows]
 
     def times(self, name: str) -> list[int]:
-        """The times that fired."""
+        """Return the times that fired."""
         return [at for at, _ in self.entries(name)] or [0]
 
     async def firings(self, more: int) -> None:
-        """Wait for firings of a schedule."""
+        """Wait for a number of firings of a schedule."""
         first = len(self.times("all-4"))
         await aeventually(lambda: len(self.times("all-4")) >= first + more, 90)
 
     def check(self, name: str) -> int:
-        """No time twice and none early; those that are missing are such as catching up leaves out."""
+        """Check that no time fired twice or early, and that ``catch_up`` explains each missing time."""
         fired = self.entries(name)
         times = [at for at, _ in fired]
         assert len(set(times)) == len(times), f"{name}: a time fired twice"
@@ -133,7 +133,7 @@ class Storm:
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """Fifteen schedules, four workers, three kills of one, one outage of all."""
+    """A piece of fifteen schedules and four workers, with three single kills and one outage of all."""
     folder.mkdir()
     tasks = Tasks(folder, folder / "out.txt")
     server = redis_server(folder) if seed % 2 else millstream_server(folder)
@@ -148,5 +148,5 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_recurring_schedules_in_a_storm(tmp_path: Path) -> None:
-    """300 schedules: no time fires twice, and those that are left out are left out by ``catch_up``."""
+    """With 300 schedules under kills, no time fires twice, and only ``catch_up`` leaves times out."""
     campaign.run("schedules", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 21), unit="firings")

@@ -1,4 +1,4 @@
-"""Limits from outside the workers: ``millstream limit``, the console, metrics, rights, and the testing kit's clock."""
+"""Changes of limits from outside the workers: the command line, the console, metrics, rights, and the test clock."""
 
 import asyncio
 import html
@@ -44,20 +44,20 @@ def app_of(url: str, limit: Any, seen: list[str], stream: str = "s") -> App:
 
 
 def limiter_of(app: App) -> Limiter:
-    """The limiter of its handler."""
+    """Return the limiter of the app's handler."""
     found = app.loops[0].limiter
     assert found is not None
     return found
 
 
 async def beat(app: App) -> None:
-    """The heartbeat of every five seconds."""
+    """Wait for a heartbeat, sent every five seconds."""
     assert app._heartbeat is not None  # noqa: SLF001 - in place of waiting for it
     await app._heartbeat._beat()  # noqa: SLF001 - as above
 
 
 async def run(server: ServerProcess, *words: str, code: int = 0) -> str:
-    """The output of ``millstream`` in another thread."""
+    """Run ``millstream`` in another thread and return its output."""
     line = [*words[:2], "--url", server.url, *words[2:]]
     done = await asyncio.to_thread(CliRunner().invoke, main, line)
     assert done.exit_code == code, (words, done.output, done.exception)
@@ -65,12 +65,15 @@ async def run(server: ServerProcess, *words: str, code: int = 0) -> str:
 
 
 async def listed(server: ServerProcess) -> dict[str, dict[str, Any]]:
-    """``millstream limit ls`` by name."""
+    """Return the rows of ``millstream limit ls`` by name."""
     return {row["limit"]: row for row in json.loads(await run(server, "limit", "ls", "-o", "json"))}
 
 
 async def test_a_rate_is_set_and_taken_back_by_the_shell(server: ServerProcess, client: redis.Redis) -> None:
-    """The list has the use of all workers; a rate that is set holds at the next beat, and rm undoes it."""
+    """``millstream limit ls`` shows the use by all workers.
+
+    ``set`` takes effect at the next heartbeat, and ``rm`` undoes it.
+    """
     seen: list[str] = []
     for _ in range(6):
         client.xadd("s", {"k": "a"})
@@ -110,7 +113,7 @@ async def test_a_rate_is_set_and_taken_back_by_the_shell(server: ServerProcess, 
 async def test_a_wrong_change_is_one_error(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...], code: int, text: str
 ) -> None:
-    """It reports what to write, and nothing is written."""
+    """A wrong change of a limit is one error with the correct form, and nothing is written."""
     app = app_of(server.url, [Limit("1/h", name="crm"), Limit(running=2, name="slots")], [])
     async with app.running():
         found = await run(server, "limit", *words, *(() if "--ahead" in words else ("--yes",)), code=code)
@@ -119,7 +122,7 @@ async def test_a_wrong_change_is_one_error(
 
 
 async def test_values_of_others_are_only_text(server: ServerProcess, client: redis.Redis) -> None:
-    """A damaged rate is named, and can be removed; a record that no worker wrote is passed over."""
+    """A damaged rate is listed and can be removed. A foreign record is skipped."""
     client.hset(RATES, mapping={"crm": "\x00fast", HOSTILE: "1/s"})
     client.zadd("millstream:workers", {"w": 1})
     client.set("millstream:worker:w", json.dumps({"id": "w", "subscribers": [{"limits": 3}]}))
@@ -135,7 +138,7 @@ async def test_values_of_others_are_only_text(server: ServerProcess, client: red
 
 
 async def test_the_rights_of_the_page_are_enough(server: ServerProcess, client: redis.Redis) -> None:
-    """The rows of docs/worker/reference.md are enough to ask for permits, to learn of rates, and to list limits."""
+    """The listed rights are enough to request permits, read changed rates and list limits."""
     with user(client, *BASE.split(), *rights("limited worker")) as name:
         line = open_line(server.url.replace("redis://", f"redis://{name}"))
         limit = FleetLimit(Limit("100/s", running=2, key="k"), "crm", line)
@@ -160,7 +163,10 @@ async def test_the_rights_of_the_page_are_enough(server: ServerProcess, client: 
 async def test_nothing_runs_without_the_rights_to_a_limit(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log names the limit and the rights; the entry stays in its stream."""
+    """Without the rights for a limit no handler runs.
+
+    The log names the limit and rights, and the entry stays unread.
+    """
     client.xadd("s", {"k": "a"})
     seen: list[str] = []
     with user(
@@ -176,7 +182,7 @@ async def test_nothing_runs_without_the_rights_to_a_limit(
 
 
 async def test_metrics_have_each_limit(server: ServerProcess, client: redis.Redis) -> None:
-    """Permits used and refused, entries that wait, and slots in use."""
+    """Metrics give each limit's permits, refusals, waiting entries and used slots."""
     for _ in range(3):
         client.xadd("s", {"k": "a"})
     seen: list[str] = []
@@ -192,7 +198,7 @@ async def test_metrics_have_each_limit(server: ServerProcess, client: redis.Redi
 
 
 async def test_the_console_shows_and_changes_limits(server: ServerProcess, client: redis.Redis) -> None:
-    """The page of the workers has them, and its form sets a rate; names that anybody wrote are only text."""
+    """The console shows the limits and sets a rate. Foreign names are shown as plain text."""
     client.hset(RATES, HOSTILE, "1/s")
     app = app_of(server.url, Limit("1/h", name="crm"), [])
     with ConsoleThread(server.url, allow_changes=True) as changing:
@@ -203,7 +209,7 @@ async def test_the_console_shows_and_changes_limits(server: ServerProcess, clien
 
 
 def change(console: ConsoleThread) -> None:
-    """Look at the page and its form, and confirm what the form shows."""
+    """Open the page and its form, and confirm the form as shown."""
     page = console.ask("/workers")
     assert (page.status, "<h2>Limits</h2>" in page.text, "<script>alert" in page.text) == (200, True, False)
     page = console.ask(f"/change?{urlencode({'do': 'limit set', 'limit': 'crm', 'rate': '30/m'})}")
@@ -215,7 +221,10 @@ def change(console: ConsoleThread) -> None:
 
 @pytest.mark.parametrize("limit", [Limit("1/h"), Limit("1/h", key="k"), Limit("1/h", running=1, key="k")], ids=str)
 async def test_the_kit_turns_the_clock_of_limits(limit: Limit) -> None:
-    """An hour's permit is there after an hour of the test's clock, and no delivery is counted for the wait."""
+    """The testing kit's clock also drives limits: an hourly permit returns after an hour.
+
+    The wait counts no delivery.
+    """
     app, seen = App(), list[tuple[str, int]]()
 
     @app.subscriber(StreamSub("s", group="g"), limit=limit)
@@ -231,7 +240,10 @@ async def test_the_kit_turns_the_clock_of_limits(limit: Limit) -> None:
 
 
 async def test_limits_hold_on_a_cluster_of_three_nodes(tmp_path: Path) -> None:
-    """Limits of each key are on the node of their slot; a rate that was set is learned from another one."""
+    """On a cluster of three nodes, each key's limit is on the node of its slot.
+
+    A changed rate is read from another node.
+    """
     with Three(tmp_path) as three:
         seen: list[str] = []
         limits = [Limit("1/h", key="k", name="each"), Limit("1/h", burst=2, name="all"), Limit(running=2, name="many")]
@@ -249,7 +261,7 @@ async def test_limits_hold_on_a_cluster_of_three_nodes(tmp_path: Path) -> None:
 
 
 def test_keys_of_one_limit_share_a_slot() -> None:
-    """Rate and slots are changed by one script, so a cluster has both on one node, whatever the key has in it."""
+    """The keys of one limit share a cluster slot, whatever characters the limit's key contains."""
     for key in (b"", b"a", b"}{x", b"\xff" * 300):
         tags = {name[name.index("{") : name.index("}") + 1] for name in keys("crm", key)}
         assert len(tags) == 1

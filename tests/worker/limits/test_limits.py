@@ -1,4 +1,4 @@
-"""Limits of the whole fleet: rates and runs at a time, for a handler and for each key, on every server."""
+"""Limits for the whole fleet: rates and concurrent runs, for a handler and for each key, on every server."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ LATE = 250
 
 
 def passed(times: list[int], rate: float, burst: int, late: int = LATE) -> list[tuple[int, int, int]]:
-    """The windows in which more runs began than a rate for each millisecond and a burst allow."""
+    """Return the windows in which more runs began than rate and burst allow."""
     times = sorted(times)
     return [
         (first, last, at - start + 1)
@@ -41,19 +41,19 @@ def passed(times: list[int], rate: float, burst: int, late: int = LATE) -> list[
 
 
 def limit_of(limit: Any) -> Limit:
-    """The limit, or the first of several."""
+    """Return the handler's limit, or the first of several."""
     return limit[0] if isinstance(limit, list) else limit
 
 
 def refused(app: App) -> int:
-    """Times that its limit gave no permit."""
+    """Return the number of refused permits of the handler's limit."""
     limiter = app.loops[0].limiter
     assert limiter is not None
     return int(limiter.facts()[0]["refused"])
 
 
 class Fleet:
-    """Apps that run one handler, and a log of its runs by the server's clock."""
+    """Apps that run one handler, with a log of its runs by the server's clock."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
@@ -73,7 +73,7 @@ class Fleet:
         time: Clock | None = None,
         **options: Any,
     ) -> App:
-        """One more app with the handler, by a clock of its own where one is given."""
+        """Add an app with the handler, optionally with a clock of its own."""
         app = App(self.server.url, clock=time)
         clock = self.server.client()
 
@@ -92,12 +92,12 @@ class Fleet:
         return app
 
     def running_now(self, key: str | None) -> int:
-        """Runs at this moment, of a key or of all."""
+        """Count the current runs of a key, or of all keys."""
         return self.now.total() if key is None else self.now[key]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run all of them."""
+        """Run all apps."""
         async with contextlib.AsyncExitStack() as stack:
             for app in self.apps:
                 await stack.enter_async_context(app.running())
@@ -106,24 +106,24 @@ class Fleet:
 
 @pytest.fixture
 def fleet(server: ServerProcess) -> Fleet:
-    """No app yet."""
+    """A fleet without an app yet."""
     return Fleet(server)
 
 
 def add(client: redis.Redis, number: int, key: str = "a", stream: str = "s") -> None:
-    """Entries of one key."""
+    """Add entries of one key."""
     for _ in range(number):
         client.xadd(stream, {"k": key})
 
 
 def delivered(client: redis.Redis, stream: str = "s") -> int:
-    """Entries that were delivered to the group; Redis 6.2 has no count of them."""
+    """Return the number of entries delivered to the group. Redis 6.2 does not count them."""
     rows: Any = client.xrange(stream, max=client.xinfo_groups(stream)[0]["last-delivered-id"])
     return len(rows)
 
 
 async def test_a_rate_holds_for_all_workers_together(fleet: Fleet, client: redis.Redis) -> None:
-    """Two workers together run no more than the rate and its burst in any window; each entry is delivered once."""
+    """Two workers together run at most the rate and burst in any window, and each entry is delivered once."""
     add(client, 60)
     for _ in range(2):
         fleet.app(Limit("40/s", burst=5))
@@ -136,7 +136,7 @@ async def test_a_rate_holds_for_all_workers_together(fleet: Fleet, client: redis
 
 
 async def test_no_entry_is_delivered_without_a_permit(fleet: Fleet, client: redis.Redis) -> None:
-    """Entries beyond the rate stay unread, whichever worker could take them."""
+    """Entries beyond the rate stay undelivered, although workers are idle."""
     add(client, 20)
     for _ in range(3):
         fleet.app(Limit("2/h", burst=2))
@@ -147,7 +147,7 @@ async def test_no_entry_is_delivered_without_a_permit(fleet: Fleet, client: redi
 
 
 async def test_an_unused_permit_is_given_back(fleet: Fleet, client: redis.Redis) -> None:
-    """Workers that found nothing to read do not use up a slow rate."""
+    """A worker that finds no entry gives its permit back, so that a slow rate is not used up."""
     for _ in range(2):
         fleet.app(Limit("1/h"))
     client.xgroup_create("s", "g", "0", mkstream=True)
@@ -159,7 +159,7 @@ async def test_an_unused_permit_is_given_back(fleet: Fleet, client: redis.Redis)
 
 
 async def test_a_rate_by_key_puts_entries_aside_uncharged(fleet: Fleet, client: redis.Redis) -> None:
-    """One key waits on the server while others run; no delivery of an entry that waited is counted."""
+    """With a rate by key, a limited key's entries wait on the server while others run. The wait counts no delivery."""
     add(client, 12, "slow")
     add(client, 3, "other")
     for _ in range(2):
@@ -177,7 +177,7 @@ async def test_a_rate_by_key_puts_entries_aside_uncharged(fleet: Fleet, client: 
 
 
 async def test_many_entries_of_one_key_cost_few_questions(fleet: Fleet, client: redis.Redis) -> None:
-    """A refusal holds for all entries of its key until the next permit, so a flood does not slow others down."""
+    """A refused key is not checked again until its next permit. Its many entries do not slow other keys down."""
     add(client, 300, "flood")
     fleet.app(Limit("1/h", key="k"))
     client.config_resetstat()
@@ -190,7 +190,7 @@ async def test_many_entries_of_one_key_cost_few_questions(fleet: Fleet, client: 
 
 
 async def test_a_limit_that_refuses_nothing_is_asked_for_many_at_once(fleet: Fleet, client: redis.Redis) -> None:
-    """Quick runs have their entries read ahead, by one question for many; slow ones have no more than their lanes."""
+    """For quick runs many permits are requested at once. Slow runs request only as many as the worker has lanes."""
     go = asyncio.Event()
     add(client, 600)
     fleet.app(Limit("1000000/s"), concurrency=2, time=ManualClock())  # No time passes, however slow the machine is
@@ -211,7 +211,7 @@ async def test_a_limit_that_refuses_nothing_is_asked_for_many_at_once(fleet: Fle
 
 @pytest.mark.parametrize("key", ["k", None])
 async def test_so_many_run_at_a_time_in_the_fleet(fleet: Fleet, client: redis.Redis, key: str | None) -> None:
-    """The limit of simultaneous runs holds over workers, for each key or for the handler; nothing is charged."""
+    """A limit on concurrent runs holds over all workers, by key or by handler, and waiting counts no delivery."""
     for _ in range(10):
         add(client, 1, "a")
         add(client, 1, "b")
@@ -231,7 +231,7 @@ async def test_so_many_run_at_a_time_in_the_fleet(fleet: Fleet, client: redis.Re
 
 
 async def test_handlers_share_a_limit_by_its_name(fleet: Fleet, client: redis.Redis) -> None:
-    """Two handlers with one name of a limit run as many together as one alone."""
+    """Two handlers that name the same limit share it."""
     for stream in ("s", "t"):
         add(client, 5, "a", stream)
         fleet.app(Limit("2/h", burst=4, name="crm"), stream=stream)
@@ -241,7 +241,7 @@ async def test_handlers_share_a_limit_by_its_name(fleet: Fleet, client: redis.Re
 
 
 async def test_several_limits_all_hold(fleet: Fleet, client: redis.Redis) -> None:
-    """A run needs a permit of each; one that is refused uses up none of the others."""
+    """With several limits a run needs a permit of each. A refusal by one uses up no permit of the others."""
     add(client, 6, "a")
     add(client, 6, "b")
     fleet.app([Limit("1/h", burst=2, key="k", name="each"), Limit("1/h", burst=4, name="all")])
@@ -251,7 +251,7 @@ async def test_several_limits_all_hold(fleet: Fleet, client: redis.Redis) -> Non
 
 
 async def test_a_rate_is_changed_at_run_time(fleet: Fleet, client: redis.Redis) -> None:
-    """The hash of rates counts in place of the code's from the next beat on, and a broken value does not."""
+    """A rate set at run time replaces the code's from the next heartbeat on. An invalid value does not."""
     add(client, 6)
     app = fleet.app(Limit("1/h"))
     async with fleet.running():
@@ -268,7 +268,7 @@ async def test_a_rate_is_changed_at_run_time(fleet: Fleet, client: redis.Redis) 
 
 
 async def test_a_limit_waits_where_the_server_refuses_it(fleet: Fleet, client: redis.Redis) -> None:
-    """Keys of another type and values of others are made again; slots are given back at a stop."""
+    """Limit keys of a wrong type are replaced. Slots are given back when a worker stops."""
     rate, running = keys("work")
     client.lpush(rate, "x")
     client.set(running, "x")
@@ -281,7 +281,7 @@ async def test_a_limit_waits_where_the_server_refuses_it(fleet: Fleet, client: r
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300", "x", ""])
 def test_a_strange_rate_key_ends_no_limit(client: redis.Redis, value: str) -> None:
-    """A value that somebody else wrote delays a permit by a full burst at most."""
+    """A foreign value in a rate's key delays a permit by at most one full burst."""
     where = keys("n")
     client.set(where[0], value)
     words = (1_000_000, 5, 2, 0, 0, 0, 30_000, "look")
@@ -294,7 +294,7 @@ def test_a_strange_rate_key_ends_no_limit(client: redis.Redis, value: str) -> No
 async def test_limits_work_with_each_way_to_ack_and_read(
     fleet: Fleet, client: redis.Redis, ack: AckMode, options: dict[str, Any]
 ) -> None:
-    """Slots are free once an entry is settled, whoever settles it; what "new" reads and puts aside, "claimed" runs."""
+    """A run's slot is free once its entry is settled, in every ``ack`` mode and every way to read."""
     add(client, 4)
     client.xgroup_create("s", "g", "0")
     if options.get("read") == "claimed":
@@ -321,7 +321,7 @@ async def test_limits_work_with_each_way_to_ack_and_read(
 
 
 async def test_batches_count_each_entry(fleet: Fleet, client: redis.Redis) -> None:
-    """A rate limits the entries of batches, and not their runs."""
+    """A rate counts the entries of a batch, not its runs."""
     add(client, 50)
     app = App(fleet.server.url)
     sizes: list[int] = []
@@ -347,7 +347,7 @@ return taken
 
 
 async def test_a_batch_takes_a_permit_for_each_entry_of_a_read_that_waited(fleet: Fleet, client: redis.Redis) -> None:
-    """A read waited for entries, and other workers used the rate meanwhile: no entry runs on another's permit."""
+    """A batch takes a permit for each entry, also if other workers used the rate while its read was blocked."""
     app, begun, permits = App(fleet.server.url), list[int](), list[float]()
     rate, taken = keys("both")[0], 0.0
 
@@ -482,7 +482,7 @@ async def test_an_entry_that_may_not_start_gives_back_every_permit(
 
 
 async def test_a_reader_goes_on_once_an_outcome_is_stored(fleet: Fleet, client: redis.Redis) -> None:
-    """With ``ack="each"`` the reader of a limited handler waits for a place, and not for a second, after each entry."""
+    """With ``ack="each"`` a limited handler reads the next entry as soon as an outcome is stored."""
     add(client, 100)
     fleet.app(Limit("1000/s"), ack="each", concurrency=1)
     async with fleet.running():
@@ -490,7 +490,7 @@ async def test_a_reader_goes_on_once_an_outcome_is_stored(fleet: Fleet, client: 
 
 
 async def test_a_busy_partition_leaves_places_to_the_readers_of_others(fleet: Fleet) -> None:
-    """Two partitions share one place of a limited handler: one that always has entries does not starve the other."""
+    """Two partitions of a limited handler share a place fairly: a busy one does not starve the other."""
     app, ran, over = App(fleet.server.url), Counter[str](), asyncio.Event()
     await app.partition("s", 2)
     own = {crc32(key.encode()) % 2: key for key in map(str, range(20))}
@@ -553,7 +553,7 @@ async def test_a_partition_reads_ahead_by_the_pace_of_its_own_runs(
 
 
 async def test_a_failed_entry_is_retried_while_others_of_its_key_wait(fleet: Fleet) -> None:
-    """With hold, entries that wait for a failed one take no lane, so a limited handler takes it again."""
+    """With hold, entries waiting behind a failed one take no lane, so a limited handler can retry the failed one."""
     app, ran = App(fleet.server.url), list[int]()
     await app.partition("s", 1, by="k")
 
@@ -573,7 +573,7 @@ async def test_a_failed_entry_is_retried_while_others_of_its_key_wait(fleet: Fle
 
 
 async def test_entries_keep_their_order_under_a_limit(fleet: Fleet, client: redis.Redis) -> None:
-    """A limit without a key keeps the order of subscriber(key=)."""
+    """A limit without a key keeps the order that ``subscriber(key=)`` gives."""
     for n in range(12):
         client.xadd("s", {"k": "a", "n": n})
     app = App(fleet.server.url)
@@ -604,7 +604,7 @@ async def test_entries_keep_their_order_under_a_limit(fleet: Fleet, client: redi
     ],
 )
 def test_a_wrong_limit_is_one_error(make: Callable[[], Limit], words: str) -> None:
-    """Each argument is checked where it is written."""
+    """Each wrong argument of a limit is an error where the limit is declared."""
     with pytest.raises(ConfigError, match=words):
         make()
 
@@ -622,7 +622,7 @@ def test_a_wrong_limit_is_one_error(make: Callable[[], Limit], words: str) -> No
     ],
 )
 def test_a_limit_that_cannot_be_kept_is_refused(options: dict[str, Any], words: str) -> None:
-    """The error names the handler and what to write."""
+    """A limit that the handler cannot satisfy is refused with the handler's name and the correct form."""
     app = App("redis://nowhere", registry=False)
     with pytest.raises(ConfigError, match=words) as error:
 
@@ -633,7 +633,7 @@ def test_a_limit_that_cannot_be_kept_is_refused(options: dict[str, Any], words: 
 
 
 def test_one_name_means_one_limit() -> None:
-    """Two handlers of an app that declare one name otherwise are refused."""
+    """Two handlers of an app that declare the same limit name differently are refused."""
     app = App("redis://nowhere", registry=False)
 
     @app.subscriber("s", limit=Limit("1/s", name="crm"))

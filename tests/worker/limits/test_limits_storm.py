@@ -1,4 +1,4 @@
-"""Limits under kills and freezes of workers: no window above rate and burst, never too many runs, nothing charged."""
+"""Limits while workers are killed and frozen: rate, burst and slots hold, and no wait is charged."""
 
 import asyncio
 import os
@@ -63,7 +63,7 @@ async def slots(k: str, msg: Message) -> None:
 
 @dataclass
 class Storm:
-    """One piece."""
+    """One piece of the campaign."""
 
     server: ServerProcess
     tasks: Tasks
@@ -72,7 +72,7 @@ class Storm:
     harmed: int = 0  # Processes that were killed or frozen, each of which had entries in hand
 
     async def run(self) -> int:
-        """Publish to three streams, one with a tenant that floods it; kill and freeze; then check the log."""
+        """Publish to three streams, one of them flooded by a tenant; kill and freeze workers; then check the log."""
         self.chance = random.Random(self.seed)
         self.client = self.server.client(decode_responses=True)
         self.target = self.tasks.app(APP)
@@ -93,25 +93,25 @@ class Storm:
         return self.check()
 
     async def tenant_ms(self, name: str) -> int:
-        """Milliseconds of 40 runs of a tenant."""
+        """Return the duration of 40 runs of a tenant in milliseconds."""
         before = self.now()
         self.add("tenants", [name] * 40)
         await aeventually(lambda: len(self.runs("tenants", name)) >= 40, 60, what=name)
         return max(row["at"] for row in self.runs("tenants", name)) - before
 
     def add(self, stream: str, keys: list[str]) -> None:
-        """Entries of these keys."""
+        """Add entries of the given keys."""
         with self.client.pipeline(transaction=False) as pipe:
             for key in keys:
                 pipe.xadd(stream, {"k": key})
             pipe.execute()
 
     def worker(self) -> Any:
-        """A worker as a process."""
+        """Start a worker process."""
         return self.tasks.worker(self.target, self.server.url)
 
     async def harm(self, number: int) -> None:
-        """Kill a process, or freeze one for a moment or for longer than its slots last."""
+        """Kill a process, or freeze it for a moment or for longer than its slots last."""
         await self.pass_ms(1_500)
         victim = self.workers.pop(self.chance.randrange(len(self.workers)))
         self.harmed += 1
@@ -129,22 +129,22 @@ class Storm:
         self.workers.append(victim)
 
     async def pass_ms(self, length: int) -> None:
-        """Wait by the server's clock."""
+        """Wait for a time by the server's clock."""
         begin = self.now()
         await aeventually(lambda: self.now() > begin + length, 60)
 
     def now(self) -> int:
-        """The server's clock."""
+        """Return the server's time."""
         seconds, micros = self.client.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
     def log(self) -> list[dict[str, Any]]:
-        """The log, with the server's time of each row."""
+        """Return the log with the server's time of each row."""
         rows: Any = self.client.xrange("log")
         return [{**fields, "at": int(entry.split("-")[0])} for entry, fields in rows]
 
     def runs(self, kind: str, key: str | None = None) -> list[dict[str, Any]]:
-        """The rows of runs that began."""
+        """Return the log rows of begun runs."""
         return [
             row
             for row in self.log()
@@ -152,11 +152,11 @@ class Storm:
         ]
 
     def ran(self, kind: str) -> int:
-        """Entries that ran at least once."""
+        """Return the entries that ran at least once."""
         return len({row["id"] for row in self.runs(kind)})
 
     def check(self) -> int:
-        """Rates, slots, and delivery counts; returns the number of runs."""
+        """Check rates, slots and delivery counts; return the number of runs."""
         rows, frozen = self.log(), self.frozen()
         times: dict[tuple[str, str], list[int]] = defaultdict(list)
         at_work: dict[tuple[str, str], tuple[str, str]] = {}  # Process and entry -> kind and key
@@ -197,7 +197,7 @@ class Storm:
         return counted.total()
 
     def check_charges(self, charged: dict[tuple[str, str], int]) -> int:
-        """Only a process that was harmed charges what it had in hand; a refused permit charges nothing."""
+        """Check that only a killed or frozen process charged its entries, and that a refused permit charged none."""
         for kind in ("rated", "tenants", "slots"):
             waiting: Any = self.client.xpending_range(kind, "g", "-", "+", 10_000)
             for row in waiting:
@@ -208,7 +208,7 @@ class Storm:
         return more
 
     def frozen(self) -> dict[str, list[tuple[int, int]]]:
-        """The times in which each process was frozen, or had just been."""
+        """Return the periods in which each process was frozen, or had just been."""
         found: dict[str, list[tuple[int, int]]] = defaultdict(list)
         began: dict[str, int] = {}
         for row in self.log():
@@ -220,7 +220,7 @@ class Storm:
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """4,600 entries of three streams, six workers, three kills and three freezes."""
+    """A piece of 4,600 entries in three streams and six workers, with three kills and three freezes."""
     folder.mkdir()
     tasks = Tasks(folder, folder / "out.txt")
     server = redis_server(folder) if seed % 2 else millstream_server(folder, "--memory")
@@ -235,5 +235,5 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_limits_in_a_storm(tmp_path: Path) -> None:
-    """Forty pieces: no rate, no number of slots and no delivery count is passed, whatever is killed or frozen."""
+    """In forty pieces with kills and freezes, no rate, slot count or delivery count is exceeded."""
     campaign.run("limits", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 41), unit="runs")

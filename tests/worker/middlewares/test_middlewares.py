@@ -1,4 +1,4 @@
-"""Middlewares, dependencies and the app's own things in handlers, on every server."""
+"""Middlewares, dependencies and injected objects of the app in handlers, on every server."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ QUICK = Retry(max_deliveries=2, base=0.02, jitter=False)
 
 
 class Named(Middleware):
-    """Notes when it was entered and left."""
+    """A middleware that records when it was entered and left."""
 
     def __init__(self, name: str, notes: list[str]) -> None:
         self.name, self.notes = name, notes
@@ -38,7 +38,7 @@ class Named(Middleware):
 
 
 async def test_middlewares_stand_around_the_run_the_apps_outermost(server: ServerProcess, client: redis.Redis) -> None:
-    """The order is that of the lists, the app's first; a plain function is a middleware; the result is published."""
+    """Middlewares wrap the run in the order of their lists, the app's outermost. A plain function is a middleware."""
     notes: list[str] = []
 
     async def function(call_next: Run, msg: Message) -> Any:
@@ -65,7 +65,10 @@ async def test_middlewares_stand_around_the_run_the_apps_outermost(server: Serve
 async def test_what_a_middleware_raises_is_a_failure_and_what_it_swallows_a_success(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Both directions; an entry that does not fit the handler passes through the middlewares as well."""
+    """An exception raised by a middleware fails the entry, and a swallowed one makes it a success.
+
+    Entries that do not fit the handler pass through the middlewares too.
+    """
 
     class Rejecting(Middleware):
         async def run(self, call_next: Run, msg: Message) -> Any:
@@ -95,7 +98,7 @@ async def test_what_a_middleware_raises_is_a_failure_and_what_it_swallows_a_succ
 
 
 async def test_publish_hooks_see_and_change_every_publish(server: ServerProcess, client: redis.Redis) -> None:
-    """One by one, in a batch, and what a handler returns."""
+    """A publish hook sees and may change every publish: single, in a batch, and of a handler's result."""
 
     class Stamp(Middleware):
         async def publish(self, call_next: Publish, publication: Publication) -> str:
@@ -119,7 +122,7 @@ async def test_publish_hooks_see_and_change_every_publish(server: ServerProcess,
 
 
 async def test_a_run_beyond_its_timeout_has_failed(server: ServerProcess, client: redis.Redis) -> None:
-    """It is cancelled and retried; a TimeoutError of the handler's own stays what it is."""
+    """A run over its timeout is cancelled and retried. A handler's own TimeoutError stays an ordinary error."""
     app, ended = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), middlewares=[Timeout(0.05)], retry=QUICK)
@@ -146,7 +149,7 @@ async def test_a_run_beyond_its_timeout_has_failed(server: ServerProcess, client
 async def test_a_thread_that_goes_on_after_its_timeout_keeps_no_other_entry_from_running(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Else the next entries would time out in the queue for a thread, and be dead without having run."""
+    """A thread that continues after its timeout does not block later entries."""
     app, gate, seen = App(server.url, registry=False), threading.Event(), []
 
     @app.subscriber(StreamSub("s", group="g"), retry=QUICK, concurrency=1, middlewares=[Timeout(0.2)])
@@ -165,7 +168,7 @@ async def test_a_thread_that_goes_on_after_its_timeout_keeps_no_other_entry_from
 
 
 async def test_log_lines_know_their_entry_in_tasks_and_threads(server: ServerProcess, client: redis.Redis) -> None:
-    """Two handlers at once, one of them in a thread: each line carries its own entry, and outside there is none."""
+    """Log lines carry the entry of their own handler, also in threads. Outside a handler they carry none."""
     app, seen = App(server.url, middlewares=[LogContext()]), {}
 
     class Keep(logging.Handler):
@@ -200,7 +203,7 @@ async def test_log_lines_know_their_entry_in_tasks_and_threads(server: ServerPro
 
 
 def test_what_is_no_middleware_is_refused() -> None:
-    """A class instead of an instance is the likeliest mistake."""
+    """An object that is not a middleware, such as a class in place of its instance, is refused."""
     with pytest.raises(ConfigError, match="Give a Middleware"):
         App(middlewares=[Timeout])
     with pytest.raises(ConfigError, match="more than 0"):
@@ -219,14 +222,14 @@ def yields_plainly(call_next: Run, msg: Message) -> Iterator[Any]:
 
 
 class Deaf(Middleware):
-    """Nothing would await its hook."""
+    """A middleware with a hook that is not async."""
 
     async def received(self, msgs: Any, began_ns: int) -> None:  # type: ignore[override] # that is the mistake
         """Not called."""
 
 
 class Yields(Middleware):
-    """A call of its hook would run nothing."""
+    """A middleware with a generator as its hook."""
 
     async def run(self, call_next: Run, msg: Message) -> AsyncIterator[Any]:  # type: ignore[override] # that is the mistake
         yield await call_next(msg)
@@ -243,7 +246,7 @@ class Yields(Middleware):
     ],
 )
 def test_a_middleware_that_could_not_be_called_is_refused_by_name(middleware: Any, text: str) -> None:
-    """Else every entry would die of it, or its hook would never run."""
+    """A middleware with a hook that cannot be called or awaited is refused by name."""
     with pytest.raises(ConfigError, match=text):
         App(middlewares=[middleware])
 
@@ -261,7 +264,7 @@ def returns_nothing(call_next: Run, msg: Message) -> None:
 
 
 class Forgets(Middleware):
-    """A batch is never run, and an entry never published."""
+    """A middleware that forgets to await ``call_next``."""
 
     async def run_batch(self, call_next: Any, msgs: Any) -> None:
         call_next(msgs)
@@ -276,7 +279,7 @@ class Forgets(Middleware):
 async def test_an_entry_is_not_acked_before_the_rest_of_the_chain_has_ended(
     server: ServerProcess, client: redis.Redis, middleware: Any, place: str
 ) -> None:
-    """A forgotten await is an error that names the middleware, also next to one that is right."""
+    """An entry is not acknowledged if a middleware did not await ``call_next``. The error names the middleware."""
     ours, gate = [Named("right", []), middleware], asyncio.Event()
     app = App(server.url, registry=False, middlewares=ours if place == "app" else [])
 
@@ -299,7 +302,7 @@ async def test_an_entry_is_not_acked_before_the_rest_of_the_chain_has_ended(
 
 
 async def test_a_publish_that_a_middleware_forgets_is_an_error(server: ServerProcess) -> None:
-    """The id that such a hook returns would be that of no entry."""
+    """A publish hook that does not await ``call_next`` makes the publish raise an error with its name."""
     async with App(server.url, middlewares=[Forgets()]) as app:
         with pytest.raises(UsageError, match=r"middleware Forgets.publish has not awaited call_next"):
             await app.publish("s", {"a": 1})
@@ -311,7 +314,7 @@ async def test_a_publish_that_a_middleware_forgets_is_an_error(server: ServerPro
 async def test_dependencies_are_made_once_a_delivery_and_closed_before_the_ack(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Async and plain generators; at the moment of closing the entry is still pending."""
+    """A dependency is created once per delivery and closed before the entry is acknowledged."""
     app = App(server.url)
     notes: list[str] = []
 
@@ -341,7 +344,7 @@ async def test_dependencies_are_made_once_a_delivery_and_closed_before_the_ack(
 async def test_a_dependency_that_fails_at_closing_fails_the_delivery(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """A commit that did not work must not be acked; and the handler's exception reaches the generator."""
+    """A dependency that fails while closing fails the delivery. A generator dependency sees the handler's exception."""
     app, thrown = App(server.url), []
 
     async def session() -> AsyncIterator[int]:
@@ -380,7 +383,7 @@ async def test_a_dependency_that_fails_at_closing_fails_the_delivery(
 
 
 async def test_a_dependency_is_exchanged_for_a_test(server: ServerProcess, client: redis.Redis) -> None:
-    """``app.dependencies`` is fast-depends' provider."""
+    """``app.dependencies``, the provider of fast-depends, replaces a dependency in tests."""
     app, seen = App(server.url), []
 
     def price() -> int:
@@ -398,7 +401,7 @@ async def test_a_dependency_is_exchanged_for_a_test(server: ServerProcess, clien
 
 
 def test_dependencies_that_contradict_each_other_are_refused_at_registration() -> None:
-    """One parameter name with two types, and an entry's field asked for by a batch's dependency."""
+    """Contradicting dependencies are refused at registration, such as one parameter name with two types."""
     app = App()
 
     def first(x: int) -> int:
@@ -419,7 +422,7 @@ def test_dependencies_that_contradict_each_other_are_refused_at_registration() -
 
 
 def test_handlers_without_dependencies_and_middlewares_take_the_shortest_way() -> None:
-    """Nothing is paid for what is not used: fast-depends is not even asked for a provider."""
+    """A handler without dependencies has no fast-depends provider and no extra work."""
     app = App()
 
     @app.subscriber("s")
@@ -433,7 +436,10 @@ def test_handlers_without_dependencies_and_middlewares_take_the_shortest_way() -
 
 
 async def test_a_batch_handler_gets_typed_lists_and_acks_all(server: ServerProcess, client: redis.Redis) -> None:
-    """Lists in step with each other, at most max_records, every entry once; what does not fit is dead and not in it."""
+    """A batch handler receives parallel typed lists of at most max_records.
+
+    An entry that does not fit is dead-lettered.
+    """
     for number in range(250):
         client.xadd("s", {"x": number})
     client.xadd("s", {"x": "none"})
@@ -456,7 +462,7 @@ async def test_a_batch_handler_gets_typed_lists_and_acks_all(server: ServerProce
 
 
 async def test_single_entries_of_a_batch_fail(server: ServerProcess, client: redis.Redis) -> None:
-    """BatchError names them: each is retried by itself, as a batch of one, with its own error; the rest is acked."""
+    """A BatchError retries each named entry alone with its own error, and the others are acknowledged."""
     for x in range(10):
         client.xadd("s", {"x": x})
     app, runs = App(server.url), []
@@ -477,7 +483,7 @@ async def test_single_entries_of_a_batch_fail(server: ServerProcess, client: red
 
 
 async def test_a_whole_batch_fails_and_innocents_come_through_alone(server: ServerProcess, client: redis.Redis) -> None:
-    """One poisonous entry takes the batch with it once; afterwards only it dies."""
+    """A failed batch is retried entry by entry, so that only the poisonous entry becomes a dead letter."""
     for x in range(10):
         client.xadd("s", {"x": x})
     app, done = App(server.url), []
@@ -495,7 +501,7 @@ async def test_a_whole_batch_fails_and_innocents_come_through_alone(server: Serv
 
 
 async def test_a_batch_error_about_nobody_fails_the_batch(server: ServerProcess, client: redis.Redis) -> None:
-    """A wrong place in it must not ack the entry that was meant."""
+    """A BatchError with an invalid position fails the whole batch."""
     client.xadd("s", {"x": 1})
     app = App(server.url)
 
@@ -509,7 +515,7 @@ async def test_a_batch_error_about_nobody_fails_the_batch(server: ServerProcess,
 
 
 async def test_a_stop_hands_a_batch_back_uncharged(server: ServerProcess, client: redis.Redis) -> None:
-    """The grace time is over while a batch runs: all of it is anybody's at once, and no delivery is counted."""
+    """A batch that still runs at the end of the stop's grace is handed back at once without a counted delivery."""
     for x in range(5):
         client.xadd("s", {"x": x})
     app, started = App(server.url), asyncio.Event()
@@ -528,7 +534,7 @@ async def test_a_stop_hands_a_batch_back_uncharged(server: ServerProcess, client
 
 
 def test_batch_handlers_are_checked_at_registration() -> None:
-    """No list, no parameter, a key beside it."""
+    """Wrong batch handlers are refused at registration, such as one without a list or one with a key."""
     app = App()
     with pytest.raises(ConfigError, match="is a list"):
 
@@ -552,7 +558,7 @@ def test_batch_handlers_are_checked_at_registration() -> None:
 async def test_entries_of_one_key_run_in_order_and_keys_side_by_side(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Never two of one key at once, in stream order; several keys at once."""
+    """Entries of one key run one at a time in stream order, and different keys run concurrently."""
     for number in range(200):
         client.xadd("s", {"customer": f"c{number % 4}", "n": number})
     app, order, running, most = App(server.url), [], set(), 0
@@ -578,7 +584,7 @@ async def test_entries_of_one_key_run_in_order_and_keys_side_by_side(
 
 
 async def test_a_key_by_function_and_entries_without_one(server: ServerProcess, client: redis.Redis) -> None:
-    """None waits for nobody; a function that raises makes the entry dead, with the reason."""
+    """A key function may return None, and such entries wait for none. If it raises, the entry becomes a dead letter."""
     app, together = App(server.url), asyncio.Barrier(2)
 
     def key(msg: Message) -> str | None:
@@ -602,7 +608,7 @@ async def test_a_key_by_function_and_entries_without_one(server: ServerProcess, 
 
 
 async def test_a_failed_entry_does_not_hold_back_its_key(server: ServerProcess, client: redis.Redis) -> None:
-    """As the docs say: the later ones run while it waits for its retry."""
+    """A failed entry that waits for its retry does not hold back later entries of its key, as documented."""
     app, order = App(server.url), []
 
     @app.subscriber(
@@ -621,7 +627,7 @@ async def test_a_failed_entry_does_not_hold_back_its_key(server: ServerProcess, 
 
 
 async def test_a_stop_hands_back_what_waits_for_its_key(server: ServerProcess, client: redis.Redis) -> None:
-    """Reading ahead is bounded with one busy key too, and what waits is handed back uncharged."""
+    """A stop hands back entries that wait for their key without counting a delivery. Reading ahead stays bounded."""
     for n in range(500):
         client.xadd("s", {"k": "a", "n": n})
     app, started = App(server.url), asyncio.Event()
@@ -647,7 +653,7 @@ async def test_a_stop_hands_back_what_waits_for_its_key(server: ServerProcess, c
 async def test_acked_entries_leave_the_stream_once_no_group_needs_them(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """on_ack="delete": not before the other group has acked them too."""
+    """With ``on_ack="delete"`` an entry leaves the stream once every group has acknowledged it."""
     client.xgroup_create("s", "late", "0", mkstream=True)
     app = App(server.url)
 
@@ -678,7 +684,7 @@ async def test_acked_entries_leave_the_stream_once_no_group_needs_them(
 async def test_a_publish_with_an_idempotent_id_is_added_once_or_refused_clearly(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """With XADD IDMP the second publish gives the first id; without it nothing is added and the error says why."""
+    """Publishing twice with one idempotent id returns the first id. A server without XADD IDMP is a clear error."""
     from millstream.client import capabilities
     from millstream.client.line import Line
     from millstream.errors import UsageError
@@ -702,7 +708,7 @@ async def test_a_publish_with_an_idempotent_id_is_added_once_or_refused_clearly(
 
 
 async def test_a_publish_trims_by_id_and_refuses_two_ways_at_once(server: ServerProcess, client: redis.Redis) -> None:
-    """Whole nodes below minid go."""
+    """``minid`` trims older entries by whole nodes of the stream. Together with ``maxlen`` it is refused."""
     async with App(server.url) as app:
         ids = await app.publish_batch("s", [{"x": x} for x in range(1_000)])
         await app.publish("s", {"x": "last"}, minid=ids[-1])
@@ -712,7 +718,7 @@ async def test_a_publish_trims_by_id_and_refuses_two_ways_at_once(server: Server
 
 
 async def test_an_entry_is_written_in_the_envelope_with_headers(server: ServerProcess, client: redis.Redis) -> None:
-    """Ours reads it back: headers apart, content as it was, for every kind of content."""
+    """An entry published with headers uses the envelope, and content of every kind is read back unchanged."""
     app, seen = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -735,7 +741,7 @@ async def test_an_entry_is_written_in_the_envelope_with_headers(server: ServerPr
 
 
 def test_all_of_it_runs_on_uvloop(server: ServerProcess, client: redis.Redis) -> None:
-    """Claims, retries, threads, dead letters and a stop that hands back, on the loop that many programs use."""
+    """Claims, retries, threads, dead letters and a stop all work on uvloop."""
     crashed: Any = [client.xadd("a", {"x": x}) for x in range(5)]
     client.xgroup_create("a", "g", "0")
     client.xreadgroup("g", "ghost", {"a": ">"})

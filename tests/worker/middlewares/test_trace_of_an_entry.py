@@ -1,4 +1,4 @@
-"""One trace from the publish to the ack, over processes, retries and claims, on Redis and on ours."""
+"""One trace from the publish to the acknowledgement, over processes, retries and claims, on both servers."""
 
 import asyncio
 import json
@@ -43,13 +43,13 @@ print(json.dumps({"name": span.name, "trace": span.context.trace_id, "span": spa
 
 
 def published(url: str) -> str:
-    """The span that a process reports when it publishes one entry."""
+    """Return the span that a process reports for publishing one entry."""
     words = [sys.executable, "-c", PUBLISHER, url]
     return subprocess.run(words, env=os.environ, capture_output=True, text=True, check=True).stdout
 
 
 class Traced:
-    """A Tracing with what it told."""
+    """A Tracing with the spans that it recorded."""
 
     def __init__(self, **options: Any) -> None:
         self.exporter = InMemorySpanExporter()
@@ -58,7 +58,7 @@ class Traced:
         self.middleware = Tracing(provider, **options)
 
     def of(self, operation: str) -> Sequence[ReadableSpan]:
-        """Finished spans of that name, in the order of their ends."""
+        """Return the finished spans with a name, in the order of their ends."""
         return [span for span in self.exporter.get_finished_spans() if span.name.partition(" ")[0] == operation]
 
 
@@ -75,7 +75,7 @@ def under(span: ReadableSpan) -> int | None:
 
 
 async def test_a_trace_goes_from_one_process_to_another(server: ServerProcess, client: redis.Redis) -> None:
-    """Send in one; receive, process and ack in the other, joined; and what the handler's result leads to."""
+    """A trace joins the publish in one process with receive, process and acknowledgement in another."""
     sent = json.loads(await asyncio.to_thread(published, server.url))
     traced = Traced(envelope=True)
     app = App(server.url, middlewares=[traced.middleware])
@@ -120,7 +120,7 @@ async def test_a_trace_goes_from_one_process_to_another(server: ServerProcess, c
 
 
 async def test_a_retry_is_linked_to_the_run_that_failed(server: ServerProcess) -> None:
-    """In one trace, with its number; the first ends in nack, the second in dead."""
+    """Both runs of a retried entry are in one trace and numbered. The first ends as nack, the second as dead."""
     traced = Traced()
     app = App(server.url, middlewares=[traced.middleware])
 
@@ -143,7 +143,7 @@ async def test_a_retry_is_linked_to_the_run_that_failed(server: ServerProcess) -
 
 
 async def test_a_claim_by_another_stays_in_the_trace(server: ServerProcess) -> None:
-    """An entry that one worker gave back runs in another worker, below the same publish."""
+    """An entry given back by one worker and run by another stays in the trace of its publish."""
     one, other = Traced(), Traced()
 
     def worker(traced: Traced, *, fails: bool) -> App:
@@ -167,7 +167,7 @@ async def test_a_claim_by_another_stays_in_the_trace(server: ServerProcess) -> N
 
 
 async def test_a_batch_has_one_span_for_each_kind_of_outcome(server: ServerProcess) -> None:
-    """However many entries: two acks are one span, the failed entry another."""
+    """A batch has one settle span for each kind of outcome, whatever the number of entries."""
     traced = Traced()
     app = App(server.url, middlewares=[traced.middleware])
 
@@ -186,7 +186,7 @@ async def test_a_batch_has_one_span_for_each_kind_of_outcome(server: ServerProce
 
 
 async def test_an_outcome_that_comes_too_late_is_told(server: ServerProcess, client: redis.Redis) -> None:
-    """Another consumer has the entry by then: neither ack nor nack, and an error."""
+    """An outcome for an entry that another consumer has taken is a span with an error."""
     traced = Traced()
     app = App(server.url, middlewares=[traced.middleware])
 
@@ -206,7 +206,7 @@ async def test_an_outcome_that_comes_too_late_is_told(server: ServerProcess, cli
 
 
 async def test_an_entry_given_up_without_a_run_has_its_span(server: ServerProcess) -> None:
-    """It was delivered too often; nobody runs it once more to tell of it."""
+    """An entry that is dead-lettered without a run, after too many deliveries, still has its span."""
     traced = Traced()
     app = App(server.url, middlewares=[traced.middleware])
     ran = []
@@ -228,7 +228,7 @@ async def test_an_entry_given_up_without_a_run_has_its_span(server: ServerProces
 
 
 async def test_a_context_in_plain_fields_is_read(server: ServerProcess, client: redis.Redis) -> None:
-    """As other programs write it; the handler gets the entry as it is."""
+    """A trace context in plain fields, as other programs write it, is read. The handler receives all fields."""
     traced, seen = Traced(), []
     app = App(server.url, middlewares=[traced.middleware])
 
@@ -248,7 +248,7 @@ async def test_a_context_in_plain_fields_is_read(server: ServerProcess, client: 
     "value", [b"\xff\xfe\x00", b"00-" + b"f" * 100_000, b"\x1b[2J", b"", "\u0660\u0660-\u0661".encode()], ids=range(5)
 )
 async def test_a_hostile_context_is_none(server: ServerProcess, client: redis.Redis, value: bytes) -> None:
-    """The run is the root of a trace of its own, and nothing fails."""
+    """An invalid trace context is ignored, and the run starts a trace of its own."""
     traced = Traced()
     app = App(server.url, middlewares=[traced.middleware])
 
@@ -264,7 +264,7 @@ async def test_a_hostile_context_is_none(server: ServerProcess, client: redis.Re
 
 
 class Careless(Middleware):
-    """Hooks that fail."""
+    """Tracing hooks that fail."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -283,7 +283,7 @@ class Careless(Middleware):
 async def test_hooks_that_fail_harm_no_entry(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each is logged; the entry is run, acknowledged, and others who asked are told."""
+    """Failing tracing hooks are logged. The entry is run and acknowledged, and other hooks are still called."""
     hooks, late = Careless(), []
     app = App(server.url, middlewares=[hooks])
 

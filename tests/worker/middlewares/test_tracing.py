@@ -1,4 +1,4 @@
-"""Spans and metrics of a publish and of the run it leads to, with OpenTelemetry's own SDK keeping them."""
+"""Spans and metrics of a publish and its run, recorded by OpenTelemetry's own SDK."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ Spans = Sequence[ReadableSpan]
 
 
 def of(exporter: InMemorySpanExporter, *operations: str) -> Spans:
-    """Finished spans whose name begins with one of these words, in the order of their ends."""
+    """Return finished spans with one of the given name prefixes, in the order of their ends."""
     return [span for span in exporter.get_finished_spans() if span.name.partition(" ")[0] in operations]
 
 
@@ -45,7 +45,7 @@ def tracing(exporter: InMemorySpanExporter) -> Tracing:
 async def test_what_a_handler_returns_is_published_within_its_run(
     server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter, batch: bool
 ) -> None:
-    """The publish of ``@app.publisher`` is part of the run's trace, its span the child of the run's."""
+    """The publish of a handler's result is a child span of the handler's run."""
     app = App(server.url, middlewares=[tracing], registry=False)
     sub = StreamSub("s", group="g")
 
@@ -75,7 +75,10 @@ async def test_what_a_handler_returns_is_published_within_its_run(
 async def test_a_run_is_the_child_of_its_publish_through_the_envelope(
     server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:
-    """The context is in the headers; attributes are those of the messaging conventions."""
+    """A run is a child span of its publish through the envelope's headers.
+
+    Attributes follow the messaging conventions.
+    """
     app, seen = App(server.url, middlewares=[tracing]), []
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -125,7 +128,7 @@ async def test_a_run_is_the_child_of_its_publish_through_the_envelope(
     ],
 )
 def test_a_span_names_the_server_without_secrets(url: str, known: tuple[str | None, int | None]) -> None:
-    """As the conventions have it: host and port, or the path of a socket."""
+    """A span names the server by host and port, or by socket path, without any password."""
     found = server_of(url)
     assert (found.get("server.address"), found.get("server.port")) == known
 
@@ -133,7 +136,7 @@ def test_a_span_names_the_server_without_secrets(url: str, known: tuple[str | No
 async def test_spans_of_two_traces_are_two_although_their_ids_are_one(
     server: ServerProcess, client: redis.Redis, tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:
-    """A span's id is its own within its trace only: a read of both is linked to both, and once to each."""
+    """A read of entries from two traces is linked once to each, even if both spans have the same id."""
     for trace in ("1", "2", "1"):
         client.xadd("s", {"x": "1", "traceparent": f"00-{trace * 32}-{'7' * 16}-01"})
     app = App(server.url, middlewares=[tracing])
@@ -151,7 +154,10 @@ async def test_spans_of_two_traces_are_two_although_their_ids_are_one(
 async def test_plain_entries_stay_plain_and_failures_are_told(
     server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:
-    """No header is put into an entry of plain fields; an error is a status, a Nack only an attribute."""
+    """Tracing adds no header to an entry of plain fields.
+
+    An error sets the span's status, and a Nack only an attribute.
+    """
     app, fields = App(server.url, middlewares=[tracing]), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=2, base=0.01))
@@ -174,7 +180,7 @@ async def test_plain_entries_stay_plain_and_failures_are_told(
 async def test_a_batch_is_linked_to_what_published_its_entries(
     server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:
-    """One span for the batch, as many links as entries with a context."""
+    """A batch has one span with a link for each entry that carries a context."""
     app = App(server.url, middlewares=[tracing])
 
     @app.subscriber(StreamSub("s", group="g"), batch=True, concurrency=1)
@@ -197,7 +203,7 @@ def reader() -> InMemoryMetricReader:
 
 
 def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], Any]]]:
-    """Instrument -> attributes and data point, in the order they were first seen."""
+    """Return a mapping from each instrument to its attributes and data point, in order of first use."""
     data = reader.get_metrics_data()
     assert data is not None
     metrics = [one for found in data.resource_metrics for scope in found.scope_metrics for one in scope.metrics]
@@ -211,7 +217,7 @@ PROCESSED = {**SENT, "messaging.operation.name": "process", "messaging.consumer.
 async def test_runs_are_measured_by_how_they_ended(
     server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
 ) -> None:
-    """Each delivery is counted, each run's time is in the conventions' buckets, and a Reject is not an error."""
+    """Each delivery is counted and each run measured in the conventions' buckets. A Reject is not an error."""
     app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
 
     @app.subscriber(StreamSub("s", group="g"), retry=Retry(max_deliveries=1), concurrency=1)
@@ -241,7 +247,7 @@ async def test_runs_are_measured_by_how_they_ended(
 async def test_publishes_are_measured_and_counted_if_they_were_sent(
     server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
 ) -> None:
-    """A message that the server refused counts as sent; one that makes no entry does not."""
+    """A publish that the server refused is counted as sent. Content that makes no entry is not counted."""
     app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
     client.set("taken", "no stream")
     async with app:
@@ -268,7 +274,7 @@ async def test_publishes_are_measured_and_counted_if_they_were_sent(
 async def test_a_batch_is_one_run_of_many_messages(
     server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
 ) -> None:
-    """The counter counts entries, the histogram runs."""
+    """In metrics, a batch counts each entry as a message, and its time as one run."""
     app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
 
     @app.subscriber(StreamSub("s", group="g"), batch=True, concurrency=1)

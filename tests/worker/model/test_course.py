@@ -1,4 +1,4 @@
-"""The charges for a crash, in a world without sockets: entries, workers that die, and the rule for who runs how."""
+"""Crash accounting in a simulated world: entries, dying workers, and the rule that decides on each entry's run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,17 +12,17 @@ from support import campaign
 
 @dataclass
 class Entry:
-    """One entry, as the server and the record have it, and what it came to.
+    """One entry with the server's and the failure record's state, and its outcome.
 
     Attributes:
         kind: ``good`` is handled, ``bad`` fails, ``killer`` kills its process, each time.
-        deliveries: The server's count.
-        record: Its row.
-        end: Its end, if it ended.
-        failures: Runs that failed.
-        crashes: Times that the process died by its own doing.
-        struck: Times that the process died by another's doing while the entry was in hand and charged.
-        lone: Runs with no other entry in the process.
+        deliveries: delivery count of the server.
+        record: its failure record.
+        end: its outcome, if it has one.
+        failures: number of failed runs.
+        crashes: number of process deaths that it caused.
+        struck: number of charged process deaths that another entry caused.
+        lone: number of runs without another entry in the process.
     """
 
     kind: str
@@ -36,14 +36,14 @@ class Entry:
 
 
 class World:
-    """One group and one worker process after the other.
+    """One group with a sequence of worker processes.
 
     Args:
-        chance: decides everything.
-        retry: the policy.
-        kinds: of the entries.
-        loses_rows: True when rows of the record vanish now and then.
-        keeps: False when the server takes no record.
+        chance: source of all random decisions.
+        retry: retry policy.
+        kinds: kinds of the entries.
+        loses_rows: True if failure records vanish at random.
+        keeps: False if the server stores no failure records.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class World:
         self.keeps = keeps
 
     def play(self) -> None:
-        """Until every entry has ended."""
+        """Run until every entry has its outcome."""
         for _ in range(10_000):
             open_ = [entry for entry in self.entries if not entry.end]
             if not open_:
@@ -65,7 +65,7 @@ class World:
         raise AssertionError(f"it goes on for ever: {self.entries}")
 
     def batch(self, batch: list[Entry]) -> None:
-        """One worker claims some entries and runs them until they have an outcome or it dies."""
+        """Let one worker claim some entries and run them until each has an outcome or the worker dies."""
         modes: dict[int, RunMode] = {}
         for entry in batch:
             entry.deliveries += 1
@@ -89,7 +89,7 @@ class World:
                     return
 
     def together(self, in_hand: list[Entry], modes: dict[int, RunMode]) -> bool:
-        """Run entries beside each other; False when the process dies."""
+        """Run entries concurrently; return False if the process dies."""
         self.chance.shuffle(in_hand)
         while in_hand:
             entry = in_hand.pop()
@@ -102,7 +102,7 @@ class World:
         return True
 
     def run(self, entry: Entry, beside: list[Entry]) -> bool:
-        """Run one entry; False when the process dies."""
+        """Run one entry; return False if the process dies."""
         if entry.kind == "killer":
             entry.crashes += 1
             for other in beside:
@@ -126,7 +126,7 @@ class World:
 
 
 def worlds(count: int, check: Callable[[Random], None]) -> Callable[[int], int]:
-    """A campaign's piece: so many worlds, each from a seed of its own."""
+    """Run a number of worlds, each from its own seed."""
 
     def piece(seed: int) -> int:
         for number in range(count):
@@ -137,7 +137,7 @@ def worlds(count: int, check: Callable[[Random], None]) -> Callable[[int], int]:
 
 
 def whole(chance: Random) -> None:
-    """Records that stay: the limit is exact for all kinds, and what was beside a crash pays at most once."""
+    """Check intact records: the limit is exact for all kinds, and a bystander of a crash is charged at most once."""
     limit = chance.randint(1, 6)
     kinds = chance.choices(("good", "bad", "killer"), (6, 2, 1), k=chance.randint(1, 8))
     world = World(chance, Retry(max_deliveries=limit), kinds)
@@ -162,7 +162,7 @@ def whole(chance: Random) -> None:
 
 
 def holed(chance: Random) -> None:
-    """Rows that vanish, or a server that takes none: nothing dies of another's crash, and no killer lives for ever."""
+    """Check lost or missing records: no entry dies from another's crash, and no killer lives for ever."""
     limit = chance.randint(1, 6)
     kinds = chance.choices(("good", "killer"), (6, 1), k=chance.randint(1, 8))
     keeps = chance.random() < 0.5
@@ -175,7 +175,7 @@ def holed(chance: Random) -> None:
 
 @pytest.mark.parametrize("check", [whole, holed])
 def test_ten_thousand_worlds(check: Callable[[Random], None]) -> None:
-    """The limit is exact, and nothing dies of another's crash, in any order of crashes, claims and failures."""
+    """In 10,000 random worlds the delivery limit is exact, and no entry dies from another entry's crash."""
     worlds(5_000, check)(0)
 
 
@@ -183,12 +183,12 @@ def test_ten_thousand_worlds(check: Callable[[Random], None]) -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("check", [whole, holed])
 def test_a_million_worlds(check: Callable[[Random], None]) -> None:
-    """The same, a hundred times as many."""
+    """In a million random worlds the delivery limit is exact, and no entry dies from another entry's crash."""
     campaign.run(f"course-{check.__name__}", worlds(10_000, check), range(1, 51), unit="worlds")
 
 
 def test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead() -> None:
-    """max_deliveries=0: two crashes in company, then it is alone each time, however often."""
+    """With max_deliveries=0 an entry that kills its process runs alone after two crashes, and never becomes dead."""
     retry, record, modes = Retry(max_deliveries=0), None, []
     for deliveries in range(1, 50):
         found = run_mode(retry, deliveries, record)
@@ -199,13 +199,16 @@ def test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead() -> None:
 
 
 def test_a_limit_made_lower_sets_old_failures_aside() -> None:
-    """Eight failures were allowed, now three are: the entry is dead at its next delivery, without a run."""
+    """An entry with more failures than a lowered limit becomes a dead letter at its next delivery, without a run."""
     assert run_mode(Retry(max_deliveries=3), 6, FailureRecord(failures=5)) is RunMode.DEAD
 
 
 @pytest.mark.parametrize(("record", "expected"), [(NO_RECORD, RunMode.ALONE), (FailureRecord(alone=1), RunMode.DEAD)])
 def test_deliveries_alone_make_no_dead_letter(record: FailureRecord | None, expected: RunMode) -> None:
-    """Workers may be killed between their claim and its run: beyond its limit it runs alone first."""
+    """An entry over its limit without a recorded run alone first runs alone.
+
+    With one, or far over the limit, it is dead.
+    """
     retry = Retry(max_deliveries=3)
     assert {run_mode(retry, deliveries, record) for deliveries in range(4, 14)} == {expected}
     assert run_mode(retry, 14, record) is RunMode.DEAD, "a record that cannot be kept must not keep a killer alive"
@@ -213,7 +216,7 @@ def test_deliveries_alone_make_no_dead_letter(record: FailureRecord | None, expe
 
 @pytest.mark.parametrize("limit", [2, 5, 9])
 def test_an_entry_that_ended_the_spare_alone_is_dead_whatever_its_limit(limit: int) -> None:
-    """It ended a worker too: where the supervisor went on, the process did not end for another reason."""
+    """An entry that also ended the spare worker while alone becomes a dead letter, unless there is no limit."""
     retry, record = Retry(max_deliveries=limit), FailureRecord(uncharged=True, alone=4711)
     assert run_mode(retry, 3, record, ended_spare=(4711).__eq__) is RunMode.DEAD
     assert run_mode(retry, 3, record, ended_spare=(4712).__eq__) is RunMode.ALONE, "the whole machine may have stopped"
@@ -221,7 +224,7 @@ def test_an_entry_that_ended_the_spare_alone_is_dead_whatever_its_limit(limit: i
 
 
 def test_the_last_failure_of_a_worker_that_died_before_its_letter_is_tried_again_alone() -> None:
-    """Three tries, two failures on record, the third not: nobody knows whether it failed or crashed."""
+    """If a worker dies before it writes the dead letter for the last failure, the entry runs once more, alone."""
     retry = Retry(max_deliveries=3)
     assert run_mode(retry, 4, FailureRecord(failures=2)) is RunMode.ALONE
     assert run_mode(retry, 5, FailureRecord(failures=2, alone=True)) is RunMode.DEAD

@@ -1,4 +1,4 @@
-"""The life of an entry as a pure table."""
+"""The life of an entry as a table of states."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ OUTCOMES = {Event.ACK, Event.RELEASE, Event.RETRY, Event.DIE}
 
 @given(st.lists(st.sampled_from(Event), max_size=30))
 def test_an_entry_gets_at_most_one_outcome(events: list[Event]) -> None:
-    """An entry ends in one final state and never leaves it, in any order of events."""
+    """An entry reaches one final state and never leaves it, in any order of events."""
     state, ended, outcomes = State.BUFFERED, None, 0
     for event in events:
         try:
@@ -29,7 +29,7 @@ def test_an_entry_gets_at_most_one_outcome(events: list[Event]) -> None:
 
 @pytest.mark.parametrize("state", [state for state in State if state not in FINAL])
 def test_every_state_leads_to_an_end(state: State) -> None:
-    """No entry can get stuck: from each state a final one can be reached."""
+    """A final state is reachable from every state, so no entry can get stuck."""
     seen, todo = set(), {state}
     while todo:
         here = todo.pop()
@@ -41,17 +41,17 @@ def test_every_state_leads_to_an_end(state: State) -> None:
 @pytest.mark.parametrize("state", [State.ACKING, State.RELEASING, State.RETRYING, State.DYING, State.ACKED])
 @pytest.mark.parametrize("event", sorted(OUTCOMES, key=lambda event: event.name))
 def test_a_second_outcome_is_an_error_that_says_so(state: State, event: Event) -> None:
-    """Using a message twice names the state it is in."""
+    """Settling a message twice is an error that names its state."""
     with pytest.raises(AlreadySettledError, match=state.name.lower()):
         step(state, event)
 
 
 @pytest.mark.parametrize("event", sorted(OUTCOMES, key=lambda event: event.name))
 def test_an_outcome_for_a_lost_entry_is_heard_by_nobody(event: Event) -> None:
-    """Nothing is ever sent for an entry that belongs to another consumer."""
+    """An outcome for an entry that another consumer owns is never sent."""
     assert step(State.LOST, event) is State.LOST
 
 
 def test_what_is_not_settled_is_leased() -> None:
-    """Every state in which the server still has the entry as ours is renewed; a left entry is on its own."""
+    """Every state in which the worker owns the entry renews its lease. A left entry is not renewed."""
     assert frozenset(State) - FINAL - {State.LEFT} == LEASED

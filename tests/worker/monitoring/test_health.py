@@ -1,4 +1,4 @@
-"""The health endpoint and the metrics: they tell whether the loop moves on, and nothing that is not known."""
+"""The health endpoint and the metrics report whether the worker's loop progresses, and only known facts."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from support.waiting import aeventually, eventually, pace
 
 
 def get(port: int, path: str, **headers: str) -> tuple[int, str]:
-    """Status and body."""
+    """Return status and body."""
     try:
         with urllib.request.urlopen(
             urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10
@@ -49,7 +49,7 @@ async def watched(app: App) -> AsyncIterator[int]:
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
-    """Name and the value of each label -> figure; the sum where several have it."""
+    """Return a mapping from name and label values to the figure, summed over duplicates."""
     found: dict[tuple[str, str], float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -59,13 +59,16 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 
 async def test_a_worker_is_ready_while_it_reads_and_alive_while_it_tries(own_server: ServerProcess) -> None:
-    """Before the start 503; then 200; with the server gone not ready, yet alive; ready again when it is back."""
+    """A worker is ready while it reads, and alive while it tries to connect.
+
+    Without its server it is alive but not ready.
+    """
     clock = Ahead()
     app = App(own_server.url, clock=clock)
 
     @app.subscriber(StreamSub("jobs", group="g", polling_interval=50))
     async def work(x: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     async with serving(app, "127.0.0.1", 0) as port:
         assert (await aget(port, "/readyz"))[0] == 503
@@ -88,13 +91,13 @@ async def _is(port: int, path: str, status: int) -> tuple[int, str] | None:
 
 
 async def test_a_loop_that_does_not_move_on_is_unhealthy(server: ServerProcess) -> None:
-    """A reader that ended, or hangs, is reported at once: a PING would still be answered."""
+    """A reader that has ended or hangs makes the worker unhealthy at once, although the server still answers PING."""
     clock = Ahead()
     app = App(server.url, clock=clock)
 
     @app.subscriber(StreamSub("jobs", group="g", polling_interval=50))
     async def work(x: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     async with watched(app) as port:
         await aeventually(lambda: _is(port, "/healthz", 200))
@@ -123,7 +126,7 @@ async def test_a_loop_that_does_not_move_on_is_unhealthy(server: ServerProcess) 
 async def test_long_jobs_and_pauses_are_no_illness(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All lanes busy for longer than any limit: alive and ready; paused: the same; ordered to be quiet: not ready."""
+    """A worker with all lanes busy or a paused group is alive and ready. A worker set to quiet is not ready."""
     monkeypatch.setattr(protocol, "BEAT", 0.05)
     clock, go = Ahead(), asyncio.Event()
     app = App(server.url, clock=clock)
@@ -155,7 +158,7 @@ def _doing(app: App, doing: str, idle_ms: int) -> bool:
 
 
 async def test_what_is_delayed_is_counted_and_makes_no_age(server: ServerProcess, client: redis.Redis) -> None:
-    """An alert on the oldest pending entry is about what somebody should have done: a delay is none of that."""
+    """A delayed retry counts as pending and as delayed, but not in the age of the oldest pending entry."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("jobs", group="g"), retry=Retry(base="1h"))
@@ -178,7 +181,10 @@ async def test_what_is_delayed_is_counted_and_makes_no_age(server: ServerProcess
 async def test_metrics_count_what_happened_and_leave_out_what_is_not_known(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Counters of the process, gauges of the group; a lag the server cannot tell is absent, not 0."""
+    """Metrics count events of the process and give the group's state.
+
+    A lag that the server cannot give is absent, not 0.
+    """
     app, go = App(server.url), asyncio.Event()
 
     @app.subscriber(StreamSub("jobs", group="g"), retry=Retry(max_deliveries=1), concurrency=2)
@@ -190,7 +196,7 @@ async def test_metrics_count_what_happened_and_leave_out_what_is_not_known(
 
     @app.subscriber(StreamSub("far", group="h"))
     async def far(x: int) -> None:
-        """Paused, so that its lag stays as it is."""
+        """Do nothing, as this group is paused to keep its lag."""
 
     for x in (1, 2, 3):
         client.xadd("far", {"x": x}, id=f"{x}-0")
@@ -228,12 +234,12 @@ async def test_metrics_count_what_happened_and_leave_out_what_is_not_known(
 
 
 SINCE = 10**12
-"""Of the ids below, so that they are times."""
+"""Base of the entry ids below, in milliseconds, so that they are times."""
 
 
 @pytest.fixture
 def behind(client: redis.Redis) -> int:
-    """A stream ``far`` whose group ``h`` is paused and behind; how many entries are pending and nobody's."""
+    """A stream ``far`` with a paused group ``h`` that lags; returns the number of pending entries without an owner."""
     for ms in range(SINCE + 1000, SINCE + 5000, 1000):
         client.xadd("far", {"x": ms}, id=f"{ms}-1")
     client.xgroup_create("far", "h", "0")
@@ -250,12 +256,15 @@ def behind(client: redis.Redis) -> int:
 
 
 async def test_metrics_have_redis_exporters_names(server: ServerProcess, behind: int) -> None:
-    """The stream's, the group's and each consumer's; ids by their milliseconds; the age of what waits without a lag."""
+    """Stream, group and consumer metrics have the names that redis_exporter uses.
+
+    Ids are given by their milliseconds.
+    """
     app = App(server.url)
 
     @app.subscriber(StreamSub("far", group="h"))
     async def far(x: int) -> None:
-        """Paused."""
+        """Do nothing, as the group is paused."""
 
     async with watched(app) as port:
         found = samples((await aget(port, "/metrics"))[1])
@@ -283,7 +292,7 @@ async def test_metrics_have_redis_exporters_names(server: ServerProcess, behind:
 
 
 async def test_entries_whose_ids_are_no_times_have_no_age(server: ServerProcess, client: redis.Redis) -> None:
-    """Ids may be a producer's numbers: no sample, and not one of fifty years."""
+    """Entry ids that are not times give no age metric."""
     for number in range(1, 4):
         client.xadd("far", {"x": number}, id=f"{number}-0")
     client.xgroup_create("far", "h", "0")
@@ -292,7 +301,7 @@ async def test_entries_whose_ids_are_no_times_have_no_age(server: ServerProcess,
 
     @app.subscriber(StreamSub("far", group="h", min_idle_time=3_600_000))
     async def far(x: int) -> None:
-        """Reads what is new."""
+        """Do nothing with new entries."""
 
     client.hset(protocol.CONTROL, protocol.pause_field("far", "h"), "{}")
     async with watched(app) as port:
@@ -313,17 +322,17 @@ _STREAM = {
 
 
 async def test_what_the_server_does_not_tell_is_absent(server: ServerProcess, client: redis.Redis, behind: int) -> None:
-    """No first entry of an empty stream; no age where the server may not be asked for it; no more than it answers."""
+    """A metric without a value is absent, such as the first entry of an empty stream or an age that may not be read."""
     client.acl_setuser("blind", enabled=True, passwords=["+p"], keys=["*"], commands=["+@all", "-xrange"])
     app = App(server.url.replace("://", "://blind:p@"))
 
     @app.subscriber(StreamSub("far", group="h"))
     async def far(x: int) -> None:
-        """Paused."""
+        """Do nothing, as the group is paused."""
 
     @app.subscriber(StreamSub("empty", group="h"))
     async def empty(x: int) -> None:
-        """Nothing comes."""
+        """Do nothing, as no entry arrives."""
 
     try:
         async with watched(app) as port:
@@ -346,14 +355,14 @@ async def test_what_the_server_does_not_tell_is_absent(server: ServerProcess, cl
 
 
 async def test_groups_of_one_stream_give_its_series_once(server: ServerProcess, client: redis.Redis) -> None:
-    """A scrape that has a series a second time is refused whole by OpenMetrics; streams may share dead letters too."""
+    """A scrape has each series once, also if subscribers share a stream or a dead letter stream."""
     app = App(server.url)
 
     for stream, group in (("jobs", "g"), ("jobs", "h"), ("more", "g")):
 
         @app.subscriber(StreamSub(stream, group=group), dead="dead")
         async def work(x: int) -> None:
-            """Nothing."""
+            """Do nothing."""
 
     async with watched(app) as port:
         _, text = await aget(port, "/metrics")
@@ -366,7 +375,10 @@ async def test_groups_of_one_stream_give_its_series_once(server: ServerProcess, 
 async def test_runs_are_measured_from_the_first_scrape_on(
     server: ServerProcess, client: redis.Redis, batch: bool
 ) -> None:
-    """Good runs and failed ones, in their buckets; a batch is one run; before the first scrape there are none."""
+    """From the first scrape on, successful and failed runs are counted in their histogram buckets.
+
+    A batch is one run.
+    """
     app = App(server.url)
 
     async def work(x: Any) -> None:
@@ -406,7 +418,7 @@ def _listed(work: Any) -> Any:
 
 
 async def test_a_run_is_as_old_as_the_first_scrape_that_saw_it(server: ServerProcess, client: redis.Redis) -> None:
-    """The longest counts, until it ends; a second delivery of the same entry is another run."""
+    """The longest-run metric counts from the first scrape that saw the run until it ends. A redelivery is a new run."""
     clock, first, second = Ahead(), asyncio.Event(), asyncio.Event()
     app, begun = App(server.url, clock=clock), []
 
@@ -437,7 +449,10 @@ async def test_a_run_is_as_old_as_the_first_scrape_that_saw_it(server: ServerPro
 
 
 async def test_the_endpoint_answers_only_what_it_knows(server: ServerProcess, monkeypatch: Any) -> None:
-    """Other paths and methods are refused; without prometheus-client the metrics say how to get it."""
+    """The health endpoint refuses other paths and methods.
+
+    Without prometheus-client, /metrics names the package to install.
+    """
     app = App(server.url)
     async with serving(app, "127.0.0.1", 0) as port:
         assert (await aget(port, "/"))[0] == 404
@@ -478,7 +493,7 @@ async def test_the_endpoint_answers_only_what_it_knows(server: ServerProcess, mo
 async def test_the_endpoint_answers_only_requests_for_itself(
     server: ServerProcess, host: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A name that somebody made point here gets nothing: no page of a browser reads it by DNS rebinding."""
+    """The health endpoint refuses requests with a foreign Host header, as in DNS rebinding."""
     app = App(server.url)
     async with serving(app, "127.0.0.1", 0, ["worker.jobs.svc"]) as port:
         for path in ("/healthz", "/readyz", "/metrics", "/"):
@@ -493,7 +508,7 @@ async def test_the_endpoint_answers_only_requests_for_itself(
 
 @pytest.mark.either_server
 def test_allowed_names_reach_the_workers_of_run(server: ServerProcess, tasks: Any) -> None:
-    """``millstream run --health-allow`` holds in its processes."""
+    """``millstream run --health-allow`` applies to its worker processes."""
     target = tasks.app(
         "from millstream import App\napp = App()\n@app.subscriber('jobs')\nasync def work(x: int): ...\n"
     )
@@ -505,7 +520,7 @@ def test_allowed_names_reach_the_workers_of_run(server: ServerProcess, tasks: An
 
 @pytest.mark.either_server
 def test_each_worker_of_run_has_its_own_port(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """Two workers, two ports; a port that is taken is a mistake of the command line, code 78."""
+    """Two workers of ``millstream run`` have two health ports. A port that is in use ends it with code 78."""
     target = tasks.app(
         "from millstream import App\napp = App()\n@app.subscriber('jobs')\nasync def work(x: int) -> None: ...\n"
     )

@@ -1,4 +1,4 @@
-"""Databases with the table of an outbox."""
+"""Databases with an outbox table."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def base(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 @pytest.fixture
 def engine(base: Database) -> Iterator[sqlalchemy.Engine]:
-    """An engine of a database with an empty outbox."""
+    """An engine for a database with an empty outbox."""
     made = base.engine()
     outbox.create(made)
     with made.begin() as connection:

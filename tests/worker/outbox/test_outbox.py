@@ -1,4 +1,4 @@
-"""The outbox: a committed row is one entry, a rolled-back one none, on each database."""
+"""The outbox: a committed row becomes one entry, and a rolled-back one none, on each database."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ from support.waiting import aeventually, eventually
 
 @asynccontextmanager
 async def relaying(engine: sqlalchemy.Engine, server: ServerProcess) -> AsyncIterator[OutboxRelay]:
-    """A relay at work."""
+    """Run a relay."""
     sender = Sender(server.url)
     relay = OutboxRelay(engine, lambda: sender)
     await relay.start()
@@ -49,13 +49,13 @@ MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 
 def left(engine: sqlalchemy.Engine) -> int:
-    """Rows in the outbox."""
+    """Count the rows in the outbox."""
     with engine.connect() as connection:
         return int(connection.scalar(sqlalchemy.select(sqlalchemy.func.count()).select_from(outbox.table)) or 0)
 
 
 def numbers(client: redis.Redis, stream: str = "orders") -> list[int]:
-    """The content of a stream."""
+    """Return the numbers in a stream's entries."""
     rows: Any = client.xrange(stream)
     return [int(fields["n"]) for _, fields in rows]
 
@@ -63,7 +63,7 @@ def numbers(client: redis.Redis, stream: str = "orders") -> list[int]:
 async def test_committed_rows_are_entries_in_their_order(
     engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis
 ) -> None:
-    """350 transactions, every third rolled back: the others are entries, each once, and their rows are gone."""
+    """The committed ones among 350 transactions become one entry each, in order, and their rows are removed."""
     async with relaying(engine, server):
         for n in range(350):
             with engine.connect() as connection:
@@ -77,7 +77,7 @@ async def test_committed_rows_are_entries_in_their_order(
 async def test_every_kind_of_connection(
     base: Database, engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis
 ) -> None:
-    """SQLAlchemy's connection, session and scoped session, and the driver's own connection."""
+    """The outbox accepts SQLAlchemy's connection, session and scoped session, and the driver's own connection."""
     with engine.begin() as connection:
         outbox.add(connection, "orders", {"n": 1})
         connection.execute(outbox.insert("orders", {"n": 2}, headers={"kind": "order"}))
@@ -105,7 +105,7 @@ async def test_every_kind_of_connection(
 async def test_a_delayed_row_waits_on_the_server(
     engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The relay hands it over at once, and a worker adds it at its time."""
+    """A delayed row is moved to the server at once as a schedule, and a worker adds it at its time."""
     app = App(server.url)
     app.outbox(engine)
     with engine.begin() as connection:
@@ -121,7 +121,10 @@ async def test_a_delayed_row_waits_on_the_server(
 async def test_rows_go_to_the_partition_of_their_key(
     engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis
 ) -> None:
-    """By ``key=``, else by the stream's field, also where they are delayed; a row with neither is put aside."""
+    """An outbox row goes to the partition of its ``key=`` or of the stream's key field.
+
+    A row with neither is set aside.
+    """
     app = App(server.url, registry=False)
     await app.partition("orders", 8, by="customer")
     with engine.begin() as connection:
@@ -146,7 +149,7 @@ async def test_rows_go_to_the_partition_of_their_key(
 async def test_a_row_that_was_published_before_a_crash_is_not_added_again(
     engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Killed between publish and commit, a relay leaves the row; the next one adds nothing, and removes it."""
+    """A row that a killed relay had published but not removed is not added again, and the next relay removes it."""
     with engine.begin() as connection:
         outbox.add(connection, "orders", {"n": 1})
         outbox.add(connection, "bills", {"n": 2}, delay="1h")
@@ -168,7 +171,7 @@ async def test_a_row_that_was_published_before_a_crash_is_not_added_again(
 async def test_poison_rows_are_put_aside(
     engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis, tmp_path: Any, base: Database
 ) -> None:
-    """The rest goes on; `outbox ls` shows their errors, and a later try succeeds once the cause is gone."""
+    """Rows that cannot be published are set aside while others continue. ``outbox ls`` shows their errors."""
     client.set("text", "no stream")
     columns = {"mark": "m", "stream": "orders", "added_ms": 1, "fields": b"1:n1:0"}
     with engine.begin() as connection:
@@ -195,7 +198,7 @@ async def test_poison_rows_are_put_aside(
 
 
 async def test_one_relay_at_a_time(engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis) -> None:
-    """While one has a turn, another gets none, or waits for it on SQLite; its end frees the lock."""
+    """While one relay has a turn, another gets none, or waits for it on SQLite. Its end frees the lock."""
     with engine.begin() as connection:
         outbox.add(connection, "orders", {"n": 1})
     turn = Turn(engine)
@@ -213,7 +216,7 @@ async def test_one_relay_at_a_time(engine: sqlalchemy.Engine, server: ServerProc
 async def test_relays_together_add_each_row_once(
     engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Three relays of a database: each row is one entry, in order."""
+    """Three relays of one database add each row once, in order."""
     with engine.begin() as connection:
         for n in range(300):
             outbox.add(connection, "orders", {"n": n})
@@ -225,7 +228,7 @@ async def test_relays_together_add_each_row_once(
 async def test_a_server_that_is_away_loses_nothing(
     engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The relay waits for it, and writers of the database go on meanwhile."""
+    """While the server is down the relay waits for it, writers of the database continue, and no row is lost."""
     server.kill()
     async with relaying(engine, server) as relay:
         for n in range(3):
@@ -240,7 +243,7 @@ async def test_a_server_that_is_away_loses_nothing(
 def test_the_command_moves_rows_until_its_end(
     engine: sqlalchemy.Engine, base: Database, server: ServerProcess, client: redis.Redis, tmp_path: Any
 ) -> None:
-    """`millstream outbox create` and `relay`, ended by SIGTERM with 0."""
+    """``millstream outbox create`` and ``relay`` work from the shell. SIGTERM ends the relay with code 0."""
     (tmp_path / "shop.py").write_text(f"import sqlalchemy\nengine = sqlalchemy.create_engine({base.url!r})\n")
     start = [MILLSTREAM, "outbox"]
     environment = {**os.environ, "MILLSTREAM_URL": server.url}
@@ -255,7 +258,7 @@ def test_the_command_moves_rows_until_its_end(
 
 
 def test_django_transactions_have_an_outbox(tmp_path: Any) -> None:
-    """Its connection is one more: committed with `atomic`, and rolled back with it."""
+    """An outbox row on Django's connection is committed or rolled back with ``transaction.atomic``."""
     program = f"""
 import django
 from django.conf import settings
@@ -310,7 +313,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_use_is_refused_in_the_transaction(case: str) -> None:
-    """Each mistake is an error where it is made, and inserts nothing."""
+    """Wrong use of the outbox is an error at the call, inside the transaction, and inserts nothing."""
     call, kind, words = WRONG[case]
     connection = sqlite3.connect(":memory:")
     outbox.create(MEMORY)
@@ -320,7 +323,7 @@ def test_wrong_use_is_refused_in_the_transaction(case: str) -> None:
 
 
 def test_a_missing_table_is_named(tmp_path: Any) -> None:
-    """With the command that makes it."""
+    """A missing outbox table is an error that names the command for its creation."""
     (tmp_path / "empty.py").write_text(
         f"import sqlalchemy\nengine = sqlalchemy.create_engine('sqlite:///{tmp_path}/e')\n"
     )
@@ -330,7 +333,7 @@ def test_a_missing_table_is_named(tmp_path: Any) -> None:
 
 
 def test_the_page_of_the_outbox_runs_as_printed(server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Its program and its commands make an entry of an order."""
+    """The program and commands on the outbox page turn an order into an entry."""
     page = "docs/worker/outbox.md"
     (tmp_path / "shop.py").write_text(block("python", "# shop.py", page=page))
     reader = Reader(tmp_path, server.url)

@@ -1,4 +1,4 @@
-"""Transactions under kills of relays, of the server and of the database: one entry each, or none if rolled back."""
+"""Transactions while relays, server and database are killed: a committed one is one entry, a rolled-back one none."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 
 class Storm:
-    """One piece."""
+    """One piece of the campaign."""
 
     def __init__(self, base: Database, server: ServerProcess, folder: Path, seed: int) -> None:
         self.base, self.server, self.folder, self.seed = base, server, folder, seed
@@ -62,14 +62,14 @@ class Storm:
         return COUNT
 
     def relay(self) -> "subprocess.Popen[bytes]":
-        """A relay's process."""
+        """Start a relay process."""
         environment = {**os.environ, "MILLSTREAM_URL": self.server.url}
         words = [MILLSTREAM, "outbox", "relay", "shop:engine"]
         with (self.folder / "relays.log").open("ab") as log:
             return subprocess.Popen(words, cwd=self.folder, env=environment, stderr=log, stdout=log)
 
     def write(self, number: int) -> None:
-        """A share of the transactions, half of them rolled back."""
+        """Write a share of the transactions, half of them rolled back."""
         chance = random.Random(self.seed * 10 + number)
         arguments = {"timeout": 60} if self.base.name == "sqlite" else {}
         engine = sqlalchemy.create_engine(self.base.url, pool_pre_ping=True, connect_args=arguments)
@@ -93,7 +93,7 @@ class Storm:
         engine.dispose()
 
     async def kill(self, relays: "list[subprocess.Popen[bytes]]") -> None:
-        """End relays, the server and the database at marks of the work."""
+        """Kill relays, the server and the database at set points of the work."""
         for mark in range(100, COUNT - 100, 100):
             await aeventually(lambda mark=mark: self.done >= mark, 120)
             what = "server" if mark % 500 == 0 else "database" if mark % 800 == 0 else "relay"
@@ -112,7 +112,7 @@ class Storm:
 
     @staticmethod
     def left(engine: sqlalchemy.Engine) -> int:
-        """Rows in the outbox."""
+        """Count the rows in the outbox."""
         try:
             with engine.connect() as connection:
                 return int(connection.scalar(sqlalchemy.text("SELECT COUNT(*) FROM millstream_outbox")) or 0)
@@ -120,12 +120,12 @@ class Storm:
             raise LookupError(error) from None
 
     def nothing_waits(self) -> bool:
-        """True when every delayed entry was added."""
+        """Report whether every delayed entry was added."""
         with self.server.client() as client:
             return not list(client.scan_iter("millstream:*later:*due"))
 
     def check(self) -> None:
-        """Each committed one once, none that was rolled back, and a writer's in the order of its commits."""
+        """Check that each committed row was added once, no rolled-back one was, and each writer's order holds."""
         seen: Counter[str] = Counter()
         with self.server.client(decode_responses=True) as client:
             for stream in STREAMS:
@@ -144,7 +144,7 @@ class Storm:
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """2,500 transactions of four writers, two relays, and 23 kills."""
+    """A piece of 2,500 transactions by four writers, with two relays and 23 kills."""
     folder.mkdir()
     server = (
         redis_server(folder, "--appendonly", "yes", "--appendfsync", "always")
@@ -159,5 +159,5 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_transactions_in_a_storm(tmp_path: Path) -> None:
-    """100,000 transactions on three databases, half rolled back: a committed row is one entry, whatever is killed."""
+    """Each committed row among 100,000 transactions on three databases under kills becomes one entry."""
     campaign.run("outbox", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 41), unit="transactions")

@@ -1,4 +1,4 @@
-"""Batches to a partitioned stream: results of their entries, and a connection that breaks while the number changes."""
+"""Batches to a partitioned stream: results of their entries, and a connection lost while the layout changes."""
 
 import asyncio
 import zlib
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.either_server]
 
 @pytest.mark.parametrize("partitioned", [True, False])
 async def test_each_entry_of_a_batch_has_its_result(server: ServerProcess, partitioned: bool) -> None:
-    """The jobs are in the order of the contents, and wait at the partition that has the entry."""
+    """A batch to a partitioned stream returns jobs in the order of its contents, each with its result."""
     app = App(server.url)
     if partitioned:
         await app.partition("orders", 4, by="key")
@@ -37,7 +37,7 @@ async def test_each_entry_of_a_batch_has_its_result(server: ServerProcess, parti
 
 
 async def test_a_batch_of_which_some_are_added_may_have_been_sent(server: ServerProcess, client: redis.Redis) -> None:
-    """The connection ends after one partition took its entry and a sealed one refused: `sent` is not False."""
+    """If a batch's connection is lost after one partition stored its entry, the error reports ``sent`` as true."""
     await asyncio.to_thread(partition, server.url, "orders", 2)
     keys = {zlib.crc32(name.encode()) % 2: name for name in map(str, range(10))}
     with Between(server.port) as between:

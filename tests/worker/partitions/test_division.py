@@ -1,4 +1,4 @@
-"""The division of partitions: every one has a taker, and nobody takes what others work on."""
+"""The division of partitions among members: each partition has an owner, and no member takes another's."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from millstream.worker.partitions.division import FREE_LOOKS, Division, share
 @pytest.mark.parametrize("number", [1, 3, 16, 64])
 @pytest.mark.parametrize("members", [1, 2, 5, 80])
 def test_shares_are_even_and_cover_all(number: int, members: int) -> None:
-    """The shares of all members are the partitions, and differ by one at most."""
+    """The shares of all members cover all partitions and differ by at most one."""
     names = [f"m{one}" for one in range(members)]
     shares = [share(number, names, one) for one in names]
     assert sum(shares) == number
@@ -17,7 +17,7 @@ def test_shares_are_even_and_cover_all(number: int, members: int) -> None:
 
 @pytest.mark.parametrize("members", [1, 2, 3, 7])
 def test_members_that_join_one_by_one_end_with_their_shares(members: int) -> None:
-    """Each looks alone, at what the others own; after some rounds nobody gives or takes any more."""
+    """Members that join one by one reach equal shares after some rounds, and then no partition moves."""
     owned: dict[str, set[int]] = {}
     divisions: dict[str, Division] = {}
     for round_ in range(members + 6):
@@ -35,7 +35,7 @@ def test_members_that_join_one_by_one_end_with_their_shares(members: int) -> Non
 
 
 def test_what_nobody_takes_is_taken_beyond_the_share() -> None:
-    """A member that takes nothing leaves its share without an owner for three looks only."""
+    """The share of a member that takes nothing stays free for three looks at most; then other members take it."""
     division = Division(range(8), "me")
     mine: set[int] = set(division.wanted({"me": (), "frozen": ()}, ()))
     assert len(mine) == 4

@@ -1,4 +1,4 @@
-"""``hold=True``: an entry begins only when every earlier one of its key is done or dead."""
+"""``hold=True``: an entry begins only after every earlier one of its key is done or dead."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ LEASE_MS = 1_200
 
 
 class Log:
-    """An app with ``hold``, and the runs of its handler."""
+    """An app with ``hold`` and a log of its handler's runs."""
 
     def __init__(self, url: str, fails: dict[int, list[BaseException]], **options: Any) -> None:
         self.app = App(url, reap_after=None)
@@ -41,7 +41,7 @@ class Log:
             self.done.append((key, n))
 
     def ordered(self) -> bool:
-        """True if each key's entries began in their order, repetitions of one next to each other."""
+        """Report whether each key's entries began in order, with repetitions of an entry next to each other."""
         by_key = defaultdict(list)
         for key, n in self.begun:
             by_key[key].append(n)
@@ -58,14 +58,14 @@ async def publisher(server: ServerProcess) -> AsyncIterator[App]:
 
 
 async def fill(publisher: App, count: int, keys: int = 3) -> None:
-    """Entries of a few keys."""
+    """Add entries of a few keys."""
     await publisher.publish_batch("orders", [{"key": f"k{n % keys}", "n": n} for n in range(count)])
 
 
 @pytest.mark.parametrize("delay", [None, 0.3])
 @pytest.mark.parametrize("ack", ["auto", "each"])
 async def test_later_entries_of_a_key_wait_for_a_failed_one(publisher: App, delay: float | None, ack: Any) -> None:
-    """Retries at once and after a delay hold their key, and no other."""
+    """With ``hold``, a failed entry holds its own key until its retry, immediate or delayed, and no other key."""
     log = Log(publisher.url, {3: [Nack(delay=delay)], 4: [ValueError(), Nack(delay=delay)]}, ack=ack,
               retry=Retry(base=0.05))  # fmt: skip
     await fill(publisher, 30)
@@ -76,7 +76,7 @@ async def test_later_entries_of_a_key_wait_for_a_failed_one(publisher: App, dela
 
 
 async def test_other_keys_go_on_while_one_is_held(publisher: App, client: redis.Redis) -> None:
-    """A key whose entry waits an hour keeps back its own entries only, and not beyond the bound."""
+    """A key that waits an hour for a retry holds back only its own entries, and only a bounded number."""
     log = Log(publisher.url, {0: [Nack(delay=3600)]}, where={"max_records": 40})
     await fill(publisher, 60)
     async with log.app.running():
@@ -88,7 +88,7 @@ async def test_other_keys_go_on_while_one_is_held(publisher: App, client: redis.
 
 
 async def test_a_full_buffer_does_not_keep_the_failed_one_out(publisher: App) -> None:
-    """Entries of a held key fill all the room there is, and its failed entry comes back all the same."""
+    """Entries of a held key that fill the whole buffer do not keep out the failed entry that they wait for."""
     log = Log(publisher.url, {0: [Nack(delay=0.2)], 50: [Nack(), Nack(delay=0.1)]}, where={"max_records": 4})
     await fill(publisher, 100, keys=1)
     async with log.app.running():
@@ -98,7 +98,7 @@ async def test_a_full_buffer_does_not_keep_the_failed_one_out(publisher: App) ->
 
 @pytest.mark.parametrize("end", [Reject("bad"), ValueError("limit")])
 async def test_a_dead_letter_ends_the_hold(publisher: App, client: redis.Redis, end: BaseException) -> None:
-    """A dead entry lets the next one of its key begin."""
+    """A dead letter lets the next entry of its key begin."""
     log = Log(publisher.url, {0: [end]}, retry=Retry(max_deliveries=1))
     await fill(publisher, 12)
     async with log.app.running():
@@ -109,7 +109,7 @@ async def test_a_dead_letter_ends_the_hold(publisher: App, client: redis.Redis, 
 
 @pytest.mark.parametrize("how", ["ack", "delete"])
 async def test_an_entry_that_another_hand_settles_ends_the_hold(publisher: App, client: redis.Redis, how: str) -> None:
-    """An acknowledgement or a removal by a person lets the key go on."""
+    """An operator's acknowledgement or deletion of a failed entry lets its key continue."""
     log = Log(publisher.url, {0: [Nack(delay=3600)]})
     await fill(publisher, 12)
     async with log.app.running():
@@ -127,7 +127,7 @@ async def test_an_entry_that_another_hand_settles_ends_the_hold(publisher: App, 
 
 @pytest.mark.parametrize("clean", [True, False])
 async def test_the_next_owner_holds_on(publisher: App, client: redis.Redis, clean: bool) -> None:
-    """An owner that comes after a stop, or after a lost lease, begins nothing before what its key waits for."""
+    """After a stop or a lost lease, the next owner begins no entry before the failed one of its key."""
     fails: dict[int, list[BaseException]] = {0: [Nack(delay=1.0)], 4: [Nack(delay=0.5)]}
     first, second = Log(publisher.url, fails), Log(publisher.url, fails)
     owners = [f"millstream:{{{at}}}:owner:orders{{{at}}}:g" for at in range(2)]
@@ -157,7 +157,7 @@ async def test_the_next_owner_holds_on(publisher: App, client: redis.Redis, clea
 async def test_a_hold_that_cannot_be_kept_is_refused(
     publisher: App, stream: str, options: dict[str, Any], fault: str
 ) -> None:
-    """The app does not start if others may read the stream, or nothing tells the keys."""
+    """The app does not start with ``hold`` if other readers of the stream or missing keys would break it."""
     await publisher.partition("loose", 2)
     app = App(publisher.url)
 
@@ -173,7 +173,7 @@ async def test_a_hold_that_cannot_be_kept_is_refused(
 
 
 async def test_a_held_key_is_named(publisher: App, client: redis.Redis) -> None:
-    """`group show`, `pending ls`, the metrics and the record of the worker name the key, the entry and the error."""
+    """``group show``, ``pending ls``, the metrics and the worker's record name a held key with its entry and error."""
     log = Log(publisher.url, {0: [ValueError("no such customer")]}, retry=Retry(base="1h", jitter=0))
     url = publisher.url
     await fill(publisher, 12)
@@ -207,7 +207,7 @@ async def test_a_held_key_is_named(publisher: App, client: redis.Redis) -> None:
 async def test_entries_that_were_handed_back_keep_their_place(
     publisher: App, client: redis.Redis, *, hold: bool
 ) -> None:
-    """A pause hands back what has not begun; later entries of its keys wait until it comes again."""
+    """A pause hands back entries that have not begun. Later entries of their keys wait for their return."""
     app, go, done = App(publisher.url, reap_after=None), asyncio.Event(), defaultdict[str, list[int]](list)
 
     @app.subscriber(StreamSub("orders", group="g", min_idle_time=LEASE_MS), hold=hold, concurrency=2)

@@ -1,4 +1,4 @@
-"""Keys of partitions that ordinary Python makes."""
+"""Partition keys of ordinary Python types."""
 
 import enum
 import math
@@ -23,7 +23,7 @@ class _Price(float):
     [(_Customer.ADA, b"7"), (_Price(1.5), b"1.5"), (7, b"7"), (-0.0, b"-0.0"), (math.nan, b"nan"), ("\udcff", b"\xff")],
 )
 def test_a_number_of_a_subclass_chooses_the_partition_of_its_value(key: object, expected: bytes) -> None:
-    """A member of an IntEnum and a float of NumPy have the partition that any program finds for the number."""
+    """A key of a number subclass, such as an IntEnum or a NumPy float, chooses the partition of its plain value."""
     assert key_bytes(key) == expected
 
 
@@ -31,6 +31,6 @@ def test_a_number_of_a_subclass_chooses_the_partition_of_its_value(key: object, 
     "key", ["\ud800", 10**5000, True, None, object()], ids=["surrogate", "digits", "bool", "none", "object"]
 )
 def test_a_key_without_bytes_is_an_error_with_a_way_out(key: object) -> None:
-    """Python's own error about a codec or digits never reaches the publisher."""
+    """A key that cannot be converted to bytes is a clear error about ``publish``, not Python's codec error."""
     with pytest.raises(UsageError, match="publish"):
         key_bytes(key)

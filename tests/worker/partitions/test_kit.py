@@ -1,4 +1,4 @@
-"""The testing kit runs an app over a partitioned stream: it owns all partitions at once, and time is turned by hand."""
+"""The testing kit owns all partitions of a stream at once, and the test controls the time."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from millstream.worker.testing import run
 
 
 async def test_an_app_owns_all_partitions_and_time_passes_at_once() -> None:
-    """Delays of retries and schedules of a month pass in an instant; each key stays in order."""
+    """In the testing kit, retry delays and schedules of a month pass at once on a partitioned stream, in key order."""
     app = App()
     seen: list[tuple[str, int]] = []
 
@@ -37,7 +37,7 @@ async def test_an_app_owns_all_partitions_and_time_passes_at_once() -> None:
 
 
 async def test_errors_of_handlers_are_raised() -> None:
-    """A handler's error ends the test, as on a plain stream."""
+    """The testing kit raises a handler's error on a partitioned stream, as on a plain one."""
     app = App()
 
     @app.subscriber(StreamSub("orders", group="g"))

@@ -1,4 +1,4 @@
-"""Owners of partitions: each partition is read by one member, whoever joins, leaves, freezes or is killed."""
+"""Partition owners: one member reads each partition, whichever members join, leave, freeze or are killed."""
 
 import asyncio
 import contextlib
@@ -33,12 +33,12 @@ LEASE_MS = 1_200
 
 
 def sub(stream: str = "orders", **options: Any) -> StreamSub:
-    """The subscription of these tests."""
+    """Build the subscription of these tests."""
     return StreamSub(stream, **({"group": "g", "min_idle_time": LEASE_MS} | options))
 
 
 class Fleet:
-    """Apps over one stream of four partitions, and what their handlers saw."""
+    """Apps on one stream of four partitions, with a log of their handlers' runs."""
 
     def __init__(self, url: str, client: redis.Redis) -> None:
         self.url = url
@@ -47,7 +47,7 @@ class Fleet:
         self.apps: list[App] = []
 
     def app(self, *, lease_ms: int = LEASE_MS, **options: Any) -> App:
-        """One more app; with a lease that no pause of a busy machine ends, where none is to end."""
+        """Add an app, with a long lease where it must not expire on a busy machine."""
         app, number = App(self.url, reap_after=None), len(self.apps)
         self.apps.append(app)
 
@@ -58,11 +58,11 @@ class Fleet:
         return app
 
     async def publish(self, first: int, count: int) -> None:
-        """Entries of ten keys."""
+        """Publish entries of ten keys."""
         await self.apps[0].publish_batch("orders", [{"key": f"k{n % 10}", "n": n} for n in range(first, first + count)])
 
     def ordered(self) -> bool:
-        """True if each key's entries were run in their order, each once."""
+        """Report whether each key's entries ran once and in order."""
         by_key = defaultdict(list)
         for _, key, n in self.seen:
             by_key[key].append(n)
@@ -70,21 +70,21 @@ class Fleet:
 
 
 def owned(app: App) -> list[int]:
-    """The partitions that an app owns."""
+    """Return the partitions that an app owns."""
     (loop,) = app.loops
     assert isinstance(loop, PartitionedLoop)
     return loop.partitions
 
 
 def owner(client: redis.Redis, number: int) -> str | None:
-    """The text of an owner key."""
+    """Return the text of an owner key."""
     found: Any = client.get(f"millstream:{{{number}}}:owner:orders{{{number}}}:g")
     return found
 
 
 @pytest.fixture
 async def fleet(server: ServerProcess, client: redis.Redis) -> AsyncIterator[Fleet]:
-    """No app yet; the stream is partitioned."""
+    """A fleet without an app yet, on a partitioned stream."""
     found = Fleet(server.url, client)
     app = App(server.url)
     await app.partition("orders", 4, by="key")
@@ -97,7 +97,7 @@ async def fleet(server: ServerProcess, client: redis.Redis) -> AsyncIterator[Fle
 async def test_partitions_of_quick_handlers_are_read_by_few_commands(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each partition reads ahead as a plain stream does while its entries begin soon, and its part alone else."""
+    """Each partition reads ahead like a plain stream while its entries begin soon, and otherwise only its share."""
     one = fleet.app()
     async with one.running():
         await aeventually(lambda: len(owned(one)) == 4)
@@ -114,7 +114,7 @@ async def test_partitions_of_quick_handlers_are_read_by_few_commands(
 
 
 async def test_members_share_the_partitions_and_keep_the_order(fleet: Fleet) -> None:
-    """A second app takes its half while the first works, and gives it back at its stop; each key stays in order."""
+    """A second app takes half of the partitions and returns them when it stops. Each key stays in order."""
     one, two = fleet.app(lease_ms=5_000), fleet.app(lease_ms=5_000, concurrency=2)
     async with one.running():
         await aeventually(lambda: len(owned(one)) == 4)
@@ -138,7 +138,7 @@ async def test_members_share_the_partitions_and_keep_the_order(fleet: Fleet) -> 
 
 @pytest.mark.parametrize("options", [{"ack": "each"}, {"concurrency": 1}, {"key": lambda msg: msg.fields["key"]}])
 async def test_every_way_of_running_shares_the_places(fleet: Fleet, options: dict[str, Any]) -> None:
-    """However few places the partitions share, every entry is run once and in the order of its key."""
+    """With any number of lanes for the partitions, every entry runs once and in the order of its key."""
     app = fleet.app(lease_ms=60_000, **options)
     async with app.running():
         await fleet.publish(0, 200)
@@ -148,7 +148,7 @@ async def test_every_way_of_running_shares_the_places(fleet: Fleet, options: dic
 
 
 async def test_batches_and_threads_run_over_partitions(fleet: Fleet) -> None:
-    """Batches are of one partition; a handler in threads has one pool for all."""
+    """A batch has entries of one partition only. A threaded handler has one pool for all partitions."""
     app, batches, ran = App(fleet.url), [], Counter[int]()
 
     @app.subscriber(sub(), batch=True)
@@ -169,7 +169,7 @@ async def test_batches_and_threads_run_over_partitions(fleet: Fleet) -> None:
 
 
 async def test_a_partition_with_little_gets_a_place_beside_one_with_much(fleet: Fleet) -> None:
-    """Places go round among partitions: a deep backlog of one key keeps no other partition waiting."""
+    """Lanes are shared fairly among partitions: a large backlog in one does not keep another waiting."""
     app, order = App(fleet.url), []
     gate = asyncio.Event()
     fleet.apps.append(app)
@@ -193,13 +193,13 @@ async def test_a_partition_with_little_gets_a_place_beside_one_with_much(fleet: 
 
 
 def steal(client: redis.Redis, number: int, text: str = "thief:99") -> None:
-    """Have another own a partition, as after a lease that ended."""
+    """Give a partition to another owner, as after an expired lease."""
     client.set(f"millstream:{{{number}}}:owner:orders{{{number}}}:g", text, px=60_000)
 
 
 @pytest.mark.parametrize("how", ["other", "gone", "same name"])
 async def test_an_owner_of_before_reads_nothing(fleet: Fleet, how: str) -> None:
-    """The lease ends between the look and the read: the server refuses the read, whoever the owner is by then."""
+    """The server refuses the read of a former owner whose lease ended just before it."""
     app = fleet.app()
     hit = asyncio.Event()
 
@@ -233,7 +233,7 @@ async def test_an_owner_of_before_reads_nothing(fleet: Fleet, how: str) -> None:
 
 
 async def test_a_new_connection_is_fenced_from_its_first_moment(fleet: Fleet) -> None:
-    """A reader whose connection broke while another took the partition reads nothing over the next one."""
+    """A former owner whose connection breaks reads nothing over its new connection either."""
     app = fleet.app()
     async with app.running():
         await aeventually(lambda: len(owned(app)) == 4 and all(part.fetcher._awaits for part in app.loops[0].parts))  # noqa: SLF001 - it waits
@@ -250,7 +250,7 @@ async def test_a_new_connection_is_fenced_from_its_first_moment(fleet: Fleet) ->
 
 
 async def test_an_owner_of_before_settles_nothing(fleet: Fleet) -> None:
-    """A run that outlives its lease is cancelled; its effect by ``once`` is refused, and its entry stays."""
+    """A run that outlives its partition's lease is cancelled. Its ``once`` is refused, and its entry stays pending."""
     app, ends = App(fleet.url), []
     began = asyncio.Event()
     fleet.apps.append(app)
@@ -281,7 +281,7 @@ async def test_an_owner_of_before_settles_nothing(fleet: Fleet) -> None:
 
 
 async def test_once_acts_for_the_owner_and_the_message_names_its_partition(fleet: Fleet) -> None:
-    """``once`` runs for the owner; the partition and the fence number are the owner key's."""
+    """``once`` runs for the current owner. The message carries the partition and the fence number of the owner key."""
     app, seen = App(fleet.url), []
     fleet.apps.append(app)
 
@@ -300,7 +300,7 @@ async def test_once_acts_for_the_owner_and_the_message_names_its_partition(fleet
 
 
 async def test_a_change_of_owner_keeps_a_delay_and_charges_nothing(fleet: Fleet) -> None:
-    """A Nack's due time is kept by the next owner, and its delivery count goes on from the handler's own tries."""
+    """A Nack's delay survives a change of owner, and the change counts no delivery."""
     first, second = App(fleet.url), App(fleet.url)
     fleet.apps += [first, second]
     counts: list[int] = []
@@ -329,7 +329,7 @@ async def test_a_change_of_owner_keeps_a_delay_and_charges_nothing(fleet: Fleet)
 
 
 async def test_entries_of_an_owner_that_was_killed_run_before_new_ones(fleet: Fleet) -> None:
-    """All that a dead owner had in hand is claimed in order before anything new is read."""
+    """All pending entries of a killed owner run in order before the next owner reads new ones."""
     for at in range(4):
         fleet.client.xgroup_create(f"orders{{{at}}}", "g", "0", mkstream=True)
     app = fleet.app(concurrency=2, max_records=8)  # Less than is pending: several reads take it over
@@ -343,7 +343,7 @@ async def test_entries_of_an_owner_that_was_killed_run_before_new_ones(fleet: Fl
 
 
 async def test_a_renewal_needs_the_whole_text(fleet: Fleet) -> None:
-    """A lease of an earlier fence number is neither renewed nor given up, though the name is the owner's."""
+    """A lease with an earlier fence number is neither renewed nor released, even under the owner's name."""
     app = fleet.app()
     line = app._shared()  # noqa: SLF001 - the app's own line
     found = []
@@ -363,7 +363,7 @@ async def test_a_renewal_needs_the_whole_text(fleet: Fleet) -> None:
 
 
 async def test_a_later_fence_of_our_name_is_not_our_lease(fleet: Fleet) -> None:
-    """A member that finds its own name with a later fence number stops, and leaves that owner alone."""
+    """A member that finds its own name with a later fence number stops and leaves that lease alone."""
     app = fleet.app()
     async with app.running():
         await aeventually(lambda: len(owned(app)) == 4)
@@ -374,7 +374,7 @@ async def test_a_later_fence_of_our_name_is_not_our_lease(fleet: Fleet) -> None:
 
 
 async def test_a_member_that_takes_nothing_leaves_nothing_without_an_owner(fleet: Fleet) -> None:
-    """A member that seems alive and takes nothing: others take its share after three looks."""
+    """If a live member takes no partitions, the others take its share after three looks."""
     app = fleet.app()
 
     def ghost() -> bool:
@@ -390,7 +390,7 @@ async def test_a_member_that_takes_nothing_leaves_nothing_without_an_owner(fleet
 
 @pytest.mark.parametrize("row", ["", "x", "1:1", "9" * 400 + ":", "99999999999999:1,2", b"\xff:\xff"])
 async def test_rows_of_members_that_nobody_wrote_do_no_harm(fleet: Fleet, row: str) -> None:
-    """The members' hash is anybody's to write: such rows are dropped."""
+    """Invalid rows in the hash of members are ignored."""
     fleet.client.hset(leases.members_key("orders", "g"), "strange", row)
     app = fleet.app()
     async with app.running():
@@ -401,7 +401,7 @@ async def test_rows_of_members_that_nobody_wrote_do_no_harm(fleet: Fleet, row: s
 async def test_the_work_goes_on_where_the_members_cannot_be_reached(
     fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only dividing stops: owners renew and read on, and one line of the log names the reason."""
+    """If the hash of members cannot be reached, owners keep renewing and reading. One log line gives the reason."""
     app = fleet.app()
     async with app.running():
         await aeventually(lambda: len(owned(app)) == 4)
@@ -416,7 +416,7 @@ async def test_the_work_goes_on_where_the_members_cannot_be_reached(
 
 
 async def test_a_group_that_goes_is_made_again(fleet: Fleet) -> None:
-    """FLUSHALL takes entries, groups and leases; the member takes its partitions again and goes on."""
+    """After FLUSHALL a member takes its partitions again, creates the group again and handles new entries."""
     app = fleet.app()
     async with app.running():
         await aeventually(lambda: len(owned(app)) == 4)
@@ -428,7 +428,7 @@ async def test_a_group_that_goes_is_made_again(fleet: Fleet) -> None:
 
 
 async def test_the_registry_has_one_row_for_all_partitions(fleet: Fleet) -> None:
-    """A worker's row names the logical stream, its slots once, and the partitions."""
+    """A worker's registry row names the logical stream, its lanes once, and its partitions."""
     app = fleet.app(concurrency=7)
     async with app.running():
         await aeventually(lambda: len(owned(app)) == 4)
@@ -440,7 +440,7 @@ async def test_the_registry_has_one_row_for_all_partitions(fleet: Fleet) -> None
 
 
 async def test_a_process_that_is_to_be_quiet_gives_its_partitions_up(fleet: Fleet) -> None:
-    """``worker quiet`` and ``worker drain`` leave the partitions to others; going on takes some again."""
+    """``worker quiet`` and ``worker drain`` release a process's partitions. Resuming takes some again."""
     one, two = fleet.app(), fleet.app()
     async with one.running(), two.running():
         await aeventually(lambda: (len(owned(one)), len(owned(two))) == (2, 2))
@@ -451,7 +451,7 @@ async def test_a_process_that_is_to_be_quiet_gives_its_partitions_up(fleet: Flee
 
 
 async def test_a_stop_is_clean_after_the_wait_was_cancelled(fleet: Fleet) -> None:
-    """A stop during a wait, as `millstream run` does at SIGTERM, stores all outcomes and reports success."""
+    """A stop during a blocked read, as on SIGTERM, stores all outcomes and reports success."""
     app = fleet.app()
     await app.start()
     waiting = asyncio.create_task(app.wait())
@@ -474,7 +474,7 @@ async def test_a_stop_is_clean_after_the_wait_was_cancelled(fleet: Fleet) -> Non
 async def test_options_that_a_division_cannot_keep_are_refused(
     fleet: Fleet, options: dict[str, Any], sub_options: dict[str, Any], fault: str
 ) -> None:
-    """The app does not start, and the error names the option."""
+    """The app does not start with an option that partitions do not support, and the error names it."""
     app = App(fleet.url)
 
     @app.subscriber(sub(**sub_options), **options)
@@ -486,7 +486,7 @@ async def test_options_that_a_division_cannot_keep_are_refused(
 
 
 async def test_a_foreign_descriptor_stops_the_start(server: ServerProcess, client: redis.Redis) -> None:
-    """A descriptor that another program wrote is named, and none of its keys is read."""
+    """A partition descriptor written by another program is an error at the start, and none of its keys is read."""
     client.set("millstream:{orders}:partitions", '{"stream": "orders"}')
     app = App(server.url)
 
@@ -499,7 +499,7 @@ async def test_a_foreign_descriptor_stops_the_start(server: ServerProcess, clien
 
 
 async def test_a_reader_of_one_partition_is_warned(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
-    """``StreamSub("orders{3}")`` reads, and the log says that it is outside of the division."""
+    """``StreamSub("orders{3}")`` reads that one partition, with a log warning that it bypasses the division."""
     app = App(fleet.url)
 
     @app.subscriber(sub("orders{3}"))
@@ -512,7 +512,7 @@ async def test_a_reader_of_one_partition_is_warned(fleet: Fleet, caplog: pytest.
 
 
 async def test_rights_that_are_missing_are_named_at_the_start(fleet: Fleet) -> None:
-    """A user without WATCH or scripts gets one error that names them."""
+    """A user without the right to WATCH or scripts gets one error at the start that names them."""
     for rule, needs_ in (("-watch", "WATCH"), ("-eval", "EVAL")):
         with user(fleet.client, "~*", "&*", "+@all", rule) as name:
             app = App(fleet.url.replace("redis://", f"redis://{name}"))
@@ -526,7 +526,10 @@ async def test_rights_that_are_missing_are_named_at_the_start(fleet: Fleet) -> N
 
 
 async def test_the_command_line_lists_the_owners(fleet: Fleet) -> None:
-    """``group owners`` shows each partition with its owner, fence, lag and pending entries; a plain stream is named."""
+    """``group owners`` lists each partition's owner, fence, lag and pending entries.
+
+    A plain stream is a named error.
+    """
     app = fleet.app()
     async with app.running():
         await aeventually(lambda: len(owned(app)) == 4)
@@ -547,7 +550,7 @@ async def test_the_command_line_lists_the_owners(fleet: Fleet) -> None:
 
 
 async def test_metrics_and_the_command_line_name_the_partitions(fleet: Fleet) -> None:
-    """A scrape counts the partitions of each handler; ``worker show`` lists those that a process owns."""
+    """A scrape counts each handler's partitions, and ``worker show`` lists the partitions of a process."""
     app = fleet.app()
     async with app.running():
         await aeventually(lambda: len(owned(app)) == 4)

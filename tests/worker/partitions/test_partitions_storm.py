@@ -1,4 +1,4 @@
-"""Owners of partitions under kills, freezes and cut connections: every key in order, no partition left alone."""
+"""Partition owners under kills, freezes and cut connections: every key in order, no partition left alone."""
 
 import asyncio
 import contextlib
@@ -42,14 +42,14 @@ async def handle(key: str, n: int, msg: Message) -> None:
 
 
 async def pause(seconds: float) -> None:
-    """Let the workers go on for so long."""
+    """Let the workers run for a time."""
     end = time.monotonic() + seconds
     await aeventually(lambda: time.monotonic() >= end)
 
 
 @dataclass
 class Storm:
-    """One piece."""
+    """One piece of the campaign."""
 
     url: str
     nodes: list[ServerProcess]
@@ -61,7 +61,7 @@ class Storm:
     longest: float = 0.0  # Seconds that a partition had no owner
 
     async def run(self) -> int:
-        """Publish while workers suffer; then look at every effect."""
+        """Publish while workers suffer faults; then check every effect."""
         self.chance = random.Random(self.seed)
         self.target = self.tasks.app(APP.replace("HOLD", str(self.hold)))
         self.app = App(self.url, registry=False)
@@ -82,7 +82,7 @@ class Storm:
         return self.faults
 
     async def hurt(self) -> None:
-        """One fault after the other, never more than two workers at a time."""
+        """Inject one fault after another, on at most two workers at a time."""
         await aeventually(lambda: len(self.owners()) == PARTS, 60)
         while not self.over:
             await pause(self.chance.uniform(0.2, 1.0))
@@ -106,11 +106,11 @@ class Storm:
                             client.client_kill_filter(_id=one["id"], skipme=True)
 
     def clients(self) -> list[redis.Redis]:
-        """A client of each node."""
+        """Return a client for each node."""
         return [node.client(decode_responses=True) for node in self.nodes]
 
     def ask(self, *words: Any) -> dict[int, Any]:
-        """The reply for each partition, whose node has it."""
+        """Return the reply for each partition from its node."""
         found: dict[int, Any] = {}
         for client in self.clients():
             with client:
@@ -120,11 +120,11 @@ class Storm:
         return found
 
     def owners(self) -> dict[int, str]:
-        """The owners now."""
+        """Return the current owners."""
         return {at: owner for at, owner in self.ask("GET", "millstream:{#}:owner:orders{#}:g").items() if owner}
 
     async def watch(self) -> None:
-        """Measure for how long a partition has no owner."""
+        """Measure the time that a partition has no owner."""
         await aeventually(lambda: len(self.owners()) == PARTS, 60)
         free: dict[int, float] = {}
         while not self.over:
@@ -137,13 +137,13 @@ class Storm:
             await pause(0.05)
 
     def is_done(self) -> bool:
-        """True when every entry has its effect and none is pending."""
+        """Report whether every entry has its effect and none is pending."""
         effects = sum(int(number or 0) for number in self.ask("LLEN", "effects{#}").values())
         pending = sum(row["pending"] for row in self.ask("XPENDING", "orders{#}", "g").values())
         return effects == COUNT and pending == 0
 
     def check(self) -> None:
-        """Each effect once, fences that only grow, keys in order, and no partition left alone."""
+        """Check single effects, growing fences, key order, and that no partition stays without an owner."""
         effects: Any = self.ask("LRANGE", "effects{#}", 0, -1)
         by_key: defaultdict[str, list[int]] = defaultdict(list)
         for rows in effects.values():
@@ -161,7 +161,7 @@ class Storm:
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """3,000 entries of 40 keys in 16 partitions, five workers, and some ten faults."""
+    """A piece of 3,000 entries of 40 keys in 16 partitions, with five workers and some ten faults."""
     folder.mkdir()
     tasks = Tasks(folder, folder / "out.txt")
     hold = seed % 2 == 0
@@ -181,5 +181,5 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_partitions_in_a_storm(tmp_path: Path) -> None:
-    """Hundreds of faults: each effect once and in order, no older owner behind a newer one, no partition alone."""
+    """Under hundreds of faults each effect happens once and in key order, and every partition regains an owner."""
     campaign.run("partitions", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 61), unit="faults")

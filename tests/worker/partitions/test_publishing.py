@@ -1,4 +1,4 @@
-"""Publishing to a partitioned stream: the key decides, plain streams pay nothing, and nothing goes to a wrong place."""
+"""Publishing to a partitioned stream: the key chooses the partition, and plain streams pay nothing."""
 
 import json
 import zlib
@@ -28,18 +28,18 @@ async def app(server: ServerProcess) -> AsyncIterator[App]:
 
 
 def part(key: str, number: int = 4) -> str:
-    """The partition of a key, as the page describes it for other languages."""
+    """Return the partition of a key by the formula documented for other languages."""
     return f"orders{{{zlib.crc32(key.encode()) % number}}}"
 
 
 def found(client: redis.Redis, number: int = 4) -> dict[str, list[dict[str, str]]]:
-    """The entries of each partition that has some."""
+    """Return the entries of each non-empty partition."""
     rows: Any = {f"orders{{{at}}}": client.xrange(f"orders{{{at}}}") for at in range(number)}
     return {key: [fields for _, fields in each] for key, each in rows.items() if each}
 
 
 async def test_the_field_or_the_key_chooses_the_partition(app: App, client: redis.Redis) -> None:
-    """Each way of publishing puts entries of one key into the partition of the documented formula."""
+    """Every way of publishing puts a key's entries into the partition of the documented formula."""
     await app.partition("orders", 4, by="customer")
     await app.partition("orders", 4, by="customer")
     await app.publish("orders", {"customer": "c7", "n": 1})
@@ -62,7 +62,7 @@ async def test_the_field_or_the_key_chooses_the_partition(app: App, client: redi
 
 
 async def test_a_schedule_waits_next_to_its_partition(app: App, client: redis.Redis) -> None:
-    """An entry for later is in the slot of the partition that its key chose."""
+    """A delayed entry waits in the slot of the partition that its key chose."""
     await app.partition("orders", 4, by="customer")
     await app.publish("orders", {"customer": "c7"}, delay="1h", id="a")
     await app.publish_batch("orders", [{"customer": "c7"}, {"customer": "c8"}], delay="1h")
@@ -73,7 +73,7 @@ async def test_a_schedule_waits_next_to_its_partition(app: App, client: redis.Re
 
 
 async def test_a_publisher_of_before_finds_the_partitions(app: App, client: redis.Redis) -> None:
-    """A process that knew a plain stream is refused by its seal, and publishes to the partitions from then on."""
+    """A publisher that knew a stream as plain is refused by the seal, and then publishes to its partitions."""
     await app.publish("orders", {"customer": "c7", "n": 1})
     client.delete("orders")
     other = App(app.url)
@@ -87,7 +87,7 @@ async def test_a_publisher_of_before_finds_the_partitions(app: App, client: redi
 
 
 async def test_a_plain_stream_costs_no_command_more(app: App, client: redis.Redis) -> None:
-    """Publishing to a plain stream is its XADD, the first time too."""
+    """Publishing to a plain stream sends only XADD, the first time too."""
     await app.publish("warm", {"n": 1})
     before: Any = client.info("commandstats")
     for _ in range(3):
@@ -105,7 +105,7 @@ async def test_a_plain_stream_costs_no_command_more(app: App, client: redis.Redi
 async def test_a_user_without_rights_to_the_descriptor_publishes_to_plain_streams(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Rights of before are enough for streams of before, for later too where scripts are allowed."""
+    """A user without rights to the partition descriptor can still publish to plain streams."""
     with user(client, "~plain", "+xadd", "+@connection", "+info") as name:
         app = App(server.url.replace("redis://", f"redis://{name}"), registry=False)
         await app.publish("plain", {"n": 1})
@@ -133,7 +133,7 @@ async def test_a_user_without_rights_to_the_descriptor_publishes_to_plain_stream
 async def test_what_cannot_be_partitioned_is_refused(
     app: App, client: redis.Redis, arguments: tuple[Any, ...], options: dict[str, str], fault: str
 ) -> None:
-    """Each mistake is one error that names what to write; nothing is changed by it."""
+    """Invalid partitioning is refused with one error that gives the correct form, and no key changes."""
     client.xadd("used", {"n": "1"})
     client.set("text", "x")
     client.xgroup_create("read", "g", mkstream=True)
@@ -146,7 +146,7 @@ async def test_what_cannot_be_partitioned_is_refused(
 
 @pytest.mark.parametrize("content", [{"n": 1}, {"customer": None, "n": 1}, "text"])
 async def test_an_entry_without_a_key_is_refused(app: App, client: redis.Redis, content: Any) -> None:
-    """Nothing is added anywhere, and the error names the field."""
+    """An entry without a key is refused with the field's name, and nothing is added to any partition."""
     await app.partition("orders", 4, by="customer")
     for options in ({}, {"delay": 1}):
         with pytest.raises(UsageError, match=r"no key. Write key=.*'customer'"):
@@ -164,7 +164,7 @@ GOOD = json.loads(described(first_layout("orders", 2, "customer")))
 
 
 def test_a_descriptor_is_read_as_it_was_written() -> None:
-    """The text and the layout are the same, whatever is in the names."""
+    """A partition descriptor is read back as it was written, with any characters in its names."""
     for layout in (first_layout("orders", 2, None), first_layout("bück\udcff", 3, "ü")):
         if layout.stream.isascii() or "\udcff" not in layout.stream:
             assert parse_layout(layout.stream, described(layout).encode()) == layout
@@ -188,13 +188,13 @@ def test_a_descriptor_is_read_as_it_was_written() -> None:
     ],
 )
 def test_a_foreign_descriptor_is_named_and_not_followed(change: dict[str, Any]) -> None:
-    """A descriptor that another wrote leads to none of its keys."""
+    """A descriptor written by another program is a named error, and none of its keys is used."""
     with pytest.raises(LayoutError, match=r"millstream:\{orders\}:partitions does not describe"):
         parse_layout("orders", json.dumps(GOOD | change).encode())
 
 
 @pytest.mark.parametrize("text", [b"", b"[", b"7", b"null", b"\xff", b"[" * 100_000])
 def test_a_damaged_descriptor_is_named(text: bytes) -> None:
-    """Bytes that are not a record are an error of ours."""
+    """A damaged descriptor is a clear error."""
     with pytest.raises(LayoutError):
         parse_layout("orders", text)

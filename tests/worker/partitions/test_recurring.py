@@ -1,4 +1,4 @@
-"""Recurring schedules of a partitioned stream: each firing is one entry in the partition of its key."""
+"""Recurring schedules on a partitioned stream: each firing is one entry in the partition of its key."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.either_server]
 
 
 def layout_app(server: ServerProcess) -> App:
-    """An app with two schedules of a partitioned stream: one has the key in its content, one beside it."""
+    """An app with two schedules on a partitioned stream, with the key in the content and beside it."""
     app = App(server.url)
     app.schedule(every=1, stream="ticks", content={"customer": "c1", "kind": "field"}, name="field")
     app.schedule(every=1, stream="ticks", content={"kind": "given"}, key="c7", name="given")
@@ -28,7 +28,7 @@ def layout_app(server: ServerProcess) -> App:
 
 
 async def test_each_firing_is_one_entry_in_the_partition_of_its_key(server: ServerProcess, client: redis.Redis) -> None:
-    """However many workers declare them, and whichever mover hands a firing over."""
+    """Each firing is one entry in its key's partition, with several workers that declare and move it."""
     apps = [layout_app(server) for _ in range(3)]
     await apps[0].partition("ticks", 4, by="customer")
     seen: list[tuple[str, str, int]] = []
@@ -62,7 +62,7 @@ async def test_each_firing_is_one_entry_in_the_partition_of_its_key(server: Serv
 
 
 async def test_an_entry_without_a_key_is_refused(server: ServerProcess) -> None:
-    """A schedule that is put while programs run is refused at once, before it could fire."""
+    """A recurring schedule without a key for a partitioned stream is refused when it is put."""
     async with App(server.url) as app:
         await app.partition("ticks", 4, by="customer")
         with pytest.raises(UsageError, match="no key"):
@@ -73,7 +73,7 @@ async def test_an_entry_without_a_key_is_refused(server: ServerProcess) -> None:
 
 
 async def test_a_person_fires_it_in_the_partition_of_its_key(server: ServerProcess, client: redis.Redis) -> None:
-    """`millstream schedule fire` needs no worker, on a partitioned stream too."""
+    """``millstream schedule fire`` adds an entry to the key's partition without a worker."""
     async with App(server.url) as app:
         await app.partition("ticks", 4, by="customer")
         await app.schedules.put("tick", every=3600, stream="ticks", content={"kind": "t"}, key="c7")
@@ -84,7 +84,7 @@ async def test_a_person_fires_it_in_the_partition_of_its_key(server: ServerProce
 
 
 async def test_schedules_of_an_earlier_number_are_found(server: ServerProcess, client: redis.Redis) -> None:
-    """One that waits at a sealed partition is listed, moved and cancelled by the name, also on the command line."""
+    """A schedule at a partition that was sealed later can still be listed, moved and cancelled by name."""
     await asyncio.to_thread(partition, server.url, "orders", 2)
     async with App(server.url) as app:
         await app.publish("orders", {"customer": "c1"}, delay="1h", id="early")

@@ -1,4 +1,4 @@
-"""Another number of partitions: keys keep their order, nothing is lost, and a change that was ended goes on."""
+"""Repartitioning: keys keep their order, nothing is lost, and an interrupted change can be continued."""
 
 import asyncio
 import contextlib
@@ -32,19 +32,19 @@ LEASE_MS = 1_200
 
 
 class EndedError(Exception):
-    """The end of a program."""
+    """The simulated end of a program."""
 
 
 @pytest.fixture
 async def app(server: ServerProcess) -> AsyncIterator[App]:
-    """An app that publishes, and changes layouts."""
+    """An app that publishes and repartitions."""
     found = App(server.url, registry=False)
     yield found
     await found.close()
 
 
 class Work:
-    """Handlers of one stream, and what they saw."""
+    """Handlers of one stream and a log of their runs."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -54,7 +54,7 @@ class Work:
         self.gate.set()
 
     def app(self) -> App:
-        """One more process."""
+        """Add a process."""
         app = App(self.url, reap_after=None)
 
         @app.subscriber(StreamSub("orders", group="g", min_idle_time=LEASE_MS), key="key", concurrency=8)
@@ -67,36 +67,36 @@ class Work:
 
     @property
     def count(self) -> int:
-        """Runs so far."""
+        """Return the number of runs."""
         return sum(map(len, self.seen.values()))
 
     def ordered(self) -> bool:
-        """True if each key's entries were run in their order, each once."""
+        """Report whether each key's entries ran once and in order."""
         return all(each == sorted(set(each)) for each in self.seen.values())
 
 
 def runner(app: App) -> PartitionedLoop:
-    """The subscriber of an app."""
+    """Register the subscriber of an app."""
     (found,) = app.loops
     assert isinstance(found, PartitionedLoop)
     return found
 
 
 async def publish(app: App, first: int, count: int) -> None:
-    """Entries of ten keys, one by one and as a batch."""
+    """Publish entries of ten keys, singly and as a batch."""
     for n in range(first, first + count // 2):
         await app.publish("orders", {"key": f"k{n % 10}", "n": n})
     await app.publish_batch("orders", [{"key": f"k{n % 10}", "n": n} for n in range(first + count // 2, first + count)])
 
 
 def place(key: str, number: int, generation: int) -> str:
-    """The partition of a key, as the page describes it for other languages."""
+    """Return the partition of a key by the formula documented for other languages."""
     return f"orders{f'~{generation}' * (generation > 1)}{{{zlib.crc32(key.encode()) % number}}}"
 
 
 @pytest.mark.parametrize("numbers", [(4, 8, 6, 1)], ids=str)
 async def test_keys_keep_their_order_over_changes(server: ServerProcess, app: App, numbers: tuple[int, ...]) -> None:
-    """Publishers and owners follow each change: multiples, divisors and any other number."""
+    """Keys keep their order when the number of partitions changes to a multiple, a divisor or any other number."""
     work = Work(server.url)
     await app.partition("orders", numbers[0], by="key")
     one, two = work.app(), work.app()
@@ -117,7 +117,7 @@ async def test_keys_keep_their_order_over_changes(server: ServerProcess, app: Ap
 
 
 async def until_ended(step: int, make: Any) -> bool:
-    """Run something that ends at a step of a change; False if it has fewer."""
+    """Run an operation and end it at a step of its change; return False if it has fewer steps."""
     left = step
 
     def end() -> None:
@@ -137,7 +137,7 @@ async def until_ended(step: int, make: Any) -> bool:
 
 
 async def test_a_change_that_was_ended_goes_on(server: ServerProcess, app: App) -> None:
-    """Ended between any two steps, entries find a place, in order; the same call again makes the rest of the change."""
+    """A repartitioning interrupted between any two steps loses no entry and no order. Calling it again completes it."""
     work, layouts = Work(server.url), 1
     await app.partition("orders", 1, by="key")
     consumer = work.app()
@@ -169,7 +169,7 @@ async def test_a_change_that_was_ended_goes_on(server: ServerProcess, app: App) 
 
 
 async def test_a_plain_stream_becomes_partitioned(server: ServerProcess, app: App, client: redis.Redis) -> None:
-    """Its entries are handled before those of the partitions, and other programs that add to it are refused."""
+    """When a plain stream becomes partitioned, its entries run first. Programs that still add to it are refused."""
     work = Work(server.url)
     await publish(app, 0, 40)
     client.xgroup_create("orders", "g", "0")
@@ -205,7 +205,7 @@ async def test_a_plain_stream_becomes_partitioned(server: ServerProcess, app: Ap
 
 
 async def test_a_partition_waits_for_its_own_parents_only(server: ServerProcess, app: App) -> None:
-    """A partition whose parents are drained is read at once; one of a parent with work is not, and nor is its child."""
+    """A new partition is read once its own parents are drained, even if another partition's parents are not."""
     work = Work(server.url)
     await app.partition("orders", 2, by="key")
     work.gate.clear()
@@ -232,7 +232,7 @@ async def test_a_partition_waits_for_its_own_parents_only(server: ServerProcess,
 async def test_a_publisher_of_before_finds_the_new_partition(
     app: App, server: ServerProcess, client: redis.Redis, how: str
 ) -> None:
-    """Each way of publishing follows a change that the process did not see, and what was added is not added again."""
+    """A publisher that missed a repartitioning follows it in every way of publishing, and adds no entry twice."""
     if how == "idempotent" and "redis" in server.url and not needs_idmp(client):
         pytest.skip("this server has no XADD IDMP")
     other = App(server.url)
@@ -268,7 +268,7 @@ async def test_a_publisher_of_before_finds_the_new_partition(
 
 
 def needs_idmp(client: redis.Redis) -> bool:
-    """True if the server has XADD IDMP."""
+    """Report whether the server has XADD IDMP."""
     try:
         client.execute_command("XADD", "probe", "IDMP", "p", "1", "*", "f", "v")
     except redis.ResponseError:
@@ -280,7 +280,10 @@ def needs_idmp(client: redis.Redis) -> bool:
 async def test_what_waits_next_to_a_sealed_partition_is_handed_over(
     app: App, server: ServerProcess, client: redis.Redis, by: str | None
 ) -> None:
-    """A mover adds it to the new partition of its key once, also where an earlier mover was ended after it did."""
+    """A schedule at a sealed partition is added once to its key's new partition.
+
+    A killed mover does not change that.
+    """
     await app.partition("orders", 2, by=by)
     key = None if by else "k1"
     for ident in ("a", "b"):
@@ -296,7 +299,7 @@ async def test_what_waits_next_to_a_sealed_partition_is_handed_over(
 
 
 async def test_an_unseal_withdraws_a_change(app: App, server: ServerProcess, client: redis.Redis) -> None:
-    """The earlier partitions take entries again, after all that they had, wherever it or the change was ended."""
+    """``unseal`` withdraws an unfinished repartitioning. The former partitions accept entries again."""
     line, n = app._shared(), 0  # noqa: SLF001 - the app's own line
     await app.publish("orders", {"key": "k0", "n": -1})
     other = App(server.url)
@@ -318,7 +321,10 @@ async def test_an_unseal_withdraws_a_change(app: App, server: ServerProcess, cli
 
 
 async def test_entries_may_be_kept_for_other_readers(server: ServerProcess, app: App, client: redis.Redis) -> None:
-    """Spark and archives find kept partitions in the descriptor; workers that start later do not read them again."""
+    """Drained partitions can be kept for Spark and archives, which find them in the descriptor.
+
+    New workers skip them.
+    """
     work = Work(server.url)
     await app.partition("orders", 1, by="key")
     await publish(app, 0, 10)
@@ -342,7 +348,7 @@ async def test_entries_may_be_kept_for_other_readers(server: ServerProcess, app:
 async def test_what_cannot_be_done_is_refused_before_anything_is_changed(
     app: App, server: ServerProcess, client: redis.Redis
 ) -> None:
-    """A full server, rows of Spark on their way, no right to seal, and numbers that are none: nothing is changed."""
+    """A repartitioning is refused before any change on a full server, or with staged Spark rows or missing rights."""
     await app.partition("orders", 2, by="key")
     await publish(app, 0, 10)
     before: Any = client.keys("*")
@@ -373,7 +379,7 @@ async def test_what_cannot_be_done_is_refused_before_anything_is_changed(
 
 
 def test_an_operator_changes_the_number(server: ServerProcess, client: redis.Redis) -> None:
-    """The shell shows a change before it makes it, continues one that was ended, and refuses what it cannot do."""
+    """The command shows a repartitioning first, continues an interrupted one, and refuses an impossible one."""
 
     def run(*words: str, code: int = 0) -> str:
         done = CliRunner().invoke(main, ["stream", *words, "--url", server.url])
@@ -404,7 +410,7 @@ def test_an_operator_changes_the_number(server: ServerProcess, client: redis.Red
 
 
 async def test_the_documented_rights_are_enough(server: ServerProcess, app: App, client: redis.Redis) -> None:
-    """The page lists the rights that a change and its end need."""
+    """The documented rights are enough to begin and complete a repartitioning."""
     page = (ROOT / "docs/how-to/repartition.md").read_text()
     words = re.findall(r"`(\+eval [^`]+)`", page)[0]
     await app.publish("orders", {"key": "k1", "n": 1})
@@ -422,7 +428,7 @@ async def test_the_documented_rights_are_enough(server: ServerProcess, app: App,
 
 
 async def test_a_cluster_changes_the_number_too(tmp_path: Path) -> None:
-    """A plain stream on one node becomes partitions on three, and then twice as many: every key in order."""
+    """On a cluster a plain stream is split over three nodes and then doubled, with every key in order."""
     with Three(tmp_path) as three:
         app, work = App(three.url, registry=False), Work(three.url)
         await publish(app, 0, 20)

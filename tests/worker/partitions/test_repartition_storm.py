@@ -1,4 +1,4 @@
-"""Changes of the number of partitions under load, with kills between all steps: order of every key, nothing lost."""
+"""Repartitioning under load with kills between all steps: each key in order, nothing lost."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ CLI = str(Path(sys.executable).with_name("millstream"))
 
 @dataclass
 class Storm:
-    """One piece."""
+    """One piece of the campaign."""
 
     server: ServerProcess
     tasks: Tasks
@@ -52,7 +52,7 @@ class Storm:
     workers: list[Any] = field(default_factory=list)
 
     async def run(self) -> int:
-        """Publish, change the number, and kill; then check every key."""
+        """Publish, repartition and kill; then check every key."""
         self.chance = random.Random(self.seed)
         self.client = self.server.client(decode_responses=True)
         self.target = self.tasks.app(APP.format(lease=LEASE_MS, how="hold=True"))
@@ -84,7 +84,7 @@ class Storm:
         return sum(self.published.values())
 
     async def publish(self, part: int) -> None:
-        """Entries of an eighth of the keys, one after the other."""
+        """Publish entries of an eighth of the keys, one after the other."""
         chance, app = random.Random(self.seed * 10 + part), self.apps[part % 2]
         while not self.over:
             key = f"k{chance.randrange(KEYS // 8) * 8 + part}"
@@ -101,7 +101,7 @@ class Storm:
             await aeventually(lambda: self.over or sum(self.published.values()) - self.done() < BEHIND, 120)
 
     async def change(self, *words: str) -> None:
-        """One change, killed at its first step, at its second one, and so on until it has no more."""
+        """Repartition once, killed at its first step, then its second, until it completes."""
         for step in range(1, 30):
             line = [CLI, "stream", words[0], "orders", *words[1:], "--yes", "--url", self.server.url]
             arms = {"MILLSTREAM_FAILPOINTS": f"repartition:{step}=kill"}
@@ -120,7 +120,7 @@ class Storm:
             self.foreign += 1
 
     async def disturb(self, step: int) -> None:
-        """End or freeze a worker; in some pieces end the server once."""
+        """Kill or freeze a worker; in some pieces kill the server once."""
         victim = self.workers.pop(self.chance.randrange(len(self.workers)))
         if step % 3 == 2:
             victim.send_signal(signal.SIGSTOP)
@@ -138,14 +138,14 @@ class Storm:
         self.kills += 1
 
     def layout(self) -> PartitionLayout:
-        """The layout on the server."""
+        """Return the layout on the server."""
         text: Any = self.client.get("millstream:{orders}:partitions")
         found = parse_layout("orders", text.encode())
         assert found is not None
         return found
 
     def done(self) -> int:
-        """Effects so far."""
+        """Return the effects that have happened."""
         try:
             found: Any = self.client.get("effects")
         except redis.RedisError as error:
@@ -153,11 +153,11 @@ class Storm:
         return int(found or 0)
 
     def drained(self) -> bool:
-        """True when every entry had its effect."""
+        """Report whether every entry has had its effect."""
         return self.done() == sum(self.published.values()) + self.later
 
     def check(self) -> None:
-        """Each key's entries had their effects in their order, each once; nothing is left."""
+        """Check that each key's entries had one effect each and in order, and that none is left."""
         for key, count in self.published.items():
             found: Any = self.client.lrange(f"effects:{key}", 0, -1)
             where: Any = self.client.lrange(f"where:{key}", 0, -1)
@@ -171,7 +171,7 @@ class Storm:
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """4 to 8 to 6 to 16 partitions, or a plain stream to 4 and 8, under load."""
+    """A piece with 4 to 8 to 6 to 16 partitions, or from a plain stream to 4 and 8, under load."""
     folder.mkdir()
     tasks = Tasks(folder, folder / "out.txt")
     server = (
@@ -190,5 +190,5 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_repartitions_in_a_storm(tmp_path: Path) -> None:
-    """Other numbers of partitions under load, and kills between all steps: each key in order, nothing lost."""
+    """Repartitioning under load with kills between all steps keeps each key in order and loses nothing."""
     campaign.run("repartition", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 13), unit="entries")

@@ -1,4 +1,4 @@
-"""The rights that docs/worker/partitions.md lists are enough, on every server."""
+"""The access rights that docs/worker/partitions.md lists are enough, on every server."""
 
 import re
 
@@ -17,7 +17,7 @@ BASE = "+@connection +info +command"
 
 
 def rights(who: str) -> list[str]:
-    """The rules of a row of the page."""
+    """Return the access rules in a row of the page."""
     page = (ROOT / "docs/worker/partitions.md").read_text()
     row = re.search(rf"^\| {who}[^|]*\| (.*) \|$", page, re.MULTILINE)
     assert row is not None
@@ -28,7 +28,7 @@ def rights(who: str) -> list[str]:
 async def test_the_rights_of_the_page_are_enough(
     server: ServerProcess, client: redis.Redis, who: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A user with the row's rights does what the row names, and nothing is refused."""
+    """A user with a row's rights can do what the row names, and the server refuses no command."""
     whole = App(server.url, registry=False)
     if who != "partitions a stream":
         await whole.partition("orders", 4, by="key")
@@ -50,7 +50,7 @@ async def test_the_rights_of_the_page_are_enough(
 
 
 async def own(app: App, client: redis.Redis) -> None:
-    """Handle, fail, delay, repeat and bury entries of partitions."""
+    """Handle, fail, delay, retry and dead-letter entries of partitions."""
     seen: list[int] = []
 
     @app.subscriber(StreamSub("orders", group="g", min_idle_time=1_000), hold=True)

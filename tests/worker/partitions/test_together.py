@@ -1,4 +1,4 @@
-"""Results and limits of a partitioned stream: each partition has its loop, and users see one subscriber."""
+"""Results and limits on a partitioned stream: each partition has a loop, and users see one subscriber."""
 
 import asyncio
 from collections import Counter
@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.either_server]
 
 
 def sub() -> StreamSub:
-    """The subscription of these tests."""
+    """Build the subscription of these tests."""
     return StreamSub("orders", group="g", min_idle_time=5_000)
 
 
 async def test_a_request_is_answered_by_the_owner_of_its_partition(server: ServerProcess) -> None:
-    """Every partition's entry has its result, and the job names the partition."""
+    """Jobs on every partition have their results, and each job names its partition."""
     app = App(server.url)
     await app.partition("orders", 4, by="key")
 
@@ -39,7 +39,7 @@ async def test_a_request_is_answered_by_the_owner_of_its_partition(server: Serve
 
 
 async def test_a_limit_holds_over_all_partitions(server: ServerProcess, client: redis.Redis) -> None:
-    """At most one run at a time, though four loops read."""
+    """``Limit(running=1)`` allows one run at a time over all partitions."""
     app, at_work, most = App(server.url), 0, 0
     await app.partition("orders", 4, by="key")
 
@@ -59,7 +59,7 @@ async def test_a_limit_holds_over_all_partitions(server: ServerProcess, client: 
 
 
 async def test_a_limit_by_key_needs_hold(server: ServerProcess) -> None:
-    """An entry that a limit puts back would let the later ones of its key pass."""
+    """A limit by key on a partitioned stream is refused without ``hold``, which keeps the order of each key."""
     app = App(server.url)
     await app.partition("orders", 4, by="key")
 
@@ -73,7 +73,7 @@ async def test_a_limit_by_key_needs_hold(server: ServerProcess) -> None:
 
 
 async def test_a_place_wakes_one_lane(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions that wait for one of few places wake a lane for a place, and not all of their lanes."""
+    """A place that becomes free wakes one waiting lane of the partitions, not all of them."""
     app, entries, wakes, ran = App(server.url), 400, 0, Counter[int]()
     arrival = Buffer.arrival
 
@@ -99,7 +99,7 @@ async def test_a_place_wakes_one_lane(server: ServerProcess, monkeypatch: pytest
 
 
 async def test_a_partition_uses_every_free_place(server: ServerProcess) -> None:
-    """A loop whose lane runs takes further places as others leave them, also after none was free."""
+    """A partition takes every lane that others leave free, also after a time without a free one."""
     app, at_work, first = App(server.url), 0, asyncio.Event()
     await app.partition("orders", 2, by="key")
     keys = [f"k{n}" for n in range(100)]

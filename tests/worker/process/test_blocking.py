@@ -1,4 +1,4 @@
-"""An entry that blocks its event loop costs its own process, and nobody else anything; and no stop waits for it."""
+"""An entry that blocks its event loop ends its own process only, charges no other entry, and delays no stop."""
 
 import asyncio
 import json
@@ -80,12 +80,12 @@ NATIVE = "libc, lock = ctypes.PyDLL(None), bytes(64); libc.pthread_mutex_lock(lo
 def app(
     *, how: str = SLEEP, bad: str = HANDLER, more: str = "", options: str = "{}", min_idle: int = 60_000, tries: int = 2
 ) -> str:
-    """A module with an app of four groups, one of which blocks."""
+    """Return a module with an app of four groups, one of them with a blocking handler."""
     return GROUPS.format(how=how, bad=bad, more=more, options=options, min_idle=min_idle, tries=tries)
 
 
 def effects(client: Any) -> dict[str, list[int]]:
-    """The deliveries of each job that ran."""
+    """Return the delivery counts of each job that ran."""
     found: dict[str, list[int]] = {}
     for _, fields in client.xrange("effects"):
         found.setdefault(fields["x"], []).append(int(fields["delivery"]))
@@ -93,7 +93,7 @@ def effects(client: Any) -> dict[str, list[int]]:
 
 
 def kills(out: str) -> int:
-    """Ends of a worker that were not asked for."""
+    """Count the restarts of workers."""
     return out.count("restarting it in")
 
 
@@ -115,7 +115,10 @@ WAYS: dict[str, dict[str, Any]] = {
 def test_a_blocking_entry_is_a_dead_letter_and_no_other_is_charged(
     server: ServerProcess, client: Any, tasks: Any, way: str
 ) -> None:
-    """One process ends for each of its deliveries, no more than are allowed; all others ran, each as its first."""
+    """A blocking entry becomes a dead letter.
+
+    Its process ends once per allowed delivery, and no other entry is charged.
+    """
     for stream in ("slow", "quick", "plain"):
         client.xgroup_create(stream, "g", mkstream=True)
         for x in range(8):
@@ -155,7 +158,7 @@ app = App(grace=0.3, blocked_after=0.2, middlewares=[Look()])
 
 @pytest.mark.either_server
 def test_of_a_read_that_a_hook_blocks_at_one_entry_is_charged(server: ServerProcess, client: Any, tasks: Any) -> None:
-    """That whose message the hook looks at; it is a dead letter in the end, and its neighbours run as their first."""
+    """If a hook blocks while it looks at one entry of a read, only that entry is charged."""
     client.xgroup_create("quick", "g", mkstream=True)
     entries = [client.xadd("quick", {"x": x}) for x in (1, 2, 13, 4, 5)]
     text = app().replace("app = App(grace=0.3, blocked_after=0.2)\n", HOOK).replace("concurrency=1", "concurrency=8")
@@ -172,7 +175,7 @@ def test_of_a_read_that_a_hook_blocks_at_one_entry_is_charged(server: ServerProc
 def test_code_that_lets_no_thread_run_is_killed_by_the_supervisor(
     server: ServerProcess, client: Any, tasks: Any
 ) -> None:
-    """It shows the stacks of its threads first; nobody can tell whose crash it was, so the usual rules hold."""
+    """Native code that blocks all threads is killed by the supervisor, with the threads' stacks in the log."""
     entry = client.xadd("bad", {"x": 13})
     tasks.run(tasks.app(app(how=NATIVE, min_idle=300)), server.url, "--kill-blocked-after", "0.6s")
     dead: Any = eventually(lambda: client.xrange("bad:dead"), what="a dead letter")
@@ -184,7 +187,7 @@ def test_code_that_lets_no_thread_run_is_killed_by_the_supervisor(
 
 @pytest.mark.either_server
 def test_other_workers_are_not_taken_down_one_after_the_other(server: ServerProcess, client: Any, tasks: Any) -> None:
-    """A block longer than min_idle_time stays in one process: its lease is renewed, and all other groups go on."""
+    """A block longer than min_idle_time stays in one process: its lease is renewed, and all other groups continue."""
     text = app(min_idle=1500).replace("blocked_after=0.2", "blocked_after=60")
     client.xgroup_create("bad", "g", mkstream=True)
     client.xadd("bad", {"x": 13})
@@ -223,7 +226,7 @@ def test_other_workers_are_not_taken_down_one_after_the_other(server: ServerProc
 def test_a_signal_ends_it_in_time_whatever_blocks(
     server: ServerProcess, client: Any, tasks: Any, text: str, options: list[str], code: int, number: signal.Signals
 ) -> None:
-    """Within the grace time and a bound, wherever the grace time was given."""
+    """A signal ends a blocked worker within its grace time and a bound, wherever the grace time was set."""
     client.xadd("bad", {"x": 13})
     running = tasks.run(tasks.app(SHORT + text), server.url, *options, PYTHONUNBUFFERED="1")
     for line in running.stdout:
@@ -249,7 +252,7 @@ app = App(grace=0.3, blocked_after=BLOCKED)
 def test_an_end_of_a_blocked_process_hands_back_what_it_held(
     server: ServerProcess, client: Any, tasks: Any, after: str, end: str
 ) -> None:
-    """At once, so that nobody waits for min_idle_time: what blocks is charged its delivery, and nothing else is."""
+    """A blocked process hands its entries back as it ends. Only the blocking entry is charged its delivery."""
     for x in range(3):
         client.xadd("slow", {"x": x})
     client.xadd("bad", {"x": 13})
@@ -280,7 +283,7 @@ if __name__ == "__main__":
 def test_a_worker_with_a_blocked_loop_is_not_ready(
     server: ServerProcess, client: Any, tasks: Any, supervised: bool
 ) -> None:
-    """/readyz names the line; /healthz is bad only where no supervisor sees to it. One log line has it all."""
+    """While the loop is blocked, /readyz fails and names the line. /healthz fails only without a supervisor."""
     client.xadd("bad", {"x": 13})
     port = free_port()
     target = tasks.app(SHORT + app() + ENDPOINT)
@@ -313,7 +316,7 @@ def test_a_worker_with_a_blocked_loop_is_not_ready(
 def test_a_worker_is_left_alone_where_somebody_may_look_at_it(
     server: ServerProcess, client: Any, tasks: Any, options: list[str], environment: dict[str, str]
 ) -> None:
-    """Without a limit, while files are watched, under a debugger: its handler may block for as long as it likes."""
+    """Without a limit, with file watching or under a debugger, a worker's handler may block without end."""
     attached = "import os, sys\nif 'DEBUGGED' in os.environ: sys.modules['debugpy'] = os\n"
     how = "time.sleep(1.5); open('went-on', 'w').close()"
     client.xadd("bad", {"x": 13})
@@ -328,7 +331,7 @@ def test_a_worker_is_left_alone_where_somebody_may_look_at_it(
 def test_time_in_which_the_supervisor_was_stopped_does_not_count(
     server: ServerProcess, client: Any, tasks: Any
 ) -> None:
-    """Alone, or together with its worker, as where a machine sleeps or a terminal stops its programs."""
+    """Time in which the supervisor was stopped, alone or with its worker, does not count as blocked time."""
     text = app() + "\nprint('pid', os.getpid(), flush=True)\n"
     running = tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "0.4s", PYTHONUNBUFFERED="1")
     lines = iter(running.stdout.readline, "")
@@ -350,7 +353,7 @@ def test_time_in_which_the_supervisor_was_stopped_does_not_count(
 
 @pytest.mark.either_server
 def test_an_end_soon_after_a_stop_is_named_by_its_code(server: ServerProcess, client: Any, tasks: Any) -> None:
-    """A process that was continued, and then ended by itself, was not killed since it was stopped."""
+    """A process that was stopped and continued, and then exits by itself, is reported with its own exit code."""
     text = app(how="os.kill(os.getpid(), 19); os._exit(7)")
     running = tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "1s", "--no-spare", PYTHONUNBUFFERED="1")
     lines = iter(running.stdout.readline, "")
@@ -367,19 +370,19 @@ def test_an_end_soon_after_a_stop_is_named_by_its_code(server: ServerProcess, cl
     [(None, False, 120.0), (None, True, None), ("off", False, None), (" OFF ", False, None), ("90s", True, 90.0)],
 )
 def test_the_limit_is_on_by_default(given: str | None, reload: bool, seconds: float | None) -> None:
-    """Two minutes, and off where files are watched; what is given goes before."""
+    """The blocking limit is two minutes by default, and off while files are watched. A given limit overrides both."""
     assert kill_limit(given, reload=reload) == seconds
 
 
 @pytest.mark.parametrize("given", ["0", "0s", "0ms", "soon", ""])
 def test_a_limit_that_is_no_time_is_refused(given: str) -> None:
-    """Zero might mean at once or never: the error gives the word for never."""
+    """``--kill-blocked-after`` with zero or no valid time is refused. The error names ``off``."""
     with pytest.raises(UsageError, match=r"--kill-blocked-after.*off"):
         kill_limit(given, reload=False)
 
 
 def test_code_that_hears_no_signal_is_killed_at_a_stop(real_redis: ServerProcess, tasks: Any) -> None:
-    """By the supervisor, when the grace time and its own ten seconds are over; the exit code is 1."""
+    """A process that ignores signals is killed ten seconds after the grace time, and the exit code is 1."""
     with real_redis.client() as client:
         client.xadd("bad", {"x": 13})
     running = tasks.run(tasks.app(app(how=NATIVE)), real_redis.url, PYTHONUNBUFFERED="1")
@@ -389,7 +392,7 @@ def test_code_that_hears_no_signal_is_killed_at_a_stop(real_redis: ServerProcess
 
 
 async def test_a_process_that_has_ended_is_never_killed() -> None:
-    """The silence of an ended process kills nothing: another process may have its id by now."""
+    """The supervisor never kills a process that has ended, since another process may have its id."""
     reports, writing = os.pipe()
     script = f"printf 'ready\\nruns\\n' >/dev/fd/{writing}; exit 3"
     process = await asyncio.create_subprocess_exec("sh", "-c", script, pass_fds=(writing,), start_new_session=True)
@@ -402,7 +405,7 @@ async def test_a_process_that_has_ended_is_never_killed() -> None:
 
 
 async def test_a_process_that_has_not_reported_its_grace_delays_no_stop() -> None:
-    """One of the same app's processes has reported it; thirty seconds are for an app that none has imported."""
+    """The stop waits by the grace time that any process reported. Without a report it is thirty seconds."""
     voices = []
     for script in ("printf 'grace 2.0\\n' >/dev/fd/{}", "true"):
         reports, writing = os.pipe()
@@ -420,7 +423,7 @@ async def test_a_process_that_has_not_reported_its_grace_delays_no_stop() -> Non
 
 
 async def test_a_sleep_of_the_supervisor_is_no_silence_of_its_processes() -> None:
-    """They slept too, as with the machine: an urge before their first report has them count the sleep as their own."""
+    """When the machine sleeps, the supervisor does not count that time as silence of its processes."""
     reports, writing = os.pipe()
     script = f"printf 'ready\\nruns\\n' >/dev/fd/{writing}; exec sleep 60"
     process = await asyncio.create_subprocess_exec("sh", "-c", script, pass_fds=(writing,), start_new_session=True)

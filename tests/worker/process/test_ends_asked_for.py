@@ -1,4 +1,4 @@
-"""An entry ends no worker: neither by an exit in a task of its handler, nor through the worker's event loop."""
+"""An entry ends no worker, neither by an exit in its handler's task nor through the worker's event loop."""
 
 import subprocess
 import sys
@@ -90,19 +90,19 @@ EXITS = ["task", "interrupt task", "wait_for", "gather", "shield", "group", "ret
 
 
 def dead(client: redis.Redis, stream: str) -> list[str]:
-    """The entries that a stream's dead letters hold."""
+    """Return the entries in a stream's dead letters."""
     rows: Any = client.xrange(f"{stream}:dead")
     return sorted(fields["how"] for _, fields in rows)
 
 
 def settled(client: redis.Redis, stream: str, ends: list[str]) -> None:
-    """Wait until these entries alone are in letters, and none is pending."""
+    """Wait until exactly these entries are dead letters and none is pending."""
     eventually(lambda: dead(client, stream) == sorted(ends))
     eventually(all_done(client, stream, "g"))
 
 
 def test_an_exit_in_a_task_of_a_handler_fails_its_entry(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """SystemExit and KeyboardInterrupt in a task or a callback are failures of the entry: a letter, no end."""
+    """SystemExit and KeyboardInterrupt in a handler's task or callback fail the entry and do not end the worker."""
     for word in [*EXITS, "caught", "nothing"]:
         client.xadd("jobs", {"how": word})
     client.xadd("rows", {"how": "unawaited"})
@@ -117,7 +117,7 @@ def test_an_exit_in_a_task_of_a_handler_fails_its_entry(server: ServerProcess, c
 def test_a_handler_that_stops_the_loop_or_cancels_its_tasks_fails_alone(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """A stop of the event loop, and a cancel of tasks of the worker, fail the entry; the worker and others go on."""
+    """A handler that stops the event loop or cancels the worker's tasks fails its own entry. The worker continues."""
     ends = ["stop", "stop soon", "others", "everything"]
     for word in ["sleep", *ends, "own", "nothing"]:
         client.xadd("jobs", {"how": word})
@@ -169,7 +169,7 @@ async def work(how: str) -> None:
 def test_a_handler_that_stops_or_closes_its_app_keeps_no_other_from_its_end(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """A stop or a run of the app is refused, a close leaves the subscribers their connections."""
+    """In a handler, stopping or running the app is refused. Closing it leaves the subscribers their connections."""
     ends = ["stop", "stop task"]
     for word in [*ends, "close", "with", "other app", "nothing"]:
         client.xadd("jobs", {"how": word})
@@ -188,7 +188,7 @@ def test_a_handler_that_stops_or_closes_its_app_keeps_no_other_from_its_end(
 def test_a_worker_finds_its_server_again_whatever_a_handler_did_to_the_executor(
     server: ServerProcess, client: redis.Redis, tasks: Any, how: str
 ) -> None:
-    """A name is looked up in the loop's default executor, which a handler had shut down."""
+    """A worker reconnects by host name even after a handler shut down the event loop's default executor."""
     client.xadd("jobs", {"how": how})
     process = tasks.worker(tasks.app(APPS), server.url.replace("127.0.0.1", "localhost"))
     settled(client, "jobs", [])
@@ -240,7 +240,7 @@ async def batch(entries: list[dict[str, str]]) -> None:
 def test_a_copy_that_a_handler_forks_ends_with_the_handler(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """A copy of the worker that returns, raises, exits or awaits ends there with the code of such a program."""
+    """A forked copy of the worker ends with its handler, with the exit code of an ordinary program."""
     codes = {"returns": 0, "exits": 7, "raises": 1}
     streams = {"plain": "plain", "async": "jobs", "batch": "rows"}
     wanted = {f"{kind} {how} {code}" for kind in streams for how, code in codes.items()} | {"async awaits 1"}
@@ -288,7 +288,7 @@ async def work(how: str) -> None:
 
 
 def test_a_fork_below_uvloop_prints_no_error(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """Its event loop has no queue that a copy could be ended by, and does not run in one."""
+    """A fork in a handler under uvloop prints no error."""
     client.xadd("jobs", {"how": "async returns"})
     tasks.worker(
         tasks.app(f"import asyncio, uvloop\nasyncio.set_event_loop_policy(uvloop.EventLoopPolicy())\n{FORKS}"),
@@ -303,7 +303,7 @@ def test_a_fork_below_uvloop_prints_no_error(server: ServerProcess, client: redi
 def test_a_child_of_a_handler_ends_by_a_signal(
     server: ServerProcess, client: redis.Redis, tasks: Any, stream: str
 ) -> None:
-    """SIGTERM ends a child that multiprocessing has forked as in any program, and settles no entry of its parent."""
+    """SIGTERM ends a multiprocessing child as in any program, and settles none of the parent's entries."""
     client.xadd(stream, {"how": "terminate"})
     process = tasks.worker(tasks.app(CHILDREN), server.url)
     eventually(all_done(client, stream, "g"))
@@ -314,7 +314,7 @@ def test_a_child_of_a_handler_ends_by_a_signal(
 def test_a_child_of_a_crashed_worker_does_not_keep_its_health_port(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """The worker that is started in its place listens there, although the child lives."""
+    """A surviving child of a crashed worker does not keep the health port from the replacement worker."""
     client.xadd("jobs", {"how": "leave a child"})
     process = tasks.run(tasks.app(CHILDREN), server.url, "--health-port", str(free_port()))
     eventually((tasks.folder / "stays").exists)
@@ -347,7 +347,7 @@ raise SystemExit(lasting.run_lasting(main()))
 
 
 def test_a_task_that_ignores_its_end_keeps_no_process(tmp_path: Path) -> None:
-    """A process whose app has stopped ends with the app's exit code, even if a user's task goes on."""
+    """A process ends with the app's exit code after its stop, even if a user's task ignores cancellation."""
     (tmp_path / "program.py").write_text(CLEAN_UP)
     assert subprocess.run([sys.executable, "program.py"], cwd=tmp_path, timeout=30, check=False).returncode == 5
 
@@ -369,7 +369,7 @@ async def work(how: str) -> None:
 def test_a_thread_of_a_handler_keeps_no_worker_at_a_stop(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """Python waits for such a thread without end. The worker has stopped in order, so that is the exit code."""
+    """A handler's thread that never ends does not delay the worker's clean exit at a stop."""
     client.xadd("jobs", {"how": "thread"})
     process = tasks.run(tasks.app(STAYS), server.url)
     eventually(all_done(client, "jobs", "g"))

@@ -1,4 +1,4 @@
-"""Failpoints by environment: what is set is what happens, and what cannot happen is refused."""
+"""Failpoints set by environment: what is set happens, and an impossible setting is refused."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def none_is_left():
     ],
 )
 def test_a_failpoint_that_could_never_do_what_was_meant_is_refused(text: str, wrong: str, accepted: str) -> None:
-    """A test with a slip of the pen would wait for a death that never comes."""
+    """A failpoint setting with a misspelt or impossible part is refused, with the wrong and the accepted words."""
     with pytest.raises(ConfigError) as refused:
         failpoints.load(text)
     assert "MILLSTREAM_FAILPOINTS" in str(refused.value)
@@ -40,20 +40,20 @@ def test_a_failpoint_that_could_never_do_what_was_meant_is_refused(text: str, wr
 
 
 def test_nothing_is_set_when_a_part_is_refused() -> None:
-    """Half a setting would kill a process for a reason that nobody was shown."""
+    """If one part of a failpoint setting is refused, none of it is set."""
     with pytest.raises(ConfigError):
         failpoints.load("before_ack=kill,after_akc=kill")
     failpoints.reach("before_ack")
 
 
 def test_an_action_for_a_point_that_does_not_exist_is_refused() -> None:
-    """In the same process too, with or without assertions."""
+    """An action for an unknown failpoint is refused in the process too, with or without assertions."""
     with pytest.raises(ConfigError, match="before_ack"):
         failpoints.on("before_akc", failpoints.clear)
 
 
 def test_the_command_says_what_failpoints_there_are() -> None:
-    """It ends with the exit code of a setting that is invalid, and no traceback."""
+    """An invalid failpoint setting ends the command with code 2 and the list of failpoints, without a traceback."""
     done = subprocess.run(
         [Path(sys.executable).parent / "millstream", "run", "nowhere:app"],
         env=os.environ | {"MILLSTREAM_FAILPOINTS": "before_akc=kill"},

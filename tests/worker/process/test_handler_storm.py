@@ -1,8 +1,8 @@
-"""Generated handlers, whatever they do, under kills of workers, supervisors and the server: each entry has its outcome.
+"""Generated handlers under kills of workers, supervisors and the server: each entry has its outcome.
 
-A piece makes subscribers whose handlers are wrapped in every order, and entries that each make a handler do one thing.
-A run writes a line into a file when it begins, and one when it has come to its end. So the file and the server together
-show that an acked entry was handled, that none is left without an outcome, and which process ended for which entry.
+A piece makes subscribers with handlers wrapped in every order. Each entry makes a handler do one thing. A run writes a
+line into a file when it begins and when it ends. The file and the server together show that an acknowledged entry was
+handled and that none lacks an outcome. They also show which process ended for which entry.
 """
 
 import contextlib
@@ -187,12 +187,12 @@ class Entry:
 
 @dataclass
 class Storm:
-    """One piece.
+    """One piece of the campaign.
 
     Args:
-        server: under storm.
-        tasks: starts processes.
-        seed: of all that is left to chance.
+        server: server under faults.
+        tasks: starter of processes.
+        seed: seed of all random decisions.
     """
 
     server: ServerProcess
@@ -203,7 +203,7 @@ class Storm:
     kills: int = 2  # at a failpoint
 
     def begin(self) -> None:
-        """Make the handlers and the entries, and start."""
+        """Make the handlers and the entries, and start the workers."""
         self.chance = random.Random(self.seed)
         every = [wraps for count in range(4) for wraps in permutations(WRAPS, count)]
         specs = [
@@ -222,7 +222,7 @@ class Storm:
         self.run()
 
     def action(self) -> str:
-        """The action of a handler for one entry; often it only returns."""
+        """Choose a handler's action for one entry; often it only returns."""
         if self.chance.random() < 0.4:
             return self.chance.choice(HARMLESS)
         forms = [*ERRORS, "Reject", "later", "hang", "cancel", "cancelled"]
@@ -235,7 +235,7 @@ class Storm:
         self.entries[stream, entry] = Entry(stream, x, do)
 
     def arm(self) -> None:
-        """Choose a failpoint at which each worker of the first run stops; the storm kills it there."""
+        """Set a failpoint at which each worker of the first run stops, so that it is killed there."""
         self.stopped = self.tasks.folder / "stopped"
         point, nth = self.chance.choice(failpoints.WORKER), self.chance.randint(1, 12)
         self.environment = {"MILLSTREAM_FAILPOINTS": f"{point}:{nth}={self.stopped}"}
@@ -247,14 +247,14 @@ class Storm:
         self.environment = {}
 
     def lines(self) -> list[tuple[str, str, int, int, int]]:
-        """The lines that the handlers wrote."""
+        """Return the lines written by the handlers."""
         with contextlib.suppress(FileNotFoundError):
             rows = [line.split() for line in (self.tasks.folder / "runs.txt").read_text().splitlines()]
             return [(what, stream, int(x), int(delivery), int(pid)) for what, stream, x, delivery, pid in rows]
         return []
 
     def rage(self) -> None:
-        """Let some events happen, spread over the work."""
+        """Inject some faults, spread over the work."""
         for number in range(5):
             mark = 25 * (number + 1)
             until = time.monotonic() + 15
@@ -262,12 +262,12 @@ class Storm:
             getattr(self, self.chance.choice(EVENTS))()
 
     def calm(self, mark: int) -> bool:
-        """True if so many runs began; a process that stopped at its failpoint is killed meanwhile."""
+        """Report whether a number of runs began; kill processes stopped at their failpoint meanwhile."""
         self.end_stopped()
         return sum(what == "begin" for what, *_ in self.lines()) >= mark
 
     def end_stopped(self) -> None:
-        """Kill the first two that stopped at a failpoint, and let later ones go on."""
+        """Kill the first two processes stopped at a failpoint, and continue later ones."""
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             pid = int(self.stopped.read_text())
             self.stopped.unlink()
@@ -277,11 +277,11 @@ class Storm:
             self.kills = max(self.kills - 1, 0)
 
     def pids(self, kind: str = "-") -> list[int]:
-        """The processes that were started, in order: the workers, or the spares."""
+        """Return the processes in start order: the workers, or the spares."""
         return [pid for what, of, _, _, pid in self.lines() if what == "start" and of == kind]
 
     def kill_worker(self) -> None:
-        """One of the last two workers dies."""
+        """Kill one of the last two workers."""
         victims = self.pids()[-2:]
         if victims:
             victim = self.chance.choice(victims)
@@ -290,7 +290,7 @@ class Storm:
                 os.kill(victim, signal.SIGKILL)
 
     def end_all(self) -> None:
-        """A deploy: SIGTERM to the supervisor, and a new one."""
+        """Deploy: send SIGTERM to the supervisor, and start a new one."""
         self.ended |= set(self.pids())
         self.running.terminate()
         until = time.monotonic() + 60
@@ -300,19 +300,19 @@ class Storm:
         self.run()
 
     def kill_all(self) -> None:
-        """The supervisor dies; its workers end by themselves."""
+        """Kill the supervisor, so that its workers end by themselves."""
         self.running.kill()
         self.running.wait(timeout=30)
         self.ended |= {*self.pids(), *self.pids("spare")}
         self.run()
 
     def crash(self) -> None:
-        """The server dies and comes back with its data."""
+        """Kill the server, and start it again with its data."""
         self.server.kill()
         self.server.start()
 
     def end(self) -> int:
-        """Wait for the outcomes, and check all that is promised; how many entries there were."""
+        """Wait for the outcomes, check every promise, and return the number of entries."""
         with self.server.client(decode_responses=True) as client:
             for at in range(24):
                 self.publish(client, f"s{at % len(self.streams)}", 10_000 + at, "return")
@@ -324,7 +324,7 @@ class Storm:
         return len(self.entries)
 
     def left(self, client: redis.Redis) -> dict[str, Any]:
-        """The entries without an outcome."""
+        """Return the entries without an outcome."""
         found: dict[str, Any] = {}
         for stream in self.streams:
             rows = pending(client, stream, "g")
@@ -346,7 +346,7 @@ class Storm:
             return False
 
     def check(self, client: redis.Redis) -> None:
-        """Each entry has one outcome that fits what it made its handler do."""
+        """Check that each entry has one outcome that fits the action of its handler."""
         finished = {(stream, x) for what, stream, x, _, _ in self.lines() if what == "end"}
         begun = defaultdict(set)
         for what, stream, x, _, pid in self.lines():
@@ -376,7 +376,7 @@ class Storm:
         self.check_ends()
 
     def check_ends(self) -> None:
-        """No process ended that the storm did not end, but for an entry that kills."""
+        """Check that no process ended except those that the storm killed and those ended by a killing entry."""
         killers = {(one.stream, one.x): one for one in self.entries.values() if one.do in KILLERS}
         held = defaultdict(set)
         for what, stream, x, _, pid in self.lines():
@@ -389,7 +389,7 @@ class Storm:
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """138 entries of six handlers, two workers, five events."""
+    """A piece of 138 entries for six handlers, with two workers and five events."""
     folder.mkdir()
     tasks = Tasks(folder, folder / "out.txt")
     server = (
@@ -411,5 +411,5 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_handlers_in_a_storm(tmp_path: Path) -> None:
-    """Each entry has its outcome and no group stops, for all handlers and while processes are killed."""
+    """Each entry of generated handlers has its outcome and no group stops, while processes are killed."""
     campaign.run("handlers", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 41), unit="entries")

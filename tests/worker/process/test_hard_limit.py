@@ -1,4 +1,4 @@
-"""A plain handler that runs longer than its hard limit ends its process, as a crash of its entry alone."""
+"""A plain handler over its hard limit ends its process, which counts as a crash of its entry alone."""
 
 import logging
 import re
@@ -50,7 +50,7 @@ WAYS = {
 
 
 def read(tasks: Any) -> str:
-    """All that the processes printed and logged."""
+    """Return everything that the processes printed and logged."""
     return str(tasks.output.read_text())
 
 
@@ -58,7 +58,7 @@ def read(tasks: Any) -> str:
 def test_a_run_beyond_the_limit_is_a_crash_of_its_entry_alone(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, way: str, options: tuple[str, ...]
 ) -> None:
-    """It is dead after its tries; a run beside it ends, is acked, and was delivered once; others are handled."""
+    """An entry over its hard limit ends the process and is dead after its tries. A run beside it is not charged."""
     tasks.output = tmp_path / "out.txt"
     client.xadd("t", {"x": 1})
     client.xadd("s", {"do": "hang"})
@@ -77,7 +77,10 @@ def test_a_run_beyond_the_limit_is_a_crash_of_its_entry_alone(
 def test_a_thread_that_timeout_gave_up_ends_its_process(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any
 ) -> None:
-    """Its entry has failed already: it is retried and not charged a second time, and the thread is gone."""
+    """A thread that outlived ``timeout`` ends its process at the hard limit.
+
+    Its entry, failed already, is not charged again.
+    """
     tasks.output = tmp_path / "out.txt"
     client.xadd("s", {"do": "hang"})
     words = {**ONE, "options": "middlewares=[Timeout(0.3)],"}
@@ -91,7 +94,10 @@ def test_a_thread_that_timeout_gave_up_ends_its_process(
 async def test_without_a_supervisor_the_log_reports_it(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A program that nobody starts again goes on: a warning at the start, an error at the limit."""
+    """Without a supervisor, ``hard_limit`` causes a warning at the start.
+
+    A run that exceeds it is logged as an error.
+    """
     caplog.set_level(logging.WARNING)
     app, go_on = App(server.url), threading.Event()
 
@@ -119,7 +125,7 @@ async def test_without_a_supervisor_the_log_reports_it(
     ],
 )
 def test_a_wrong_hard_limit_is_one_error(options: dict[str, Any], words: str) -> None:
-    """The error names the handler and reports what to write."""
+    """A wrong hard limit is one error with the handler's name and the correct form."""
     app = App("redis://nowhere", registry=False)
     with pytest.raises(ConfigError, match=words) as error:
 
@@ -130,7 +136,7 @@ def test_a_wrong_hard_limit_is_one_error(options: dict[str, Any], words: str) ->
 
 
 def test_an_async_handler_has_timeout_instead() -> None:
-    """An async run can be cancelled, so its process need not end."""
+    """An async handler with ``hard_limit`` is refused, with a hint to use Timeout."""
     with pytest.raises(ConfigError, match="Timeout"):
 
         @App("redis://nowhere", registry=False).subscriber("s", hard_limit=5)

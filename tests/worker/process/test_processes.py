@@ -1,4 +1,4 @@
-"""Worker processes: killed at a named point, stopped, started again, several at once."""
+"""Worker processes: killed at a named point, stopped, restarted, several at once."""
 
 import os
 import signal
@@ -51,7 +51,10 @@ async def work(x: int, msg: Message) -> None:
 """
 
 either_server = pytest.mark.either_server
-"""For what a process does by itself, and for kills at points where both servers were sent the same commands."""
+"""Marks tests that need one kind of server.
+
+They test process behaviour, or points with equal commands on both servers.
+"""
 
 POINTS = [
     pytest.param("after_read", marks=either_server),
@@ -69,7 +72,7 @@ POINTS = [
 
 
 def effects(client: redis.Redis) -> Counter[int]:
-    """The number of effects of each job."""
+    """Return the number of effects of each job."""
     rows: Any = client.xrange("effects")
     return Counter(int(fields["x"]) for _, fields in rows)
 
@@ -80,7 +83,7 @@ def publish(client: redis.Redis, count: int) -> None:
 
 
 def test_help_shows_an_app_that_can_be_copied() -> None:
-    """The example of ``run --help`` keeps its lines: it can be pasted into a file and compiled."""
+    """The example in ``run --help`` keeps its lines, so that it can be pasted into a file and compiled."""
     text = CliRunner().invoke(main, ["run", "--help"]).output
     lines = [line.strip("\n")[6:] for line in text.splitlines()]
     start, end = lines.index("# orders.py"), lines.index("$ millstream run orders:app --workers 4")
@@ -92,7 +95,10 @@ def test_help_shows_an_app_that_can_be_copied() -> None:
 def test_a_worker_killed_anywhere_loses_nothing(
     server: ServerProcess, client: redis.Redis, tasks: Any, point: str
 ) -> None:
-    """SIGKILL exactly there: the next worker recovers, every job had its effect, the poison is dead exactly once."""
+    """After SIGKILL at any named point the next worker recovers.
+
+    Every job has its effect, and the poison one dead letter.
+    """
     publish(client, 40)
     target = tasks.app(APP.format(min_idle=400, concurrency=4))
     doomed = tasks.worker(target, server.url, MILLSTREAM_FAILPOINTS=f"{point}=kill")
@@ -121,7 +127,7 @@ def test_a_worker_killed_anywhere_loses_nothing(
 def test_a_worker_killed_off_the_main_road_loses_nothing(
     server: ServerProcess, client: redis.Redis, tasks: Any, point: str
 ) -> None:
-    """The same while it takes back a charge, renews what runs, hands back at a stop, or is in a middleware."""
+    """After SIGKILL during a rarer step, such as a lease renewal or a handback, the next worker loses nothing."""
     publish(client, 40)
     if "uncharge" in point:
         client.xgroup_create("jobs", "g", "0")
@@ -147,7 +153,7 @@ def test_a_worker_killed_off_the_main_road_loses_nothing(
 
 @either_server
 def test_three_workers_one_killed_every_job_done(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """``millstream run`` with three workers: all work, a killed one is replaced, SIGTERM ends all with code 0."""
+    """Three workers of ``millstream run`` all work, and a killed one is replaced. SIGTERM ends all with code 0."""
     target = tasks.app(APP.format(min_idle=500, concurrency=2))
     running = tasks.run(target, server.url, "--workers", "3")
     eventually(lambda: len(consumers(client, "jobs", "g")) == 3 if client.exists("jobs") else False)
@@ -180,7 +186,7 @@ async def work(x: int) -> None:
 
 @either_server
 def test_sigterm_hands_back_at_once_and_exits_with_zero(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """Entries that were not begun can be taken while the last handler still runs; then the process ends cleanly."""
+    """At SIGTERM, entries not yet begun are free at once, while the last handler finishes. Then the exit code is 0."""
     publish(client, 20)
     worker = tasks.worker(tasks.app(SLOW), server.url, MILLSTREAM_GRACE="2")
     eventually(lambda: 5 in effects(client))
@@ -195,7 +201,7 @@ def test_sigterm_hands_back_at_once_and_exits_with_zero(server: ServerProcess, c
 
 @either_server
 def test_a_second_signal_ends_it_at_once(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """A second Ctrl-C ends a process that is already ending."""
+    """A second Ctrl-C ends a stopping process at once."""
     publish(client, 20)
     worker = tasks.worker(tasks.app(SLOW), server.url, MILLSTREAM_GRACE="3600")
     eventually(lambda: 5 in effects(client))
@@ -222,7 +228,7 @@ async def work(x: int) -> None:
 
 @either_server
 def test_terminations_in_a_row_are_one(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """SIGTERM to a whole service, to the supervisor and again by it to its worker: what runs is still finished."""
+    """SIGTERM sent to a worker both directly and by its supervisor counts as one, and running handlers finish."""
     publish(client, 1)
     running = tasks.run(tasks.app(UNTIL_TOLD), server.url)
     eventually(lambda: 0 in effects(client))
@@ -249,7 +255,7 @@ BLOCKING = BLOCKING.replace('    await app.publish("effects", {"x": x})\n', "   
 def test_a_thread_that_will_not_end_makes_the_exit_code_say_so(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """A thread cannot be cancelled: its entry stays pending for a later claim, and the exit code is not 0."""
+    """A thread that outlasts the grace time leaves its entry pending for a later claim, and the exit code is 70."""
     publish(client, 6)
     worker = tasks.worker(tasks.app(BLOCKING), server.url, MILLSTREAM_GRACE="0.2")
     for line in worker.stdout:
@@ -263,7 +269,7 @@ def test_a_thread_that_will_not_end_makes_the_exit_code_say_so(
 
 @either_server
 def test_workers_end_when_their_supervisor_is_killed(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """No orphans: the end of the supervisor, however sudden, stops its workers cleanly."""
+    """If the supervisor dies in any way, its workers end cleanly."""
     running = tasks.run(tasks.app(APP.format(min_idle=500, concurrency=2)), server.url, "--workers", "2")
     eventually(lambda: len(consumers(client, "jobs", "g")) == 2 if client.exists("jobs") else False)
     running.kill()
@@ -287,7 +293,7 @@ async def work(x: int) -> None:
 def test_a_worker_that_stands_still_ends_with_its_supervisor(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Path
 ) -> None:
-    """Its event loop hears of nothing; what it has in hand stays pending for others."""
+    """A worker with a blocked event loop ends with its supervisor, and its entries stay pending for others."""
     publish(client, 1)
     note = tmp_path / "standing-still"
     running = tasks.run(tasks.app(STANDING_STILL.replace('"pid"', repr(str(note)))), server.url)
@@ -299,7 +305,7 @@ def test_a_worker_that_stands_still_ends_with_its_supervisor(
 
 @either_server
 def test_a_fatal_error_exits_with_non_zero(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """A key that is not a stream ends the process with an error, for systemd and Kubernetes to see."""
+    """A key that is not a stream ends the worker with an error and a non-zero code."""
     client.set("jobs", "text")
     worker = tasks.worker(tasks.app(APP.format(min_idle=500, concurrency=2)), server.url)
     out, _ = worker.communicate(timeout=60)
@@ -315,7 +321,7 @@ def test_a_fatal_error_exits_with_non_zero(server: ServerProcess, client: redis.
 def test_each_way_to_misname_an_app_has_its_own_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, words: str
 ) -> None:
-    """Which part of the name is wrong, and what would be right."""
+    """The error for a wrong app name shows the wrong part and the correct form."""
     monkeypatch.syspath_prepend("")  # what find_app adds to the path is taken off again
     (tmp_path / "misnamed.py").write_text(APP.format(min_idle=500, concurrency=2))
     monkeypatch.delitem(sys.modules, "misnamed", raising=False)
@@ -334,7 +340,7 @@ def test_each_way_to_misname_an_app_has_its_own_sentence(
     ],
 )
 def test_a_wrong_name_is_explained_once(tasks: Any, target: str, words: str) -> None:
-    """However many workers were asked for, and with code 78: a name that is wrong, an import that fails or exits."""
+    """A wrong app name or a failing import is reported once, with code 78, for any number of workers."""
     tasks.app("import not_installed\n", "broken")
     made = "def made():\n    sys.exit('no settings')\n"
     tasks.app(f"import sys\n{made}\nif not sys.argv[-1].endswith('()'):\n    sys.exit(3)\n", "leaving")
@@ -347,7 +353,7 @@ def test_a_wrong_name_is_explained_once(tasks: Any, target: str, words: str) -> 
 
 @pytest.mark.parametrize("text", ["import not_installed", "def", "1 / 0", "from jobs_import import nothing", "app.x"])
 def test_an_import_error_begins_in_the_users_module(tasks: Any, text: str) -> None:
-    """The traceback of an import that fails has the frames of the user's files, and none of ours or of Python's."""
+    """The traceback of a failing import shows only frames of the user's files."""
     tasks.app("\n", "jobs_import")
     out, _ = tasks.worker(tasks.app(f"{text}\n", "broken"), "redis://127.0.0.1:1").communicate(timeout=60)
     assert "broken.py" in out
@@ -356,7 +362,7 @@ def test_an_import_error_begins_in_the_users_module(tasks: Any, text: str) -> No
 
 
 def test_an_unreachable_server_is_named_without_its_password(tasks: Any) -> None:
-    """The error shows where it tried to connect and never the secret; the exit code says unavailable."""
+    """The error for an unreachable server names its address without the password. The exit code means unavailable."""
     text = APP.format(min_idle=60_000, concurrency=2)
     tasks.app(text + "\nfrom millstream.worker.process import run\nrun.CONNECT_SECONDS = 0.1\n")
     url = f"redis://me:hunter2@127.0.0.1:{free_port()}/0"
@@ -369,13 +375,13 @@ def test_an_unreachable_server_is_named_without_its_password(tasks: Any) -> None
 
 
 def test_passwords_are_hidden_in_any_url() -> None:
-    """Also where only a password stands, and where there is none nothing changes."""
+    """Passwords in URLs are masked, and a URL without a password is unchanged."""
     assert without_password("redis://:secret@h:1/0") == "redis://:***@h:1/0"
     assert without_password("redis://h:1/0") == "redis://h:1/0"
 
 
 def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
-    """The mistake shows as usage error, with the schemes that work."""
+    """A URL with an unknown scheme is a usage error with the valid schemes."""
     result = CliRunner().invoke(main, ["run", "jobs:app", "--url", "http://example.org"])
     assert result.exit_code == 2
     assert "redis://" in result.output
@@ -390,7 +396,7 @@ def test_help_teaches() -> None:
 
 
 def test_the_working_directory_is_searched(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``module:app`` is found next to where the command is given, dotted names included."""
+    """``module:app`` is found relative to the working directory, also with a dotted name."""
     folder = tmp_path / "shop_package"
     folder.mkdir()
     (folder / "__init__.py").touch()
@@ -401,7 +407,7 @@ def test_the_working_directory_is_searched(tmp_path: Any, monkeypatch: pytest.Mo
 
 
 def test_import_is_light() -> None:
-    """The worker needs neither pydantic nor Spark, and ``import millstream`` not even redis."""
+    """The worker imports neither pydantic nor Spark, and ``import millstream`` does not even import redis."""
     code = "import millstream, sys; print(sorted({'redis', 'pydantic', 'asyncio'} & set(sys.modules)))"
     code += "; millstream.App; print(sorted({'pydantic', 'pyspark'} & set(sys.modules)))"
     import sys
@@ -431,7 +437,7 @@ async def work(x: int) -> None:
 def test_other_entries_do_not_pay_for_one_that_kills_its_process(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """One killer before forty-nine others, all in hand together: it is dead at the end, and none of the others is."""
+    """An entry that kills its process becomes a dead letter, and none of forty-nine entries beside it does."""
     publish(client, 50)
     running = tasks.run(tasks.app(KILLER), server.url)
     eventually(all_done(client, "jobs", "g"), 60)
@@ -462,7 +468,7 @@ async def work(x: int) -> None:
 def test_a_deadly_entry_is_dead_before_its_worker_is_given_up(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """The one worker is started again until the entry has used up its deliveries, alone; then the rest goes on."""
+    """A single worker is restarted until its deadly entry is a dead letter, and then handles the other entries."""
     client.xadd("jobs", {"x": 13})
     run = tasks.run(tasks.app(DEADLY), server.url)
     eventually(lambda: client.xlen("jobs:dead") == 1, seconds=60)

@@ -1,4 +1,4 @@
-"""Finding an app: in a folder, by a function; and starting workers again when their files change."""
+"""Finding an app in a folder or by a function, and restarting workers when files change."""
 
 import subprocess
 from pathlib import Path
@@ -32,7 +32,7 @@ def make_app():
 
 
 def test_an_app_is_found_in_a_folder_and_made_by_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``module:make_app()`` is called; what cannot be called, or returns something else, is said."""
+    """``module:make_app()`` is called to make the app. A name that cannot be called or returns no app is an error."""
     monkeypatch.syspath_prepend("")  # what find_app adds to the path is taken off again
     (tmp_path / "made_here.py").write_text(APP.format(edition=1) + "\nnumber = 3\ndef wrong():\n    return 3\n")
     assert isinstance(find_app("made_here:make_app()", str(tmp_path)), App)
@@ -47,7 +47,7 @@ def test_an_app_is_found_in_a_folder_and_made_by_a_function(tmp_path: Path, monk
 
 @pytest.mark.either_server
 def test_workers_start_again_when_a_file_changes(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """The second edition runs; one that cannot be imported waits for the third; SIGTERM ends it with code 0."""
+    """A changed file restarts the workers. A version that fails to import waits for the next one."""
     file = tasks.folder / "src" / "jobs.py"
     file.parent.mkdir()
     file.write_text(APP.format(edition=1))
@@ -102,7 +102,10 @@ async def work(x: int) -> None:
 
 @pytest.fixture
 def edited(server: ServerProcess, tasks: Any) -> Any:
-    """A run with --reload: makes one of a body, and saves its module again."""
+    """Start a run with --reload on a generated module.
+
+    The fixture's function returns the process and helpers to read its output and to save the module again.
+    """
     file = tasks.folder / "src" / "jobs.py"
     file.parent.mkdir()
 
@@ -132,7 +135,10 @@ def edited(server: ServerProcess, tasks: Any) -> Any:
 def test_a_second_change_or_a_stop_leaves_a_handler_its_grace(
     client: redis.Redis, tasks: Any, edited: Any, monkeypatch: pytest.MonkeyPatch, second: str
 ) -> None:
-    """A worker that already ends for a change is not killed by the next one, nor by the stop: its entry is acked."""
+    """A second change or a stop does not shorten the grace of a worker that already stops.
+
+    Its entry is acknowledged.
+    """
     (tasks.folder / "sitecustomize.py").write_text("from millstream import ending\nending.ONE_WISH = 0\n")
     monkeypatch.setenv("PYTHONPATH", str(tasks.folder))
     go = tasks.folder / "go"
@@ -162,7 +168,7 @@ def test_a_second_change_or_a_stop_leaves_a_handler_its_grace(
 
 @pytest.mark.either_server
 def test_a_change_during_the_first_start_starts_again(tasks: Any, edited: Any) -> None:
-    """A file that is saved while the first worker still imports does not end the run."""
+    """A file saved while the first worker still imports restarts the worker and does not end the run."""
     (tasks.folder / "slow").touch()
     running, heard, save = edited("pass")
     eventually(lambda: running.poll() is None and b"millstream.worker.child" in children(running.pid))
@@ -176,7 +182,7 @@ def test_a_change_during_the_first_start_starts_again(tasks: Any, edited: Any) -
 
 
 def children(pid: int) -> bytes:
-    """The command lines of a process's children."""
+    """Return the command lines of a process's children."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return b"".join(Path(f"/proc/{one}/cmdline").read_bytes() for one in found)
 
@@ -185,7 +191,7 @@ def children(pid: int) -> bytes:
 def test_a_change_ends_a_worker_that_cannot_end_itself(
     client: redis.Redis, tasks: Any, edited: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A handler holds Python's lock: after the grace time its worker is killed, and the new edition reads."""
+    """After a change, a worker whose handler blocks Python is killed after the grace time. The new version reads."""
     (tasks.folder / "sitecustomize.py").write_text(SHORT)
     monkeypatch.setenv("PYTHONPATH", str(tasks.folder))
     running, heard, save = edited(f"import ctypes; {NATIVE}", grace=0.3)

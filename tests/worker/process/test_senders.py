@@ -1,4 +1,4 @@
-"""Signals that no process catches are reported to the supervisor if the process, or a child of it, sent them."""
+"""A process reports to its supervisor the uncatchable signals that it or its children sent to it."""
 
 import asyncio
 import platform
@@ -30,7 +30,7 @@ assert senders.report_to({})
 
 @asynccontextmanager
 async def reporting(code: str, first: str = "") -> AsyncIterator[tuple[asyncio.subprocess.Process, list[int]]]:
-    """A process that runs this code and reports, and what it reported."""
+    """A process that runs the given code, and the signals that it reported."""
     signals = OwnSignals()
     found: list[int] = []
     theirs = signals.theirs.fileno()
@@ -67,7 +67,7 @@ OWN = {
 @pytest.mark.parametrize("way", OWN)
 @pytest.mark.parametrize("first", ["", PLAIN], ids=["root", "plain"])
 async def test_a_kill_by_its_own_code_is_reported(way: str, first: str) -> None:
-    """By any way and any user, and the process ends by it as without a report."""
+    """A process that kills itself in any way is reported as the sender, and still ends by that signal."""
     async with reporting(OWN[way], first) as (process, found):
         assert await process.wait() == -signal.SIGKILL
         assert found == [signal.SIGKILL]
@@ -88,14 +88,14 @@ FOREIGN = {
 
 @pytest.mark.parametrize("way", FOREIGN)
 async def test_a_signal_to_another_is_not_reported(way: str) -> None:
-    """It is delivered, and the process ends in order."""
+    """A signal sent to another process is delivered and not reported."""
     async with reporting(FOREIGN[way]) as (process, found):
         assert await process.wait() == 0
     assert found == []
 
 
 async def test_a_signal_by_another_is_not_reported() -> None:
-    """A kill from outside shows nothing."""
+    """A kill from outside is not reported."""
     async with reporting("print('up', flush=True); time.sleep(60)") as (process, found):
         assert process.stdout is not None
         assert await process.stdout.readline() == b"up\n"
@@ -105,7 +105,7 @@ async def test_a_signal_by_another_is_not_reported() -> None:
 
 
 async def test_a_stop_by_its_own_code_is_reported() -> None:
-    """SIGSTOP shows its sender as little as SIGKILL."""
+    """A SIGSTOP sent by the process's own code is reported, like SIGKILL."""
     async with reporting("signal.raise_signal(19)") as (process, found):
         await aeventually(lambda: found == [signal.SIGSTOP])
         stat = Path(f"/proc/{process.pid}/stat")

@@ -1,4 +1,4 @@
-"""An entry that ends processes ends one worker and one spare process at most, whatever its limit."""
+"""An entry that ends processes ends at most one worker and one spare process, whatever its limit."""
 
 import os
 import re
@@ -53,11 +53,11 @@ WAYS = {
     "interrupt": "if do == 'end': await asyncio.to_thread(signal.raise_signal, 2); await asyncio.sleep(3600)",
 }
 STANDS_STILL = ("block", "stop", "another program")
-"""Only these wait for a kill; a worker that gets no turn on a busy machine is not to be killed as well."""
+"""Ways that need a kill by the blocking limit. The others get a long limit, so that a busy machine kills no worker."""
 
 
 def starts(text: str) -> Counter[str]:
-    """The processes that began, workers and spares; a number in the text."""
+    """Count the processes that started, workers and spares, in the text."""
     return Counter(re.findall(r"^start \d+ (\w+)$", text, re.MULTILINE))
 
 
@@ -65,7 +65,7 @@ def starts(text: str) -> Counter[str]:
 def test_an_entry_ends_one_worker_and_one_spare(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, way: str, tries: int
 ) -> None:
-    """It becomes a dead letter, its neighbour is handled, and two processes were started again, whatever its limit."""
+    """An entry that ends processes becomes a dead letter after one worker and one spare. Its neighbour is handled."""
     tasks.output = tmp_path / "out.txt"
     target = tasks.app(APP.format(begin="pass", how=WAYS[way], tries=tries))
     for do in ("end", "return"):
@@ -87,7 +87,7 @@ def test_an_entry_ends_one_worker_and_one_spare(
 def test_a_kill_from_outside_makes_no_dead_letter(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any
 ) -> None:
-    """An entry is handled although its worker, and then a spare in which it ran alone, twice, were killed."""
+    """An entry is handled, not dead-lettered, although its worker and two spare processes were killed from outside."""
     tasks.output = tmp_path / "out.txt"
     waits = tmp_path / "waits"
     waits.touch()
@@ -108,7 +108,7 @@ def test_a_kill_from_outside_makes_no_dead_letter(
 
 @pytest.fixture
 def small_group(tmp_path: Path) -> Iterator[Path]:
-    """A control group with little memory; skipped where this user may make none."""
+    """A control group with little memory. The test is skipped if it cannot be made."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     place = next((line.split(":")[2] for line in lines if line.split(":")[1] == "memory"), None)
     folder = Path(f"/sys/fs/cgroup/memory{place}/millstream-{tmp_path.name}-{os.getpid()}")
@@ -125,7 +125,7 @@ def small_group(tmp_path: Path) -> Iterator[Path]:
 def test_memory_that_runs_out_ends_one_worker_and_one_spare(
     server: ServerProcess, client: redis.Redis, small_group: Path, tasks: Any, tmp_path: Any
 ) -> None:
-    """The kernel's kill for memory counts as the entry's own, and the log has it."""
+    """The kernel's out-of-memory kill counts as the entry's own crash, and the log reports it."""
     tasks.output = tmp_path / "out.txt"
     running = tasks.run(tasks.app(APP.format(begin="pass", how="b'x' * 500_000_000", tries=5)), server.url)
     eventually(lambda: "reading" in tasks.output.read_text(), 60)
@@ -139,7 +139,7 @@ def test_memory_that_runs_out_ends_one_worker_and_one_spare(
 
 
 def test_counts_of_a_control_group_are_read(tmp_path: Path) -> None:
-    """The count of processes is taken, not that of whole groups; a file without one is an error."""
+    """The count of killed processes is read from a control group's file. A file without one is an error."""
     file = tmp_path / "memory.events"
     file.write_text("low 0\nhigh 1\nmax 7\noom 3\noom_kill 2\noom_group_kill 1\n")
     assert senders.count(file) == 2
@@ -162,14 +162,17 @@ class Patience:
 
 RAN, spare.PATIENCE_MS = {ran!r}, Patience()
 """
-"""A second is too short for the start of a spare: it counts from the entry's run there."""
+"""Patience of one second that begins with the entry's run in the spare, since starting the spare takes longer."""
 
 
 @pytest.mark.parametrize(("way", "tries"), [*((way, 5) for way in STILL), ("stopped", 1)])
 def test_no_worker_takes_an_entry_back_from_a_spare_that_stands_still(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, way: str, tries: int
 ) -> None:
-    """Its lease ends long before the spare is killed; whatever its limit, the entry is dead only after that."""
+    """No worker claims an entry from a spare process that stands still.
+
+    It becomes dead only after the spare is killed.
+    """
     tasks.output = tmp_path / "out.txt"
     short = SHORT_ONCE_IT_RAN.format(ran=str(tmp_path / "ran"))
     client.xadd("bad", {"do": "end"})
@@ -189,7 +192,10 @@ def test_no_worker_takes_an_entry_back_from_a_spare_that_stands_still(
 def test_a_spare_that_an_operator_stops_makes_no_dead_letter(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any
 ) -> None:
-    """A worker and the spare are replaced when they stay stopped, with a line that names them; the entry is handled."""
+    """A worker or spare that an operator stops is replaced with a log line.
+
+    Its entry is handled and not dead-lettered.
+    """
     tasks.output = tmp_path / "out.txt"
     waits = tmp_path / "waits"
     waits.touch()
@@ -211,7 +217,7 @@ def test_a_spare_that_an_operator_stops_makes_no_dead_letter(
 def test_other_groups_go_on_while_an_entry_blocks_the_spare(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any
 ) -> None:
-    """One worker alone goes on handling another stream while the spare stands still."""
+    """While one entry blocks the spare process, a single worker continues with another stream."""
     tasks.output = tmp_path / "out.txt"
     waits = tmp_path / "waits"
     waits.touch()
@@ -232,7 +238,10 @@ def test_other_groups_go_on_while_an_entry_blocks_the_spare(
 def test_without_a_spare_a_worker_runs_them_itself(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, options: tuple[str, ...]
 ) -> None:
-    """A spare that cannot start, or is not wanted, keeps no entry from its end and no worker from its work."""
+    """Without a spare process, or if it cannot start, workers run deadly entries themselves.
+
+    These become dead letters.
+    """
     tasks.output = tmp_path / "out.txt"
     short = "from millstream.worker.settlement import spare\nspare.PATIENCE_MS = 2000\n"
     target = tasks.app(
@@ -248,7 +257,7 @@ def test_without_a_spare_a_worker_runs_them_itself(
 
 
 def test_the_spare_ends_after_its_work(server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any) -> None:
-    """It ends by itself when it has had nothing to do for a while, and its workers go on."""
+    """The spare process ends by itself after an idle time, and the workers continue."""
     tasks.output = tmp_path / "out.txt"
     short = "from millstream.worker.settlement import spare\nspare.IDLE = 1.0\n"
     target = tasks.app(short + APP.format(begin="pass", how=WAYS["exit"], tries=2))
@@ -267,7 +276,10 @@ def test_the_spare_ends_after_its_work(server: ServerProcess, client: redis.Redi
 def test_deadly_entries_that_come_one_by_one_end_no_supervisor(
     real_redis: ServerProcess, tasks: Any, tmp_path: Any, options: tuple[str, ...]
 ) -> None:
-    """Each ends the one worker soon after its start; it is started again, and other groups are handled."""
+    """Deadly entries that arrive one by one each restart the one worker.
+
+    The supervisor continues, as do other groups.
+    """
     tasks.output = tmp_path / "out.txt"
     target = tasks.app(APP.format(begin="pass", how=WAYS["exit"], tries=2).replace("1500", "60_000"))
     with real_redis.as_new().client() as client:
@@ -283,7 +295,7 @@ def test_deadly_entries_that_come_one_by_one_end_no_supervisor(
 def test_a_stop_of_the_supervisor_is_no_crash_of_what_ran(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any
 ) -> None:
-    """A handler that outlasts the grace time is delivered again after each deploy, and is charged nothing."""
+    """A handler that outlasts the grace time of a deploy is delivered again and not charged."""
     tasks.output = tmp_path / "out.txt"
     target = tasks.app(APP.format(begin="pass", how="await asyncio.sleep(3600)", tries=2))
     client.xadd("bad", {"do": "wait"})
@@ -299,7 +311,7 @@ def test_a_stop_of_the_supervisor_is_no_crash_of_what_ran(
 def test_an_entry_that_kills_its_supervisor_is_dead_after_its_limit(
     real_redis: ServerProcess, tasks: Any, tmp_path: Any
 ) -> None:
-    """A service manager starts the supervisor again; the first crash is free, and after the second one it is dead."""
+    """An entry that kills its supervisor is charged from the second crash on, and then becomes a dead letter."""
     tasks.output = tmp_path / "out.txt"
     how = "if do == 'end': os.kill(os.getppid(), 9); await asyncio.sleep(3600)"
     target = tasks.app(APP.format(begin="pass", how=how, tries=1))

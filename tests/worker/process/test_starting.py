@@ -1,4 +1,4 @@
-"""An app whose server is not there yet waits for it, says so, and gives up when it is told to."""
+"""An app whose server is not reachable yet waits for it, logs that, and gives up after its patience."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from support.waiting import aeventually
 
 
 def working(url: str) -> tuple[App, list[str]]:
-    """An app with one subscriber and a hook; what happened to it."""
+    """An app with one subscriber and a hook, and a log of its events."""
     app, seen = App(url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -33,7 +33,7 @@ def working(url: str) -> tuple[App, list[str]]:
 async def test_running_waits_for_a_server_that_comes(
     own_server: ServerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line that it is away, one that it is there; the startup hook runs once, and the work begins."""
+    """An app that waits for its server logs its absence and its return once each, then runs its startup hook once."""
     caplog.set_level(logging.INFO, "millstream.worker")
     await asyncio.to_thread(own_server.stop)
     app, seen = working(own_server.url)
@@ -53,7 +53,7 @@ async def test_running_waits_for_a_server_that_comes(
 
 
 async def test_running_gives_up_when_its_patience_is_over(real_redis: ServerProcess) -> None:
-    """The bound is the caller's; 0 tries once; a server that does not let us in is not tried again."""
+    """Waiting ends after the given patience, and 0 tries once. A refused login is not retried."""
     nobody = f"redis://127.0.0.1:{free_port()}/0"
     for patience in (0, 0.3):
         app, seen = working(nobody)
@@ -71,7 +71,7 @@ async def test_running_gives_up_when_its_patience_is_over(real_redis: ServerProc
 async def test_a_database_that_is_not_there_is_the_urls_fault(
     real_redis: ServerProcess, tmp_path: Path, database: str
 ) -> None:
-    """It is reported at once, with what to write: neither tried for seconds nor taken for an unreachable server."""
+    """A database number that the server lacks is reported at once as an error in the URL, and not retried."""
     with millstream_server(tmp_path, "--memory") as ours:
         for server in (real_redis, ours):
             app, seen = working(f"redis://127.0.0.1:{server.port}{database}")
@@ -86,7 +86,7 @@ async def test_a_database_that_is_not_there_is_the_urls_fault(
 
 
 async def test_a_publish_without_a_server_says_what_to_do() -> None:
-    """All ways to publish name the server and the remedy, and report that nothing was sent."""
+    """Every way to publish without a server names the server and the remedy, and reports that nothing was sent."""
     url = f"redis://:secret@127.0.0.1:{free_port()}"
     async with App(url) as app:
         for publishing in (

@@ -1,9 +1,8 @@
-"""Workers and the server killed and frozen while work is going on: nothing is lost, each repetition is explained.
+"""Workers and the server are killed and frozen at work: nothing is lost, and each repetition is explained.
 
 A run writes a line into a file before it has its effect by ``once``. So the file has every run with its process and its
-time. The storm records which process it killed or froze and when. The effects on the server must be exactly the
-entries. A run whose effect met a connection that a crash of the server had cut (found out when it is next used) writes
-that down too.
+time. The storm records the process and time of each kill and freeze. The effects on the server must be exactly the
+entries. If a run's effect fails on a connection that a server crash had cut, the run writes that down too.
 """
 
 import asyncio
@@ -73,10 +72,10 @@ class Storm:
     """Random faults of random processes.
 
     Args:
-        server: under storm.
-        tasks: starts processes.
-        min_idle: of the subscriber, in milliseconds.
-        seed: of all that is left to chance.
+        server: server under faults.
+        tasks: starter of processes.
+        min_idle: min_idle_time of the subscriber, in milliseconds.
+        seed: seed of all random decisions.
     """
 
     server: ServerProcess
@@ -103,20 +102,20 @@ class Storm:
         self.workers = [self.tasks.worker(self.target, self.server.url) for _ in range(workers)]
 
     def rage(self, events: list[str]) -> None:
-        """Let the events happen, spread over the work."""
+        """Inject the events, spread over the work."""
         for number, event in enumerate(events):
             mark = self.entries * (number + 1) // (len(events) + 1)
             eventually(lambda mark=mark: self.done() >= mark, 600, what=f"{mark} of {self.entries} are done")
             getattr(self, event)()
 
     def done(self) -> int:
-        """Entries that had their effect."""
+        """Return the entries that had their effect."""
         # what a group has read, and its lag, are not to be had from redis-server 7.0 after a crash
         with self.server.client() as client:
             return client.hlen("effects")  # type: ignore[return-value] # redis-py's sync and async share a type
 
     def kill(self) -> None:
-        """A worker dies, and another takes its place."""
+        """Kill a worker and start another."""
         place = self.chance.randrange(len(self.workers))
         victim = self.workers[place]
         victim.kill()
@@ -125,7 +124,7 @@ class Storm:
         self.workers[place] = self.tasks.worker(self.target, self.server.url)
 
     def freeze(self) -> None:
-        """A worker stands still for longer than others wait to claim, and goes on."""
+        """Freeze a worker for longer than the idle time after which others claim, then continue it."""
         victim = self.chance.choice(self.workers)
         stopped = time.time_ns()
         victim.send_signal(signal.SIGSTOP)
@@ -135,14 +134,14 @@ class Storm:
         victim.send_signal(signal.SIGCONT)
 
     def crash(self) -> None:
-        """The server dies and comes back with its data."""
+        """Kill the server, and start it again with its data."""
         began = time.time_ns()
         self.server.kill()
         self.server.start()
         self.outages.append((began, time.time_ns()))
 
     def end(self) -> dict[str, int]:
-        """Wait for the end and check all that is promised; how many repetitions had which cause."""
+        """Wait for the end, check every promise, and return the number of repetitions by cause."""
         eventually(self.settled, 600, what="nothing is pending")
         eventually(self.all_joined, what="the last worker that was started has begun")
         for worker in self.workers:
@@ -172,7 +171,7 @@ class Storm:
         return dict(causes)
 
     def read(self, name: str) -> list[Run]:
-        """The lines of a file that the workers wrote."""
+        """Return the lines of a file that the workers wrote."""
         return [Run(*map(int, line.split())) for line in (self.tasks.folder / name).read_text().splitlines()]
 
     def settled(self) -> bool:
@@ -181,7 +180,7 @@ class Storm:
         return self.done() == self.entries and not left["pending"]
 
     def caught(self, runs: list[Run]) -> set[Run]:
-        """The one run of each frozen worker that may have passed every check before, and was written down after."""
+        """Return each frozen worker's first run after thawing, which may have passed every check before the freeze."""
         thawed = [[run for run in runs if run.pid == pid and run.at > until] for pid, _, until in self.frozen]
         return {min(later, key=lambda run: run.at) for later in thawed if later}
 
@@ -191,7 +190,7 @@ class Storm:
         return pids >= {worker.pid for worker in self.workers}
 
     def cause(self, run: Run, after: Run) -> str:
-        """Why an entry ran again; empty when there is no reason."""
+        """Return the reason why an entry ran again, or an empty text if there is none."""
         if after.delivery < run.delivery:
             return ""  # what was delivered later counts no less
         if run.x % 100 == 7 or (run.x % 50 == 3 and run.delivery == 1):
@@ -206,7 +205,7 @@ class Storm:
 
 
 def test_nothing_is_lost_when_workers_and_server_are_killed(own_server: ServerProcess, tasks: Any) -> None:
-    """SIGKILL to two workers and the server, SIGSTOP to one: each effect is there once, what always fails dead once."""
+    """With SIGKILL to two workers and the server and a freeze of one worker, each effect happens exactly once."""
     storm = Storm(own_server, tasks, min_idle=2_000, seed=1)
     storm.begin(1_500, workers=3)
     storm.rage(["kill", "crash", "freeze", "kill"])
@@ -214,7 +213,7 @@ def test_nothing_is_lost_when_workers_and_server_are_killed(own_server: ServerPr
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """25,000 entries, eight workers, twelve events; how many entries."""
+    """A piece of 25,000 entries, eight workers and twelve events; returns the number of entries."""
     from worker.conftest import Tasks
 
     folder.mkdir()
@@ -234,7 +233,7 @@ def storm_of(folder: Path, seed: int) -> int:
 
 
 def stormy_server(folder: Path, seed: int) -> ServerProcess:
-    """Redis and ours in turn, both with an fsync before every reply."""
+    """Redis and Millstream in turn, each with an fsync before every reply."""
     if seed % 2:
         return redis_server(folder, "--appendonly", "yes", "--appendfsync", "always")
     return millstream_server(folder)
@@ -244,12 +243,12 @@ def stormy_server(folder: Path, seed: int) -> ServerProcess:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_hundreds_of_thousands_of_entries_in_a_storm(tmp_path: Path) -> None:
-    """25,000 entries, eight workers, 8 SIGKILLs and 2 SIGSTOPs of them, 2 SIGKILLs of the server: eight times."""
+    """In eight pieces of 25,000 entries with kills and freezes, nothing is lost and each repetition is explained."""
     campaign.run("worker-storm", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 9), unit="entries")
 
 
 async def twenty_workers(server: ServerProcess, entries: int, kills: int) -> int:
-    """Kill the server under twenty workers; how often it was killed."""
+    """Kill the server under twenty workers; return the number of kills."""
     with server.client() as client:
         client.xgroup_create("s", "g", "0", mkstream=True)
         for x in range(entries):
@@ -292,7 +291,7 @@ def empty(server: ServerProcess, entries: int) -> bool:
 
 
 async def test_the_server_is_killed_under_twenty_workers(own_server: ServerProcess) -> None:
-    """Twenty workers lose their server and find it again: no entry is lost, and each has its effect once."""
+    """Twenty workers reconnect after server kills: no entry is lost, and each has its effect once."""
     await twenty_workers(own_server, 600, kills=1)
 
 
@@ -300,7 +299,7 @@ async def test_the_server_is_killed_under_twenty_workers(own_server: ServerProce
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_the_server_is_killed_under_twenty_workers_again_and_again(tmp_path: Path) -> None:
-    """The same with 4,000 entries and ten kills, ten times."""
+    """With 4,000 entries and a hundred server kills, no entry is lost and each has its effect once."""
 
     def piece(seed: int) -> int:
         folder = tmp_path / str(seed)
@@ -325,7 +324,7 @@ async def work(x: int) -> None:
 async def test_a_slow_worker_holds_little_and_the_others_get_the_rest(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """Back-pressure: behind 32 MB of backlog its memory stays where it was, and a quick worker does nearly all."""
+    """A slow worker's memory stays bounded behind a backlog of 32 MB, and a quick worker does most of the work."""
     slow = tasks.worker(tasks.app(SLOW), server.url)
     eventually(lambda: client.exists("jobs") and consumers(client, "jobs", "g") == {"slow"})
     client.xadd("jobs", {"x": 0})

@@ -1,4 +1,4 @@
-"""Records of workers and orders to them, on both servers: shown while true, obeyed, cheap, not in the way."""
+"""Worker records and orders to workers: records are accurate, orders are obeyed, and both are cheap."""
 
 import asyncio
 import json
@@ -28,22 +28,22 @@ from support.waiting import aeventually, eventually
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of this process beat ten times a second."""
+    """Heartbeats ten times a second for the workers of this process."""
     monkeypatch.setattr(protocol, "BEAT", 0.1)
 
 
 def run(server: ServerProcess, *words: str) -> Result:
-    """``millstream worker`` in this process."""
+    """Run ``millstream worker`` in this process."""
     return CliRunner().invoke(main, ["worker", *words, "--url", server.url])
 
 
 async def arun(server: ServerProcess, *words: str) -> Result:
-    """The same beside a running app."""
+    """Run ``millstream worker`` in a thread beside a running app."""
     return await asyncio.to_thread(run, server, *words)
 
 
 def listed(server: ServerProcess) -> list[dict[str, Any]]:
-    """``millstream worker ls`` for programs."""
+    """Return the rows of ``millstream worker ls``."""
     found: list[dict[str, Any]] = json.loads(run(server, "ls", "-o", "json").stdout)["workers"]
     return found
 
@@ -55,7 +55,7 @@ async def alisted(server: ServerProcess) -> list[dict[str, Any]]:
 async def test_a_worker_tells_who_it_is_and_what_it_does(
     server: ServerProcess, client: redis.Redis, quick: None
 ) -> None:
-    """Host, handlers, slots, the running job and since when, the last error; gone with the worker, its key expiring."""
+    """A worker's record has its host, handlers, lanes, current jobs and last error. It expires with the worker."""
     app, go = App(server.url), asyncio.Event()
 
     @app.subscriber(StreamSub("jobs", group="g"), concurrency=2)
@@ -103,12 +103,12 @@ def _settled_facts(client: redis.Redis) -> dict[str, Any] | None:
 
 @pytest.mark.either_server
 async def test_an_idle_worker_sends_at_most_two_commands_a_second(server: ServerProcess, client: redis.Redis) -> None:
-    """All in all, registry and control included, counted by the server between two beats."""
+    """An idle worker sends at most two commands a second, including registry and control."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("jobs", group="g"))
     async def work(x: int) -> None:
-        """Never called."""
+        """Do nothing, as no entry arrives."""
 
     def beats() -> int:
         found = registry_facts(client)
@@ -126,7 +126,7 @@ async def test_an_idle_worker_sends_at_most_two_commands_a_second(server: Server
 
 
 def moment(client: redis.Redis) -> float:
-    """The server's time in seconds."""
+    """Return the server's time in seconds."""
     now: Any = client.time()
     return float(now[0] + now[1] / 1_000_000)
 
@@ -139,7 +139,7 @@ def commands(client: redis.Redis) -> dict[str, int]:
 async def test_a_worker_without_permission_for_the_registry_works(
     server: ServerProcess, client: redis.Redis, quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An ACL that knows only the stream: every entry is handled, the log says once what to allow."""
+    """A worker without rights to the registry's keys handles every entry, and logs the missing right once."""
     client.execute_command("ACL", "SETUSER", "narrow", "on", ">pw", "resetkeys", "~jobs*", "+@all", "-eval")
     app, seen = App(server.url.replace("redis://", "redis://narrow:pw@")), []
 
@@ -161,12 +161,12 @@ async def test_a_worker_without_permission_for_the_registry_works(
 
 
 async def test_the_registry_can_be_switched_off(server: ServerProcess, client: redis.Redis) -> None:
-    """No key of ours is ever written."""
+    """With the registry switched off, the worker writes no key of its own."""
     app = App(server.url, registry=False, reap_after=None)
 
     @app.subscriber(StreamSub("jobs", group="g"))
     async def work(x: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     async with app.running():
         await app.publish("jobs", {"x": 1})
@@ -177,7 +177,7 @@ async def test_the_registry_can_be_switched_off(server: ServerProcess, client: r
 async def test_a_pause_holds_through_restarts_until_resumed(
     server: ServerProcess, client: redis.Redis, quick: None
 ) -> None:
-    """Paused at work: what waits goes back uncharged, what runs ends; a new worker does not begin; then it does."""
+    """A paused group hands back waiting entries uncharged and stays paused over restarts, until it is resumed."""
     seen: list[int] = []
     go = asyncio.Event()
 
@@ -224,7 +224,7 @@ async def test_a_pause_holds_through_restarts_until_resumed(
 async def test_a_quiet_worker_leaves_the_work_to_others(
     server: ServerProcess, client: redis.Redis, quick: None
 ) -> None:
-    """Ordered to be quiet it reads nothing, what it had waiting is taken by the other; resumed it works again."""
+    """A quiet worker reads nothing and leaves its waiting entries to others. Once resumed it works again."""
     seen: dict[str, list[int]] = {"a": [], "b": []}
     go = asyncio.Event()
 
@@ -279,7 +279,10 @@ def effects(client: redis.Redis) -> list[int]:
 def test_a_drained_worker_finishes_and_is_not_started_again(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """Under millstream run: the running job ends in its own time, the rest goes back at once, the code is 0."""
+    """A drained worker under ``millstream run`` finishes its job and ends with code 0.
+
+    Waiting entries are handed back.
+    """
     for x in range(5):
         client.xadd("jobs", {"x": x})
     running = tasks.run(tasks.app(LONG), server.url, "--workers", "2")
@@ -307,7 +310,7 @@ def test_a_drained_worker_finishes_and_is_not_started_again(
 async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
     server: ServerProcess, client: redis.Redis, quick: None
 ) -> None:
-    """Somebody resumed it: exit code 1, not an endless wait."""
+    """``worker drain --wait`` ends with code 1 if the worker is resumed meanwhile."""
     app, go = App(server.url), asyncio.Event()
 
     @app.subscriber(StreamSub("jobs", group="g"))
@@ -337,7 +340,7 @@ async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
 def test_a_stopped_worker_hands_back_after_the_grace_time(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """The order does what SIGTERM does; a worker without a supervisor ends with code 0."""
+    """A stop order does the same as SIGTERM. A worker without a supervisor ends with code 0."""
     client.xadd("jobs", {"x": 1})
     worker = tasks.worker(tasks.app(LONG), server.url, MILLSTREAM_GRACE="0.1")
     eventually(lambda: effects(client) == [1] and registry_facts(client))
@@ -350,7 +353,7 @@ def test_a_stopped_worker_hands_back_after_the_grace_time(
 
 @pytest.mark.either_server
 def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """Killed before it saw the order: the next command tidies up, and a restart is not ordered by mistake."""
+    """An order to a worker that died before it read the order is removed by the next command. It binds no successor."""
     worker = tasks.worker(tasks.app(LONG), server.url)
     eventually(lambda: registry_facts(client))
     ident = registry_facts(client)[0]["id"]
@@ -366,7 +369,7 @@ def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, cli
 
 
 async def test_only_idle_and_empty_consumers_are_reaped(server: ServerProcess, client: redis.Redis) -> None:
-    """A consumer with something pending stays, one that is alive stays, one that was just there stays."""
+    """Reaping removes only idle consumers without pending entries that belong to no live worker."""
     client.xadd("jobs", {"x": 1})
     client.xgroup_create("jobs", "g", "0")
     for name in ("empty", "alive"):
@@ -387,14 +390,14 @@ async def test_only_idle_and_empty_consumers_are_reaped(server: ServerProcess, c
 async def test_a_worker_reaps_the_dead_of_its_groups(
     server: ServerProcess, client: redis.Redis, quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By itself: the consumer of a pod that is gone goes, a paused worker's stays, and it is counted and logged."""
+    """A worker removes dead consumers of its groups by itself, counts and logs them, and spares a quiet worker's."""
     client.xgroup_create("jobs", "g", "0", mkstream=True)
     app, paused = App(server.url, reap_after=0.5), App(server.url, reap_after=None)
     for each, name in ((app, "one"), (paused, "two")):
 
         @each.subscriber(StreamSub("jobs", group="g", consumer=name, polling_interval=100))
         async def work(x: int) -> None:
-            """Nothing."""
+            """Do nothing."""
 
     async with paused.running():
         await aeventually(lambda: registry_facts(client))

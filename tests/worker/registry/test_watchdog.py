@@ -1,4 +1,4 @@
-"""A handler that blocks its event loop is seen: in the log with its stack, and in the registry while it blocks."""
+"""A handler that blocks its event loop appears in the log with its stack, and in the registry while it blocks."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ def wait_for_the_card() -> None:
 
 
 def listed(server: ServerProcess) -> list[dict[str, Any]]:
-    """``millstream worker ls`` for programs."""
+    """Return the rows of ``millstream worker ls``."""
     shown = CliRunner().invoke(main, ["worker", "ls", "-o", "json", "--url", server.url])
     found: list[dict[str, Any]] = json.loads(shown.stdout)["workers"]
     return found
@@ -46,7 +46,10 @@ def listed(server: ServerProcess) -> list[dict[str, Any]]:
 def test_a_worker_whose_handler_blocks_is_shown_as_blocked(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """For how long, where and with which job; then it goes on, and nothing says so any more."""
+    """``worker ls`` shows a blocked worker with duration, source line and job.
+
+    Afterwards it shows the worker as running.
+    """
     worker = tasks.worker(tasks.app(BLOCKS), server.url)
     client.xgroup_create("jobs", "g", mkstream=True)
     running = client.xadd("jobs", {"n": 1})
@@ -72,7 +75,7 @@ def test_a_worker_whose_handler_blocks_is_shown_as_blocked(
 async def test_the_registry_keeps_a_blocked_worker_beyond_its_time_to_live(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The beats of the thread keep its key alive: here one of a second and a half is there after a longer block."""
+    """A blocked worker's record stays in the registry longer than its time to live."""
     monkeypatch.setattr(protocol, "BEAT", 0.1)
     monkeypatch.setattr(protocol, "TTL_MS", 1_500)  # Many beats: one that is late on a busy machine ends nothing
     app, beats = App(server.url, blocked_after=0.1), []
@@ -94,7 +97,7 @@ async def test_the_registry_keeps_a_blocked_worker_beyond_its_time_to_live(
 
 
 async def test_a_loop_that_goes_on_is_left_alone(server: ServerProcess, caplog: pytest.LogCaptureFixture) -> None:
-    """No word about handlers that wait as they should; the thread ends with the app, and can be switched off."""
+    """The watchdog logs nothing about handlers that await. Its thread ends with the app and can be switched off."""
     import threading
 
     caplog.set_level(logging.WARNING)

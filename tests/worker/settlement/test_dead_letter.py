@@ -1,4 +1,4 @@
-"""Letters the server refuses: the entry stays pending, uncharged, until they are possible; then it is dead once."""
+"""If the server refuses a dead letter, the entry stays pending and uncharged until the server accepts one."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ WAYS = pytest.mark.parametrize(
 
 
 class Hindered:
-    """A server that cannot take writes for a while."""
+    """A server that refuses writes for a while."""
 
     def __init__(self, kind: str, client: redis.Redis, folder: Path) -> None:
         self.kind = kind
@@ -30,7 +30,7 @@ class Hindered:
         self.folder = folder
 
     async def begin(self) -> None:
-        """No memory left, no master any more, or no snapshot could be written."""
+        """Make the server refuse writes: without memory, as a replica, or with a failed snapshot."""
         if self.kind == "OOM":
             self.client.config_set("maxmemory", 1)
         elif self.kind == "READONLY":
@@ -40,7 +40,7 @@ class Hindered:
             await self._save("err")
 
     async def end(self) -> None:
-        """As before."""
+        """Make the server accept writes again."""
         if self.kind == "OOM":
             self.client.config_set("maxmemory", 0)
         elif self.kind == "READONLY":
@@ -63,7 +63,7 @@ class Hindered:
 @WAYS
 @pytest.mark.parametrize("kind", ["OOM", "MISCONF", "READONLY"])
 async def test_a_letter_waits_for_a_server_that_takes_writes(tmp_path: Path, kind: str, rules: tuple[str, ...]) -> None:
-    """Refused for as long as it must be; then there is one letter, and nothing is pending."""
+    """While the server refuses writes, a failed entry stays pending. Afterwards it has one dead letter."""
     tries: list[int] = []
     failpoints.on("before_dead", lambda: tries.append(1))
     options = ("--save", "3600 1000000", "--dbfilename", "taken.rdb")
@@ -98,7 +98,7 @@ async def test_a_letter_waits_for_a_server_that_takes_writes(tmp_path: Path, kin
 async def test_what_a_transaction_acked_without_a_letter_is_pending_again(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inside EXEC a failing XADD does not hold up the XACK. The entry is ours again, as often delivered as before."""
+    """If EXEC acknowledged an entry without adding its dead letter, the entry is made pending again, uncharged."""
     # stands for a hindrance that nobody has thought of: the look before finds nothing
     monkeypatch.setattr(transaction, "hindrance", lambda *_: None)
     tries: list[int] = []
@@ -127,7 +127,7 @@ async def test_what_a_transaction_acked_without_a_letter_is_pending_again(
 async def test_a_connection_that_breaks_behind_a_refused_letter_loses_no_entry(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, word: bytes, through: bool
 ) -> None:
-    """EXEC acknowledged it without a letter; its reply is lost, or the undoing command, or that one's reply."""
+    """A connection that breaks after EXEC acknowledged an entry without its dead letter loses no entry."""
     monkeypatch.setattr(transaction, "hindrance", lambda *_: None)  # as above
     client.set("s:dead", "no stream")
     async with Thief(server.port, word, through=through) as thief:
@@ -153,7 +153,7 @@ async def test_a_connection_that_breaks_behind_a_refused_letter_loses_no_entry(
 async def test_the_rights_that_the_docs_give_a_worker_are_enough_for_letters(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """docs/server.md: the stream commands, transactions and the stream's own keys; no scripts, and no TYPE."""
+    """The rights of docs/server.md are enough to write dead letters, without scripts and without TYPE."""
     with user(client, "~s*", "+@stream", "+@connection", "+@transaction") as name:
         app = App(server.url.replace("://", f"://{name}"), registry=False)
 

@@ -1,4 +1,4 @@
-"""A process that was frozen and lost its entries does nothing to them when it wakes: the server refuses it."""
+"""A process that was frozen and lost its entries cannot settle them after waking: the server refuses."""
 
 import asyncio
 import os
@@ -54,7 +54,7 @@ MOMENTS = {
 
 
 def stopped(pid: int) -> bool:
-    """True if a process is stopped by a signal."""
+    """Report whether a process is stopped by a signal."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
@@ -64,9 +64,10 @@ def stopped(pid: int) -> bool:
 async def test_what_a_frozen_process_says_of_an_entry_it_lost_is_refused(
     server: ServerProcess, client: redis.Redis, tasks: Any, scripts: bool, moments: list[str]
 ) -> None:
-    """Stopped at any moment for longer than min_idle_time, and awake while another runs its entry: it changes nothing.
+    """A process frozen at any moment, whose entry another worker took, changes nothing when it continues.
 
-    One process for each moment, at the same time. The entry ends as the second worker says: half of them dead, once.
+    One process for each moment runs at the same time. The second worker's outcome holds: half of the entries are dead,
+    once.
     """
     rules = ("+@all", "~*") if scripts else ("+@all", "-@scripting", "~*")
     with user(client, *rules) as name:
@@ -130,21 +131,21 @@ async def test_what_a_frozen_process_says_of_an_entry_it_lost_is_refused(
 
 
 def counted(out: str, name: str) -> int:
-    """A counter of the only subscriber, from what a worker says at its end."""
+    """Return a counter of the only subscriber from a worker's final output."""
     found = re.search(rf"stopped: work: (.*\b{name} (\d+)|.*)", out)
     assert found, out
     return int(found[2] or 0)
 
 
 def taken_from_us(client: redis.Redis, entry: Any, consumer: str = "other") -> None:
-    """Another consumer claims the entry, whatever anybody thinks of its lease."""
+    """Let another consumer claim the entry despite its lease."""
     client.xclaim("s", "g", consumer, 0, [entry])
 
 
 async def test_an_ack_of_an_entry_that_changed_hands_a_moment_ago_is_refused(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """By our own clock nothing happened: the lease is fresh, and only the server knows better. The message says so."""
+    """An acknowledgement of an entry that was just claimed by another is refused, although the local lease is fresh."""
     app, told = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), ack="manual")
@@ -163,7 +164,7 @@ async def test_an_ack_of_an_entry_that_changed_hands_a_moment_ago_is_refused(
 
 
 async def test_a_claim_under_the_same_name_is_noticed(server: ServerProcess, client: redis.Redis) -> None:
-    """Two processes with one consumer name are two owners: the delivery count tells them apart."""
+    """Two processes with the same consumer name are told apart by the delivery count of an entry."""
     app, told = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", consumer="same", min_idle_time=HOUR), ack="manual")
@@ -182,7 +183,7 @@ async def test_a_claim_under_the_same_name_is_noticed(server: ServerProcess, cli
 async def test_of_many_acks_in_one_step_only_those_of_others_are_refused(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """A hundred and fifty go out together, every third is another's by then: the rest is acked, no neighbour pays."""
+    """Among 150 acknowledgements sent together, only those for entries claimed by others are refused."""
     app, ids = App(server.url), [client.xadd("s", {"x": number}) for number in range(150)]
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR, max_records=150))
@@ -207,7 +208,7 @@ async def test_of_many_acks_in_one_step_only_those_of_others_are_refused(
 
 @pytest.mark.parametrize("what", ["ack", "delete", "retry", "release", "dead"])
 async def test_every_outcome_is_fenced(server: ServerProcess, client: redis.Redis, what: str) -> None:
-    """Each outcome of a handler is refused for an entry that changed hands."""
+    """Every outcome of a handler is refused for an entry that another consumer has claimed."""
     points = {"ack": "before_ack", "delete": "before_ack", "dead": "in_dead"}
     app, entry = App(server.url), client.xadd("s", {"x": 1})
 
@@ -229,7 +230,7 @@ async def test_every_outcome_is_fenced(server: ServerProcess, client: redis.Redi
 
 
 async def test_a_renewal_takes_nothing_back(server: ServerProcess, client: redis.Redis) -> None:
-    """A heartbeat does not claim back an entry that another has claimed; the run learns it when it settles."""
+    """A lease renewal does not take back an entry that another consumer claimed. The worker counts it as lost."""
     app, running, go = App(server.url), asyncio.Event(), asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=3_000))
@@ -247,7 +248,7 @@ async def test_a_renewal_takes_nothing_back(server: ServerProcess, client: redis
 
 
 async def test_a_forgotten_script_is_sent_again(server: ServerProcess, client: redis.Redis) -> None:
-    """SCRIPT FLUSH, or a new master that never saw it: the worker goes on, acks and dead letters alike."""
+    """After SCRIPT FLUSH or a failover the worker loads its scripts again, for acknowledgements and dead letters."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
@@ -267,7 +268,7 @@ async def test_a_forgotten_script_is_sent_again(server: ServerProcess, client: r
 async def test_rights_to_run_scripts_may_come_and_go(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Taken away under work, acks and dead letters go on in two steps, and the log says so once."""
+    """If the right to run scripts is revoked, acknowledgements and dead letters continue in two steps, logged once."""
     with user(client, "+@all", "~*") as name:
         app = App(server.url.replace("://", f"://{name}"), registry=False)
 
@@ -297,7 +298,7 @@ async def test_rights_to_run_scripts_may_come_and_go(
 async def test_an_entry_whose_dead_letter_cannot_be_written_stays_pending(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture, why: str, scripts: bool
 ) -> None:
-    """An XADD that fails prevents the XACK: the entry is kept, the log says why, and then it is written."""
+    """If the dead letter cannot be added, the entry stays pending, the log gives the reason, and it is added later."""
     rules = ["+@all", "~*"] if scripts else ["+@all", "-@scripting", "~*"]
     if why == "rights":
         rules = [*rules[:-1], "~s", "~millstream*"]
@@ -329,7 +330,7 @@ async def test_an_entry_whose_dead_letter_cannot_be_written_stays_pending(
 async def test_a_worker_that_may_not_use_multi_writes_no_letter(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Behind a MULTI that is refused, letter and acknowledgement would be two steps: nothing is done, until it may."""
+    """A worker without the right to MULTI writes no dead letter and no acknowledgement until it has the right."""
     with user(client, "+@all", "-@scripting", "-multi", "~*") as name:
         app = App(server.url.replace("://", f"://{name}"), registry=False)
 
@@ -349,7 +350,7 @@ async def test_a_worker_that_may_not_use_multi_writes_no_letter(
 
 
 async def test_a_worker_that_may_not_ack_writes_no_letter(server: ServerProcess, client: redis.Redis) -> None:
-    """Without the right to XACK no dead letter is added either, or each try would add one."""
+    """A worker without the right to XACK adds no dead letter, as each retry would add another."""
     with user(client, "+@all", "-xack", "~*") as name:
         app, tries = App(server.url.replace("://", f"://{name}")), []
         failpoints.on("before_dead", lambda: tries.append(client.xlen("s:dead")))
@@ -368,7 +369,7 @@ async def test_a_worker_that_may_not_ack_writes_no_letter(server: ServerProcess,
 
 
 async def test_an_entry_of_very_many_fields_is_dead(server: ServerProcess, client: redis.Redis) -> None:
-    """More words than a script can hand on go by a transaction."""
+    """An entry with too many fields for a script is dead-lettered through a transaction."""
     fields: dict[Any, Any] = {f"f{number}": number for number in range(5_000)}
     app, entry = App(server.url), client.xadd("s", fields)
 
@@ -383,7 +384,7 @@ async def test_an_entry_of_very_many_fields_is_dead(server: ServerProcess, clien
 
 
 async def test_only_if_is_asked_when_the_bytes_leave(server: ServerProcess) -> None:
-    """However long commands waited for a connection: what no longer holds then is not sent, its neighbours are."""
+    """A command's ``only_if`` condition is checked at sending. If it no longer holds, only that command is dropped."""
     line, holds = Line(server.url), True
     try:
         first = line.calls([("INCR", "a")], only_if=lambda: holds)

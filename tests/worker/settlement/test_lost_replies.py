@@ -1,4 +1,4 @@
-"""A command that was carried out but whose reply was lost is asked for again, and done once."""
+"""A command that ran but lost its reply is repeated, and takes effect once."""
 
 from collections import Counter
 from typing import Any
@@ -22,7 +22,7 @@ from support.waiting import aeventually
 async def test_an_outcome_whose_reply_is_lost_is_stored_once_and_known_to_be(
     server: ServerProcess, client: redis.Redis, what: str, word: bytes
 ) -> None:
-    """The connection is cut behind the request: nothing runs twice, nothing is dead twice, nothing counts as lost."""
+    """An outcome whose reply is lost is stored once: nothing runs twice, is dead twice, or counts as lost."""
     runs = Counter[tuple[str, int]]()
     async with Thief(server.port, word) as thief:
         app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)

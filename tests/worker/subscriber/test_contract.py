@@ -24,7 +24,7 @@ QUICK = Retry(max_deliveries=3, base=0.02, jitter=False)
 
 
 def leave_behind(client: redis.Redis, stream: str, group: str, count: int, *, idle: int) -> list[str]:
-    """Entries that a consumer called ghost read and never acked, idle for so long."""
+    """Add entries that a consumer called ghost read, never acknowledged, and left idle for a time."""
     client.xgroup_create(stream, group, "0", mkstream=True)
     ids: Any = [client.xadd(stream, {"x": number}) for number in range(count)]
     client.xreadgroup(group, "ghost", {stream: ">"})
@@ -33,7 +33,7 @@ def leave_behind(client: redis.Redis, stream: str, group: str, count: int, *, id
 
 
 def dead_letters(server: ServerProcess, stream: str) -> list[Any]:
-    """The entries of the dead-letter stream."""
+    """Return the entries of the dead-letter stream."""
     with server.client() as client:
         rows: Any = client.execute_command("XRANGE", f"{stream}:dead", "-", "+")
         return [unpack([part for pair in fields.items() for part in pair]) for _, fields in rows]
@@ -42,7 +42,7 @@ def dead_letters(server: ServerProcess, stream: str) -> list[Any]:
 async def test_one_subscriber_reads_new_entries_and_claims_stale_ones(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """FastStream's claiming subscriber never reads a new entry; ours does both, and takes the backlog too."""
+    """A subscriber reads new entries and claims idle ones, including the backlog."""
     left = leave_behind(client, "s", "g", 5, idle=HOUR)
     backlog = [client.xadd("s", {"x": 5}) for _ in range(5)]
     app, seen = App(server.url), []
@@ -62,7 +62,7 @@ async def test_one_subscriber_reads_new_entries_and_claims_stale_ones(
 
 
 async def test_young_pending_entries_are_left_alone(server: ServerProcess, client: redis.Redis) -> None:
-    """An entry that another consumer has had for less than min_idle_time is not taken from it."""
+    """An entry that another consumer holds for less than min_idle_time is not claimed."""
     left = leave_behind(client, "s", "g", 3, idle=10)
     app, seen = App(server.url), []
 
@@ -80,7 +80,7 @@ async def test_young_pending_entries_are_left_alone(server: ServerProcess, clien
 async def test_a_failing_entry_is_tried_exactly_as_often_as_allowed_and_then_dead_once(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """max_deliveries=3: three runs counted 1, 2, 3, one dead letter that keeps fields, origin, error and traceback."""
+    """With max_deliveries=3 a failing entry runs three times and then has one dead letter with its fields and error."""
     app, runs = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=QUICK)
@@ -104,7 +104,7 @@ async def test_a_failing_entry_is_tried_exactly_as_often_as_allowed_and_then_dea
 
 
 async def test_entries_that_kill_their_process_are_not_run_for_ever(server: ServerProcess, client: redis.Redis) -> None:
-    """Deliveries that never came back count: beyond the limit the entry is dead without another run."""
+    """An entry whose unfinished deliveries far exceed the limit becomes a dead letter without another run."""
     (entry,) = leave_behind(client, "s", "g", 1, idle=HOUR)
     client.execute_command("XCLAIM", "s", "g", "ghost", 0, entry, "IDLE", HOUR, "RETRYCOUNT", 4, "JUSTID")
     app, runs = App(server.url), []
@@ -121,7 +121,7 @@ async def test_entries_that_kill_their_process_are_not_run_for_ever(server: Serv
 
 
 async def test_poison_never_starves_new_entries(server: ServerProcess, client: redis.Redis) -> None:
-    """Entries that fail for ever, and are claimable at once every time, leave half of each read to the others."""
+    """Entries that keep failing leave half of each read to new entries."""
     for number in range(20):
         client.xadd("s", {"poison": 1, "x": number})
     app, runs = App(server.url), Counter[str]()
@@ -145,7 +145,10 @@ async def test_poison_never_starves_new_entries(server: ServerProcess, client: r
 
 
 async def test_manual_ack_nack_and_reject_do_what_they_say(server: ServerProcess, client: redis.Redis) -> None:
-    """As in the guide: ack ends it, nack delivers it again, reject makes it dead, silence leaves it."""
+    """Manual ``ack`` ends the entry, ``nack`` delivers it again, and ``reject`` makes it dead.
+
+    No call leaves it pending.
+    """
     app, runs = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), ack="manual", retry=QUICK)
@@ -174,7 +177,7 @@ async def test_manual_ack_nack_and_reject_do_what_they_say(server: ServerProcess
 
 
 async def test_a_message_used_twice_is_an_error(server: ServerProcess, client: redis.Redis) -> None:
-    """A second outcome is a clear error, also after an automatic ack, and changes nothing."""
+    """A second outcome of a message is a clear error, also after an automatic acknowledgement, and changes nothing."""
     app, errors, kept = App(server.url), [], []
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -197,7 +200,7 @@ async def test_a_message_used_twice_is_an_error(server: ServerProcess, client: r
 
 
 async def test_raising_nack_and_reject(server: ServerProcess, client: redis.Redis) -> None:
-    """The same by exceptions, for handlers of either kind: Nack is another delivery, Reject is death."""
+    """Raising Nack delivers the entry again, and raising Reject makes it dead, in handlers of either kind."""
     app, runs = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), retry=QUICK)
@@ -219,7 +222,7 @@ async def test_raising_nack_and_reject(server: ServerProcess, client: redis.Redi
 
 
 async def test_an_entry_that_does_not_fit_is_dead_at_once(server: ServerProcess, client: redis.Redis) -> None:
-    """A validation error has one stated outcome: dead, first time, with the field's name; the handler never sees it."""
+    """An entry that fails validation is dead at once with the field's name, and its handler does not run."""
     app, seen = App(server.url), []
 
     @dataclasses.dataclass
@@ -246,7 +249,7 @@ async def test_an_entry_that_does_not_fit_is_dead_at_once(server: ServerProcess,
 async def test_stop_hands_back_what_was_not_started_uncharged_and_at_once(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """43 of 50 stay pending under a dead name in FastStream; here they are anybody's at once, and the name is gone."""
+    """A stop hands back entries that have not begun: at once, uncharged, and without leaving the consumer behind."""
     ids = [client.xadd("s", {"x": number}) for number in range(20)]
     app, running, go = App(server.url), asyncio.Event(), asyncio.Event()
 
@@ -269,7 +272,7 @@ async def test_stop_hands_back_what_was_not_started_uncharged_and_at_once(
 
 
 def claim_all(client: redis.Redis) -> list[str]:
-    """The entries of ``other`` after it claimed all that were idle for an hour or had no owner."""
+    """Return the entries that ``other`` claims: all that were idle for an hour or had no owner."""
     client.xautoclaim("s", "g", "other", HOUR, count=100)
     return [entry for entry, (name, _) in pending(client, "s", "g").items() if name == "other"]
 
@@ -277,7 +280,7 @@ def claim_all(client: redis.Redis) -> list[str]:
 async def test_a_handler_beyond_the_grace_time_is_cancelled_and_handed_back(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """A stop ends in time. Another worker can claim the interrupted entry at once, uncharged."""
+    """A handler over the stop's grace time is cancelled, and another worker can claim its entry at once, uncharged."""
     entry = client.xadd("s", {"x": 1})
     app, running, cancelled = App(server.url), asyncio.Event(), []
 
@@ -299,7 +302,7 @@ async def test_a_handler_beyond_the_grace_time_is_cancelled_and_handed_back(
 
 
 async def test_the_group_is_made_anew_after_flushall(server: ServerProcess, client: redis.Redis) -> None:
-    """FastStream ends with exit code 0 when the server is flushed; here the group comes back and work goes on."""
+    """After FLUSHALL the group is created again and work continues."""
     app, seen = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -319,7 +322,7 @@ async def test_the_group_is_made_anew_after_flushall(server: ServerProcess, clie
 
 
 async def test_a_server_restart_is_survived(own_server: ServerProcess) -> None:
-    """Connections break, the server comes back with its data: the loop reads on, what was in hand is acked then."""
+    """After a server restart the worker reads on, and its finished entry is acknowledged."""
     app, seen, gate = App(own_server.url), [], asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=2_000))
@@ -343,7 +346,7 @@ async def test_a_server_restart_is_survived(own_server: ServerProcess) -> None:
 
 
 async def test_long_handlers_and_waiting_entries_keep_their_lease(server: ServerProcess, client: redis.Redis) -> None:
-    """A job three times longer than min_idle_time, and what waits behind it, are not run by anybody else meanwhile."""
+    """A job of three times min_idle_time, and the entries waiting behind it, are not run by another worker."""
     first, second = App(server.url), App(server.url)
     runs, gate, others = [], asyncio.Event(), []
     sub = StreamSub("s", group="g", min_idle_time=1_000)
@@ -375,7 +378,7 @@ async def test_long_handlers_and_waiting_entries_keep_their_lease(server: Server
 
 
 async def test_a_worker_that_lost_its_entry_can_no_longer_ack_it(server: ServerProcess, client: redis.Redis) -> None:
-    """Frozen for longer than min_idle_time, it asks before it settles: the new owner's entry stays the new owner's."""
+    """A worker that was frozen and lost its entry cannot acknowledge it, and the new owner keeps it."""
     clock = ManualClock()
     app, running, gate, late = App(server.url, clock=clock), asyncio.Event(), asyncio.Event(), []
 
@@ -401,7 +404,7 @@ async def test_a_worker_that_lost_its_entry_can_no_longer_ack_it(server: ServerP
 async def test_what_came_before_the_process_was_frozen_is_not_run_after_it(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The reply lay in the socket while we stood still, and the heartbeat woke first: that does not make it ours."""
+    """An entry read before a freeze and claimed by another meanwhile is not run afterwards."""
     clock = ManualClock()
     app, ran, frozen = App(server.url, clock=clock), [], []
 
@@ -424,7 +427,7 @@ async def test_what_came_before_the_process_was_frozen_is_not_run_after_it(
 
 
 async def test_an_entry_that_changed_hands_gets_no_dead_letter(server: ServerProcess, client: redis.Redis) -> None:
-    """Before it writes a dead letter, a worker looks whether the entry is its own: another's is another's to settle."""
+    """A worker writes no dead letter for an entry that another consumer has claimed."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=3_000_000), retry=Retry(max_deliveries=1))
@@ -442,7 +445,7 @@ async def test_an_entry_that_changed_hands_gets_no_dead_letter(server: ServerPro
 async def test_entries_trimmed_while_pending_are_dropped_and_counted(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """An entry that is gone from the stream leaves the pending list and shows in the counters."""
+    """A pending entry that was trimmed from the stream leaves the pending list and is counted."""
     ids = leave_behind(client, "s", "g", 5, idle=HOUR)
     client.xtrim("s", minid=ids[3], approximate=False)
     app, seen = App(server.url), []
@@ -461,7 +464,7 @@ async def test_entries_trimmed_while_pending_are_dropped_and_counted(
 async def test_many_deleted_entries_are_dropped_soon(
     server: ServerProcess, client: redis.Redis, concurrency: int
 ) -> None:
-    """A worker drops 500 rows within seconds, whether entries go before it starts or while it waits."""
+    """A worker drops 500 pending rows of deleted entries within seconds, deleted before its start or later."""
     leave_behind(client, "s", "g", 500, idle=HOUR)
     client.xtrim("s", maxlen=0)
     app = App(server.url)
@@ -486,7 +489,7 @@ async def test_many_deleted_entries_are_dropped_soon(
 
 
 async def test_a_retry_further_away_than_min_idle_waits_its_time(server: ServerProcess, client: redis.Redis) -> None:
-    """No server can delay a delivery for longer than its idle time; the worker that sent it away keeps it waiting."""
+    """A retry delay longer than min_idle_time is kept by the worker that scheduled it."""
     app, times = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=600), retry=Retry(base=1.5, jitter=False, max_deliveries=2))
@@ -502,7 +505,7 @@ async def test_a_retry_further_away_than_min_idle_waits_its_time(server: ServerP
 
 
 async def test_each_ack_is_stored_before_the_next_entry(server: ServerProcess, client: redis.Redis) -> None:
-    """ack="each" and one lane: at any moment at most one finished entry can be delivered again."""
+    """With ack="each" and one lane, at most one finished entry is still pending at any time."""
     app, found = App(server.url), []
     ids = [client.xadd("s", {"x": number}) for number in range(10)]
 
@@ -521,7 +524,7 @@ async def test_each_ack_is_stored_before_the_next_entry(server: ServerProcess, c
 async def test_each_lane_repeats_one_finished_entry_at_most(
     server: ServerProcess, client: redis.Redis, *, waits: bool
 ) -> None:
-    """ack="each" and four lanes: of what has finished, three are pending at most while a fourth runs."""
+    """With ack="each" and four lanes, at most three finished entries are pending while a fourth runs."""
     app, finished, open_ones = App(server.url), set(), []
     for number in range(100):
         client.xadd("s", {"x": number})
@@ -540,7 +543,7 @@ async def test_each_lane_repeats_one_finished_entry_at_most(
 
 
 async def test_places_that_acks_keep_are_taken_again(server: ServerProcess, client: redis.Redis) -> None:
-    """ack="each": all lanes get entries that wait, also behind such as were done at once and kept their places."""
+    """With ack="each" all lanes are filled from waiting entries, also after entries that finished at once."""
     for number in range(140):
         client.xadd("s", {"x": number})
     app, running = App(server.url), asyncio.Barrier(40)
@@ -556,7 +559,7 @@ async def test_places_that_acks_keep_are_taken_again(server: ServerProcess, clie
 
 
 async def test_stale_entries_come_between_new_ones_without_end(server: ServerProcess, client: redis.Redis) -> None:
-    """However full of new entries the reads are, what another consumer left is claimed."""
+    """An entry that another consumer left is claimed even while every read is full of new entries."""
     app, found = App(server.url), asyncio.Event()
     left = leave_behind(client, "s", "g", 1, idle=0)
     for number in range(300):
@@ -579,7 +582,7 @@ async def test_stale_entries_come_between_new_ones_without_end(server: ServerPro
 async def test_what_was_handed_back_comes_between_new_ones_without_end(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Uncharged, so that it is as if never delivered: as long as there is more of it, it is asked for in every turn."""
+    """Entries that were handed back uncharged are read between new ones, however many of each there are."""
     app, found = App(server.url, clock=ManualClock()), set()  # in which no time passes
     left = leave_behind(client, "s", "g", 300, idle=0)
     client.execute_command("XCLAIM", "s", "g", "ghost", 0, *left, "IDLE", HOUR, "RETRYCOUNT", 0, "JUSTID")
@@ -599,7 +602,7 @@ async def test_what_was_handed_back_comes_between_new_ones_without_end(
 
 
 async def test_acks_are_gathered(server: ServerProcess, client: redis.Redis) -> None:
-    """A thousand quick entries need a small fraction of a thousand XACKs."""
+    """A thousand quick entries need only a small fraction of a thousand XACK commands."""
     for number in range(1_000):
         client.xadd("s", {"x": number})
     app, flushes = App(server.url), Counter[str]()
@@ -615,7 +618,7 @@ async def test_acks_are_gathered(server: ServerProcess, client: redis.Redis) -> 
 
 
 async def test_as_many_run_at_once_as_may(server: ServerProcess, client: redis.Redis) -> None:
-    """Every lane gets an entry where handlers wait, however many come with one read; none is left asleep."""
+    """Each of forty lanes runs an entry if forty are waiting, and none stays idle."""
     for number in range(40):
         client.xadd("s", {"x": number})
     app, running = App(server.url), asyncio.Barrier(40)
@@ -630,7 +633,7 @@ async def test_as_many_run_at_once_as_may(server: ServerProcess, client: redis.R
 
 
 async def test_prefetch_is_bounded(server: ServerProcess, client: redis.Redis) -> None:
-    """A worker whose handlers are busy holds no more than it runs plus what waits for them; the rest is for others."""
+    """A worker with busy handlers holds only its running entries and a bounded number of waiting ones."""
     for number in range(500):
         client.xadd("s", {"x": number})
     app, running = App(server.url), asyncio.Semaphore(0)
@@ -650,7 +653,7 @@ async def test_prefetch_is_bounded(server: ServerProcess, client: redis.Redis) -
 
 
 async def test_no_ack_leaves_nothing_pending(server: ServerProcess, client: redis.Redis) -> None:
-    """NOACK: each entry runs at most once and is never pending; a failure still cannot vanish, it is dead-lettered."""
+    """With NOACK an entry runs at most once and is never pending. A failed one still becomes a dead letter."""
     app, seen = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", no_ack=True))
@@ -670,7 +673,7 @@ async def test_no_ack_leaves_nothing_pending(server: ServerProcess, client: redi
 
 
 async def test_handlers_in_threads_run_at_the_same_time_and_settle(server: ServerProcess, client: redis.Redis) -> None:
-    """A plain function runs in a thread, several at once, and its message methods return when the server has it."""
+    """Plain handlers run in threads, several at once. Their message methods return after the server's reply."""
     app, together, done = App(server.url), threading.Barrier(3), []
 
     @app.subscriber(StreamSub("s", group="g"), ack="manual", concurrency=3)
@@ -688,7 +691,7 @@ async def test_handlers_in_threads_run_at_the_same_time_and_settle(server: Serve
 
 
 async def test_publishing_and_publishers(server: ServerProcess, client: redis.Redis) -> None:
-    """A handler's result goes to the publisher's stream, above or below @subscriber; batches keep their order."""
+    """A handler's result goes to its publisher's stream in any order of decorators. Batches keep their order."""
     app, hooks_run = App(server.url), []
 
     @app.publisher("up")
@@ -716,7 +719,7 @@ async def test_publishing_and_publishers(server: ServerProcess, client: redis.Re
 
 
 async def test_two_subscribers_of_one_app_are_two_groups(server: ServerProcess, client: redis.Redis) -> None:
-    """Without a group's name the handler's is taken, so that two handlers both see everything."""
+    """Without a group name the handler's name is used, so that two handlers each receive every entry."""
     app, seen = App(server.url), []
 
     @app.subscriber("s")
@@ -735,7 +738,7 @@ async def test_two_subscribers_of_one_app_are_two_groups(server: ServerProcess, 
 
 
 def test_the_guides_start_position_is_kept(server: ServerProcess, client: redis.Redis) -> None:
-    """``start="$"`` leaves unread what was there before the group, the default does not."""
+    """``start="$"`` skips entries that were there before the group. The default reads them."""
     client.xadd("s", {"x": 1})
 
     async def run(group: str, start: str, expect: list[int]) -> None:
@@ -756,7 +759,7 @@ def test_the_guides_start_position_is_kept(server: ServerProcess, client: redis.
 
 
 async def test_a_broken_part_of_the_loop_is_fatal(server: ServerProcess, client: redis.Redis) -> None:
-    """A worker must not look alive while one of its lanes is gone: whoever waits for the app gets the error."""
+    """If a lane of the worker fails unexpectedly, ``app.wait()`` raises the error."""
     app = App(server.url)
 
     def broken() -> None:
@@ -774,7 +777,7 @@ async def test_a_broken_part_of_the_loop_is_fatal(server: ServerProcess, client:
 
 
 async def test_many_workers_one_poison_storm_each_dead_once(server: ServerProcess, client: redis.Redis) -> None:
-    """Several consumers write dead letters into one stream at once: transactions collide, each entry has one."""
+    """Several consumers that write dead letters to one stream at once write one for each entry."""
     apps = [App(server.url) for _ in range(4)]
     for app in apps:
 

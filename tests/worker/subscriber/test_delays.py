@@ -1,4 +1,4 @@
-"""A delay outlives the worker that made it: restarts, kills, freezes, other clocks, on every server."""
+"""A retry delay outlives its worker: restarts, kills, freezes and other clocks, on every server."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ async def handle(msg: Message) -> None:
 
 
 def subscriber(url: str, seen: list[Any], *, min_idle: int = 200, **options: Any) -> App:
-    """An app that notes what it runs, and delays an entry that says so by an hour."""
+    """An app that records its runs, and delays an entry on request by an hour."""
     app = App(url)
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=min_idle, polling_interval=100), **options)
@@ -47,14 +47,14 @@ def subscriber(url: str, seen: list[Any], *, min_idle: int = 200, **options: Any
 
 
 def leave(client: redis.Redis, do: str) -> str:
-    """An entry that a consumer called ghost reads now and never acks: whoever claims comes past what is older."""
+    """Add an entry that a consumer called ghost reads now and never acknowledges."""
     entry: Any = client.xadd("s", {"do": do})
     client.xreadgroup("g", "ghost", {"s": ">"})
     return entry
 
 
 def delayed(client: redis.Redis, *, idle: int = HOUR, left: int = HOUR) -> str:
-    """An entry that was delayed, and whose workers have been away for so long."""
+    """Add an entry that was delayed and whose workers have been away for the given time."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     entry = leave(client, "later")
     client.execute_command("XCLAIM", "s", "g", "(retry)", 0, entry, "IDLE", idle, "RETRYCOUNT", 1, "JUSTID")
@@ -63,7 +63,7 @@ def delayed(client: redis.Redis, *, idle: int = HOUR, left: int = HOUR) -> str:
 
 
 def crowd(client: redis.Redis, number: int, *, idle: int = HOUR) -> None:
-    """So many delayed entries."""
+    """Add a number of delayed entries, pending for ``idle`` milliseconds."""
     delayed(client, idle=idle)
     for each in range(number - 1):
         client.xadd("s", {"do": f"{each}"})
@@ -73,7 +73,7 @@ def crowd(client: redis.Redis, number: int, *, idle: int = HOUR) -> None:
 
 
 def now(client: redis.Redis) -> int:
-    """The server's wall milliseconds."""
+    """Return the server's time in milliseconds."""
     seconds, micros = client.time()
     return int(seconds) * 1000 + int(micros) // 1000
 
@@ -82,7 +82,7 @@ def now(client: redis.Redis) -> int:
 async def test_a_delay_survives_restarts_and_costs_nothing(
     server: ServerProcess, client: redis.Redis, tasks: Any, end: str
 ) -> None:
-    """Three workers come and go, killed or stopped: none runs the entry, its one delivery stays one, and it is due."""
+    """A delayed entry is not run by three workers that come and go, and its delivery count stays one."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     entry = client.xadd("s", {"do": "later"})
     target = tasks.app(LATER)
@@ -115,7 +115,7 @@ async def test_a_delay_survives_restarts_and_costs_nothing(
 async def test_what_nobody_kept_waiting_is_not_run_before_its_time(
     server: ServerProcess, client: redis.Redis, *, scripts: bool
 ) -> None:
-    """All workers were away: what waits is idle for an hour, and whoever comes first lets it wait on, uncharged."""
+    """A delayed entry that no worker kept waiting for an hour is still not run before its time, nor charged."""
     entry, seen = delayed(client), []
     with user(client, "+@all", "~*", *(() if scripts else ("-@scripting",))) as name:
         app = subscriber(server.url.replace("://", f"://{name}"), seen, min_idle=60_000)
@@ -130,7 +130,7 @@ async def test_what_nobody_kept_waiting_is_not_run_before_its_time(
 
 
 async def test_a_worker_that_was_frozen_puts_back_what_it_claimed(server: ServerProcess, client: redis.Redis) -> None:
-    """Between the look and the claim nobody kept it waiting: the claim is undone, and another worker may die of it."""
+    """A worker that was frozen and claims a delayed entry puts it back, and another worker may die doing so."""
     seen: list[Any] = []
     app = subscriber(server.url, seen, min_idle=60_000)
     client.xgroup_create("s", "g", "0", mkstream=True)
@@ -148,7 +148,7 @@ async def test_a_worker_that_was_frozen_puts_back_what_it_claimed(server: Server
 
 
 async def test_more_wait_than_one_step_holds(server: ServerProcess, client: redis.Redis) -> None:
-    """450 delayed entries that workers left an hour ago: none is run, all wait on, and what is new is run."""
+    """If workers left 450 delayed entries an hour ago, all keep waiting while new entries run."""
     crowd(client, 450)
     seen: list[Any] = []
     async with subscriber(server.url, seen, min_idle=60_000).running():
@@ -163,7 +163,7 @@ async def test_more_wait_than_one_step_holds(server: ServerProcess, client: redi
 
 
 def searches(client: redis.Redis) -> int:
-    """Entries that were looked for in the pending list, one by one."""
+    """Return the number of XPENDING commands so far, one for each delayed entry of a search."""
     stats: Any = client.info("commandstats")
     return stats.get("cmdstat_xpending", {"calls": 0})["calls"]  # type: ignore[no-any-return] # whatever INFO has
 
@@ -171,7 +171,7 @@ def searches(client: redis.Redis) -> int:
 async def test_all_that_waits_is_put_off_before_a_claim_is_sent(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first of several pages never goes with a read: that may wait, and so would the pages after it."""
+    """If delayed entries fill several pages, all pages are sent before the claim, which may block."""
     crowd(client, 450, idle=0)
     app = subscriber(server.url, [], min_idle=1_000)
     searched: list[int] = []
@@ -271,7 +271,7 @@ async def test_the_rights_of_the_page_keep_what_waits(
 
 @pytest.mark.parametrize("claims", ["retry", "dead", "nack"])
 async def test_the_due_time_goes_with_the_outcome(server: ServerProcess, client: redis.Redis, claims: str) -> None:
-    """Tried again in time: acked, dead, or delayed once more, the set keeps exactly what still waits."""
+    """The set of due times holds exactly the waiting entries, after an acknowledgement, a death or another delay."""
     app, limit = App(server.url), 9 if claims == "nack" else 2
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), retry=Retry(max_deliveries=limit, base=0.05))
@@ -293,7 +293,7 @@ async def test_the_due_time_goes_with_the_outcome(server: ServerProcess, client:
 
 
 async def test_due_times_of_what_is_gone_go(server: ServerProcess, client: redis.Redis) -> None:
-    """Deleted, acked by another, of a group that is made anew, or left by nobody knows whom: the set is empty soon."""
+    """Due times of entries that were deleted, acknowledged elsewhere or lost with their group are soon removed."""
     entry = delayed(client)
     acked = leave(client, "acked")
     client.xack("s", "g", acked)
@@ -327,7 +327,7 @@ async def test_due_times_of_what_is_gone_go(server: ServerProcess, client: redis
 async def test_whatever_is_in_the_key_harms_nobody(
     server: ServerProcess, client: redis.Redis, hostile: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another type, times that no delay reaches and members that are not ids do not stop entries or new delays."""
+    """Foreign content in the key of due times, of any type, stops neither entries nor new delays."""
     entry, seen = delayed(client), []
     client.delete(DUE)
     client.execute_command(*(word.replace("ID", entry) for word in hostile))
@@ -345,7 +345,7 @@ async def test_whatever_is_in_the_key_harms_nobody(
 async def test_a_due_time_that_may_not_be_written_is_said_once(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A user without the right to the key: the delay lasts min_idle_time at most, as before, and the log has it."""
+    """Without the right to the key of due times a delay lasts at most min_idle_time, and the log says so once."""
     with user(client, "+@all", "~s", "~s:dead", "~millstream:{s}:tries:*") as name:
         app = App(server.url.replace("://", f"://{name}"))
 
@@ -361,7 +361,7 @@ async def test_a_due_time_that_may_not_be_written_is_said_once(
 
 
 def test_a_user_who_may_not_look_forgets_no_due_time(server: ServerProcess, client: redis.Redis) -> None:
-    """A server that refuses to list what is pending does not report that nothing is."""
+    """A user without the right to list pending entries keeps the due times of all entries."""
     entry = delayed(client)
     left = client.zscore(DUE, entry)
     client.zadd(DUE, {"no id": now(client) + HOUR, "(0-0": now(client) + HOUR, f"1-{10**20}": now(client) + HOUR})
@@ -377,7 +377,7 @@ def test_a_user_who_may_not_look_forgets_no_due_time(server: ServerProcess, clie
 async def test_an_entry_that_comes_due_while_others_run_is_run_once_and_in_time(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The worker that claims it is another one than the one that delayed it, with another min_idle_time."""
+    """A delayed entry runs once and in time, even on a worker other than the one that delayed it."""
     entry, seen = delayed(client, idle=0, left=700), []
     due = client.zscore(DUE, entry)
     times: list[int] = []
@@ -392,9 +392,9 @@ async def test_an_entry_that_comes_due_while_others_run_is_run_once_and_in_time(
 
 @pytest.mark.parametrize("batch", [False, True])
 async def test_a_task_group_passes_on_what_its_tasks_say(server: ServerProcess, batch: bool) -> None:
-    """Nack with its delay, and Reject, in tasks of a task group are those of the handler; beside an error they are not.
+    """Nack and Reject raised in tasks of a task group count as the handler's own. Beside an error they do not.
 
-    The longest delay counts, and a Reject goes before all.
+    The longest delay counts, and a Reject takes precedence over a Nack.
     """
     app = App(server.url, registry=False)
     said: dict[str, list[BaseException]] = {

@@ -1,4 +1,4 @@
-"""An entry of any bytes is handled or becomes a dead letter with those bytes; worker and group go on."""
+"""An entry of any bytes is handled, or becomes a dead letter with those bytes. Worker and group continue."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ HISTORIES = {
 async def test_a_hostile_history_does_not_stop_the_group(
     server: ServerProcess, client: redis.Redis, history: bytes
 ) -> None:
-    """An entry with an unreadable history fails like any job: as often as allowed, then dead, its bytes intact."""
+    """An entry with an unreadable death history fails like any other, and its dead letter keeps its bytes."""
     app, runs = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=TWO_TRIES)
@@ -76,7 +76,7 @@ async def test_a_hostile_history_does_not_stop_the_group(
 async def test_a_count_at_the_end_of_its_range_is_above_every_limit(
     server: ServerProcess, client: redis.Redis, count: int
 ) -> None:
-    """A delivery count at the maximum, which a claim turns negative, does not make an entry new."""
+    """A delivery count at the maximum, which a claim makes negative, is above every limit."""
     app, runs = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=100), retry=TWO_TRIES)
@@ -111,7 +111,7 @@ NOTES = {
     ids=lambda one: repr(one)[:30],
 )
 def test_a_dead_letter_of_hostile_hands_is_one_or_is_none(name: str, value: bytes) -> None:
-    """Any entry of a dead-letter stream is taken apart or refused as not a dead letter."""
+    """Any entry of a dead-letter stream is parsed, or refused as not a dead letter."""
     letter = DeadLetter((b"a", b"1"), "s", "1-1", "g", "c", 1, "error", "E: x", "", 1, 2)
     flat = pack(letter)
     notes = dict(zip(flat[::2], flat[1::2], strict=True)) | {f"_dead.{name}".encode(): value}
@@ -125,7 +125,7 @@ def test_a_dead_letter_of_hostile_hands_is_one_or_is_none(name: str, value: byte
 
 
 def test_only_what_workers_write_is_a_history() -> None:
-    """A history of ours is one; a list that merely looks like it, and could not be written again, is not."""
+    """Only a death history in the form that workers write is accepted as one. Similar lists are not."""
     fine = returning(DeadLetter((b"a", b"1"), "s", "1-1", "g", "c", 1, "error", "E: \udcff", "", 1, 2), 3)
     rest, history = take_history(fine)
     assert (rest, [death["id"] for death in history]) == ([b"a", b"1"], ["1-1"])
@@ -135,7 +135,7 @@ def test_only_what_workers_write_is_a_history() -> None:
 
 
 async def test_the_same_id_twice_behind_one_key() -> None:
-    """An entry that was lost while it waited for its key, and is delivered again, waits beside its former self."""
+    """An entry delivered again while its first delivery waits for its key waits behind it, and both run."""
     gate, ran = asyncio.Event(), []
 
     async def run(held: Held) -> None:
@@ -165,7 +165,7 @@ PAUSES = [
 
 @pytest.mark.parametrize("value", PAUSES, ids=lambda one: repr(one)[:30])
 async def test_a_hostile_pause_is_a_pause(server: ServerProcess, client: redis.Redis, value: bytes) -> None:
-    """A pause with any text in its field pauses, and ends no worker."""
+    """A pause with any text in its field pauses the group and ends no worker."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -181,7 +181,7 @@ RECORDS = [DEEP, b"1", b"null", b'{"id":1}', b"\xff", b'{"id":"x","subscribers":
 
 
 async def test_hostile_records_of_workers_are_passed_over(server: ServerProcess, client: redis.Redis) -> None:
-    """A record that is not a worker's does not appear among the workers; real ones next to it do."""
+    """Invalid records among the workers' are skipped, and valid ones are listed."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -199,7 +199,7 @@ async def test_hostile_records_of_workers_are_passed_over(server: ServerProcess,
     "row", [b"9" * 5_000 + b":0:0", b"1:2", b"\xff:0:0", b"", b"-1:0:0", b"1:" + b"0" * 9_000 + b":1"]
 )
 def test_a_hostile_row_of_failures_is_no_record(row: bytes) -> None:
-    """A row that cannot be a record of failures counts as no record."""
+    """An invalid failure record counts as none."""
     assert parse_record(row) is None
 
 
@@ -244,7 +244,7 @@ NAMES: Sequence[bytes] = (
 
 
 def mutated(chance: random.Random, value: bytes) -> bytes:
-    """The value, or what a hostile hand makes of it: cut, doubled, bytes exchanged, its parts in another's place."""
+    """Return the value or a mutation: cut, doubled, with changed bytes, or with parts exchanged."""
     made = bytearray(value)
     for _ in range(chance.choice((0, 0, 1, 1, 2, 5))):
         at = chance.randrange(len(made) + 1)
@@ -263,7 +263,7 @@ def mutated(chance: random.Random, value: bytes) -> bytes:
 
 
 def entry(chance: random.Random) -> list[bytes]:
-    """Fields and values of one hostile entry."""
+    """Return fields and values of one hostile entry."""
     flat = []
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         flat += [mutated(chance, chance.choice(NAMES)) if chance.random() < 0.2 else chance.choice(NAMES)]
@@ -274,7 +274,7 @@ def entry(chance: random.Random) -> list[bytes]:
 
 
 class Reads(Middleware):
-    """Reads of a message all that it can be asked for, as logs and traces do."""
+    """A middleware that reads every attribute of a message, as logs and traces do."""
 
     async def run(self, call_next: Any, msg: Message) -> Any:
         for name in ("fields", "raw", "headers", "origin", "idempotency_key", "timestamp"):
@@ -283,7 +283,7 @@ class Reads(Middleware):
 
 
 def apps() -> list[App]:
-    """One app for each way an entry is read before, around and in the handler."""
+    """One app for each way in which an entry is read before, around and in the handler."""
     made: list[App] = []
     sub = StreamSub("s", group="g")
 
@@ -323,7 +323,7 @@ def apps() -> list[App]:
 
 
 async def survived(seed: int, count: int) -> int:
-    """Give hostile entries to an app of each kind; each is acked, or dead with its own bytes."""
+    """Give hostile entries to an app of each kind; check that each is acknowledged, or dead with its own bytes."""
     chance = random.Random(seed)
     made = apps()
     for one in made:
@@ -349,7 +349,7 @@ async def survived(seed: int, count: int) -> int:
 
 
 def binders() -> list[Callable[[Sequence[bytes]], object]]:
-    """Each way from an entry's bytes to arguments, alone."""
+    """Run each conversion from an entry's bytes to arguments alone."""
 
     def whole(order: Order) -> None: ...
     def one(id: int) -> None: ...  # noqa: A002 - the field's name
@@ -360,7 +360,7 @@ def binders() -> list[Callable[[Sequence[bytes]], object]]:
 
 
 def parsed(seed: int, count: int) -> int:
-    """Every pure reader of an entry's bytes, alone: what it may raise is what it says, and nothing else."""
+    """Run every pure parser of an entry's bytes alone; check that it raises only its documented errors."""
     chance = random.Random(seed)
     ways = binders()
     for _ in range(count):
@@ -388,7 +388,10 @@ def parsed(seed: int, count: int) -> int:
 
 
 async def test_hostile_entries_end_no_worker() -> None:
-    """Mutated fields, JSON, envelopes and histories, read in every way: all are acked or dead with their bytes."""
+    """Mutated fields, JSON, envelopes and histories end no worker.
+
+    Each entry is acknowledged, or dead with its bytes.
+    """
     await survived(1, 500)
     parsed(1, 1_500)
 
@@ -401,11 +404,11 @@ def piece(seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_hundred_thousand_hostile_entries() -> None:
-    """The same for 100,000 entries and records."""
+    """Each of 100,000 hostile entries and records is handled or refused, and no worker ends."""
     campaign.run("hostile-entries", piece, range(20), processes=2, unit="mutated entries")
 
 
 def test_a_history_of_ours_survives_json() -> None:
-    """A history that a worker writes is read back equal."""
+    """A death history written by a worker is read back equal."""
     death = {"id": "1-1", "group": "g", "deliveries": 3, "died_ms": 5, "error": "E", "new": None}
     assert parse_history(json.dumps([death])) == (death,)

@@ -1,4 +1,4 @@
-"""The charges for a crash, on every server: the records, the cases without a charge, and the runs alone."""
+"""Crash accounting on every server: the records, the free cases, and the runs alone."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ RECORD = key("s", "g")
 
 
 def crashed(client: redis.Redis, count: int, *, deliveries: int = 1, row: str = "", stream: str = "s") -> list[str]:
-    """Entries that a process had in hand when it died, an hour ago, and what is on record of them."""
+    """Add entries that a process held when it died an hour ago, with their failure records."""
     client.xgroup_create(stream, "g", "0", mkstream=True)
     ids: Any = [client.xadd(stream, {"x": number}) for number in range(count)]
     client.xreadgroup("g", "ghost", {stream: ">"})
@@ -40,14 +40,14 @@ def crashed(client: redis.Redis, count: int, *, deliveries: int = 1, row: str = 
     ],
 )
 def test_the_record_lies_in_the_streams_slot(stream: str, expected: str) -> None:
-    """In a cluster the hash and the stream are neighbours: the tag of one is the tag, or the name, of the other."""
+    """On a cluster the failure record shares the slot of its stream."""
     assert key(stream, "billing") == expected
 
 
 async def test_failures_are_on_record_until_the_end_and_are_no_crashes(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Each failure adds to the row before the next delivery; nobody runs alone for it; death removes the row."""
+    """Failures are recorded before the next delivery and cause no run alone. A dead letter removes the record."""
     app, rows, together = App(server.url), [], []
     running = 0
 
@@ -76,7 +76,7 @@ async def test_failures_are_on_record_until_the_end_and_are_no_crashes(
 async def test_what_is_handled_the_first_time_needs_no_record(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The common case pays nothing: the hash is neither written nor read, so nobody notices that it is forbidden."""
+    """Entries that succeed at the first try neither read nor write the failure record."""
     with user(client, "+@all", "~s", "~s:dead") as name:
         app = App(server.url.replace("://", f"://{name}"))
 
@@ -92,7 +92,7 @@ async def test_what_is_handled_the_first_time_needs_no_record(
 async def test_the_backlog_of_a_dead_consumer_runs_together_and_uncharged(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """After one crash all run at once, as if nothing had happened; first the server has it that none is charged."""
+    """After one crash a dead consumer's entries run together and uncharged, and the record is stored first."""
     ids, app, seen = crashed(client, 30), App(server.url), []
     together = asyncio.Barrier(5)
 
@@ -110,7 +110,7 @@ async def test_the_backlog_of_a_dead_consumer_runs_together_and_uncharged(
 async def test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Nothing runs beside an isolated entry, neither a new one nor another such, and only its own delivery counts."""
+    """After a second crash each entry runs alone in the process, and only its own delivery is counted."""
     ids, app, alone, running = crashed(client, 12, deliveries=2, row="0:1:0"), App(server.url), [], set()
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), concurrency=5)
@@ -133,7 +133,7 @@ async def test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charg
 
 
 async def test_an_isolated_entry_is_alone_in_the_whole_app(server: ServerProcess, client: redis.Redis) -> None:
-    """Two subscribers share a process, so they share its death: while one runs in isolation, the other runs nothing."""
+    """An entry that runs alone is alone in the whole app: other subscribers of the process run nothing meanwhile."""
     crashed(client, 3, deliveries=2, row="0:1:0")
     app, running, beside = App(server.url), set(), []
 
@@ -160,7 +160,7 @@ async def test_an_isolated_entry_is_alone_in_the_whole_app(server: ServerProcess
 
 
 async def test_a_stop_hands_isolated_entries_back_uncharged(server: ServerProcess, client: redis.Redis) -> None:
-    """Those that waited for their lonely run are anybody's, with the count they came with."""
+    """A stop hands back entries that wait for their run alone, with an unchanged delivery count."""
     ids, app, began = crashed(client, 4, deliveries=2, row="0:1:0"), App(server.url), asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), concurrency=8)
@@ -176,7 +176,7 @@ async def test_a_stop_hands_isolated_entries_back_uncharged(server: ServerProces
 
 
 async def test_claims_that_kills_cut_off_make_no_dead_letter(server: ServerProcess, client: redis.Redis) -> None:
-    """A worker gives an entry away with its row; far beyond its limit it runs alone then, and is handled."""
+    """An entry whose claims were cut off by kills far beyond its limit runs alone and is handled."""
     (entry,), app, seen = crashed(client, 1), App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=3))
@@ -198,7 +198,7 @@ async def test_claims_that_kills_cut_off_make_no_dead_letter(server: ServerProce
 
 
 async def test_a_lost_record_makes_no_other_entry_dead(server: ServerProcess, client: redis.Redis) -> None:
-    """An entry at its limit of which nothing is known runs once more, alone, and is handled."""
+    """An entry at its limit whose failure record was lost runs once more, alone, and is handled."""
     ids, app, seen = crashed(client, 3, deliveries=3), App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=3))
@@ -214,7 +214,10 @@ async def test_a_lost_record_makes_no_other_entry_dead(server: ServerProcess, cl
 async def test_without_rights_to_the_record_the_limit_holds_and_it_is_said_once(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Failures and crashes then count alike, as many as allowed; a warning names the key and what is missing."""
+    """Without rights to the failure record, failures and crashes count alike.
+
+    One warning names the key and the right.
+    """
     with user(client, "+@all", "~s", "~s:dead") as name:
         app, runs = App(server.url.replace("://", f"://{name}")), []
 
@@ -233,7 +236,7 @@ async def test_without_rights_to_the_record_the_limit_holds_and_it_is_said_once(
 
 
 async def test_an_outcome_the_server_refuses_is_sent_again(server: ServerProcess, client: redis.Redis) -> None:
-    """An ack refused for a while is stored when the server takes it: the entry does not stay pending for ever."""
+    """An acknowledgement that the server refuses for a while is repeated until it is stored."""
     with user(client, "+@all", "~*", "-xack") as name:
         app, handled = App(server.url.replace("://", f"://{name}")), asyncio.Event()
 
@@ -253,7 +256,7 @@ async def test_an_outcome_the_server_refuses_is_sent_again(server: ServerProcess
 
 
 async def test_a_read_that_breaks_off_keeps_nothing_to_itself(server: ServerProcess, client: redis.Redis) -> None:
-    """The connection dies between the claim and the record: what was claimed is claimed again, not renewed for ever."""
+    """If the connection dies between claim and record, the claimed entries are claimed again and handled."""
     crashed(client, 5)
     app, seen, broken = App(server.url), [], []
 
@@ -275,7 +278,7 @@ async def test_a_read_that_breaks_off_keeps_nothing_to_itself(server: ServerProc
 
 
 def reads(command: str) -> bool:
-    """True if this is what the reader's connection sent last, at the time it takes charges back."""
+    """Report whether the reader's connection sent this command last, when it takes charges back."""
     return command in ("hmget", "xreadgroup")  # with CLAIM, without
 
 
@@ -300,7 +303,10 @@ async def work(x: int, msg: Message) -> None:
 def test_a_killer_in_a_batch_of_fifty_is_dead_after_two_ends_and_nobody_else_pays(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """A worker and the spare die, of three tries. The others: none dead, none charged more than once."""
+    """Among fifty entries, the one that kills processes is dead after a worker and the spare.
+
+    No other is charged twice.
+    """
     for number in range(50):
         client.xadd("jobs", {"x": number})
     running = tasks.run(tasks.app(KILLER), server.url)

@@ -1,4 +1,4 @@
-"""A group's name defaults to the handler's: renaming the handler must not pass unseen."""
+"""A group's name defaults to the handler's name, so a renamed handler causes a warning."""
 
 import contextlib
 import logging
@@ -20,7 +20,7 @@ from support.waiting import aeventually, eventually
 
 
 async def started(server: ServerProcess, name: str, sub: StreamSub | str, client: redis.Redis) -> None:
-    """Run a handler of that name until it has handled everything."""
+    """Run a handler with the given name until it has handled everything."""
     app = App(server.url, registry=False)
 
     async def handle(n: int) -> None: ...
@@ -34,7 +34,7 @@ async def started(server: ServerProcess, name: str, sub: StreamSub | str, client
 async def test_a_renamed_handler_is_warned_of(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It runs the whole stream again, and the log says so, and what to write instead."""
+    """A renamed handler runs the whole stream again. The log warns of that with the line to write."""
     caplog.set_level(logging.WARNING, "millstream.worker")
     await started(server, "bill", "orders", client)
     assert caplog.text == "", "a stream that begins with its first handler is nobody's past"
@@ -53,7 +53,7 @@ async def test_a_renamed_handler_is_warned_of(
 async def test_a_group_that_is_named_is_meant(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No word where the group is given; one where a backlog meets the first handler of a stream."""
+    """A named group causes no warning. A first handler without one that finds a backlog does."""
     caplog.set_level(logging.WARNING, "millstream.worker")
     client.xadd("orders", {"n": 1})
     await started(server, "bill", StreamSub("orders", group="g"), client)
@@ -67,7 +67,7 @@ async def test_a_group_that_is_named_is_meant(
 async def test_handlers_of_one_app_are_not_taken_for_each_other(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two handlers of one stream, each with its own group, do not count as a renaming."""
+    """Two handlers of one stream in an app, each with its own group, cause no warning about a renaming."""
     caplog.set_level(logging.WARNING, "millstream.worker")
     app = App(server.url, registry=False)
 
@@ -88,7 +88,7 @@ async def test_handlers_of_one_app_are_not_taken_for_each_other(
 
 
 class Sibling(Between):
-    """Acts between the request that makes a group and its reply."""
+    """A proxy that runs an action between the request to create a group and its reply."""
 
     def __init__(self, target: int, act: Callable[[], bool]) -> None:
         self.act, self.acted = act, False
@@ -111,7 +111,7 @@ class Sibling(Between):
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
 async def test_a_delay_of_a_sibling_is_kept(server: ServerProcess, client: redis.Redis, *, scripts: bool) -> None:
-    """Due times of a group that was deleted go in the step that makes the new one, and no later ones."""
+    """Due times of a deleted group are removed as the new group is created, and later ones are kept."""
     due = key("s", "g")
     entry: Any = client.xadd("s", {"n": 1})
     client.zadd(due, {entry: 8e12})
@@ -137,6 +137,6 @@ async def test_a_delay_of_a_sibling_is_kept(server: ServerProcess, client: redis
 
 @pytest.mark.parametrize("name", ["group", "consumer"])
 def test_an_empty_name_is_refused(name: str) -> None:
-    """From an environment variable that is not set, say: the handler's name would be taken, and the stream run anew."""
+    """An empty group name, as from an unset environment variable, is refused."""
     with pytest.raises(ConfigError, match=rf"StreamSub\({name}=''\) is invalid: it is empty"):
         StreamSub("s", **{name: ""})  # type: ignore[arg-type] # names of texts only

@@ -1,4 +1,4 @@
-"""A stop ends in time and hands back, whatever handlers, hooks and the server do meanwhile."""
+"""A stop ends in time and hands entries back, whatever handlers, hooks and the server do."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ async def work(x: int) -> None:
 def test_a_handler_that_goes_on_though_cancelled_does_not_hold_up_the_end(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """It swallows every cancellation: its entry stays pending for others, and the process ends with 70."""
+    """A handler that ignores cancellation does not delay the stop. Its entry stays pending, and the exit code is 70."""
     client.xadd("jobs", {"x": 0})
     worker = tasks.worker(tasks.app(DEAF), server.url)
     assert any(line.startswith("began") for line in worker.stdout)
@@ -48,7 +48,7 @@ def test_a_handler_that_goes_on_though_cancelled_does_not_hold_up_the_end(
 
 
 async def test_a_cancelled_lane_hands_back_what_it_had_not_begun(server: ServerProcess, client: redis.Redis) -> None:
-    """The grace time ends while a lane asks whether its next entry is still ours: it is anybody's, uncharged."""
+    """A lane cancelled at the end of the grace time hands back, uncharged, the entry that it had not begun."""
     clock, began, go = ManualClock(), asyncio.Event(), asyncio.Event()
     app = App(server.url, registry=False, reap_after=None, clock=clock)
 
@@ -80,7 +80,7 @@ async def test_a_cancelled_lane_hands_back_what_it_had_not_begun(server: ServerP
 async def test_a_command_that_came_before_the_read_it_is_to_end_is_repeated(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """A retry falls due while the read that waits for new entries is on its way: it does not sit that read out."""
+    """A retry that falls due just before a blocking read begins does not wait for the end of that read."""
     app, runs, late = App(server.url, registry=False, reap_after=None), [], asyncio.Event()
 
     @app.subscriber(
@@ -123,7 +123,10 @@ async def test_a_command_that_came_before_the_read_it_is_to_end_is_repeated(
 async def test_a_shutdown_hook_that_fails_keeps_nothing_from_being_tidied_up(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The other hooks run, the connections are closed, the first error is raised, and the app can run again."""
+    """If a shutdown hook fails, the others still run and connections close.
+
+    The first error is raised, and the app can restart.
+    """
     app, done = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -151,7 +154,7 @@ async def test_a_shutdown_hook_that_fails_keeps_nothing_from_being_tidied_up(
 async def test_a_process_that_only_reads_new_entries_keeps_no_list_of_retries(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Others claim them when they are due; a list that nobody looks into would grow for ever."""
+    """A worker that only reads new entries keeps no list of due retries, since others claim them."""
     app, runs = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), read="new", retry=Retry(base=0.05))
@@ -173,7 +176,7 @@ async def test_a_process_that_only_reads_new_entries_keeps_no_list_of_retries(
 async def test_claims_are_taken_though_others_of_our_name_stand_between(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """A consumer with a fixed name has much pending from its last life, younger than what a dead neighbour left."""
+    """Idle entries of a dead consumer are claimed although many younger ones of the worker's own name lie between."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids: Any = [client.xadd("s", {"x": number}) for number in range(200)]
     client.xreadgroup("g", "fixed", {"s": ">"})
@@ -194,7 +197,7 @@ async def test_claims_are_taken_though_others_of_our_name_stand_between(
 async def test_a_stop_logs_what_was_cancelled_and_the_figures_above_zero(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log names each entry that the grace time cancelled, and a handler without any figure."""
+    """A stop logs each entry that it cancelled and the counters above zero."""
     caplog.set_level(logging.INFO, "millstream.worker")
     entry = client.xadd("s", {"x": 1})
     client.xgroup_create("idle", "g", mkstream=True)
