@@ -1,4 +1,4 @@
-"""The console's view of a real redis-server and of ours."""
+"""The console's readers on redis-server and Millstream."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,19 +14,19 @@ from support.servers import ServerProcess, millstream_server
 T = TypeVar("T")
 
 Look = Callable[[Callable[[Line], Awaitable[T]]], T]
-"""Runs a reading function with a line to the server."""
+"""Type of the function that runs a reader on a connection."""
 
 
 @pytest.fixture(scope="session")
 def memory_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server of ours for the whole run."""
+    """One Millstream server for the whole test run."""
     with millstream_server(tmp_path_factory.mktemp("millstream"), "--memory") as server:
         yield server
 
 
 @pytest.fixture(params=["redis", "millstream"])
 def server(request: pytest.FixtureRequest) -> ServerProcess:
-    """A server with nothing in it, each kind in turn."""
+    """An emptied server, once for each kind."""
     name = {"redis": "redis_process", "millstream": "memory_process"}[request.param]
     found: ServerProcess = request.getfixturevalue(name)
     return found.as_new()
@@ -34,14 +34,14 @@ def server(request: pytest.FixtureRequest) -> ServerProcess:
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[redis.Redis]:
-    """A client that returns bytes."""
+    """A redis-py client that returns bytes."""
     with server.client() as found:
         yield found
 
 
 @pytest.fixture
 def look(server: ServerProcess) -> "Look[T]":
-    """Asks the server something over a line of its own."""
+    """A function that runs a reader over a connection of its own."""
 
     def run(work: Callable[[Line], Awaitable[T]]) -> T:
         async def main() -> T:

@@ -1,4 +1,4 @@
-"""Advice on a group and the facts it comes from; first on real servers, then from facts made by hand."""
+"""Advice on a group from facts read on real servers, and from facts made by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.realserver
 
 @pytest.fixture
 def case(client: redis.Redis, look: Look[Any]) -> Case:
-    """A group of ten entries that delivered five, of which c1 holds three and c2 two."""
+    """A group of ten entries with five delivered: c1 holds three and c2 two."""
     for number in range(1, 11):
         client.xadd(KEY, {"n": number}, id=f"{number}-0")
     client.xgroup_create(KEY, NAME, id="0")
@@ -41,7 +41,7 @@ def case(client: redis.Redis, look: Look[Any]) -> Case:
 
 
 def idle(case: Case, **consumers: int) -> Case:
-    """The same with other idle times."""
+    """Return the case with other idle times."""
     found = tuple(replace(one, idle_ms=consumers[one.name]) for one in case.seen.consumers)
     return replace(case, seen=replace(case.seen, consumers=found))
 
@@ -56,12 +56,12 @@ def only(case: Case, code: str) -> Advice:
 
 
 def test_a_group_that_works_needs_no_advice(case: Case) -> None:
-    """Entries in hand and consumers that ask for more are what is to be."""
+    """A group with entries in work and waiting consumers gets no advice."""
     assert codes(case) == []
 
 
 def test_a_consumer_that_holds_entries_and_is_gone_is_found(case: Case) -> None:
-    """With what it holds, since when, and to whom its entries could go."""
+    """Advice names a consumer that is gone, its entries, its idle time, and a consumer that could take them."""
     found = only(idle(case, c1=400_000, c2=5), "stuck-consumer")
     assert (found.level, found.consumer, found.evidence["pending"], found.evidence["idle_ms"]) == (
         "problem",
@@ -77,13 +77,16 @@ def test_a_consumer_that_holds_entries_and_is_gone_is_found(case: Case) -> None:
 
 
 def named(case: Case, **names: str) -> Case:
-    """The same with other names of consumers."""
+    """Return the case with other consumer names."""
     found = tuple(replace(one, name=names.get(one.name, one.name)) for one in case.seen.consumers)
     return replace(case, seen=replace(case.seen, consumers=found))
 
 
 def test_what_waits_for_its_next_try_is_no_consumer(case: Case) -> None:
-    """Nothing is claimed for the name it waits under; and it needs somebody only where no worker is there to try."""
+    """Entries that wait for a retry are not advised to be claimed.
+
+    They are a finding only if no worker reads the group.
+    """
     assert emulate.WAITING.decode() == WAITING
     beside = named(idle(case, c1=400_000, c2=5), c2=WAITING)
     stuck = only(beside, "stuck-consumer")
@@ -100,7 +103,7 @@ def test_what_waits_for_its_next_try_is_no_consumer(case: Case) -> None:
 
 
 def test_a_consumer_that_may_be_stuck_is_to_be_looked_at(case: Case) -> None:
-    """Sooner where others go on and no worker tells of it; where nobody knows who works, it may be at work."""
+    """A consumer that is idle while others work is a warning if worker records are readable."""
     found = only(idle(case, c1=60_000, c2=5), "idle-consumer")
     assert (found.level, found.consumer, found.evidence["pending"], found.evidence["others"]) == ("warning", "c1", 3, 1)
     assert found.remedy == ("millstream", "pending", "ls", KEY, NAME, "--consumer", "c1", "--payload")
@@ -112,7 +115,7 @@ def test_a_consumer_that_may_be_stuck_is_to_be_looked_at(case: Case) -> None:
 
 
 def test_what_helps_a_group_that_nobody_reads_fits_who_reads_it(case: Case) -> None:
-    """Workers are listed where one says that it reads the group; else consumers; without any, one is to be started."""
+    """The remedy for an unread group lists its workers or consumers, or else starts a worker."""
     away = idle(case, c1=100_000, c2=60_000)
     assert only(away, "nobody-reads").remedy == ("millstream", "consumer", "ls", KEY, NAME)
     worker = replace(worker_status(FACTS), blocked_at=None, beat_ms=away.seen.at_ms)
@@ -124,7 +127,7 @@ def test_what_helps_a_group_that_nobody_reads_fits_who_reads_it(case: Case) -> N
 
 
 def test_frozen_workers_are_the_reason_that_nobody_reads(case: Case) -> None:
-    """Blocked and silent workers are named with the place or the silence; one that goes on is another matter."""
+    """If all workers of an unread group are blocked or silent, advice names them with source line or silence."""
     away = idle(case, c1=100_000, c2=60_000)
     blocked = worker_status(FACTS)
     silent = replace(blocked, id="web-2", blocked_at=None, beat_ms=away.seen.at_ms - 40_000)
@@ -141,7 +144,7 @@ def test_frozen_workers_are_the_reason_that_nobody_reads(case: Case) -> None:
 
 
 def test_findings_of_one_kind_are_together(case: Case) -> None:
-    """Findings are in the order of the first of each kind, across groups; a problem and a warning stay apart."""
+    """Findings are grouped by kind over all groups, in order of first appearance. Problems and warnings stay apart."""
     away = idle(case, c1=400_000, c2=400_000)
     found = advice_on([away, replace(away, rate=GroupRate(9.0, 5.0, 3, None))])
     assert [(kind[0].code, len(kind)) for kind in by_kind(found)] == [
@@ -150,7 +153,7 @@ def test_findings_of_one_kind_are_together(case: Case) -> None:
 
 
 def test_a_worker_that_stands_still_is_named_with_the_place(case: Case) -> None:
-    """The finding names the stuck worker, the place and the time, from the registry."""
+    """Advice for a stuck worker has the worker, the source line and the time from the registry."""
     seen = WorkersSeen(1, (worker_status(FACTS),))
     found = only(replace(case, workers=seen), "blocked-worker")
     assert (found.evidence["where"], found.evidence["blocked_ms"]) == ("bill.py:7 in bill", 3000)
@@ -158,14 +161,14 @@ def test_a_worker_that_stands_still_is_named_with_the_place(case: Case) -> None:
 
 
 def test_a_handler_that_takes_long_is_named(case: Case) -> None:
-    """A worker that is alive is not taken for gone; its longest job is what is said."""
+    """A consumer whose worker is alive is not reported as gone. Its longest job is."""
     seen = WorkersSeen(1, (replace(worker_status(FACTS), blocked_at=None),))
     found = only(replace(idle(case, c1=10**7, c2=5), workers=seen, at=Thresholds(stuck_ms=4000)), "long-job")
     assert (found.evidence["entry"], found.evidence["for_ms"]) == ("1-0", 4000)
 
 
 def test_a_group_that_nobody_reads_is_found(case: Case) -> None:
-    """All its consumers are away; a pause is the reason where there is one."""
+    """Advice reports a group that no consumer reads, and a pause as the reason if there is one."""
     away = idle(case, c1=100_000, c2=60_000)
     assert codes(away) == ["nobody-reads"]
     pause = HandlerPause(KEY, NAME, "the card provider is down", "ann", 5)
@@ -174,7 +177,7 @@ def test_a_group_that_nobody_reads_is_found(case: Case) -> None:
 
 
 def test_entries_that_fail_again_and_again_are_found(case: Case) -> None:
-    """Delivered often, given up as fatal, or gone from the stream: each with the first of them."""
+    """Advice reports entries that were delivered often, released as fatal, or gone from the stream."""
 
     def entry(number: int, deliveries: int, gone: bool = False) -> PendingEntry:
         return PendingEntry(KEY, NAME, f"{number}-0", "c1", 5, deliveries, gone=gone)
@@ -187,7 +190,7 @@ def test_entries_that_fail_again_and_again_are_found(case: Case) -> None:
 
 
 def test_what_was_trimmed_too_early_is_found(client: redis.Redis, look: Look[Any], case: Case) -> None:
-    """Entries that the group was never delivered, and pending ones that hold nothing any more."""
+    """Advice reports entries that were trimmed before delivery, and pending entries that are gone."""
     client.xtrim(KEY, maxlen=2, approximate=False)
     found = look(lambda line: read_case(line, KEY, NAME))
     assert codes(found) == ["lost-entries", "gone"]
@@ -197,7 +200,7 @@ def test_what_was_trimmed_too_early_is_found(client: redis.Redis, look: Look[Any
 
 
 def test_an_unknown_lag_is_said_with_its_repair(client: redis.Redis, look: Look[Any], case: Case) -> None:
-    """By our line, which looks first; the command is among the raw ones, with the warning about it beside."""
+    """Advice for an unknown lag gives ``group rewind`` as the remedy, and the raw command with a warning."""
     client.xgroup_setid(KEY, NAME, "5-0")
     found = only(look(lambda line: read_case(line, KEY, NAME)), "lag-unknown")
     assert found.raw == (("XGROUP", "SETID", KEY, NAME, "5-0", "ENTRIESREAD", "5"),)
@@ -206,7 +209,7 @@ def test_an_unknown_lag_is_said_with_its_repair(client: redis.Redis, look: Look[
 
 
 def test_what_nobody_holds_and_what_is_left_behind_is_said(client: redis.Redis, look: Look[Any], case: Case) -> None:
-    """Neither is lost; a claim and the reaper take them."""
+    """Entries without an owner and old empty consumers are reported with their remedies."""
     client.xclaim(KEY, NAME, "", 0, ["2-0"], time=1, justid=True)
     client.xgroup_createconsumer(KEY, NAME, "old")
     found = idle(look(lambda line: read_case(line, KEY, NAME)), **{"": 5, "c1": 5, "c2": 5, "old": 86_400_000})
@@ -214,14 +217,14 @@ def test_what_nobody_holds_and_what_is_left_behind_is_said(client: redis.Redis, 
 
 
 def test_a_lag_that_grows_is_said(case: Case) -> None:
-    """The finding has both rates; a lag that shrinks is not reported."""
+    """A growing lag is reported with both rates. A shrinking one is not."""
     grows = replace(case, rate=GroupRate(20.0, 5.0, 30, None))
     assert codes(grows) == ["falling-behind"]
     assert codes(replace(case, rate=GroupRate(5.0, 20.0, -30, 1000))) == []
 
 
 def test_advice_is_shown_with_the_command_that_helps(server: Any, client: redis.Redis, case: Case) -> None:
-    """In the shell as on a page: one row each, the remedy ready to be run."""
+    """The shell and the page show the same findings, each with a command ready to run."""
     client.xtrim(KEY, maxlen=2, approximate=False)
     done = CliRunner().invoke(main, ["group", "show", KEY, NAME, "--url", server.url])
     assert done.exit_code == 0, done.output
@@ -230,7 +233,7 @@ def test_advice_is_shown_with_the_command_that_helps(server: Any, client: redis.
 
 
 def parsed(words: tuple[str, ...]) -> dict[str, Any]:
-    """The parsed parameters of a command line; fails if there is no such command, or it does not take it."""
+    """Return the parsed parameters of a command line; fail if the command line is invalid."""
     command: click.Command = main
     assert words[0] == "millstream"
     rest = list(words[1:])
@@ -243,7 +246,7 @@ def parsed(words: tuple[str, ...]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("dashes", [False, True])
 def test_every_remedy_is_a_command_line_that_is_taken(case: Case, dashes: bool) -> None:
-    """All kinds of advice give valid command lines, also for a stream, group or consumer named like an option."""
+    """Every remedy is a valid command line, also for a stream, group or consumer named like an option."""
     stream, group, consumer = ("--all", "-g", "--yes") if dashes else (KEY, NAME, "c1")
     named = replace(case.seen.group, name=group, stream=stream, unowned=1)
     named = replace(named, lag=replace(named.lag, entries=None, reason="deleted"))
@@ -267,7 +270,7 @@ def test_every_remedy_is_a_command_line_that_is_taken(case: Case, dashes: bool) 
 
 @pytest.mark.parametrize("key", ["orders:dead", "-x:dead", "\x1b[2J\n<b>:dead"])
 def test_dead_letters_wait_for_a_person(client: redis.Redis, look: Look[Any], key: str) -> None:
-    """Until nothing is in the stream; the line that helps takes the name for a name."""
+    """Dead letters are a warning until their stream is empty. The remedy works for any stream name."""
     client.xadd(key, {"n": 1}, id="5-0")
     client.xadd("alive", {"n": 1})
     (found,) = letters_waiting(look(overview))

@@ -1,4 +1,4 @@
-"""The cost of looking for a server, in round trips and rows: a large server is read as cheaply as a small one."""
+"""Reading costs in round trips and rows: a large server costs no more than a small one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,18 +18,18 @@ pytestmark = pytest.mark.realserver
 
 
 class Counting(Line):
-    """A line that counts round trips, and the rows of replies that are lists.
+    """A line that counts round trips, commands and rows.
 
     Attributes:
-        trips: round trips.
-        commands: in all of them.
-        largest: rows of the longest reply.
+        trips: number of round trips.
+        commands: number of commands in all of them.
+        largest: number of rows in the longest reply.
     """
 
     trips = commands = largest = 0
 
     def calls(self, commands: Any, **options: Any) -> Any:
-        """As of a line."""
+        """Count and send commands."""
         self.trips += 1
         self.commands += len(commands)
         asked = super().calls(commands, **options)
@@ -41,7 +41,7 @@ class Counting(Line):
 
 
 def counted(server: ServerProcess, work: Callable[[Line], Awaitable[Any]]) -> tuple[Any, Counting]:
-    """The result of a reading function and its cost."""
+    """Return a reader's result and its cost."""
 
     async def main() -> tuple[Any, Counting]:
         line = Counting(server.url)
@@ -54,7 +54,7 @@ def counted(server: ServerProcess, work: Callable[[Line], Awaitable[Any]]) -> tu
 
 
 def test_an_overview_asks_once_for_a_hundred_streams(server: ServerProcess, client: redis.Redis) -> None:
-    """Names in one scan, then all groups with their ages; no command for a group that has nothing to tell."""
+    """An overview reads 450 streams in a few round trips, and sends no age command for an empty lag."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(450):
             key = f"stream-{number}"
@@ -71,7 +71,7 @@ def test_an_overview_asks_once_for_a_hundred_streams(server: ServerProcess, clie
 
 
 def test_streams_of_large_entries_are_asked_for_a_few_at_a_time(server: ServerProcess, client: redis.Redis) -> None:
-    """XINFO has the first and the last entry in it: 200 streams of large ones would be a reply of any size."""
+    """Streams with large entries are read a few at a time, since XINFO includes their first and last entries."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(80):
             pipe.xadd(f"stream-{number}", {"n": "x" * 100_000}, id="1-0")
@@ -82,7 +82,7 @@ def test_streams_of_large_entries_are_asked_for_a_few_at_a_time(server: ServerPr
 
 
 def fill(client: redis.Redis, entries: int) -> None:
-    """So many pending entries, of four consumers in turn."""
+    """Add a number of pending entries, spread over four consumers."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(1, entries + 1):
             pipe.xadd("orders", {"n": number}, id=f"{number}-0")
@@ -110,14 +110,14 @@ OLD = PendingChoice(idle_ms=10**12)
 def test_no_page_grows_with_what_is_pending(
     server: ServerProcess, client: redis.Redis, work: Callable[[Line], Awaitable[Any]], trips: int, rows: int
 ) -> None:
-    """As many round trips and rows as were asked for, of five thousand as of a million."""
+    """A page costs at most the given round trips and rows, however many entries are pending."""
     fill(client, 5000)
     _, line = counted(server, work)
     assert (line.trips <= trips, line.largest <= rows) == (True, True), (line.trips, line.largest)
 
 
 def test_pages_join_without_gap(server: ServerProcess, client: redis.Redis) -> None:
-    """Each page begins behind the one before, also where what is chosen lies far apart, and the last says so."""
+    """Pages of pending entries join without a gap, also with sparse matches, and the last page is marked."""
     fill(client, 2500)
     client.xclaim("orders", "billing", "c9", 0, [f"{number}-0" for number in range(1, 2501, 400)], justid=True)
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""Features that an older server does not have, or a user may not ask for, are shown with their reason."""
+"""Features that an older server lacks, or that a user's rights exclude, are shown as missing with the reason."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,14 +25,14 @@ from support.servers import ServerProcess
 pytestmark = pytest.mark.realserver
 
 NEWER = {b"lag", b"entries-read", b"entries-added", b"max-deleted-entry-id", b"recorded-first-entry-id", b"inactive"}
-"""What Redis 6.2 does not say."""
+"""Fields of XINFO that Redis 6.2 does not have."""
 
 
 class OldLine(Line):
-    """A line to a server that answers XINFO as Redis 6.2 does."""
+    """A line that answers XINFO like Redis 6.2."""
 
     def calls(self, commands: Any, **options: Any) -> Any:
-        """As of a line, without what newer servers say."""
+        """Send commands, and drop the facts of newer servers from the replies."""
         return asyncio.ensure_future(self._older(commands, super().calls(commands, **options)))
 
     async def _older(self, commands: list[Command], asked: Awaitable[list[Any]]) -> list[Any]:
@@ -52,7 +52,7 @@ def _older(reply: Any) -> Any:
 
 
 def look(line: Line, work: Callable[[Line], Awaitable[Any]]) -> Any:
-    """The result of a reading function over this line."""
+    """Return the result of a reader over this line."""
 
     async def main() -> Any:
         try:
@@ -64,7 +64,7 @@ def look(line: Line, work: Callable[[Line], Awaitable[Any]]) -> Any:
 
 
 def fill(client: redis.Redis) -> None:
-    """Ten entries, of which one group was delivered four and another all."""
+    """Add ten entries, of which one group was delivered four and another all."""
     for number in range(1, 11):
         client.xadd("orders", {"n": number}, id=f"{number}-0")
     for name, count in (("billing", 4), ("mail", 10)):
@@ -74,7 +74,7 @@ def fill(client: redis.Redis) -> None:
 
 
 def test_without_counters_the_ids_still_say_much(server: ServerProcess, client: redis.Redis) -> None:
-    """Nothing left and nothing read are known; between them there are bounds, a reason, and ages."""
+    """Without the server's counters, a lag of zero or of everything is known. Otherwise it has bounds and a reason."""
     fill(client)
     seen: StreamsSeen = look(OldLine(server.url), streams.overview)
     (one,) = seen.streams
@@ -87,7 +87,7 @@ def test_without_counters_the_ids_still_say_much(server: ServerProcess, client: 
 
 
 def test_without_counters_a_lag_is_counted(server: ServerProcess, client: redis.Redis) -> None:
-    """By reading; no command is offered that such a server has not got."""
+    """Without the server's counters the lag is counted by reading, and no unsupported repair is offered."""
     fill(client)
     case = look(OldLine(server.url), lambda line: read_case(line, "orders", "billing"))
     assert (case.seen.group.lag.entries, case.seen.group.lag.repair) == (6, None)
@@ -95,7 +95,7 @@ def test_without_counters_a_lag_is_counted(server: ServerProcess, client: redis.
 
 
 def test_an_unknown_lag_is_never_taken_for_none(server: ServerProcess, client: redis.Redis) -> None:
-    """A threshold between the bounds is not decided."""
+    """A check whose threshold lies within a lag's bounds is unknown."""
     fill(client)
     seen = look(OldLine(server.url), streams.overview)
     states = {one.measured.group: one.status for one in check(measure(seen), {"lag": CheckBounds(critical=5)})}
@@ -104,13 +104,13 @@ def test_an_unknown_lag_is_never_taken_for_none(server: ServerProcess, client: r
 
 @pytest.fixture(autouse=True)
 def no_user_stays(client: redis.Redis) -> Iterator[None]:
-    """The server is the whole run's."""
+    """Remove the test's user from the shared server."""
     yield
     client.acl_deluser("looker")
 
 
 def user(server: ServerProcess, client: redis.Redis, *rules: str, make: type[Line] = Line) -> Line:
-    """A line as a user who may do no more than this."""
+    """Return a line for a user with only the given rights."""
     client.acl_setuser("looker", enabled=True, passwords="+x", reset=True)
     client.execute_command("ACL", "SETUSER", "looker", "~*", *rules)
     return make(server.url.replace("//", "//looker:x@"))
@@ -120,7 +120,10 @@ GROUP_FIGURES = ("lag", "behind", "pending", "pending-age", "unowned")
 
 
 def test_a_user_who_may_not_see_groups_sees_the_stream(server: ServerProcess, client: redis.Redis) -> None:
-    """Refused figures are missing with the server's words, and the figures that need them are not zero."""
+    """For a user without the right to read groups, missing figures show the server's error.
+
+    Dependent ones are not zero.
+    """
     fill(client)
     seen = look(user(server, client, "+scan", "+xinfo|stream"), streams.overview)
     (one,) = seen.streams
@@ -130,7 +133,7 @@ def test_a_user_who_may_not_see_groups_sees_the_stream(server: ServerProcess, cl
 
 
 def test_a_real_server_without_counters(redis6_process: ServerProcess) -> None:
-    """As it is told above of one that is made to look older, and the group is set to a place and read on there."""
+    """On a real Redis 6.2 the lag is bounded or counted, and a rewind works."""
     with redis6_process.as_new().client() as client:
         fill(client)
     seen: StreamsSeen = look(Line(redis6_process.url), streams.overview)
@@ -142,7 +145,7 @@ def test_a_real_server_without_counters(redis6_process: ServerProcess) -> None:
 
 
 def test_without_counters_no_finding_is_made_of_it(server: ServerProcess, client: redis.Redis) -> None:
-    """Every group of such a server would have it, for ever; its number says why it is not known."""
+    """A server without counters causes no lag finding for its groups."""
     fill(client)
     case = look(OldLine(server.url), lambda line: read_case(line, "orders", "billing", count=0))
     assert case.seen.group.lag.reason == "no-counters"
@@ -150,7 +153,7 @@ def test_without_counters_no_finding_is_made_of_it(server: ServerProcess, client
 
 
 def test_an_older_server_and_a_user_who_may_not_see_entries(server: ServerProcess, client: redis.Redis) -> None:
-    """Nothing can be counted then; the rest is shown, with that reason."""
+    """On an older server without the right to read entries, the lag is unknown with that reason. The rest is shown."""
     fill(client)
     line = user(server, client, "+scan", "+xinfo", make=OldLine)
     found: GroupSeen = look(line, lambda line: read_group(line, "orders", "billing"))
@@ -160,7 +163,7 @@ def test_an_older_server_and_a_user_who_may_not_see_entries(server: ServerProces
 
 
 def test_a_user_who_may_not_see_entries_sees_the_rest(server: ServerProcess, client: redis.Redis) -> None:
-    """Ages are not known, each with its reason; the lag is."""
+    """Without the right to read entries, ages are unknown with the reason, and the lag is known."""
     fill(client)
     line = user(server, client, "+scan", "+xinfo")
     found: GroupSeen = look(line, lambda line: read_group(line, "orders", "billing"))
@@ -184,14 +187,14 @@ def test_a_user_who_may_not_see_entries_sees_the_rest(server: ServerProcess, cli
 def test_who_may_do_nothing_is_told_so(
     server: ServerProcess, client: redis.Redis, work: Callable[[Line], Awaitable[Any]]
 ) -> None:
-    """One error that names the command that is refused, and no empty list that looks like an empty server."""
+    """A user without any rights gets one error with the refused command, instead of an empty list."""
     fill(client)
     with pytest.raises(NotReadableError, match=r"(?i)permission"):
         look(user(server, client), work)
 
 
 def test_who_may_do_nothing_sees_why_of_each_part(server: ServerProcess, client: redis.Redis) -> None:
-    """Workers, queries, dead letters and the server, each with its reason."""
+    """Without rights, workers, queries, dead letters and server each show the reason."""
     line = user(server, client)
 
     async def every(line: Line) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Delayed entries in all interfaces: shown with their time, without an alert before it, and run at once on request."""
+"""Delayed entries in all interfaces: shown with their due time, without an early alert, and run at once on request."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ DUE = key("orders", "billing")
 
 @pytest.fixture
 def delayed(client: redis.Redis) -> redis.Redis:
-    """Two entries that wait for 42 minutes, though their workers went an hour ago, and one that a worker left."""
+    """Two entries that are due in 42 minutes and whose workers are gone, and one that a worker left pending."""
     client.xgroup_create("orders", "billing", "0", mkstream=True)
     for number in (1, 2, 3):
         client.xadd("orders", {"n": number}, id=f"{T}{number}-0")
@@ -49,7 +49,7 @@ def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
 
 @pytest.mark.usefixtures("delayed")
 def test_each_door_shows_when_an_entry_is_due(server: ServerProcess) -> None:
-    """The shell, its JSON, the page and its twin: 42 min for what waits, and nothing for what does not."""
+    """The shell, JSON and the console's page show when a delayed entry is due."""
     rows = json.loads(run(server, "pending", "ls", "orders", "billing", "-o", "json").stdout)
     assert [(row["id"], (row["due_in_ms"] or 0) // 60_000) for row in rows] == [(ONE, 42), (TWO, 42), (THREE, 0)]
     assert rows[2]["due_in_ms"] is None
@@ -66,7 +66,7 @@ def test_each_door_shows_when_an_entry_is_due(server: ServerProcess) -> None:
 
 
 def test_what_is_delayed_is_neither_stuck_nor_an_alert(server: ServerProcess, look: Any, delayed: redis.Redis) -> None:
-    """The oldest pending entry is the oldest that waits for no time: no mark, no finding, no alert by its age."""
+    """A delayed entry is neither a finding nor part of the oldest-pending alert."""
     case = look(lambda line: read_case(line, "orders", "billing"))
     assert case.seen.group.oldest_pending.id == THREE
     delayed.xack("orders", "billing", THREE)
@@ -84,7 +84,10 @@ def test_what_is_delayed_is_neither_stuck_nor_an_alert(server: ServerProcess, lo
 
 @pytest.mark.parametrize("what", ["claim", "nack", "ack"])
 def test_a_persons_word_ends_a_delay_and_the_preview_says_so(look: Any, delayed: redis.Redis, what: str) -> None:
-    """The due time goes in the step that acts; one that does not wait is not spoken of; an undo brings none back."""
+    """An operator's claim, nack or ack ends an entry's delay in the same step.
+
+    The preview says so, and no undo restores it.
+    """
     make: Any = {
         "claim": lambda line, ids: planned(line, "pending claim", "orders", "billing", ids=ids, to="me"),
         "nack": lambda line, ids: planned(line, "pending nack", "orders", "billing", ids=ids),
@@ -103,7 +106,7 @@ def test_a_persons_word_ends_a_delay_and_the_preview_says_so(look: Any, delayed:
 
 
 def test_a_hostile_key_of_due_times_hides_nothing(server: ServerProcess, delayed: redis.Redis) -> None:
-    """Another type, or times no delay reaches: the entries are shown as they are."""
+    """An invalid key of due times hides no pending entries."""
     for hostile in (("SET", DUE, "x"), ("ZADD", DUE, "inf", ONE, "-inf", TWO, "1e300", THREE)):
         delayed.delete(DUE)
         delayed.execute_command(*hostile)

@@ -1,4 +1,4 @@
-"""Entries are read in few round trips, whatever is looked for."""
+"""Entries are read in few round trips for every kind of search."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class CountingLine(Line):
 
 
 async def test_a_search_costs_few_round_trips(server: ServerProcess, client: redis.Redis) -> None:
-    """The last one that fits may be the oldest of all: pages grow, however few are wanted."""
+    """A search that matches only the oldest entry costs few round trips, since its pages grow."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(1, 3001):
             pipe.execute_command("XADD", "s", f"{number}-0", "n", number)
@@ -41,7 +41,7 @@ async def test_a_search_costs_few_round_trips(server: ServerProcess, client: red
 
 
 async def test_large_entries_come_a_few_at_a_time(server: ServerProcess, client: redis.Redis) -> None:
-    """A page is bounded by its bytes as far as the one before tells, so that memory does not grow with the stream."""
+    """Pages of large entries are limited by the bytes of the page before, so that memory stays bounded."""
     for number in range(1, 231):
         client.execute_command("XADD", "s", f"{number}-0", "n", b"x" * 100_000)
     line = CountingLine(server.url)

@@ -1,4 +1,4 @@
-"""Workers, Spark queries, dead letters and the server itself, as the console has them."""
+"""Workers, Spark queries, dead letters and the server itself, as the console reads them."""
 
 import json
 from typing import Any
@@ -35,7 +35,10 @@ FACTS: dict[str, Any] = {
 
 
 def test_workers_are_read_with_what_they_have_in_hand(client: redis.Redis, look: Look[Any]) -> None:
-    """The longest job first; one that stands still says where; one that went without a word is vanished."""
+    """Workers are listed with their jobs, longest first.
+
+    A blocked one has its source line, and a lost one is vanished.
+    """
     client.zadd(protocol.INDEX, {"web-1": 2, "web-2": 1_763_721_600_000, "web-3": 1_763_721_700_000})
     client.set(protocol.worker_key("web-1"), json.dumps(FACTS))
     client.set(protocol.worker_key("web-3"), "nonsense")
@@ -58,7 +61,10 @@ def test_workers_are_read_with_what_they_have_in_hand(client: redis.Redis, look:
 
 
 def test_workers_are_found_by_a_partition_of_their_stream(client: redis.Redis, look: Look[Any]) -> None:
-    """A partition's reader and pause are those of its stream; a plain stream with braces has none but its own."""
+    """A partition's workers and pause are found through its logical stream.
+
+    Plain streams with braces have only their own.
+    """
     second = {**SUBSCRIBER, "stream": "cart{7}", "consumer": "c2"}
     client.set(protocol.worker_key("web-1"), json.dumps({**FACTS, "subscribers": [SUBSCRIBER, second]}))
     client.zadd(protocol.INDEX, {"web-1": 1})
@@ -76,7 +82,7 @@ def test_workers_are_found_by_a_partition_of_their_stream(client: redis.Redis, l
 
 
 def test_queries_are_read_with_what_their_drivers_say(client: redis.Redis, look: Look[Any]) -> None:
-    """A query that should run and has no driver is gone."""
+    """A query that should run without a live driver is shown as gone."""
     for name, driver in (("a", "d1"), ("b", "d2")):
         facts = {**store.NEW, "id": name, "name": name, "driver": driver, "at_ms": 5, "lag": 7}
         client.hset(store.QUERIES, name, json.dumps(facts))
@@ -86,7 +92,7 @@ def test_queries_are_read_with_what_their_drivers_say(client: redis.Redis, look:
 
 
 def test_dead_letters_are_counted(client: redis.Redis, look: Look[Any]) -> None:
-    """Each stream of them, with the age of the oldest."""
+    """Dead letters are counted by stream, with the age of the oldest."""
     letter = DeadLetter((b"n", b"1"), "orders", "1-0", "billing", "c1", 3, "error", "E: no", "", 1, 5)
     flat = pack(letter)
     for at in (7, 9):
@@ -99,7 +105,7 @@ def test_dead_letters_are_counted(client: redis.Redis, look: Look[Any]) -> None:
 
 
 def test_a_server_says_how_it_is(client: redis.Redis, look: Look[Any]) -> None:
-    """The page has its version, memory and costs of each command; facts that it does not report have a reason."""
+    """The server's status has its version, memory limit and command costs. Missing facts have a reason."""
     client.xadd("orders", {"n": 1})
     (status,) = look(read_server)
     info = client.info()
@@ -111,7 +117,7 @@ def test_a_server_says_how_it_is(client: redis.Redis, look: Look[Any]) -> None:
 
 
 def test_replicas_are_in_the_info_of_their_primary() -> None:
-    """With how far they are behind; a line that is cut short does no harm."""
+    """A primary's INFO gives its replicas and their lag. A truncated line is skipped."""
     lines = "role:master\nmaster_repl_offset:100\nslave0:ip=10.0.0.2,port=6379,state=online,offset=60,lag=1\nslave1:x\n"
     status = server_status(parse_info(lines), 5)
     assert [(one.address, one.state, one.lag_seconds, one.behind_bytes) for one in status.replicas] == [
@@ -122,7 +128,7 @@ def test_replicas_are_in_the_info_of_their_primary() -> None:
 
 @pytest.mark.parametrize("key", [protocol.INDEX, protocol.CONTROL, store.QUERIES])
 def test_a_registry_that_cannot_be_read_is_said_so(client: redis.Redis, look: Look[Any], key: str) -> None:
-    """Somebody's key of another type under our name refuses that one reading, with its reason, and no other."""
+    """A registry key of the wrong type fails only its own reading, with the reason."""
     client.set(key, "x")
     refused = [seen.why is not None for seen in (look(read_workers), look(read_queries), look(letter_streams))]
     assert refused == [key != store.QUERIES, key == store.QUERIES, False]

@@ -1,4 +1,4 @@
-"""Entries are followed through restarts of their server: none left out, none twice, and what happened is said."""
+"""Following a stream survives server restarts: no entry is missed or repeated, and the events are reported."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ def add(server: ServerProcess, stream: str, entry: str) -> None:
 
 
 async def ids(arriving: "AsyncGenerator[Arrived, None]", count: int) -> list[str]:
-    """Ids of the next entries."""
+    """Return the ids of the next entries."""
     found: list[str] = []
     while len(found) < count:
         found += [entry.id for entry in (await anext(arriving)).entries]
@@ -29,7 +29,7 @@ async def ids(arriving: "AsyncGenerator[Arrived, None]", count: int) -> list[str
 
 
 async def said(arriving: "AsyncGenerator[Arrived, None]") -> str:
-    """The next message; entries must not come before."""
+    """Return the next message, which must come before any entry."""
     while not (found := await anext(arriving)).said:
         assert not found.entries
     return found.said
@@ -37,7 +37,7 @@ async def said(arriving: "AsyncGenerator[Arrived, None]") -> str:
 
 @pytest.mark.parametrize("kind", ["redis", "millstream"])
 async def test_a_restart_is_outlived(tmp_path: Path, kind: str) -> None:
-    """It says that the server is away and back, and goes on behind the last entry it had."""
+    """After a restart, following reports the loss and the return, and continues after the last entry."""
     kept = redis_server(tmp_path, "--appendonly", "yes") if kind == "redis" else millstream_server(tmp_path)
     with kept as server:
         add(server, "a", "1-0")
@@ -56,7 +56,7 @@ async def test_a_restart_is_outlived(tmp_path: Path, kind: str) -> None:
 
 
 async def test_a_stream_that_begins_anew_is_followed_from_its_start(tmp_path: Path) -> None:
-    """A server without a disk lost it: its ids may be lower than before, and nothing would come for ever."""
+    """A stream that a memory-only server lost is followed from its start, although its ids are lower."""
     with millstream_server(tmp_path, "--memory") as server:
         add(server, "a", "9-0")
         line = open_line(server.url)
@@ -72,7 +72,7 @@ async def test_a_stream_that_begins_anew_is_followed_from_its_start(tmp_path: Pa
 
 
 async def test_a_stream_that_was_deleted_is_followed_from_its_start(server: ServerProcess, client: redis.Redis) -> None:
-    """Found out by a look between two reads; a read waits for half of what the connection waits."""
+    """The deletion of a followed stream is noticed between two reads. Then following continues from its start."""
     add(server, "a", "9-0")
     line = open_line(server.url + "?socket_timeout=0.4")
     assert line.patience == 0.4
@@ -86,7 +86,7 @@ async def test_a_stream_that_was_deleted_is_followed_from_its_start(server: Serv
 
 
 async def test_what_is_no_stream_ends_it(server: ServerProcess, client: redis.Redis) -> None:
-    """A key of another type ends following, since it will not change by itself."""
+    """Following ends if the key has another type."""
     client.set("a", "text")
     line = open_line(server.url)
     async with aclosing(follow(line, {"a": NEVER})) as arriving:

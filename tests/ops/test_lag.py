@@ -1,4 +1,4 @@
-"""A lag is a number, or unknown with its reason, its bounds and its repair; all tried on a real server and on ours."""
+"""A lag is a number, or unknown with reason, bounds and repair, on a real Redis and on Millstream."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ KEY, NAME = "orders", "billing"
 
 
 def fill(client: redis.Redis, entries: int, delivered: int) -> None:
-    """Entries 1-0 to n-0, of which a group was delivered some."""
+    """Add entries 1-0 to n-0, some of them delivered to a group."""
     for number in range(1, entries + 1):
         client.xadd(KEY, {"n": number}, id=f"{number}-0")
     client.xgroup_create(KEY, NAME, id="0")
@@ -22,7 +22,7 @@ def fill(client: redis.Redis, entries: int, delivered: int) -> None:
 
 
 def group(look: Look[Any], count: int = 0) -> GroupStatus:
-    """The group as it is seen, its lag counted so far."""
+    """Return the group with its lag counted."""
     found: GroupStatus = look(lambda line: read_group(line, KEY, NAME, count=count)).group
     return found
 
@@ -32,7 +32,10 @@ def group(look: Look[Any], count: int = 0) -> GroupStatus:
 def test_a_deleted_entry_may_make_a_lag_unknown(
     client: redis.Redis, look: Look[Any], deleted: str, known: bool
 ) -> None:
-    """Only one at or after the position; then the bounds hold the truth, and no useless repair is offered."""
+    """A deletion at or after the group's position makes the lag unknown.
+
+    The bounds are right, and no repair is offered.
+    """
     fill(client, 10, 3)
     client.xdel(KEY, deleted)
     lag = group(look).lag
@@ -48,7 +51,7 @@ def test_a_deleted_entry_may_make_a_lag_unknown(
 @pytest.mark.realserver
 @pytest.mark.parametrize("cause", ["set", "deleted before"])
 def test_the_repairing_command_repairs(client: redis.Redis, look: Look[Any], cause: str) -> None:
-    """After it the server itself says what was counted, and the group is where it was."""
+    """The proposed repair makes the server report the counted lag, and leaves the group's position."""
     fill(client, 10, 3)
     if cause == "set":
         client.xgroup_setid(KEY, NAME, "4-0")
@@ -69,7 +72,7 @@ def test_the_repairing_command_repairs(client: redis.Redis, look: Look[Any], cau
 
 @pytest.mark.realserver
 def test_counting_ends_where_it_is_told_to(client: redis.Redis, look: Look[Any]) -> None:
-    """More entries than are to be counted raise the lower bound, and the lag stays unknown."""
+    """A count over its limit gives a lower bound, and the lag stays unknown."""
     fill(client, 450, 3)
     client.xgroup_setid(KEY, NAME, "4-0")
     lag = group(look, 200).lag
@@ -80,7 +83,7 @@ def test_counting_ends_where_it_is_told_to(client: redis.Redis, look: Look[Any])
 
 @pytest.mark.realserver
 def test_ids_decide_where_the_server_cannot(client: redis.Redis, look: Look[Any]) -> None:
-    """At the last entry nothing is left, before the first everything is, and of an empty stream nothing."""
+    """If the server reports no lag, ids decide: none left at the last entry, all left before the first."""
     fill(client, 5, 1)
     client.xgroup_setid(KEY, NAME, "5-0")
     assert group(look).lag.entries == 0
@@ -92,13 +95,13 @@ def test_ids_decide_where_the_server_cannot(client: redis.Redis, look: Look[Any]
 
 
 def at(**facts: Any) -> GroupPosition:
-    """A group at entry 5-0 of ten."""
+    """Build a group at entry 5-0 of ten."""
     known = {"length": 10, "first": "1-0", "last": "10-0", "added": 10, "deleted": "0-0", "delivered": "5-0"}
     return GroupPosition(**{**known, "read": 5, "lag": 5, **facts})
 
 
 def test_a_server_without_counters_leaves_bounds() -> None:
-    """Redis 6.2 has no lag: between the ids it is bounded by the length."""
+    """Without the server's counters, as on Redis 6.2, the lag is bounded by the ids and the length."""
     lag = lag_of(at(added=None, deleted=None, read=None, lag=None, counts=False))
     assert (lag.entries, lag.reason, lag.at_least, lag.at_most) == (None, "no-counters", 1, 9)
     assert "7.0" in lag.why
@@ -106,7 +109,7 @@ def test_a_server_without_counters_leaves_bounds() -> None:
 
 @pytest.mark.parametrize("wrong", [{"lag": 400, "added": 405}, {"lag": -3, "read": 13}, {"lag": 10, "read": 0}])
 def test_a_figure_that_cannot_be_is_not_believed(wrong: dict[str, Any]) -> None:
-    """The server says more than there is, or less than nothing: it is shown beside the bounds."""
+    """An impossible lag reported by the server is shown beside the bounds and not used."""
     lag = lag_of(at(**wrong))
     assert (lag.entries, lag.reason, lag.server) == (None, "counters-wrong", wrong["lag"])
     assert 1 <= lag.at_least <= (lag.at_most or 0) <= 9
@@ -114,7 +117,7 @@ def test_a_figure_that_cannot_be_is_not_believed(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.realserver
 def test_the_worst_of_a_stream_is_its_furthest_group(client: redis.Redis, look: Look[Any]) -> None:
-    """An unknown lag counts as the most that it may be."""
+    """A stream's worst group is the one with the largest lag. An unknown lag counts as its upper bound."""
     fill(client, 10, 3)
     client.xgroup_create(KEY, "other", id="0")
     client.xreadgroup("other", "c1", {KEY: ">"}, count=9)

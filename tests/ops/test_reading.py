@@ -1,4 +1,4 @@
-"""The facts of a server as the console has them, read from a real redis-server and from ours."""
+"""The facts of a server as the console reads them from redis-server and from Millstream."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.realserver
 
 
 def fill(client: redis.Redis, key: str = "orders", entries: int = 5) -> None:
-    """A stream with entries 1-0 to n-0, and a group that was delivered three of them."""
+    """Add a stream with entries 1-0 to n-0, and a group that was delivered three of them."""
     for number in range(1, entries + 1):
         client.xadd(key, {"n": number}, id=f"{number}-0")
     client.xgroup_create(key, "billing", id="0")
@@ -23,7 +23,7 @@ def fill(client: redis.Redis, key: str = "orders", entries: int = 5) -> None:
 
 
 def test_a_stream_is_read_with_its_groups(client: redis.Redis, look: Look[Any]) -> None:
-    """Length, ids, lag, what is pending with whom, and the oldest of each kind."""
+    """A stream is read with its length, ids, lag, pending entries by consumer, and the oldest of each kind."""
     fill(client)
     client.xack("orders", "billing", "1-0")
     seen = look(lambda line: streams.one(line, "orders"))
@@ -41,7 +41,7 @@ def test_a_stream_is_read_with_its_groups(client: redis.Redis, look: Look[Any]) 
 
 
 def test_an_overview_has_every_stream_by_name(client: redis.Redis, look: Look[Any]) -> None:
-    """Other keys are passed over; a limit says that there are more."""
+    """An overview lists the streams by name, skips other keys, and reports if a limit cut it."""
     for key in ("b", "a", "c"):
         fill(client, key)
     client.set("text", "x")
@@ -52,7 +52,7 @@ def test_an_overview_has_every_stream_by_name(client: redis.Redis, look: Look[An
 
 
 def test_what_is_no_stream_is_said_so(client: redis.Redis, look: Look[Any]) -> None:
-    """A key that is missing, of another type, or a group that is missing: the message names what is there."""
+    """A missing key, another type, or a missing group is an error that names what exists."""
     fill(client)
     client.set("text", "x")
     with pytest.raises(NotReadableError, match="no stream 'order'"):
@@ -66,7 +66,7 @@ def test_what_is_no_stream_is_said_so(client: redis.Redis, look: Look[Any]) -> N
 
 
 def test_consumers_are_read(client: redis.Redis, look: Look[Any]) -> None:
-    """Consumers without entries and with names that are not text are read too."""
+    """Consumers without entries, and with names that are not text, are listed."""
     fill(client)
     client.xgroup_createconsumer("orders", "billing", b"\xff")
     idle, busy = sorted(look(lambda line: read_consumers(line, "orders", "billing")), key=lambda one: one.pending)
@@ -75,7 +75,7 @@ def test_consumers_are_read(client: redis.Redis, look: Look[Any]) -> None:
 
 
 def test_pending_entries_come_in_pages(client: redis.Redis, look: Look[Any]) -> None:
-    """Each page begins where the one before ended; the payload comes with it, or that it is gone."""
+    """Pages of pending entries continue where the one before ended, with the payload or the fact that it is gone."""
     fill(client)
     client.xdel("orders", "2-0")
     first = look(lambda line: pending.read_page(line, "orders", "billing", count=2, payload=True))
@@ -90,7 +90,7 @@ def test_pending_entries_come_in_pages(client: redis.Redis, look: Look[Any]) -> 
 
 
 def test_entries_that_nobody_holds_are_counted(client: redis.Redis, look: Look[Any]) -> None:
-    """Given back by XNACK where the server has it, and by the claim that stands for it elsewhere."""
+    """Pending entries without an owner are counted, with XNACK and with its emulation."""
     fill(client)
     client.xclaim("orders", "billing", "", 0, ["2-0"], time=1, justid=True)
     seen = look(lambda line: pending.summary(line, "orders", "billing"))

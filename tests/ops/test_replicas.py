@@ -1,11 +1,11 @@
-"""The tree of who follows whom."""
+"""The tree of primaries and replicas."""
 
 from millstream.ops.server.replicas import AskedServer, addresses, standings
 from millstream.ops.server.status import server_status
 
 
 def primary(offset: int, *replicas: str) -> dict[str, str]:
-    """INFO of a primary with replicas, ``host:port:offset`` each."""
+    """Return INFO of a primary with replicas, given as ``host:port:offset``."""
     rows = {}
     for at, (ip, port, told) in enumerate(one.split(":") for one in replicas):
         rows[f"slave{at}"] = f"ip={ip},port={port},state=online,offset={told},lag=1"
@@ -13,19 +13,22 @@ def primary(offset: int, *replicas: str) -> dict[str, str]:
 
 
 def replica(host: str, offset: int, **more: str) -> dict[str, str]:
-    """INFO of a replica of ``host``, at port 1."""
+    """Return INFO of a replica of ``host`` at port 1."""
     link = {"master_host": host, "master_port": "1", "master_link_status": "up", "slave_repl_offset": str(offset)}
     return {"role": "slave", "master_replid": "a" * 40, **link, **more}
 
 
 def asked(address: str, info: dict[str, str] | None) -> AskedServer:
-    """A server that was asked; one that did not answer has no INFO."""
+    """Build a queried server. One that did not answer has no INFO."""
     status = None if info is None else server_status(info, 0)
     return AskedServer(address, status, "" if info else "refused")
 
 
 def test_a_tree_of_asked_and_unasked_servers() -> None:
-    """Each is behind its primary, under the address that was asked; of one that was not asked its primary tells."""
+    """Replicas are listed below their primary by the queried address.
+
+    Servers not queried come from their primary's INFO.
+    """
     servers = [
         asked("b:1", replica("10.0.0.1", 90, slave0="ip=10.0.0.4,port=1,state=online,offset=80,lag=0")),
         asked("a:1", primary(100, "10.0.0.2:1:70", "10.0.0.3:1:60")),
@@ -45,7 +48,7 @@ def test_a_tree_of_asked_and_unasked_servers() -> None:
 
 
 def test_silence_rings_and_primaries_that_know_nothing() -> None:
-    """A server that does not answer is told of; two that follow each other are shown once; a forgotten one is said."""
+    """A server without an answer is a problem. Replicas that follow each other in a ring are shown once."""
     silent = standings([asked("a:1", None)], {})
     assert [(one.role, one.problem) for one in silent] == [(None, "does not answer: refused")]
     ring = standings([asked("a:1", replica("b", 1)), asked("b:1", replica("a", 1))], {})
@@ -67,7 +70,7 @@ def test_silence_rings_and_primaries_that_know_nothing() -> None:
 
 
 def test_a_link_that_is_down_is_one_fault() -> None:
-    """That its primary does not know it is the same one; a silent replica is said, asked or not."""
+    """A broken link is one problem, not two. A silent replica is a problem even if it was not queried."""
     down = replica("a", 5, master_link_status="down", millstream_link_error="a command that is not known")
     cut = standings([asked("a:1", primary(5)), asked("b:1", down)], {})
     assert [one.problem for one in cut] == ["", "a command that is not known"]
@@ -81,7 +84,7 @@ def test_a_link_that_is_down_is_one_fault() -> None:
 
 
 def test_two_primaries_are_a_problem() -> None:
-    """Each is told of the other; one that stands above a replica alone is none."""
+    """Two primaries are a problem for each. A primary with its replica is not."""
     two = standings([asked("a:1", primary(5)), asked("b:1", primary(5) | {"master_replid": "b" * 40})], {})
     assert [one.problem.partition(",")[0] for one in two] == ["b:1 leads too", "a:1 leads too"]
     pair = standings([asked("a:1", primary(5, "b:1:5")), asked("b:1", replica("a", 5))], {})
@@ -89,7 +92,7 @@ def test_two_primaries_are_a_problem() -> None:
 
 
 def test_a_primary_that_refuses_writes_says_so() -> None:
-    """For lack of replicas, by either setting; one that has them says nothing."""
+    """A primary that refuses writes for lack of replicas is a problem, by either setting."""
     sync = {"millstream_sync_asked": "1", "millstream_sync_confirming": "0"}
     for more, said in (
         (sync | {"millstream_sync_state": "refused"}, "writes are refused: sync-replicas 1, 0 confirm"),

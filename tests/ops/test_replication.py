@@ -1,4 +1,4 @@
-"""The state of a server among its primary and replicas, asked of real ones."""
+"""The replication state of a server, read from real ones."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.realserver
 
 
 def seen(server: ServerProcess) -> ServerStatus:
-    """The status that a server reports."""
+    """Return the status that a server reports."""
 
     async def main() -> ServerStatus:
         line = Line(server.url)
@@ -28,7 +28,7 @@ def seen(server: ServerProcess) -> ServerStatus:
 
 
 def test_a_replica_and_its_primary_tell_of_each_other(tmp_path: Path) -> None:
-    """Both are of one history; a primary that went away is a link that is down, and since when."""
+    """A replica and its primary show each other with the same history. After the primary's end the link is down."""
     with redis_server(tmp_path / "one") as primary:
         words = ("--replicaof", f"127.0.0.1 {primary.port}")
         with redis_server(tmp_path / "two", *words) as replica:
@@ -50,7 +50,7 @@ def test_a_replica_and_its_primary_tell_of_each_other(tmp_path: Path) -> None:
 
 
 def test_ours_has_none(tmp_path: Path) -> None:
-    """A primary without replicas, and nothing kept for any."""
+    """A Millstream server in memory shows no primary, no replicas and no backlog."""
     with millstream_server(tmp_path, "--memory") as server:
         found = seen(server).replication
         assert found is not None

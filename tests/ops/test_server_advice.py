@@ -1,4 +1,4 @@
-"""Findings about a server that need a person: a lost link, silent or slow replicas, refused writes."""
+"""Findings about a server: a lost link, silent or slow replicas, refused writes."""
 
 import click
 import pytest
@@ -17,7 +17,7 @@ PRIMARY = "role:master\nmaster_replid:a\nmaster_repl_offset:900\n"
 
 
 def status(info: str, at_ms: int = 0) -> ServerStatus:
-    """A server with this INFO."""
+    """Return the status of a server with the given INFO."""
     return server_status(parse_info(info), at_ms)
 
 
@@ -53,7 +53,7 @@ def status(info: str, at_ms: int = 0) -> ServerStatus:
     ],
 )
 def test_what_is_found(info: str, level: str, said: str) -> None:
-    """Each is one finding of its own, about the server."""
+    """Each fault of a server is one finding."""
     (found,) = servers_advice([status(info)])
     assert (found.level, said in found.says) == (level, True), found.says
     assert (place_of(found), found.server) == ("server", "server")
@@ -71,12 +71,12 @@ def test_what_is_found(info: str, level: str, said: str) -> None:
     ],
 )
 def test_what_is_well_is_no_finding(info: str) -> None:
-    """A server alone, one that follows, and a replica that is heard of, or has asked for a copy."""
+    """A single server, a healthy replica, and a replica in its first sync cause no finding."""
     assert servers_advice([status(info)]) == []
 
 
 def test_a_replica_is_slow_by_what_was_written_before() -> None:
-    """Bytes that it lacks say nothing alone: it lacks what its primary had ten seconds before, of the same history."""
+    """A replica is slow if it lacks writes that its primary had ten seconds before, of the same history."""
     row = "slave0:ip=a,port=1,state=online,offset={},lag=0"
     was = status(PRIMARY, 0)
     later = PRIMARY.replace("900", "5000")
@@ -91,13 +91,13 @@ def test_a_replica_is_slow_by_what_was_written_before() -> None:
 
 
 def test_nodes_of_a_cluster_are_told_apart() -> None:
-    """By their number, as on the page of the server."""
+    """A finding on a cluster names the node by its number, as on the server page."""
     found = servers_advice([status(PRIMARY), status(f"{PRIMARY}min_slaves_good_slaves:0")])
     assert [one.server for one in found] == ["node 2"]
 
 
 def test_the_remedy_is_a_command_line_that_is_taken() -> None:
-    """The doctor takes the server as its argument."""
+    """The remedy is a valid ``millstream doctor`` command line with the server as its argument."""
     (found,) = servers_advice([status(f"{PRIMARY}min_slaves_good_slaves:0")])
     assert found.remedy is not None
     line = ConsoleServer("redis://10.0.0.1:6379/0").command_line(*found.remedy[1:])
@@ -107,7 +107,7 @@ def test_the_remedy_is_a_command_line_that_is_taken() -> None:
 
 
 def test_a_replica_of_nobody_needs_a_person() -> None:
-    """The overview says so first, with the reason, and leads to the page of the server."""
+    """A replica without a reachable primary is a problem on the overview, with a link to the server page."""
     with ServerThread() as server, ConsoleThread(server.url) as console, Wire(server.url) as client:
         assert "Nothing needs attention" in console.ask("/").text
         client.ask("REPLICAOF", "127.0.0.1", str(free_port()))
@@ -122,7 +122,7 @@ def test_a_replica_of_nobody_needs_a_person() -> None:
 
 @pytest.mark.parametrize("setting", ["sync-replicas", "min-replicas-to-write"])
 def test_a_primary_that_refuses_writes_needs_a_person(setting: str) -> None:
-    """Whichever setting it is: each is named with its value."""
+    """A primary that refuses writes is a finding that names the setting and its value."""
     with ServerThread(parameters={setting: "2"}) as server, ConsoleThread(server.url) as console:
         (found,) = console.ask("/overview.json").facts["findings"]
         assert found["says"].startswith(f"writes are refused: {setting} 2, 0 ")

@@ -1,4 +1,4 @@
-"""Changes on a real redis-server and on ours: what they do, what they leave alone, how they are undone."""
+"""Changes on redis-server and Millstream: their effects, their limits, and their undo."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ Look = Callable[[Callable[[Line], Awaitable[Any]]], Any]
 
 
 def fill(client: redis.Redis, entries: int = 10, read: int = 6, key: str = "orders") -> None:
-    """Entries 1-0 to n-0, of which the group ``billing`` was delivered some, all to ``web``."""
+    """Add entries 1-0 to n-0, some of them delivered to ``web`` in the group ``billing``."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(1, entries + 1):
             pipe.xadd(key, {"n": number}, id=f"{number}-0")
@@ -52,13 +52,13 @@ def group(client: redis.Redis, name: str = "billing") -> dict[str, Any]:
 
 
 def held(client: redis.Redis) -> dict[str, tuple[str, int]]:
-    """Id -> consumer and deliveries."""
+    """Return a mapping from pending id to consumer and delivery count."""
     rows: list[dict[str, Any]] = client.xpending_range("orders", "billing", "-", "+", 10_000)
     return {row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"]) for row in rows}
 
 
 def do(look: Look, make: Callable[[Line], Awaitable[Prepared]], between: Callable[[], object] | None = None) -> Any:
-    """Prepare a change, let something happen in between, and make it."""
+    """Prepare a change, run an action in between, and carry the change out."""
     prepared: Prepared = look(make)
     if between is not None:
         between()
@@ -82,7 +82,7 @@ REWINDS = {
 
 @pytest.mark.parametrize("to", REWINDS)
 def test_a_group_is_set_to_a_place_and_its_lag_stays_known(look: Look, client: redis.Redis, to: str) -> None:
-    """The server itself says the lag that the preview said; the undo brings everything back."""
+    """After ``group rewind`` the server reports the lag that the preview showed. The undo restores the position."""
     fill(client)
     before = group(client)
     place, lag = REWINDS[to]
@@ -98,7 +98,10 @@ def test_a_group_is_set_to_a_place_and_its_lag_stays_known(look: Look, client: r
 
 
 def test_a_preview_says_who_reads_the_group_and_how_it_stands_still(look: Look, client: redis.Redis) -> None:
-    """Before anything fails: names, the command that pauses, the option without a pause; nothing of a quiet group."""
+    """The preview of a rewind names the readers of an active group, and the commands that stop them.
+
+    A quiet group needs none.
+    """
     fill(client)
     start = lambda line: planned(line, "group rewind", *ORDERS, to="start")  # noqa: E731 - used twice
     note = next(each for each in look(start).plan.notes if "being read" in each)
@@ -133,7 +136,10 @@ READ_ON: dict[str, tuple[str, str, str]] = {  # place, where the group stands by
 def test_a_group_that_is_read_on_is_set_all_the_same(
     server: ServerProcess, client: redis.Redis, case: str, scripts: bool
 ) -> None:
-    """A rewind of a group that moved goes in the shown direction only; its lag is known afterwards."""
+    """A rewind with ``even_if_moved`` of a group that moved only goes in the previewed direction.
+
+    Its lag is known afterwards.
+    """
     fill(client)
     place, by_then, became = READ_ON[case]
     with user(client, "~*", "+@all", *(() if scripts else ("-eval",))) as account:
@@ -149,7 +155,7 @@ def test_a_group_that_is_read_on_is_set_all_the_same(
 
 
 def test_ids_of_sixty_four_bits_are_told_apart(look: Look, client: redis.Redis) -> None:
-    """A script's numbers have 53: two ids that differ in the last place would be one."""
+    """64-bit ids that differ in their last digit are told apart, although Lua numbers have 53 bits."""
     high = 2**64 - 10
     for number in (high, high + 1, high + 2):
         client.xadd("orders", {"n": 1}, id=f"{number}-{number}")
@@ -165,7 +171,7 @@ def test_ids_of_sixty_four_bits_are_told_apart(look: Look, client: redis.Redis) 
 
 
 def test_a_group_is_set_like_another(look: Look, client: redis.Redis) -> None:
-    """Same place, same lag; a group that is not there is refused."""
+    """``group rewind`` to another group's position gives the same lag. A missing group is refused."""
     fill(client)
     client.xgroup_create("orders", "second", id="2-0")
     do(look, lambda line: planned(line, "group rewind", "orders", "second", like="billing"))
@@ -175,7 +181,7 @@ def test_a_group_is_set_like_another(look: Look, client: redis.Redis) -> None:
 
 
 def test_a_rewind_mends_a_lag_that_nobody_knew(look: Look, client: redis.Redis) -> None:
-    """After XGROUP SETID without ENTRIESREAD the lag is null; set to where it stands, it is a number again."""
+    """After XGROUP SETID without ENTRIESREAD the lag is unknown. A rewind to the same position makes it known again."""
     fill(client)
     client.execute_command("XGROUP", "SETID", "orders", "billing", "5-0")
     assert group(client)["lag"] is None
@@ -185,7 +191,10 @@ def test_a_rewind_mends_a_lag_that_nobody_knew(look: Look, client: redis.Redis) 
 
 
 def test_a_group_that_moved_since_the_preview_is_left_alone(look: Look, client: redis.Redis) -> None:
-    """Nothing is changed, it is said what moved, and nothing is written down."""
+    """A group that moved since the preview is not changed.
+
+    The outcome reports the move, and no audit entry is written.
+    """
     fill(client)
     make = lambda line: planned(line, "group rewind", *ORDERS, to="start")  # noqa: E731 - used once
     _, outcome = do(look, make, lambda: client.xreadgroup("billing", "web", {"orders": ">"}, count=1))
@@ -197,7 +206,7 @@ def test_a_group_that_moved_since_the_preview_is_left_alone(look: Look, client: 
 
 
 def test_more_entries_than_are_counted_leave_the_lag_unknown(look: Look, client: redis.Redis) -> None:
-    """The bound is said, and no number is made up."""
+    """If a rewind spans more entries than the count limit, the preview gives the limit as a lower bound and no lag."""
     fill(client, 5_000, 2_500)
     facts = look(lambda line: rewind_facts(line, "orders", "billing", StreamPlace("id", id="1000-0"), most=100))
     assert (facts.between.entries, facts.between.more, facts.there.after) == (100, True, None)
@@ -206,7 +215,7 @@ def test_more_entries_than_are_counted_leave_the_lag_unknown(look: Look, client:
 
 
 def test_a_group_is_made_where_it_is_to_begin(look: Look, client: redis.Redis) -> None:
-    """With its lag known; once; and with a stream only where that was asked for."""
+    """``group create`` sets the position with a known lag, works once, and creates the stream only on request."""
     fill(client)
     do(look, lambda line: planned(line, "group create", "orders", "second", at="4-0"))
     assert (group(client, "second")["last-delivered-id"], group(client, "second")["lag"]) == (b"4-0", 6)
@@ -222,14 +231,14 @@ def test_a_group_is_made_where_it_is_to_begin(look: Look, client: redis.Redis) -
 
 
 def test_a_group_that_was_made_meanwhile_is_not_taken_for_ours(look: Look, client: redis.Redis) -> None:
-    """Neither it nor its stream is touched."""
+    """A group that another user created since the preview is left as it is, as is its stream."""
     make = lambda line: planned(line, "group create", *ORDERS, at="end", mkstream="1")  # noqa: E731 - used once
     _, outcome = do(look, make, lambda: fill(client))
     assert [each.why for each in outcome.results] == ["the key 'orders' was 0 and is 1"]
 
 
 def test_a_removed_group_comes_back_with_what_was_pending(look: Look, client: redis.Redis) -> None:
-    """The line that makes it, and then the audit entry."""
+    """The undo of ``group rm`` creates the group again with its position and its pending entries."""
     fill(client)
     before, pending = group(client), held(client)
     prepared, outcome = do(look, lambda line: planned(line, "group rm", *ORDERS))
@@ -242,7 +251,7 @@ def test_a_removed_group_comes_back_with_what_was_pending(look: Look, client: re
 
 
 def test_a_group_whose_pending_entries_changed_is_not_removed(look: Look, client: redis.Redis) -> None:
-    """The preview said how many are dropped."""
+    """A group with other pending entries than in the preview is not removed."""
     fill(client)
     make = lambda line: planned(line, "group rm", *ORDERS)  # noqa: E731 - used once
     _, outcome = do(look, make, lambda: client.xack("orders", "billing", "1-0"))
@@ -251,7 +260,10 @@ def test_a_group_whose_pending_entries_changed_is_not_removed(look: Look, client
 
 
 def test_a_removed_consumer_drops_what_it_holds_and_gets_it_back(look: Look, client: redis.Redis) -> None:
-    """The preview says how many; the undo puts back the consumer, its entries and their deliveries."""
+    """``consumer rm`` previews the number of dropped entries.
+
+    Its undo restores consumer, entries and delivery counts.
+    """
     fill(client)
     pending = held(client)
     prepared, _ = do(look, lambda line: planned(line, "consumer rm", *ORDERS, consumer="web"))
@@ -263,7 +275,10 @@ def test_a_removed_consumer_drops_what_it_holds_and_gets_it_back(look: Look, cli
 
 
 def test_a_removed_consumer_hands_over_first(look: Look, client: redis.Redis) -> None:
-    """Nothing is dropped; what it is given in between keeps it; the undo gives all back."""
+    """``consumer rm`` with ``claim_to`` moves the pending entries first and drops none. The undo moves them back.
+
+    A consumer that received an entry meanwhile is not removed.
+    """
     fill(client, 3_000, 2_500)
     make = lambda line: planned(line, "consumer rm", *ORDERS, consumer="web", claim_to="other")  # noqa: E731 - used twice
     _, outcome = do(look, make)
@@ -280,7 +295,10 @@ def test_a_removed_consumer_hands_over_first(look: Look, client: redis.Redis) ->
 
 
 def test_entries_are_acknowledged_and_made_pending_again(look: Look, client: redis.Redis) -> None:
-    """By id; with the same consumer and deliveries afterwards; one that is not pending is said to be none."""
+    """``pending ack`` acknowledges by id and reports ids that are not pending.
+
+    Its undo restores consumers and counts.
+    """
     fill(client)
     client.xclaim("orders", "billing", "other", 0, ["2-0"], retrycount=7, justid=True)
     pending = held(client)
@@ -293,7 +311,7 @@ def test_entries_are_acknowledged_and_made_pending_again(look: Look, client: red
 
 
 def test_an_entry_that_was_claimed_meanwhile_is_left_alone(look: Look, client: redis.Redis) -> None:
-    """Each entry stands for itself: the others are acknowledged."""
+    """An entry that was claimed since the preview is not acknowledged. The other entries are."""
     fill(client, 10, 2)
     prepared: Prepared = look(lambda line: planned(line, "pending ack", *ORDERS, ids="1-0 2-0"))
     client.xclaim("orders", "billing", "other", 0, ["1-0"])
@@ -305,7 +323,7 @@ def test_an_entry_that_was_claimed_meanwhile_is_left_alone(look: Look, client: r
 
 
 def test_pending_entries_are_chosen_by_what_they_are(look: Look, client: redis.Redis) -> None:
-    """By consumer, deliveries, and that nobody holds them; in pages, each with an entry in the audit stream."""
+    """``pending ack`` selects by consumer, deliveries or missing owner, and works in pages with an audit entry each."""
     fill(client, 2_600, 2_500)
     client.xclaim("orders", "billing", "other", 0, [f"{number}-0" for number in range(1, 301)])
     prepared, outcome = do(look, lambda line: planned(line, "pending nack", *ORDERS, deliveries="2", mode="fail"))
@@ -323,7 +341,10 @@ def test_pending_entries_are_chosen_by_what_they_are(look: Look, client: redis.R
 
 @pytest.mark.parametrize(("mode", "deliveries"), [("silent", 0), ("fail", 1)])
 def test_entries_are_given_back(look: Look, client: redis.Redis, mode: Any, deliveries: int) -> None:
-    """To nobody, the delivery counted or not, on servers with XNACK and without; and the undo gives them to web."""
+    """``pending nack`` gives entries back to no consumer, with or without counting, also without XNACK.
+
+    The undo works.
+    """
     fill(client, 3, 2)
     pending = held(client)
     do(look, lambda line: planned(line, "pending nack", *ORDERS, ids="1-0", mode=mode))
@@ -333,7 +354,7 @@ def test_entries_are_given_back(look: Look, client: redis.Redis, mode: Any, deli
 
 
 def test_a_fatal_release_needs_a_server_that_has_it(look: Look, client: redis.Redis) -> None:
-    """Without XNACK it is refused with the reason and what to do instead."""
+    """A release as fatal is refused on a server without XNACK, with an alternative."""
     fill(client, 3, 2)
     make = lambda line: planned(line, "pending nack", *ORDERS, ids="1-0", mode="fatal")  # noqa: E731 - used once
     if not look(lambda line: rights_on(line, "orders")).capabilities.xnack:
@@ -347,7 +368,7 @@ def test_a_fatal_release_needs_a_server_that_has_it(look: Look, client: redis.Re
 
 
 def test_what_is_gone_from_the_stream_is_acknowledged_however_much(look: Look, client: redis.Redis) -> None:
-    """Trimmed or deleted, and nothing that is still there; nobody could bring them back, and none is kept for that."""
+    """``pending ack --gone`` acknowledges any number of trimmed or deleted entries, and no entry that still exists."""
     fill(client, 1_300, 1_300)
     client.xtrim("orders", minid="1101-0", approximate=False)
     client.xdel("orders", "1150-0", "1300-0")
@@ -374,7 +395,7 @@ def test_an_undo_leaves_alone_what_went_on_since(look: Look, client: redis.Redis
 
 
 def test_a_stream_is_removed_if_it_is_as_it_was(look: Look, client: redis.Redis) -> None:
-    """An entry that came since the preview keeps it."""
+    """``stream rm`` is refused if an entry was added since the preview."""
     fill(client)
     make = lambda line: planned(line, "stream rm", "orders")  # noqa: E731 - used twice
     prepared, outcome = do(look, make, lambda: client.xadd("orders", {"n": 1}, id="11-0"))
@@ -385,7 +406,7 @@ def test_a_stream_is_removed_if_it_is_as_it_was(look: Look, client: redis.Redis)
 
 
 def test_a_change_is_written_down(look: Look, client: redis.Redis) -> None:
-    """The audit entry has the user, the address, the line, the commands and the way to undo them."""
+    """An audit entry has the user, address, command line, server commands and the undo."""
     fill(client)
     do(look, lambda line: planned(line, "group rewind", *ORDERS, to="start"))
     (one,) = changes(look)
@@ -400,7 +421,7 @@ def test_a_change_is_written_down(look: Look, client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("name", [b"\xff\x00{x}", b"two words", b"\x1b[2J", b"-", b"'\"$(x)", b"\xe2\x80\xae", b"0"])
 def test_names_may_hold_any_bytes(look: Look, client: redis.Redis, name: bytes) -> None:
-    """Stream, group and consumers: the script and the undo get the very bytes."""
+    """Names of streams, groups and consumers may have any bytes, in the change and in its undo."""
     text = name.decode(errors="surrogateescape")
     client.xadd(name, {"n": 1}, id="1-0")
     client.xgroup_create(name, name, id="0")
@@ -422,7 +443,7 @@ def as_user(server: ServerProcess, account: str) -> str:
 
 
 def by(server: ServerProcess, account: str, work: Callable[[Line], Awaitable[Any]]) -> Any:
-    """The result for a user with few rights."""
+    """Return the result for a user with few rights."""
 
     async def main() -> Any:
         line = open_line(as_user(server, account))
@@ -438,7 +459,7 @@ def by(server: ServerProcess, account: str, work: Callable[[Line], Awaitable[Any
 def test_what_the_user_may_not_do_is_known_beforehand(
     server: ServerProcess, client: redis.Redis, dry: tuple[str, ...]
 ) -> None:
-    """True if or not the user may ask for it; a look changes nothing, and what is refused has a reason."""
+    """The rights of a user are checked before a change, without changing anything. A refusal gives its reason."""
     fill(client)
     before = held(client), group(client)
     rules = ("~orders", "+@read", "+@connection", "+xack", "+xgroup|setid", "+info", "+time", *dry)
@@ -457,7 +478,10 @@ def test_what_the_user_may_not_do_is_known_beforehand(
 
 
 def test_a_user_without_scripts_looks_right_before_the_change(server: ServerProcess, client: redis.Redis) -> None:
-    """The same change, the same refusals, and it is said; what the user may not write down is said as well."""
+    """Without the right to run scripts, a change is checked by plain reads first.
+
+    The outcome reports that and a missing audit.
+    """
     fill(client)
     rules = ("~orders", "+@read", "+@write", "+@connection", "+@transaction", "+time", "-eval")
     with user(client, *rules) as account:
@@ -477,7 +501,7 @@ def test_a_user_without_scripts_looks_right_before_the_change(server: ServerProc
 
 
 def test_a_user_without_scripts_and_transactions_changes_nothing(server: ServerProcess, client: redis.Redis) -> None:
-    """Commands behind a MULTI that was refused would run one by one."""
+    """A user with neither scripts nor transactions changes nothing."""
     fill(client)
     with user(client, "~*", "+@all", "-eval", "-multi") as account:
         prepared = by(server, account, lambda line: planned(line, "group rewind", *ORDERS, to="start"))
@@ -487,7 +511,7 @@ def test_a_user_without_scripts_and_transactions_changes_nothing(server: ServerP
 
 
 def test_a_group_that_is_gone_has_moved(look: Look, client: redis.Redis) -> None:
-    """The server's refusal to look is what moved, and not what it refuses to do."""
+    """If the group or stream is gone since the preview, the outcome is "moved"."""
     fill(client)
     prepared: Prepared = look(lambda line: planned(line, "pending ack", *ORDERS, ids="1-0"))
     client.xgroup_destroy("orders", "billing")
@@ -502,7 +526,7 @@ def test_a_group_that_is_gone_has_moved(look: Look, client: redis.Redis) -> None
 
 
 def test_a_user_who_may_not_write_the_audit_stream_is_told(server: ServerProcess, client: redis.Redis) -> None:
-    """The change is made, by a script still."""
+    """A user without rights to the audit stream can make the change, and is informed of the missing audit entry."""
     fill(client)
     with user(client, "~orders", "+@all") as account:
         prepared = by(server, account, lambda line: planned(line, "group rewind", *ORDERS, to="start"))
@@ -512,7 +536,7 @@ def test_a_user_who_may_not_write_the_audit_stream_is_told(server: ServerProcess
 
 
 def test_a_change_that_the_server_refuses_half_way_is_said(look: Look, client: redis.Redis) -> None:
-    """The words of the server, and no entry in the audit stream."""
+    """If the server refuses a change midway, its error is reported and no audit entry is written."""
     fill(client)
     prepared: Prepared = look(lambda line: planned(line, "pending ack", *ORDERS, ids="1-0"))
     step = prepared.plan.steps[0]
@@ -526,7 +550,7 @@ def test_a_change_that_the_server_refuses_half_way_is_said(look: Look, client: r
 
 
 def test_the_audit_stream_may_hold_anything(look: Look, client: redis.Redis) -> None:
-    """Strangers' entries are listed; one that is not a list of ours undoes nothing and makes no loop."""
+    """Foreign entries in the audit stream are listed. An undo of one is refused."""
     fill(client)
     for fields in ({"x": "y"}, {"change": "c9", "held": b"\xff"}, {"change": "", "done": "9" * 50}):
         client.xadd("millstream:audit", fields)
@@ -543,7 +567,7 @@ def test_the_audit_stream_may_hold_anything(look: Look, client: redis.Redis) -> 
 
 
 def test_what_is_not_there_is_said(look: Look, client: redis.Redis) -> None:
-    """No such stream, group or consumer: which, and what there is instead."""
+    """A missing stream, group or consumer is an error that lists the existing ones."""
     fill(client)
     for make in (
         lambda line: planned(line, "group rewind", "nowhere", "billing", to="start"),
@@ -562,7 +586,7 @@ def test_what_is_not_there_is_said(look: Look, client: redis.Redis) -> None:
 def test_what_a_failed_change_did_is_not_said_to_be_written_down_where_it_is_not(
     look: Look, client: redis.Redis
 ) -> None:
-    """The server that breaks a change off may take no audit entry either; then it is said so, and why."""
+    """If a change fails and its audit entry cannot be written either, the error says so with the reason."""
     fill(client)
     prepared = look(lambda line: planned(line, "group rm", *ORDERS))
 

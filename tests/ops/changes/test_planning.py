@@ -1,4 +1,4 @@
-"""The decisions on a change before any server is asked: places, plans, command lines and the data of an undo."""
+"""Planning of a change without a server: positions, plans, command lines and the data of an undo."""
 
 import subprocess
 import zlib
@@ -44,7 +44,7 @@ PLACES = {
 
 @pytest.mark.parametrize("text", PLACES)
 def test_a_place_in_a_stream(text: str) -> None:
-    """Start, end, times, ids and shifts, as the help says."""
+    """A position in a stream may be start, end, a time, an id or a shift, as the help documents."""
     assert place_of(text, NOW) == PLACES[text]
 
 
@@ -52,7 +52,7 @@ def test_a_place_in_a_stream(text: str) -> None:
     "text", ["", "soon", "5-", "-", "+", "--5", "$", f"{2**64}-0", "9" * 21, "0-99999999999999999999"]
 )
 def test_what_is_no_place(text: str) -> None:
-    """It is refused with what a place can be."""
+    """An invalid position is refused with the valid forms."""
     with pytest.raises(UsageError) as refused:
         place_of(text, NOW)
     assert str(refused.value).count("must be") <= 1
@@ -60,7 +60,7 @@ def test_what_is_no_place(text: str) -> None:
 
 @given(st.text(max_size=30))
 def test_no_text_ends_the_reader_of_places(text: str) -> None:
-    """Any text gives a place or a sentence."""
+    """Any text as a position is parsed or refused with a message."""
     for read in (lambda text: place_of(text, NOW), entry_id):
         with suppress(UsageError):
             read(text)
@@ -71,7 +71,7 @@ GROUP = GroupStatus("orders", "billing", 1, 3, "6-0", 8, Lag(4, 4))
 
 
 def test_a_rewind_sets_the_entries_read_so_that_the_lag_stays_known() -> None:
-    """Entries added less those behind the place: what the server takes the lag from."""
+    """A rewind sets entries-read to the entries added minus those after the position, so that the lag stays known."""
     plan = plan_rewind(STREAM, GROUP, Ahead("6-0", 4, "7-0"), Ahead("3-0", 7, "4-0"), Between(3, 2))
     assert plan.commands == (("XGROUP", "SETID", "orders", "billing", "3-0", "ENTRIESREAD", 5),)
     assert plan.undo.commands == (("XGROUP", "SETID", "orders", "billing", "6-0", "ENTRIESREAD", 8),)
@@ -82,7 +82,7 @@ def test_a_rewind_sets_the_entries_read_so_that_the_lag_stays_known() -> None:
 
 
 def test_the_count_alone_is_set_where_the_place_stays() -> None:
-    """It says that nothing is delivered again; no line takes it back that would count anew; and nothing is nothing."""
+    """A rewind to the same position only sets the counter: the preview names it, and the undo does not count again."""
     here = Ahead("6-0", 4, "7-0")
     for flag in (False, True):
         plan = plan_rewind(STREAM, replace(GROUP, entries_read=None), here, here, Between(0, 0), even_if_moved=flag)
@@ -94,7 +94,7 @@ def test_the_count_alone_is_set_where_the_place_stays() -> None:
 
 
 def test_a_lag_that_the_server_will_not_report_is_shown_as_bounds() -> None:
-    """Behind a deleted entry no count makes the lag known: the preview shows what it narrows to."""
+    """If a deleted entry keeps the lag unknown, the preview of a rewind shows its bounds."""
     deleted = replace(STREAM, max_deleted_id="7-0")
     here = Ahead("6-0", 4, "7-0")
     plan = plan_rewind(deleted, replace(GROUP, entries_read=None), here, here, Between(0, 0))
@@ -104,7 +104,7 @@ def test_a_lag_that_the_server_will_not_report_is_shown_as_bounds() -> None:
 
 
 def test_an_old_server_and_a_long_stream_leave_the_entries_read_alone() -> None:
-    """Without the counters, or a count of what lies behind, no number is made up."""
+    """Without the server's counters, or with an incomplete count, a rewind sets no entries-read."""
     old = StreamStatus("orders", 10, "10-0", "1-0", "10-0", None, None)
     there = Ahead("3-0", 7, "4-0")
     for stream, place in ((old, there), (STREAM, Ahead("3-0", None, "4-0"))):
@@ -114,13 +114,13 @@ def test_an_old_server_and_a_long_stream_leave_the_entries_read_alone() -> None:
 
 
 def test_a_group_is_not_set_behind_the_last_id() -> None:
-    """A group beyond the last id would skip the next entries."""
+    """A rewind beyond the stream's last id is refused, since the group would skip the next entries."""
     with pytest.raises(ChangeRefusedError, match="Use --to end"):
         plan_rewind(STREAM, GROUP, Ahead("6-0", 4, "7-0"), Ahead("11-0", 0, None), Between(4, 0))
 
 
 def test_a_fact_that_moved_is_named() -> None:
-    """The error has the old and the new value, null and a missing row too; numbers beyond Lua's precision are equal."""
+    """The error for a changed fact has the old and new values, also for unknown, missing and 64-bit ones."""
     check = group_check("orders", "billing", last_delivered_id="6-0", entries_read=None)
     row = [b"name", b"billing", b"last-delivered-id", b"6-0", b"entries-read", None]
     assert check.moved([row]) is None
@@ -136,7 +136,7 @@ def test_a_fact_that_moved_is_named() -> None:
 
 
 def test_commands_on_many_entries_are_shown_as_one() -> None:
-    """The same command with another id is one command with both; others stay."""
+    """A preview joins commands that differ only in their id into one command."""
     claims = [("XCLAIM", "s", "g", "c", 0, f"{n}-0", "JUSTID") for n in (1, 2)]
     nacks = [("XNACK", "s", "g", "FAIL", "IDS", 1, f"{n}-0") for n in (1, 2, 3)]
     acks = [("XACK", "s", "g", "1-0"), ("XACK", "s", "g", "2-0"), ("XACK", "s", "h", "2-0")]
@@ -170,7 +170,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_line_is_read_back_by_a_shell_as_it_is(name: str) -> None:
-    """Any bytes, in one printable line, that no shell takes for more than one word."""
+    """A previewed command line is one printable line that a shell reads back word by word, for any bytes."""
     if "\0" in name:
         return
     line = shell_line(("printf", "%s", name))
@@ -198,7 +198,7 @@ HELD = st.builds(
 
 @given(st.lists(HELD, max_size=20))
 def test_what_is_kept_for_an_undo_is_read_back(held: list[HeldEntry]) -> None:
-    """Consumers of any bytes, the greatest numbers."""
+    """The undo data of pending entries is read back unchanged, with any consumer bytes and the largest numbers."""
     assert unpacked(packed(tuple(held))) == tuple(held)
 
 
@@ -210,7 +210,7 @@ def test_what_is_kept_for_an_undo_is_read_back(held: list[HeldEntry]) -> None:
      zlib.compress(b'[["1-0", "c", 0, 0]]')[:-2]],
 )  # fmt: skip
 def test_what_somebody_else_wrote_there_is_refused(data: bytes) -> None:
-    """Data that is not a list, is deep, or is huge once unpacked raises nothing and puts nothing back."""
+    """Foreign undo data that is not a list, too deep or too large is refused without an exception."""
     assert unpacked(data) is None
 
 
@@ -224,7 +224,7 @@ def test_any_entry_of_the_audit_stream_can_be_shown(pairs: list[tuple[bytes, byt
 
 
 def test_a_preview_of_many_entries_counts_all_and_shows_the_first() -> None:
-    """The table has what each consumer holds of them, before and after."""
+    """A preview of many entries lists the first ones, and counts each consumer's before and after."""
     held = [HeldEntry(f"{n}-0", "web", 5, 1) for n in range(1, FIRST + 1)]
     where = PendingList("orders", "billing")
     plan = previewed(plan_acknowledge(where, held), Tally(Counter(web=1_000, other=5)))
@@ -236,7 +236,7 @@ def test_a_preview_of_many_entries_counts_all_and_shows_the_first() -> None:
 
 
 def test_the_commands_of_a_long_plan_are_those_of_its_beginning() -> None:
-    """To show a hundred thousand of them took a minute: each was joined with all before it."""
+    """A plan with many entries shows the commands of the first ones only."""
     held = [HeldEntry(f"{n}-0", "web", 5, 1) for n in range(1, 2_001)]
     for plan in (plan_put_back(PendingList("s", "g"), held, None), plan_acknowledge(PendingList("s", "g"), held)):
         ids = [word for command in plan.commands for word in command if str(word).endswith("-0")]
@@ -244,7 +244,7 @@ def test_the_commands_of_a_long_plan_are_those_of_its_beginning() -> None:
 
 
 def test_what_nobody_held_is_put_back_to_nobody() -> None:
-    """By XNACK where there is one, else to the consumer without a name."""
+    """The undo gives entries without an owner back by XNACK, or else to the consumer with an empty name."""
     held = [HeldEntry("1-0", "", 0, 3)]
     assert plan_put_back(PendingList("s", "g", xnack=True), held, None).commands == (
         ("XNACK", "s", "g", "FAIL", "IDS", 1, "1-0", "RETRYCOUNT", 3, "FORCE"),
@@ -255,7 +255,7 @@ def test_what_nobody_held_is_put_back_to_nobody() -> None:
 
 
 def test_every_action_says_what_it_needs() -> None:
-    """Names are unique, and an undo is an action as well."""
+    """Action names are unique, each has its required rights, and the undo is an action."""
     names = [action.name for action in ACTIONS]
     assert len(set(names)) == len(names)
     assert [action.name for action in ACTIONS if action.undo and action.undo not in names] == []

@@ -1,4 +1,4 @@
-"""``stream rename`` on a real redis-server and on ours."""
+"""``stream rename`` on redis-server and Millstream."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,13 +20,13 @@ Look = Callable[[Callable[[Line], Awaitable[Any]]], Any]
 
 
 def rename(look: Look, old: str, new: str, **texts: str) -> Any:
-    """Rename a stream, and return the plan and what became of it."""
+    """Rename a stream; return the plan and the outcome."""
     prepared = look(lambda line: planned(line, "stream rename", old, name=new, **texts))
     return prepared.plan, look(lambda line: carry_out(line, prepared, Actor("alice", "here"), "c1"))
 
 
 def test_a_stream_is_renamed_with_its_groups_and_back(look: Look, client: redis.Redis) -> None:
-    """Entries, groups, pending entries and due times stay; another stream is replaced only where that is asked for."""
+    """``stream rename`` keeps entries, groups, pending entries and due times. It replaces a stream only on request."""
     for number in range(1, 4):
         client.xadd("orders", {"n": number}, id=f"{number}-0")
     client.xgroup_create("orders", "billing", id="0")

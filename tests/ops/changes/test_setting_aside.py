@@ -1,4 +1,4 @@
-"""Pending entries made dead letters by a person, on a real redis-server and on ours."""
+"""Pending entries turned into dead letters by an operator, on redis-server and Millstream."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ DIED = 1_763_721_600_000
 
 
 def dying(*ids: str, **texts: str) -> Any:
-    """Makes the change of these entries, or of those that fit."""
+    """Prepare the change for the given or matching entries."""
     chosen = {"ids": " ".join(ids)} if ids else {}
     words = {"reason": "it crashes every worker", "at_ms": str(DIED), **chosen, **texts}
 
@@ -39,7 +39,7 @@ def letters(client: redis.Redis, key: str = "orders:dead") -> list[DeadLetter]:
 
 
 def test_one_entry_is_set_aside_alone(look: Look, client: redis.Redis) -> None:
-    """With its fields, who held it and how often it was delivered; all others stay as they are; it is written down."""
+    """``pending dead`` turns one entry into a dead letter with its fields, owner and deliveries, and is audited."""
     fill(client, 3, 3)
     client.xclaim("orders", "billing", "web", 0, ["2-0"], retrycount=7)
     prepared, outcome = do(look, dying("2-0"))
@@ -54,7 +54,7 @@ def test_one_entry_is_set_aside_alone(look: Look, client: redis.Redis) -> None:
 
 
 def test_what_moved_since_the_preview_stays(look: Look, client: redis.Redis) -> None:
-    """Claimed or acknowledged meanwhile: no letter is written of it."""
+    """An entry that was claimed or acknowledged since the preview gets no dead letter."""
     fill(client, 4, 4)
     prepared = look(dying("1-0", "2-0", "3-0"))
     client.xclaim("orders", "billing", "other", 0, ["1-0"])
@@ -67,7 +67,7 @@ def test_what_moved_since_the_preview_stays(look: Look, client: redis.Redis) -> 
 
 
 def test_an_entry_without_its_letter_stays_pending(look: Look, client: redis.Redis) -> None:
-    """An entry is not acknowledged if its letter cannot be written, and the server's words give the reason."""
+    """If the dead letter cannot be written, the entry stays pending and the outcome has the server's error."""
     fill(client, 2, 2)
     client.set("orders:dead", 1)
     _, outcome = do(look, dying("1-0"))
@@ -82,7 +82,7 @@ def test_an_entry_without_its_letter_stays_pending(look: Look, client: redis.Red
 def test_rights_that_could_lose_an_entry_are_refused(
     server: ServerProcess, client: redis.Redis, rules: list[str], named: str
 ) -> None:
-    """Without the right to write letters, and without scripts: a transaction acknowledges also where XADD fails."""
+    """``pending dead`` is refused for a user without scripts or without the right to write dead letters."""
     fill(client, 2, 2)
 
     async def made(line: Line) -> object:
@@ -94,7 +94,7 @@ def test_rights_that_could_lose_an_entry_are_refused(
 
 
 def test_what_is_gone_from_the_stream_stays(look: Look, client: redis.Redis) -> None:
-    """It has nothing to keep; the preview names the command for it."""
+    """An entry that is gone from the stream is not dead-lettered. The preview names the command that removes it."""
     fill(client, 3, 3)
     client.xdel("orders", "1-0")
     prepared, outcome = do(look, dying(all="1"))
@@ -109,7 +109,7 @@ def test_what_is_gone_from_the_stream_stays(look: Look, client: redis.Redis) -> 
 
 
 def test_many_are_chosen_by_their_deliveries(look: Look, client: redis.Redis) -> None:
-    """More than one step takes, all of them and no others."""
+    """``pending dead`` by delivery count takes exactly the matching entries, in several steps."""
     fill(client, 130, 130)
     many = [f"{number}-0" for number in range(1, 121)]
     client.execute_command("XCLAIM", "orders", "billing", "web", 0, *many, "RETRYCOUNT", 12)  # type: ignore[no-untyped-call]  # redis-py has no types there
@@ -120,7 +120,7 @@ def test_many_are_chosen_by_their_deliveries(look: Look, client: redis.Redis) ->
 
 
 def test_the_history_of_an_entry_goes_on(look: Look, client: redis.Redis) -> None:
-    """An entry that died before keeps its earlier deaths, as a worker keeps them; its delay ends with it."""
+    """A second dead letter of an entry keeps its earlier deaths. Its retry delay ends."""
     fill(client, 1, 0)
     client.xadd("orders", {"n": "x", HISTORY: b'[{"id":"1-1","group":"billing"}]'}, id="5-0")
     client.xreadgroup("billing", "web", {"orders": ">"})
@@ -132,7 +132,7 @@ def test_the_history_of_an_entry_goes_on(look: Look, client: redis.Redis) -> Non
 
 
 def test_another_dead_letter_stream_is_named(look: Look, client: redis.Redis) -> None:
-    """As the subscriber names it; a dead-letter stream's own entries need one."""
+    """The dead-letter stream can be given. For entries of a dead-letter stream it must be."""
     fill(client, 1, 1)
     do(look, dying("1-0", to="graveyard"))
     assert [letter.id for letter in letters(client, "graveyard")] == ["1-0"]

@@ -1,4 +1,4 @@
-"""Trimming a stream: what goes is what was shown, and who still needs it is said before."""
+"""Trimming a stream removes only the previewed entries, and the preview names the groups that still need them."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ def run(server: ServerProcess, *words: str) -> Result:
 
 @pytest.fixture
 def orders(client: redis.Redis) -> None:
-    """Entries 1-0 to 10-0: ``slow`` was delivered three and has two pending, ``fast`` all, and acknowledged them."""
+    """A stream of ten entries: ``slow`` was delivered three with two pending, and ``fast`` acknowledged all."""
     for number in range(1, 11):
         client.execute_command("XADD", "orders", f"{number}-0", "n", number)
     for group, count in (("slow", 3), ("fast", 10)):
@@ -53,7 +53,7 @@ def orders(client: redis.Redis) -> None:
 def test_what_goes_is_what_was_shown(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...], gone: int, pending: int, undelivered: int
 ) -> None:
-    """By number, id and time; nothing goes in a dry run; the same line does the same."""
+    """``stream trim`` by number, id or time removes exactly the previewed entries. A dry run removes none."""
     dry = run(server, "orders", *words, "--dry-run", "-o", "json")
     assert dry.exit_code == 0, dry.output
     facts = json.loads(dry.stdout)
@@ -67,7 +67,7 @@ def test_what_goes_is_what_was_shown(
 
 @pytest.mark.usefixtures("orders")
 def test_people_are_told_who_still_needs_them(server: ServerProcess, client: redis.Redis) -> None:
-    """The question comes first; no terminal does not mean yes; a group that has everything is not named."""
+    """``stream trim`` names the groups that need the entries, and removes none without a confirmation or --yes."""
     refused = run(server, "orders", "--maxlen", "4")
     assert (refused.exit_code, client.xlen("orders")) == (2, 10)
     assert "'slow' has 2 entries of them pending" in refused.stderr
@@ -80,7 +80,7 @@ def test_people_are_told_who_still_needs_them(server: ServerProcess, client: red
 
 @pytest.mark.usefixtures("orders")
 def test_a_group_made_meanwhile_has_it_refused(look: Any, client: redis.Redis) -> None:
-    """It may need all of them. And what was done is in the audit stream."""
+    """A trim is refused if a group was created since the preview. A completed one is in the audit stream."""
     who = Actor("alice@laptop", "here")
     prepared = look(lambda line: planned(line, "stream trim", "orders", maxlen="4"))
     client.xgroup_create("orders", "late", id="0")
@@ -95,7 +95,7 @@ def test_a_group_made_meanwhile_has_it_refused(look: Any, client: redis.Redis) -
 
 @pytest.mark.usefixtures("orders")
 def test_an_unknown_lag_is_counted(look: Any, client: redis.Redis) -> None:
-    """Also up to a bound: then it is said to be more."""
+    """A trim counts an unknown lag, up to a limit that is shown as a lower bound."""
     client.xdel("orders", "9-0")
 
     async def facts(line: Line) -> Any:
@@ -110,7 +110,7 @@ def test_an_unknown_lag_is_counted(look: Any, client: redis.Redis) -> None:
 
 @pytest.mark.usefixtures("orders")
 def test_approximately_leaves_what_shares_a_node(server: ServerProcess, client: redis.Redis) -> None:
-    """Ten entries are one node of the server's: none of them goes, and the preview says `at most`."""
+    """An approximate trim keeps entries that share a stream node with kept ones. The preview says ``at most``."""
     dry = run(server, "orders", "--maxlen", "4", "--approx", "--dry-run")
     assert "XTRIM orders MINID '~' 7-0" in dry.stdout or "XTRIM orders MINID ~ 7-0" in dry.stdout
     assert run(server, "orders", "--maxlen", "4", "--approx", "--yes").exit_code == 0
@@ -121,6 +121,6 @@ def test_approximately_leaves_what_shares_a_node(server: ServerProcess, client: 
     "words", [(), ("--maxlen", "1", "--minid", "1"), ("--minid", "x"), ("--minid", f"{2**64}"), ("--before", "soon")]
 )
 def test_a_bound_that_is_none(server: ServerProcess, words: tuple[str, ...]) -> None:
-    """Refused as a mistake on the command line."""
+    """An invalid trim bound is a usage error."""
     done = run(server, "orders", *words)
     assert (done.exit_code, done.stdout) == (2, ""), done.output

@@ -1,4 +1,4 @@
-"""``--where`` and ``--grep``: what they find, what they refuse, and that nothing typed or stored is run as code."""
+"""``--where`` and ``--grep``: their matches and refusals. Neither typed nor stored text is run as code."""
 
 import json
 
@@ -36,7 +36,7 @@ def entry(flat: list[bytes] | None = None) -> EntryPayload:
     ],
 )  # fmt: skip
 def test_it_holds(text: str) -> None:
-    """Numbers as numbers, the rest as text, ways into JSON, any item of a list, joined conditions."""
+    """A condition compares numbers as numbers, other values as text, JSON paths, list items and joined conditions."""
     assert parse(text).holds(entry()) is True
 
 
@@ -49,7 +49,7 @@ def test_it_holds(text: str) -> None:
     ],
 )  # fmt: skip
 def test_it_does_not_hold(text: str) -> None:
-    """A value that is not a number is neither above nor below one; a path that leads nowhere has no value."""
+    """A value that is not a number is neither above nor below a number. A path without a value does not match."""
     assert parse(text).holds(entry()) is False
 
 
@@ -72,14 +72,14 @@ def test_it_does_not_hold(text: str) -> None:
     ],
 )
 def test_what_is_no_condition_is_refused(text: str, why: str) -> None:
-    """With what is wrong and where."""
+    """An invalid condition is refused with the reason and its position."""
     with pytest.raises(ValueError, match=r".") as refused:
         parse(text)
     assert why in str(refused.value)
 
 
 def test_an_envelope_is_searched_as_a_handler_gets_it() -> None:
-    """Names lead into its body; headers stand beside it; the single field ``data`` is opened too."""
+    """Conditions search the body of an envelope, its headers, and JSON in a single field ``data``."""
     flat = fields_of({"amount": 5, "user": {"id": 3}}, {"correlation_id": "c-1"})
     for text in ("amount=5", "user.id=3", "headers.correlation_id=c-1"):
         assert parse(text).holds(entry(flat)), text
@@ -88,7 +88,7 @@ def test_an_envelope_is_searched_as_a_handler_gets_it() -> None:
 
 
 def test_text_is_found_in_names_and_values() -> None:
-    """However deep, in any case; also in a name of a JSON object."""
+    """``--grep`` finds text in names and values at any depth and in any case, including JSON keys."""
     assert [has_text(text).holds(entry()) for text in ("VIP", "sku", "new york", "41", "absent")] == [True] * 4 + [
         False
     ]
@@ -96,7 +96,7 @@ def test_text_is_found_in_names_and_values() -> None:
 
 @given(st.text(alphabet="ab.=!<>~()'\" 0149ornotand\\", max_size=30))
 def test_any_text_is_a_condition_or_refused(text: str) -> None:
-    """Nothing else is raised, by the parser or by what it made."""
+    """Any text is parsed as a condition or refused with the documented error."""
     try:
         made = parse(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Values of entries are shown as what they are, and no bytes of a stranger's raise or cost more than their size."""
+"""Values of entries are shown by their format. No bytes raise, or cost more memory than in proportion to their size."""
 
 import json
 import tracemalloc
@@ -45,13 +45,13 @@ def pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
     ],
 )
 def test_a_value_is_what_it_is(data: bytes, form: str, value: object) -> None:
-    """Found without being told; a number that stands as text stays text."""
+    """A value's format is detected. A number stored as text stays text."""
     found = decode(data)
     assert (found.form, found.value, found.size, found.note) == (form, value, len(data), "")
 
 
 def test_what_an_app_publishes_is_read() -> None:
-    """Plain fields, a single value, and the envelope with headers; each as a handler would get it."""
+    """Plain fields, a single value and an envelope with headers are decoded as a handler receives them."""
     plain = EntryPayload(pairs(fields_of(RECORD, None)))
     assert plain.record == {"id": "7", "items": [{"sku": "tea"}], "note": "caf\u00e9"}
     assert EntryPayload(pairs(fields_of([1, 2], None))).record == {"data": [1, 2]}
@@ -78,7 +78,7 @@ def test_what_an_app_publishes_is_read() -> None:
     ],
 )
 def test_a_form_can_be_forced(data: bytes, form: Any, found: str, note: str) -> None:
-    """Bytes that cannot be decoded so are shown all the same, with the reason."""
+    """With a forced format, bytes that it cannot decode are still shown, with the reason."""
     made = decode(data, form)
     assert (made.form, made.note) == (found, note)
 
@@ -105,7 +105,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_values_cost_no_more_than_their_size(name: str) -> None:
-    """No exception, and memory in proportion: a decoder that believes what is announced would reserve gigabytes."""
+    """Hostile values raise no exception and use memory in proportion to their size, whatever length they announce."""
     data = HOSTILE[name]
     tracemalloc.start()
     try:
@@ -130,12 +130,12 @@ VALUES: st.SearchStrategy[object] = st.recursive(
 
 @given(st.binary(max_size=60) | st.builds(bytes.__add__, HEADS, st.binary(max_size=40)))
 def test_no_bytes_raise(data: bytes) -> None:
-    """Any bytes, and such as begin like something known."""
+    """Any bytes are decoded or shown without an exception, also with the prefix of a known format."""
     for form in (None, *FORMS):
         assert decode(data, form).form in FORMS
 
 
 @given(VALUES)
 def test_what_was_packed_is_unpacked(value: object) -> None:
-    """The walk before the decoder refuses nothing that is well made."""
+    """The decoder's safety check accepts every well-formed MessagePack value."""
     assert messagepack.unpack(msgpack.packb(value)) == value

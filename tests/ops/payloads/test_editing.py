@@ -1,4 +1,4 @@
-"""An entry as a document for an editor: what is not changed stays its bytes, what is changed is what it was."""
+"""An entry as a document for an editor: unchanged parts keep their bytes, and changed parts keep their format."""
 
 import json
 
@@ -22,14 +22,14 @@ PAIRS: list[Pair] = list(zip(FLAT[::2], FLAT[1::2], strict=True))
 
 
 def changed(name: str, value: object) -> dict[bytes, bytes]:
-    """The fields after one value was changed."""
+    """Return the fields after one value was changed."""
     found = json.loads(document_of(PAIRS))
     found[name] = value
     return dict(fields_from(json.dumps(found), PAIRS))
 
 
 def test_everything_is_opened_and_stays_what_it_was() -> None:
-    """A person sees what is inside; a document that says the same gives the same bytes, however they were spaced."""
+    """Nested values are opened for editing. A document with the same content gives back the same bytes."""
     shown = json.loads(document_of(PAIRS))
     assert shown["__data__"]["body"] == {"item": "tea", "n": 3}
     assert shown["__data__"]["headers"]["correlation_id"] == "c-1"
@@ -39,7 +39,7 @@ def test_everything_is_opened_and_stays_what_it_was() -> None:
 
 
 def test_what_is_changed_is_written_as_what_it_was() -> None:
-    """JSON as JSON, MessagePack as such with its bytes, the body of an envelope in it with its headers."""
+    """A changed value is written in its own format: JSON, MessagePack, or an envelope with its headers."""
     assert changed("json", {"a": [2]})[b"json"] == b'{"a":[2]}'
     assert msgpack.unpackb(changed("pack", {"x": [2, {"base64": "/w=="}]})[b"pack"]) == {"x": [2, b"\xff"]}
     opened = envelope.parse(changed("__data__", {"headers": {"h": "1"}, "body": {"item": "cup"}})[b"__data__"])
@@ -70,7 +70,7 @@ def test_what_is_changed_is_written_as_what_it_was() -> None:
     ],
 )
 def test_what_is_no_entry_is_refused(text: str, why: str) -> None:
-    """With what is wrong; a person may then go on editing."""
+    """A document that is not an entry is refused with the reason."""
     with pytest.raises(ValueError, match=r".") as refused:
         fields_from(text, PAIRS)
     assert why in str(refused.value)
@@ -91,7 +91,7 @@ def test_what_is_no_entry_is_refused(text: str, why: str) -> None:
     ],
 )  # fmt: skip
 def test_strange_fields_stay_what_they_are(pairs: list[Pair]) -> None:
-    """Names twice or of any bytes, too deep or too large to be shown, MessagePack of another writer."""
+    """Unusual fields come back unchanged: repeated names, any bytes, very deep or large values, foreign MessagePack."""
     text = document_of(pairs)
     assert "\x1b" not in text
     assert fields_from(text, pairs) == pairs
@@ -99,6 +99,6 @@ def test_strange_fields_stay_what_they_are(pairs: list[Pair]) -> None:
 
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=8), st.binary(max_size=30)), min_size=1, max_size=4))
 def test_any_fields_survive_an_editor(pairs: list[Pair]) -> None:
-    """Any bytes that are opened and saved unchanged are the same."""
+    """Any fields that are opened and saved without a change keep their bytes."""
     assert fields_from(document_of(pairs), pairs) == pairs
     assert all(decode(value).form for _, value in pairs)
