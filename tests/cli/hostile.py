@@ -1,4 +1,4 @@
-"""Hostile data where the command line reads: mutations of our own records, by a seed."""
+"""Hostile data for the command line's readers: mutations of valid records, by a seed."""
 
 import json
 from random import Random
@@ -18,7 +18,7 @@ BYTES = [
 
 
 def value(chance: Random, found: Any) -> Any:
-    """A JSON value with something in it replaced, left out, repeated or nested."""
+    """Return a JSON value with a part replaced, left out, repeated or nested."""
     draw = chance.random()
     if isinstance(found, dict) and found and draw < 0.8:
         name = chance.choice(sorted(found))
@@ -40,7 +40,7 @@ def value(chance: Random, found: Any) -> Any:
 
 
 def text(chance: Random, found: bytes) -> bytes:
-    """Bytes with some of them changed, cut out, repeated, or others put between."""
+    """Return bytes with some of them changed, cut out, repeated or inserted."""
     for _ in range(chance.choice((1, 1, 2, 4))):
         at = chance.randrange(len(found) + 1)
         end = min(at + chance.choice((0, 1, 1, 4, 40)), len(found))
@@ -50,7 +50,7 @@ def text(chance: Random, found: bytes) -> bytes:
 
 
 def record(chance: Random, found: Any) -> bytes:
-    """The JSON of a mutated value; sometimes mutated once more as bytes."""
+    """Return the JSON of a mutated value, sometimes mutated again as bytes."""
     for _ in range(chance.choice((0, 1, 1, 2))):
         found = value(chance, found)
     made = json.dumps(found).encode()
@@ -58,7 +58,7 @@ def record(chance: Random, found: Any) -> bytes:
 
 
 def letter(chance: Random) -> list[bytes]:
-    """Fields and values of a dead letter, or of what nearly is one."""
+    """Return fields and values of a valid or almost valid dead letter."""
     death = {
         "id": "1-0", "group": "billing", "consumer": "c", "deliveries": 5, "reason": "error", "error": "E: no",
         "died_ms": 1_763_721_600_000, "returned_ms": 1_763_721_700_000, "for": "billing",

@@ -19,20 +19,20 @@ from support.servers import ServerProcess
 
 
 def run(url: str, *words: str, code: int = 0) -> Result:
-    """The command."""
+    """Run the command."""
     done = CliRunner().invoke(main, ["stream", "balance", *words, "--url", url])
     assert done.exit_code == code, done.output
     return done
 
 
 def shown(url: str) -> dict[str, Any]:
-    """Its JSON."""
+    """Return the command's JSON."""
     found: dict[str, Any] = json.loads(run(url, "orders", "-o", "json").stdout)
     return found
 
 
 def test_one_server_shows_shares_lag_and_skew(server: ServerProcess, client: redis.Redis) -> None:
-    """Partitions of all generations are there; the skew is that of those that take new entries."""
+    """``stream balance`` shows partitions of all generations with shares and lag. Skew counts only open partitions."""
     partition(server.url, "orders", 2)
     for number in range(10):
         client.xadd("orders{0}", {"n": number}, id=f"{number + 1}-0")
@@ -54,7 +54,7 @@ def test_one_server_shows_shares_lag_and_skew(server: ServerProcess, client: red
 
 
 def test_a_stream_without_a_usable_layout_is_an_error(server: ServerProcess, client: redis.Redis) -> None:
-    """A plain stream and a descriptor that another client wrote are named."""
+    """``stream balance`` of a plain stream, or with a foreign descriptor, is an error that names the stream."""
     client.xadd("orders", {"n": 1})
     assert "`millstream stream show` shows a plain" in " ".join(run(server.url, "orders", code=4).stderr.split())
     client.set(descriptor_key("orders"), b'\xff{"stream"')
@@ -62,7 +62,7 @@ def test_a_stream_without_a_usable_layout_is_an_error(server: ServerProcess, cli
 
 
 def test_moves_even_the_nodes() -> None:
-    """Each takes a slot from the heaviest node to the lightest, with the partitions of all generations in it."""
+    """Suggested moves take slots, with all generations of their partitions, from the heaviest to the lightest node."""
     sizes = {"a:1": [50, 40, 30], "b:1": [10], "c:1": []}
     loads = [
         PartitionLoad(f"orders{{{node[0]}{at}}}", 100 * ord(node[0]) + at, node, current=True, bytes=size)
@@ -90,7 +90,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
 
 @pytest.mark.realserver
 def test_a_cluster_shows_nodes_and_suggests_moves_only(three: Three) -> None:
-    """The partitions of each node, its load, and slots to move; the slots stay where they are."""
+    """On a cluster the command shows each node's partitions and load, suggests slots to move, and moves none."""
     partition(three.url, "orders", 6)
     with millstream.connect(three.url, decode_responses=True) as client:
         homes = {f"orders{{{at}}}": three.owner(f"orders{{{at}}}").port for at in range(6)}

@@ -1,6 +1,6 @@
-"""``group rewind``, ``pending ack`` and the other changes in the shell: previews, questions, exit codes.
+"""``group rewind``, ``pending ack`` and other changes in the shell: previews, questions, exit codes.
 
-The words are those of the table of actions.
+The texts are those of the table of actions.
 """
 
 import json
@@ -31,12 +31,12 @@ def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
 
 
 def facts(server: ServerProcess, *words: str, code: int = 0) -> Any:
-    """The JSON that a subcommand shows."""
+    """Return the JSON of a subcommand."""
     return json.loads(run(server, *words, "-o", "json", code=code).stdout)
 
 
 def fill(client: redis.Redis, key: str = "orders", entries: int = 10, read: int = 6) -> None:
-    """Entries 1-0 to n-0, of which the group ``billing`` was delivered some, all to ``web``."""
+    """Add entries 1-0 to n-0, some of them delivered to ``web`` in the group ``billing``."""
     for number in range(1, entries + 1):
         client.xadd(key, {"n": number}, id=f"{number}-0")
     client.xgroup_create(key, "billing", id="0")
@@ -44,7 +44,7 @@ def fill(client: redis.Redis, key: str = "orders", entries: int = 10, read: int 
 
 
 def state(client: redis.Redis) -> Any:
-    """All that a change could have changed."""
+    """Return everything that a change could have changed."""
     pending = client.xpending_range("orders", "billing", "-", "+", 100)
     rows = [(row["message_id"], row["consumer"], row["times_delivered"]) for row in pending]
     return rows, client.xinfo_groups("orders"), client.xlen("orders"), client.exists("millstream:audit")
@@ -67,7 +67,7 @@ CHANGES = [
 def test_a_change_is_shown_before_it_is_made(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
 ) -> None:
-    """``--dry-run`` and a question that nobody can be asked change nothing; ``--yes`` does; the audit stream has it."""
+    """With ``--dry-run``, or without a terminal, nothing changes. With ``--yes`` the change is made and audited."""
     fill(client)
     before = state(client)
     shown = facts(server, *words, "--dry-run")
@@ -86,7 +86,7 @@ def test_a_change_is_shown_before_it_is_made(
 
 
 def test_a_person_is_asked(server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The preview, then the question, on standard error; no means that nothing is changed."""
+    """The preview and the question go to standard error, and the answer no changes nothing."""
     fill(client)
     before, asked = state(client), []
     monkeypatch.setattr(changing, "confirm", lambda question, action, *, yes: asked.append((question, action, yes)))
@@ -99,7 +99,7 @@ def test_a_person_is_asked(server: ServerProcess, client: redis.Redis, monkeypat
 
 
 def test_a_line_that_is_shown_does_what_was_shown(server: ServerProcess, client: redis.Redis) -> None:
-    """The command line of a preview, and the one that undoes it, are run as they are; after both all is as it was."""
+    """The printed command line and its undo run as printed, and afterwards everything is as before."""
     fill(client)
     for words in CHANGES[:1] + CHANGES[4:7]:
         before = state(client)[0]
@@ -112,7 +112,10 @@ def test_a_line_that_is_shown_does_what_was_shown(server: ServerProcess, client:
 def test_facts_that_moved_while_somebody_read_the_question(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is changed, it is said what moved and what helps, and the exit code is 1; with that option it is made."""
+    """If facts change while the question is open, the command changes nothing and ends with 1.
+
+    It names the change and a remedy. With ``--even-if-moved`` the change is made.
+    """
     fill(client)
     read = lambda *_, **__: client.xreadgroup("billing", "web", {"orders": ">"}, count=1)  # noqa: E731 - used once
     monkeypatch.setattr(changing, "confirm", read)
@@ -133,7 +136,10 @@ def test_entries_that_changed_after_the_preview_are_skipped(
     verb: tuple[str, ...],
     chosen: tuple[str, ...],
 ) -> None:
-    """Another consumer keeps what it claimed meanwhile, the others are changed, and the exit code is 1."""
+    """An entry that another consumer claims after the preview is skipped.
+
+    The others are changed, and the exit code is 1.
+    """
     fill(client, read=3)
 
     def read(*_: Any, **__: Any) -> None:
@@ -152,7 +158,7 @@ def test_entries_that_changed_after_the_preview_are_skipped(
 def test_missing_entries_of_many_are_counted(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The change reports the number of missing entries if it concerns more than an undo keeps."""
+    """With more entries than an undo keeps, the command reports the number of entries missing since the preview."""
     monkeypatch.setattr(pending, "MOST_KEPT", 5)
     fill(client)
     monkeypatch.setattr(changing, "confirm", lambda *_, **__: client.xack("orders", "billing", "1-0", "2-0"))
@@ -164,7 +170,7 @@ def test_missing_entries_of_many_are_counted(
 def test_without_a_question_a_change_is_planned_anew(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With ``--yes`` nobody saw the first plan: where a group reads on meanwhile, the next one holds."""
+    """With ``--yes`` a rewind is planned again if the group moved meanwhile."""
     fill(client)
     made, tries = changing.made, []
 
@@ -182,7 +188,7 @@ def test_without_a_question_a_change_is_planned_anew(
 def test_what_was_done_before_an_interruption_is_found(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C between two pages: the message names the change, and its undo puts back what was done."""
+    """After Ctrl-C between two pages, the message names the change, and its undo restores what was done."""
     fill(client, entries=1_500, read=1_500)
 
     def interrupted(doing: str, done: int, total: int) -> None:
@@ -200,7 +206,7 @@ def test_what_was_done_before_an_interruption_is_found(
 
 
 def test_nothing_to_do_is_no_failure(server: ServerProcess, client: redis.Redis) -> None:
-    """No entry fits: said, and exit code 0."""
+    """A change without any matching entry reports that and ends with code 0."""
     fill(client)
     assert "nothing to change" in run(server, "pending", "ack", "orders", "billing", "--idle", "1d").stderr
     assert "nothing to change" in run(server, "group", "rewind", "orders", "billing", "--to", "6-0").stderr
@@ -213,7 +219,7 @@ def test_nothing_to_do_is_no_failure(server: ServerProcess, client: redis.Redis)
 def test_an_open_choice_names_the_ways_to_choose(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
 ) -> None:
-    """Without ids or options nothing is taken, and the error lists the ways to choose."""
+    """Without ids or options the command selects nothing, and the error lists the ways to select."""
     fill(client)
     client.xadd("orders:dead", {"a": "1"})
     assert "chosen. Give their IDs, options such as --" in run(server, *words, code=2).stderr
@@ -252,7 +258,10 @@ CODES = [(code, words) for code, every in ((2, USAGE), (4, MISSING), (5, REFUSED
 def test_what_cannot_be_is_refused(
     server: ServerProcess, client: redis.Redis, code: int, words: tuple[str, ...]
 ) -> None:
-    """2 for the command line, 4 for what is not there, 5 for what the facts do not allow; nothing is changed."""
+    """Exit codes are 2 for a wrong command line, 4 for a missing name, 5 for a refusal by the facts.
+
+    Nothing changes.
+    """
     fill(client)
     before = state(client)
     done = run(server, *words, "--yes", code=code)
@@ -264,7 +273,7 @@ NAMES = ["\x1b[2Jx", "a\nb", "[red]x[/]", "two words", "$(x)", "\udcff", "\u202e
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_that_strangers_chose_move_no_cursor(server: ServerProcess, client: redis.Redis, name: str) -> None:
-    """Stream, group and consumer, in previews, results, questions, refusals, and the list of changes."""
+    """Control characters in names of streams, groups and consumers are escaped in all output of changes."""
     raw = name.encode(errors="surrogateescape")
     client.xadd(raw, {"n": 1}, id="1-0")
     client.xgroup_create(raw, raw, id="0")
@@ -286,7 +295,7 @@ def test_names_that_strangers_chose_move_no_cursor(server: ServerProcess, client
 
 
 def test_what_is_in_the_audit_stream_is_shown_escaped(server: ServerProcess, client: redis.Redis) -> None:
-    """Anybody may have written it."""
+    """Foreign entries in the audit stream are shown escaped."""
     client.xadd("millstream:audit", {"action": "\x1b[2J", "who": b"\xff", "line": "=cmd()", "undo": "[bold]", "x": "y"})
     for form in ("table", "json", "jsonl", "csv"):
         done = run(server, "audit", "ls", "-o", form)
@@ -295,7 +304,10 @@ def test_what_is_in_the_audit_stream_is_shown_escaped(server: ServerProcess, cli
 
 
 def test_what_dead_and_worker_change_is_written_down(server: ServerProcess, client: redis.Redis) -> None:
-    """Pauses and dead letters, with the line that ends a pause; what changed nothing is not."""
+    """Pauses and changes of dead letters are in the audit stream, with the undo of a pause.
+
+    Commands without effect are not.
+    """
     fill(client)
     run(server, "worker", "pause", "orders", "billing", "--reason", "the provider is down")
     run(server, "worker", "resume", "orders", "billing")
@@ -318,7 +330,7 @@ def test_what_dead_and_worker_change_is_written_down(server: ServerProcess, clie
 
 
 def test_letters_and_orders_are_shown_before(server: ServerProcess, client: redis.Redis) -> None:
-    """``--dry-run`` has the preview of all changes, and changes nothing; so has a page (tests/web)."""
+    """``--dry-run`` of ``dead`` and ``worker`` commands shows a preview and changes nothing."""
     fill(client)
     letter = DeadLetter((b"n", b"1"), "orders", "1-0", "billing", "c", 5, "error", "ValueError: no", "", 1, 2)
     for number in (1, 2):
@@ -343,7 +355,7 @@ def test_letters_and_orders_are_shown_before(server: ServerProcess, client: redi
 
 
 def test_consumers_are_removed_by_a_script_or_not_at_all(server: ServerProcess, client: redis.Redis) -> None:
-    """Between a look and a step without one, an entry could come that the removal would drop."""
+    """Without the right to run scripts ``worker reap`` is refused, since an entry could arrive before the removal."""
     fill(client)
     client.xgroup_createconsumer("orders", "billing", "left")
     with user(client, "+@all", "-@scripting", "~*") as name:

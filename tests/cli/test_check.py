@@ -1,4 +1,4 @@
-"""``millstream check``: the exit codes and formats of monitoring systems, on a real redis-server and on ours."""
+"""``millstream check``: exit codes and formats of monitoring systems, on redis-server and Millstream."""
 
 import json
 import re
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.realserver
 
 
 def run(server: ServerProcess, *words: str) -> Result:
-    """``millstream check`` in this process; figures that grow with the clock are off unless asked for."""
+    """Run ``millstream check`` in this process, without figures that grow with the clock unless requested."""
     off = [word for name in ("behind", "pending-age") if f"--{name}" not in words for word in (f"--{name}", "off")]
     return CliRunner().invoke(main, ["check", *words, *off, "--url", server.url])
 
@@ -43,7 +43,7 @@ def run(server: ServerProcess, *words: str) -> Result:
     ],
 )  # fmt: skip
 def test_thresholds_decide(server: ServerProcess, client: redis.Redis, words: list[str], code: int, said: str) -> None:
-    """The worst figure is the state, the exit code and the first line."""
+    """The worst figure decides the state, the exit code and the first line of ``millstream check``."""
     fill(client, since=10**12)
     for _ in range(2):
         client.xadd("orders:dead", {"x": 1})
@@ -53,7 +53,7 @@ def test_thresholds_decide(server: ServerProcess, client: redis.Redis, words: li
 
 @pytest.mark.parametrize("figure", ["behind", "pending-age"])
 def test_entries_whose_ids_are_no_times_have_no_age(server: ServerProcess, client: redis.Redis, figure: str) -> None:
-    """Not one of fifty years: a producer may number them; it is said which id that is, and the lag decides."""
+    """Entries with ids that are not times have no age. The output names such an id, and the lag decides."""
     fill(client)
     done = run(server, f"--{figure}", "1h")
     assert (done.exit_code, "-0 is not a time" in done.stdout) == (3, True)
@@ -61,7 +61,7 @@ def test_entries_whose_ids_are_no_times_have_no_age(server: ServerProcess, clien
 
 
 def test_dead_letters_stay_a_figure_when_there_are_none(server: ServerProcess, client: redis.Redis) -> None:
-    """A graph of them does not end with the last letter, and begins before the first."""
+    """The figure of dead letters is 0 before the first one and after the last."""
     fill(client)
     data = [run(server, *words, "--dead", "1,9").stdout.partition("| ")[2] for words in ([], ["orders"])]
     assert data == ["'dead'=0;1;9;0\n", "'orders:dead dead'=0;1;9;0\n"]
@@ -70,7 +70,7 @@ def test_dead_letters_stay_a_figure_when_there_are_none(server: ServerProcess, c
 
 
 def test_an_unknown_lag_is_decided_by_its_bounds(server: ServerProcess, client: redis.Redis) -> None:
-    """Between 1 and 2: above neither, above both, or unknown; never taken for none."""
+    """An unknown lag is decided by its bounds: ok below a threshold, critical above, and otherwise unknown."""
     fill(client)
     client.xdel("orders", "4-0")
     codes = [run(server, "--lag", word, "--count", "0").exit_code for word in ("3", "1", "2", "1,2", "1,5")]
@@ -79,7 +79,7 @@ def test_an_unknown_lag_is_decided_by_its_bounds(server: ServerProcess, client: 
 
 
 def test_what_the_bounds_of_a_lag_leave_open_is_counted(server: ServerProcess, client: redis.Redis) -> None:
-    """As far as the thresholds ask for, and not beyond what is allowed."""
+    """If the bounds of a lag do not decide, entries are counted up to the threshold or ``--count``."""
     fill(client, entries=250)
     client.execute_command("XGROUP", "SETID", "orders", "billing", "100-0")  # without ENTRIESREAD: 1 to 249
     codes = [run(server, "--lag", word).exit_code for word in ("200", "150,200", "100,200", "100,150")]
@@ -88,18 +88,18 @@ def test_what_the_bounds_of_a_lag_leave_open_is_counted(server: ServerProcess, c
 
 
 def test_an_invalid_command_line_is_not_critical(server: ServerProcess) -> None:
-    """Nagios reads 2 as an alarm."""
+    """A wrong command line ends with 3 (unknown), since Nagios reads 2 as critical."""
     assert run(server, "--no-such-option").exit_code == 3
 
 
 def test_a_server_that_does_not_answer_is_critical() -> None:
-    """A server that cannot be reached is critical."""
+    """An unreachable server is critical."""
     done = CliRunner().invoke(main, ["check", "--url", f"redis://127.0.0.1:{free_port()}"])
     assert (done.exit_code, done.stdout.startswith("MILLSTREAM CRITICAL - ")) == (2, True)
 
 
 def test_json_has_every_figure(server: ServerProcess, client: redis.Redis) -> None:
-    """With its thresholds, the worst first."""
+    """JSON output has every figure with its thresholds, the worst first."""
     fill(client)
     found: dict[str, Any] = json.loads(run(server, "--lag", "1,2", "--pending", "99", "-o", "json").stdout)
     assert (found["status"], found["code"]) == ("critical", 2)
@@ -110,7 +110,7 @@ def test_json_has_every_figure(server: ServerProcess, client: redis.Redis) -> No
 
 
 def test_prometheus_reads_what_is_written(server: ServerProcess, client: redis.Redis) -> None:
-    """Under the names that workers export, whatever the names of streams hold; an unknown lag is absent."""
+    """The Prometheus output uses the workers' metric names for any stream names. An unknown lag is absent."""
     for key in ("orders", 'a"\n\\\x1b', b"\xff"):
         fill(client, key)  # type: ignore[arg-type]  # keys are any bytes
     client.xdel("orders", "4-0")
@@ -125,7 +125,7 @@ def test_prometheus_reads_what_is_written(server: ServerProcess, client: redis.R
 
 
 def test_the_line_for_nagios_is_one_line(server: ServerProcess, client: redis.Redis) -> None:
-    """A bar, a quote, an equals sign or an end of line in a name would end the text or the label."""
+    """The Nagios line stays one valid line for any name, such as one with a bar, quote, equals sign or newline."""
     fill(client, "a|b='c\nd\x1b[2J")
     (line,) = run(server, "--lag", "1", "--pending", "off").stdout.splitlines()
     assert line.startswith("MILLSTREAM CRITICAL - a/b=")
@@ -135,7 +135,7 @@ def test_the_line_for_nagios_is_one_line(server: ServerProcess, client: redis.Re
 
 
 def test_all_figures_that_are_not_ok_are_on_one_line(server: ServerProcess, client: redis.Redis) -> None:
-    """Programs that read one line of a plugin's output, as NRPE does, get every figure and the performance data."""
+    """All figures that are not ok, and the performance data, are on one line, as NRPE reads only one."""
     fill(client)
     (line,) = run(server, "--lag", "1", "--pending", "3").stdout.splitlines()
     assert line.partition(" | ")[0] == (
@@ -149,7 +149,7 @@ def test_all_figures_that_are_not_ok_are_on_one_line(server: ServerProcess, clie
 
 
 def test_a_stream_that_cannot_be_looked_at_is_not_ok(server: ServerProcess, client: redis.Redis) -> None:
-    """By default as well, which does not check the lag: a user without XINFO watches nothing."""
+    """A stream that the user may not read is unknown, also by default without a lag check."""
     fill(client)
     client.execute_command("ACL", "SETUSER", "looker", "reset", "on", ">x", "~*", "+scan")
     url = server.url.replace("//", "//looker:x@")
@@ -160,7 +160,7 @@ def test_a_stream_that_cannot_be_looked_at_is_not_ok(server: ServerProcess, clie
 
 @pytest.mark.parametrize("style", ["nagios", "prometheus"])
 def test_large_figures_are_written_in_full(style: str) -> None:
-    """A lag of a million is told to the entry: six digits are not enough, and Nagios knows no exponents."""
+    """Large figures are written with all digits and without an exponent."""
     found = check([Measured("lag", "orders", "billing", 12_345_678)], {"lag": CheckBounds(10_000_001, 20_000_001)})
     text = checked.STYLES[style](found, "0")
     assert "12345678" in text

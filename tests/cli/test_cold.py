@@ -1,4 +1,4 @@
-"""A cold command is quick because it loads little: counted in modules, measured by ``bench/console.py start``."""
+"""A cold command starts quickly because it loads few modules. ``bench/console.py start`` measures the time."""
 
 import json
 import os
@@ -21,7 +21,7 @@ MAIN = "from millstream.cli.main import main\nmain()\n"
 
 
 def loaded(server: ServerProcess, *words: str) -> set[str]:
-    """Every module that a command has loaded when it ends."""
+    """Return every module that a command has loaded when it ends."""
     ended = subprocess.run(
         [sys.executable, "-c", RUN + MAIN, *words],
         env={**os.environ, "MILLSTREAM_URL": server.url},
@@ -45,7 +45,7 @@ def loaded(server: ServerProcess, *words: str) -> set[str]:
     ids=["table", "json", "pending", "advice"],
 )
 def test_a_command_that_looks_loads_little(memory_server: ServerProcess, words: list[str], others: list[str]) -> None:
-    """A command loads only redis, its own modules, and those that draw a table if it draws one."""
+    """A reading command loads only redis, its own modules, and those for tables if it draws one."""
     with memory_server.client() as client:
         client.flushall()
         fill(client)
@@ -57,7 +57,7 @@ def test_a_command_that_looks_loads_little(memory_server: ServerProcess, words: 
 
 
 def test_the_count_sees_what_is_loaded(memory_server: ServerProcess) -> None:
-    """The test above would pass for ever if it could not see an import."""
+    """The count of loaded modules sees a planted import."""
     with memory_server.client() as client:
         client.xadd("orders", {"n": 1})
     assert "rich.table" in loaded(memory_server, "stream", "ls")

@@ -1,4 +1,4 @@
-"""Completion: what bash, zsh and fish offer after Tab, in the shells themselves, and how long it may take."""
+"""Completion after Tab in bash, zsh and fish, in the shells themselves, and its time limit."""
 
 import shutil
 import subprocess
@@ -46,13 +46,13 @@ def filled(memory_server: ServerProcess) -> ServerProcess:
 
 
 def bash(lines: Sequence[str], url: str, home: Path, **environment: str) -> list[list[str]]:
-    """Bash's completions of some lines: the words that complete the one under the cursor.
+    """Return Bash's completions of some lines: the words for the one under the cursor.
 
     Args:
-        lines: what is typed, with the cursor at its end.
-        url: the server that the environment names.
-        home: with the contexts, if there are any.
-        environment: more of it.
+        lines: typed text, with the cursor at its end.
+        url: URL of the server in the environment.
+        home: home directory with the contexts, if any.
+        environment: more environment variables.
     """
     script = """
         source <(_MILLSTREAM_COMPLETE=bash_source millstream)
@@ -84,20 +84,20 @@ def bash(lines: Sequence[str], url: str, home: Path, **environment: str) -> list
 
 
 def offers(cases: dict[str, list[str]], url: str, home: Path, **environment: str) -> None:
-    """Assert what is offered behind each line.
+    """Assert the completions of each line.
 
     Args:
-        cases: each line, and the words.
-        url: as for :func:`bash`, like the rest.
-        home: the same.
-        environment: the same.
+        cases: each line with its expected words.
+        url: URL as for :func:`bash`.
+        home: home directory as for :func:`bash`.
+        environment: environment as for :func:`bash`.
     """
     found = bash(list(cases), url, home, **environment)
     assert dict(zip(cases, found, strict=True)) == cases
 
 
 def test_bash_offers_what_is_on_the_server(filled: ServerProcess, tmp_path: Path) -> None:
-    """Streams, then their groups, then the consumers; workers; a name with a colon behind the last one."""
+    """Bash completes the server's streams, groups, consumers and workers, also names with a colon."""
     cases = {
         "millstream stream show or": ["orders", "orders,eu", "orders:eu:1"],
         "millstream stream show ": ["orders", "orders,eu", "orders:eu:1", "other"],
@@ -116,7 +116,7 @@ def test_bash_offers_what_is_on_the_server(filled: ServerProcess, tmp_path: Path
 
 
 def test_bash_asks_the_server_that_the_line_names(filled: ServerProcess, tmp_path: Path) -> None:
-    """By --url, by --context with a password from the environment; contexts are completed themselves."""
+    """Completion reads the server of --url, or of --context with its password. Context names are completed too."""
     nobody = f"redis://127.0.0.1:{free_port()}/0"
     file = tmp_path / "millstream/config.toml"
     file.parent.mkdir()
@@ -138,7 +138,7 @@ def test_bash_asks_the_server_that_the_line_names(filled: ServerProcess, tmp_pat
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
-    """One that takes a connection and says nothing; nothing is offered and nothing said."""
+    """Completion offers nothing and prints nothing if the server does not answer in time."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -148,7 +148,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None
 
 
 def test_names_are_asked_for_in_bounds(memory_server: ServerProcess, tmp_path: Path) -> None:
-    """Not more of them than anybody reads; and no key of a million is looked at for one Tab."""
+    """Completion offers a bounded number of names, and reads a bounded number of keys."""
     from millstream.cli.shared.completing import MOST
 
     with memory_server.client() as client:
@@ -165,7 +165,7 @@ def test_names_are_asked_for_in_bounds(memory_server: ServerProcess, tmp_path: P
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_offer_the_same(filled: ServerProcess, tmp_path: Path, shell: str) -> None:
-    """Their scripts are click's; the words between are ours."""
+    """Zsh and fish offer the same words as bash."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     environment = {"PATH": f"{MILLSTREAM}:/usr/bin:/bin", "MILLSTREAM_URL": filled.url, "HOME": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""``millstream stream``, ``group``, ``pending``, ``consumer``: what they show, on a real redis-server and on ours."""
+"""``millstream stream``, ``group``, ``pending``, ``consumer``: their output, on redis-server and Millstream."""
 
 import json
 from typing import Any
@@ -21,12 +21,12 @@ def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
 
 
 def facts(server: ServerProcess, *words: str) -> Any:
-    """The JSON that a subcommand shows."""
+    """Return the JSON of a subcommand."""
     return json.loads(run(server, *words, "-o", "json").stdout)
 
 
 def fill(client: redis.Redis, key: str = "orders", entries: int = 5, since: int = 0) -> None:
-    """A stream with entries 1-0 to n-0, or since a time in milliseconds; a group was delivered three of them."""
+    """Add a stream with entries 1-0 to n-0, or from a time in milliseconds. A group was delivered three of them."""
     for number in range(1, entries + 1):
         client.xadd(key, {"n": number}, id=f"{since + number}-0")
     client.xgroup_create(key, "billing", id="0")
@@ -34,7 +34,7 @@ def fill(client: redis.Redis, key: str = "orders", entries: int = 5, since: int 
 
 
 def test_streams_are_listed(server: ServerProcess, client: redis.Redis) -> None:
-    """One row a stream; the worst first where that is asked for, the rest counted on standard error."""
+    """``stream ls`` has one row a stream, on request the worst first. Standard error counts the rows left out."""
     fill(client, "a", 4)
     fill(client, "b", 9)
     rows = facts(server, "stream", "ls")
@@ -46,7 +46,7 @@ def test_streams_are_listed(server: ServerProcess, client: redis.Redis) -> None:
 
 
 def test_an_unknown_lag_is_no_number(server: ServerProcess, client: redis.Redis) -> None:
-    """Null with its bounds for programs, and in words for people; ``show`` says why."""
+    """An unknown lag is null with bounds in JSON, and text in a table. ``show`` gives the reason."""
     fill(client)
     client.xdel("orders", "4-0")
     row = facts(server, "group", "ls", "orders")[0]
@@ -56,7 +56,7 @@ def test_an_unknown_lag_is_no_number(server: ServerProcess, client: redis.Redis)
 
 
 def test_what_nobody_tells_is_null_and_no_number(server: ServerProcess, client: redis.Redis) -> None:
-    """A user who may not ask what is pending: how much of it nobody holds is not known, in all doors alike."""
+    """Without the right to read pending entries, their age and missing owners are null in JSON, not 0."""
     fill(client)
     client.acl_setuser(
         "looker", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@read", "+@connection"],
@@ -72,7 +72,7 @@ def test_what_nobody_tells_is_null_and_no_number(server: ServerProcess, client: 
 
 
 def test_a_stream_is_shown_with_its_groups(server: ServerProcess, client: redis.Redis) -> None:
-    """Facts first, then a row for each group."""
+    """``stream show`` has the stream's facts, and then a row for each group."""
     fill(client)
     found = facts(server, "stream", "show", "orders")
     assert (found["length"], found["first_entry"], found["last_id"], found["missing"]) == (5, "1-0", "5-0", {})
@@ -80,7 +80,7 @@ def test_a_stream_is_shown_with_its_groups(server: ServerProcess, client: redis.
 
 
 def test_a_group_is_shown_with_its_consumers(server: ServerProcess, client: redis.Redis) -> None:
-    """A group is shown with its entries in hand and their consumers."""
+    """``group show`` has the group's pending entries and their consumers."""
     fill(client)
     found = facts(server, "group", "show", "orders", "billing")
     assert (found["lag"], found["pending"], found["unowned"], found["lag_why"]) == (2, 3, 0, None)
@@ -89,7 +89,7 @@ def test_a_group_is_shown_with_its_consumers(server: ServerProcess, client: redi
 
 
 def test_pending_entries_are_listed_in_pages(server: ServerProcess, client: redis.Redis) -> None:
-    """The end of a page says how the next one is asked for."""
+    """``pending ls`` prints the command for the next page at the end of a page."""
     fill(client)
     client.xdel("orders", "2-0")
     done = run(server, "pending", "ls", "orders", "billing", "--limit", "2")
@@ -102,7 +102,10 @@ def test_pending_entries_are_listed_in_pages(server: ServerProcess, client: redi
 
 
 def test_pending_entries_are_chosen_and_sorted(server: ServerProcess, client: redis.Redis) -> None:
-    """By holder, deliveries and idle time; what nobody holds is idle for longest."""
+    """``pending ls`` filters by consumer, deliveries and idle time.
+
+    Entries without an owner sort as idle for longest.
+    """
     fill(client)
     client.xclaim("orders", "billing", "", 0, ["2-0"], time=1, justid=True)
     client.xclaim("orders", "billing", "c2", 0, ["3-0"], retrycount=7)
@@ -123,7 +126,7 @@ def test_pending_entries_are_chosen_and_sorted(server: ServerProcess, client: re
 
 
 def test_what_is_not_there_is_said(server: ServerProcess, client: redis.Redis) -> None:
-    """One line, the exit code for it, and what is there instead."""
+    """A missing name is one line with its exit code and the existing names."""
     fill(client)
     assert "no stream 'order'" in run(server, "stream", "show", "order", code=4).stderr
     assert "its groups are: billing" in run(server, "group", "show", "orders", "bill", code=4).stderr
@@ -132,7 +135,7 @@ def test_what_is_not_there_is_said(server: ServerProcess, client: redis.Redis) -
 
 
 def test_names_that_move_a_cursor_are_escaped(server: ServerProcess, client: redis.Redis) -> None:
-    """Keys, groups, consumers and fields may hold any bytes."""
+    """Control bytes in keys, groups, consumers and fields are escaped."""
     key, name = b"k\x1b[2J\xff", b"g\x1b]0;x\x07"
     client.xadd(key, {b"f\x1b[1m": b"\x1b[31mred"}, id="1-0")
     client.xgroup_create(key, name, id="0")
@@ -187,7 +190,7 @@ PINNED: dict[tuple[str, ...], list[str]] = {
 
 @pytest.mark.parametrize("words", PINNED, ids=" ".join)
 def test_the_names_in_json_stay(server: ServerProcess, client: redis.Redis, words: tuple[str, ...]) -> None:
-    """Scripts read them: a field may be added, none may go or be called otherwise."""
+    """Field names in JSON output do not change, since scripts read them. New ones may be added."""
     fill(client)
     found = facts(server, *words)
     row = found[0] if isinstance(found, list) else found
@@ -195,7 +198,7 @@ def test_the_names_in_json_stay(server: ServerProcess, client: redis.Redis, word
 
 
 def test_names_are_found_as_the_page_finds_them(server: ServerProcess, client: redis.Redis) -> None:
-    """Streams, groups and consumers, the best match first; the line below a page's search asks this."""
+    """``stream find`` finds streams, groups and consumers like the console's search, the best match first."""
     client.xadd("Web", {"n": 1})
     for group in ("web", "mail"):
         client.xgroup_create("Web", group, id="0")
@@ -207,7 +210,7 @@ def test_names_are_found_as_the_page_finds_them(server: ServerProcess, client: r
 
 
 def test_a_server_shows_what_takes_its_time(server: ServerProcess, client: redis.Redis) -> None:
-    """Commands by what they cost in all; those that took long where the server keeps them, else a word about it."""
+    """``server slow`` lists commands by total time, and the slow ones if the server keeps them."""
     client.config_resetstat()
     fill(client)
     costs = {row["command"]: row["calls"] for row in facts(server, "server", "show")["costs"]}

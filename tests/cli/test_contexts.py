@@ -1,4 +1,4 @@
-"""``millstream context`` and ``config``: which server a command goes to; no secret shows, no file of others counts."""
+"""``millstream context`` and ``config``: the server of a command. No secret is shown, and unsafe files are not used."""
 
 import json
 import os
@@ -26,7 +26,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user without any settings, in a directory of nobody's project."""
+    """A home directory without settings, and a working directory outside any project."""
     for name in ("MILLSTREAM_URL", "REDIS_URL", "MILLSTREAM_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def file(home: Path) -> Path:
-    """The path of the user's file, with its directory made."""
+    """The path of the user's settings file, with its directory made."""
     path = home / "xdg/millstream/config.toml"
     path.parent.mkdir(parents=True)
     return path
@@ -57,7 +57,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def shown(*words: str, **environment: str) -> list[dict[str, object]]:
-    """The rows of ``config show --origin``."""
+    """Return the rows of ``config show --origin``."""
     found: list[dict[str, object]] = json.loads(
         run("config", "show", "--origin", "-o", "json", *words, **environment).stdout
     )
@@ -65,7 +65,7 @@ def shown(*words: str, **environment: str) -> list[dict[str, object]]:
 
 
 def test_a_context_is_added_used_and_removed(home: Path) -> None:
-    """In a file that only its owner reads; what a user wrote beside it stays."""
+    """Contexts are added, used and removed in a file that only its owner can read. The user's other text stays."""
     run("context", "add", "local", "redis://127.0.0.1:1/0", "--use")
     file = home / "xdg/millstream/config.toml"
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -88,7 +88,10 @@ def test_a_context_is_added_used_and_removed(home: Path) -> None:
 
 
 def test_the_first_that_names_a_server_decides(home: Path, file: Path) -> None:
-    """Option, environment, project, user, default; each shown with where it stands, whether it is used or not."""
+    """The server comes from option, environment, project, user settings, or default, in this order.
+
+    ``config show --origin`` shows each with its place, used or not.
+    """
     write(
         file, 'context = "mine"\n[contexts.mine]\nurl = "redis://mine/0"\n[contexts.other]\nurl = "redis://other/0"\n'
     )
@@ -115,7 +118,7 @@ def test_the_first_that_names_a_server_decides(home: Path, file: Path) -> None:
 
 
 def test_two_that_name_a_server_alike_are_refused(home: Path) -> None:
-    """Nobody should have to know which of them wins."""
+    """Two settings of the same rank that both name a server are refused."""
     run("context", "add", "a", "redis://a/0")
     both = run("stream", "ls", "--url", "redis://h/0", "--context", "a", code=2)
     assert both.stderr == "millstream stream ls: --url and --context both name a server: leave one out\n"
@@ -125,7 +128,7 @@ def test_two_that_name_a_server_alike_are_refused(home: Path) -> None:
 
 @pytest.fixture
 def guarded(memory_server: ServerProcess, home: Path) -> Iterator[str]:
-    """A server that lets a user in with a password that has every sign; its URL without them."""
+    """A server with a user whose password has every special character; returns its URL without them."""
     with memory_server.client() as client:
         client.flushall()
         client.xadd("orders", {"n": 1})
@@ -136,7 +139,7 @@ def guarded(memory_server: ServerProcess, home: Path) -> Iterator[str]:
 
 
 def test_a_password_comes_from_where_the_context_says(guarded: str, home: Path) -> None:
-    """The environment or a file; it is nowhere in what is shown, be it that the server refuses it."""
+    """A context's password comes from the environment or a file. No output shows it, also if the server refuses it."""
     secret = home / "secret"
     write(secret, f"{SECRET}\nsecond line\n")
     run("context", "add", "env", guarded, "--user", "ops", "--password-env", "PW")
@@ -162,7 +165,7 @@ def test_a_password_comes_from_where_the_context_says(guarded: str, home: Path) 
 
 
 class Terminal:
-    """``millstream`` at a terminal of its own."""
+    """A process of ``millstream`` with a terminal of its own."""
 
     def __init__(self, *words: str) -> None:
         ours, theirs = pty.openpty()
@@ -174,7 +177,7 @@ class Terminal:
         self.text = ""
 
     def until(self, text: str) -> None:
-        """Read until this was shown."""
+        """Read until a text is shown."""
         while text not in self.text:
             self.text += os.read(self._ours, 4096).decode()
 
@@ -182,7 +185,7 @@ class Terminal:
         os.write(self._ours, f"{text}\n".encode())
 
     def end(self) -> int:
-        """Read to the end; the exit code."""
+        """Read to the end and return the exit code."""
         try:
             while piece := os.read(self._ours, 4096):
                 self.text += piece.decode()
@@ -196,7 +199,7 @@ MAIN = "from millstream.cli.main import main; main(prog_name='millstream')"
 
 
 def test_a_password_is_typed_unseen(guarded: str) -> None:
-    """At a terminal, each time."""
+    """A context can prompt for its password at the terminal, without echo, each time."""
     run("context", "add", "ask", guarded, "--user", "ops", "--password-prompt")
     terminal = Terminal("stream", "ls", "--context", "ask")
     terminal.until("Password of ask")
@@ -207,7 +210,10 @@ def test_a_password_is_typed_unseen(guarded: str) -> None:
 
 
 def test_a_production_context_is_named_before_it_is_changed(guarded: str, home: Path) -> None:
-    """Also with --yes, and by commands that ask nothing else; --context NAME is its name; looking needs none."""
+    """A production context must be confirmed by name before a change, also with --yes, or be given by --context.
+
+    Reads need none.
+    """
     write(home / "pw", SECRET)
     options = ["--user", "ops", "--password-file", str(home / "pw")]
     run("context", "add", "prod", guarded, *options, "--production", "--use")
@@ -262,7 +268,7 @@ SENTENCES = {
 
 @pytest.mark.parametrize("case", SENTENCES)
 def test_a_broken_file_is_one_sentence(file: Path, case: str) -> None:
-    """A broken file gives the fault, its place and the expected value, and nothing of a secret."""
+    """A broken settings file is one sentence with fault, place and expected value, and without secrets."""
     text, says = SENTENCES[case]
     write(file, text)
     said = run("stream", "ls", code=4 if case == "dangling" else 2).stderr
@@ -276,7 +282,10 @@ def test_a_broken_file_is_one_sentence(file: Path, case: str) -> None:
 
 
 def test_a_file_that_others_may_write_or_read_is_not_used(home: Path, file: Path) -> None:
-    """A file that is irregular, huge or another user's is not used either; a pipe does not make a reader wait."""
+    """A settings file that others can read or write, or that is irregular or huge, is not used.
+
+    A pipe does not block.
+    """
     good = '[contexts.a]\nurl = "redis://h/0"\n'
     for mode in (0o644, 0o660, 0o602):
         write(file, good, mode)
@@ -307,7 +316,7 @@ def test_a_file_that_others_may_write_or_read_is_not_used(home: Path, file: Path
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other groups")
 def test_a_file_that_another_group_may_write_is_not_used(home: Path) -> None:
-    """Its owner's own group has nobody else in it, and where each user has one, files are made for it to write."""
+    """A file that another group can write is not used. The owner's own group is allowed."""
     project = home / "work/millstream.toml"
     write(project, 'url = "redis://project/0"\n', 0o664)
     assert shown()[0]["value"] == "redis://project/0"
@@ -319,7 +328,7 @@ def test_a_file_that_another_group_may_write_is_not_used(home: Path) -> None:
 
 
 def test_a_password_that_others_can_read_is_not_sent(home: Path) -> None:
-    """The file of a context, of the console and of its URLs: refused, with how to mend it and without the secret."""
+    """A password file that others can read is refused with the remedy and without the secret."""
     secret, urls = home / "pw", home / "urls"
     run("context", "add", "a", "redis://h/0", "--password-file", str(secret))
     commands = (
@@ -340,7 +349,7 @@ def test_a_password_that_others_can_read_is_not_sent(home: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
 def test_a_file_of_another_user_is_not_used(home: Path, file: Path) -> None:
-    """In a directory that many write, it would lead commands to a server of theirs."""
+    """A settings file of another user is not used."""
     write(file, '[contexts.a]\nurl = "redis://h/0"\n')
     os.chown(file, 12345, 12345)
     assert "belongs to another user (uid 12345)" in run("context", "ls", code=2).stderr
@@ -351,7 +360,7 @@ def test_a_file_of_another_user_is_not_used(home: Path, file: Path) -> None:
 
 
 def test_what_cannot_be_a_context_is_refused(home: Path) -> None:
-    """Nothing is written then; a password on the command line is told off without being repeated."""
+    """An invalid context is refused and not written. A password on the command line is refused without repeating it."""
     for name, url, says in (
         ("a b", "redis://h/0", "is not a valid name"),
         ("-x", "redis://h/0", "o such option"),
@@ -366,7 +375,7 @@ def test_what_cannot_be_a_context_is_refused(home: Path) -> None:
 
 
 def test_contexts_that_are_added_at_once_are_all_there(home: Path) -> None:
-    """Each command reads, changes and replaces the file, one after the other."""
+    """Contexts added at the same time by several commands are all kept."""
 
     def add(number: int) -> int:
         words = ["context", "add", f"c{number}", f"redis://h/{number}"]
@@ -378,7 +387,7 @@ def test_contexts_that_are_added_at_once_are_all_there(home: Path) -> None:
 
 
 def test_a_link_to_the_file_stays_one(home: Path, file: Path) -> None:
-    """As those have it who keep their settings in a repository."""
+    """A settings file that is a symbolic link stays one."""
     write(home / "real.toml", "# kept\n")
     file.symlink_to(home / "real.toml")
     run("context", "add", "a", "redis://h/0")
@@ -387,7 +396,7 @@ def test_a_link_to_the_file_stays_one(home: Path, file: Path) -> None:
 
 
 def test_a_context_stands_for_a_url_where_several_are_named(guarded: str, home: Path) -> None:
-    """``context:NAME``, with its password, for commands from one server to another."""
+    """``context:NAME`` stands for a server's URL with its password in commands with several servers."""
     write(home / "pw", SECRET)
     run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
     done = run("export", "context:here", str(home / "streams.resp"))
@@ -415,14 +424,14 @@ NO_SUCH_CONTEXT = [
 
 @pytest.mark.parametrize("words", NO_SUCH_CONTEXT, ids=" ".join)
 def test_a_name_that_no_context_has_ends_alike(home: Path, words: list[str]) -> None:
-    """Wherever it stands: one sentence that lists those there are, and the exit code of names that nothing has."""
+    """An unknown context is one sentence with the existing names and exit code 4, wherever it is given."""
     run("context", "add", "here", "redis://127.0.0.1:1/0")
     said = run(*words, code=4).stderr
     assert (said.count("\n"), "has no context 'there'; these are: here" in said) == (1, True)
 
 
 def test_a_context_is_for_every_command_that_asks_a_server(guarded: str, home: Path) -> None:
-    """Those whose server is else their first word, or --to, take --context in its place, and not both."""
+    """``--context`` replaces the server argument, or --to, in every command. Giving both is refused."""
     write(home / "pw", SECRET)
     run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
     words = ["archive", "orders", "--to", str(home / "archive"), "--dry-run", "-o", "json"]
@@ -442,7 +451,7 @@ def test_a_context_is_for_every_command_that_asks_a_server(guarded: str, home: P
 
 
 def test_a_line_that_is_shown_of_a_server_with_a_password_can_be_run(guarded: str, home: Path) -> None:
-    """It names the context; where there was none, one that is to be made, and never the URL with stars in it."""
+    """A printed command line for a server with a password uses --context, never the masked URL."""
     write(home / "pw", SECRET)
     run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
     url = guarded.replace("://", f"://ops:{quote(SECRET, safe='')}@")

@@ -37,7 +37,7 @@ def add_letter(client: redis.Redis, key: str | bytes, entry: str = "*", **change
 
 
 def test_a_dead_letter_stream_of_any_name_is_found(server: ServerProcess, client: redis.Redis) -> None:
-    """`dead="failed-cd"`: listed, and found by its own name and by that of the stream its letters came from."""
+    """A dead-letter stream of any name is listed, and found by its own name and by the source stream's name."""
     stored = add_letter(client, "failed-cd")
     client.xadd("plain", {"n": 1})
     rows = json.loads(run(server, "ls", "-o", "json").stdout)
@@ -60,7 +60,7 @@ def test_a_dead_letter_stream_of_any_name_is_found(server: ServerProcess, client
 def test_a_stream_that_is_not_there_is_an_error(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
 ) -> None:
-    """No traceback, no empty success: which name nothing has, and where to look."""
+    """A missing dead-letter stream is an error that names it and the command to look."""
     command, *rest = words
     done = run(server, command, "nowhere", *rest)
     assert (done.exit_code, done.stdout) == (4, ""), done.output
@@ -76,14 +76,14 @@ def test_a_stream_that_is_not_there_is_an_error(
 
 
 def test_a_stream_without_letters_has_none(server: ServerProcess, client: redis.Redis) -> None:
-    """That is a fact and no error."""
+    """A stream without dead letters has an empty list and is not an error."""
     client.xadd("orders", {"n": 1})
     done = run(server, "ls", "orders")
     assert (done.exit_code, done.stdout) == (0, "No dead letters.\n")
 
 
 def test_an_envelope_is_opened(server: ServerProcess, client: redis.Redis) -> None:
-    """Headers and the payload's JSON, for people and programs; the fields as they are only for programs."""
+    """An envelope in a dead letter is shown with headers and JSON payload. Raw fields are in JSON output only."""
     packed = envelope.build({"correlation_id": "c-1", "content-type": "application/json"}, b'{"item": "tea"}')
     stored = add_letter(client, "orders:dead", fields=(b"__data__", packed, b"more", b"text"))
     people = run(server, "show", "orders", stored).stdout
@@ -104,7 +104,7 @@ def fails() -> None:
 
 
 def test_a_traceback_begins_with_the_users_code() -> None:
-    """Frames before the handler are left out in each part of a chain; those after it stay."""
+    """A shown traceback begins at the handler in each part of an exception chain."""
 
     def handler() -> None:
         try:
@@ -155,7 +155,7 @@ HOSTILE: list[dict[str, str | bytes]] = [
 
 
 def test_no_letter_ends_a_command(server: ServerProcess, client: redis.Redis) -> None:
-    """Each hostile note in a stream of its own: listed, shown, exported, put back or refused, and never a traceback."""
+    """A dead letter with hostile notes can be listed, shown, exported and put back or refused, without a traceback."""
     for number, notes in enumerate(HOSTILE):
         key = f"orders{number}:dead"
         flat = [word for name, value in {**NOTES, **notes}.items() for word in (f"_dead.{name}", value)]
@@ -180,7 +180,7 @@ def test_no_letter_ends_a_command(server: ServerProcess, client: redis.Redis) ->
 def test_a_key_that_is_not_there_is_an_error(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
 ) -> None:
-    """A wrong name after ``--key`` is not taken for a stream without letters."""
+    """A missing stream given by ``--key`` is an error, not an empty list."""
     client.xadd("orders:dead", {"n": 1}, id="1-1")
     done = run(server, *words, "--key", "order:dead")
     assert (done.exit_code, client.xlen("orders:dead")) == (4, 1)
@@ -188,7 +188,10 @@ def test_a_key_that_is_not_there_is_an_error(
 
 
 def test_what_is_no_letter_is_said_with_the_reason(server: ServerProcess, client: redis.Redis) -> None:
-    """``show`` of an entry with nothing but dashes says why; so do options that no letter fits."""
+    """``dead show`` of an entry that is not a dead letter gives the reason.
+
+    Options that match no letter report that.
+    """
     client.xadd("orders:dead", {"n": 1}, id="1-1")
     flat = [word for name, value in (NOTES | {"died_at": "x"}).items() for word in (f"_dead.{name}", value)]
     client.execute_command("XADD", "orders:dead", "1-2", "n", "1", *flat)
@@ -202,7 +205,7 @@ def test_what_is_no_letter_is_said_with_the_reason(server: ServerProcess, client
 
 
 def test_many_letters_are_in_the_audit_stream_from_the_start(server: ServerProcess, client: redis.Redis) -> None:
-    """A command that ends amid its work cannot record its result, so its beginning is recorded first."""
+    """``dead retry`` of many letters writes an audit entry at its start and at its end."""
     client.xadd("orders", {"n": 1})
     client.xgroup_create("orders", "billing", id="$")
     for _ in range(60):
@@ -214,14 +217,14 @@ def test_many_letters_are_in_the_audit_stream_from_the_start(server: ServerProce
 
 
 def test_an_id_that_is_none_is_refused_in_plain_words(memory_server: ServerProcess) -> None:
-    """Before anything is asked, with an example, as `stream get` does."""
+    """An invalid id is refused with an example before the server is contacted."""
     found = run(memory_server, "show", "orders", "xx")
     assert (found.exit_code, "Give one such as 1763721600000-0" in found.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("words", [("ls",), ("export",), ("retry", "--yes"), ("rm", "--yes")])
 def test_an_unknown_reason_is_refused_with_the_known_ones(memory_server: ServerProcess, words: tuple[str, ...]) -> None:
-    """A misspelt reason is an error, not a choice of no letters that succeeds."""
+    """An unknown reason is refused with the known ones."""
     command, *rest = words
     done = run(memory_server, command, "orders", "--reason", "err", *rest)
     assert (done.exit_code, done.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""``millstream dead edit``: a payload corrected and put back for one group; nothing lost, whatever the editor does."""
+"""``millstream dead edit``: a payload is corrected and put back for one group. Nothing is lost if the editor fails."""
 
 import json
 import stat
@@ -25,7 +25,7 @@ def edit(server: ServerProcess, *words: str, **options: Any) -> Result:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of edited texts: a directory of this test's own, as other runs write into the system's too."""
+    """The directory of edited texts, moved into the test's own directory."""
     folder = tmp_path / "texts"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -34,7 +34,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def letter(client: redis.Redis) -> str:
-    """The id of a letter of the stream ``orders``, which has a group of its own and another."""
+    """The id of a dead letter of the stream ``orders``, which has the letter's group and another one."""
     client.xgroup_create("orders", "billing", mkstream=True)
     client.xgroup_create("orders", "mail")
     dead = DeadLetter(
@@ -46,7 +46,7 @@ def letter(client: redis.Redis) -> str:
 
 
 def editor(folder: Path, code: str) -> str:
-    """A program that changes the file it is given, as an editor does."""
+    """Write a program that changes the file it is given, as an editor does."""
     program = folder / "editor.py"
     program.write_text(f"#!{sys.executable}\nimport json, sys\npath = sys.argv[-1]\ntext = open(path).read()\n{code}\n")
     program.chmod(0o755)
@@ -57,7 +57,7 @@ FIX = 'whole = json.loads(text); whole["__data__"]["body"]["amount"] = 7; open(p
 
 
 def kept(done: Result) -> Path:
-    """The file that a message names."""
+    """Return the path of the kept file that a message names."""
     (name,) = [word.strip(".;:,)") for word in done.stderr.split() if "millstream-" in word and ".json" in word]
     return Path(name)
 
@@ -65,7 +65,10 @@ def kept(done: Result) -> Path:
 def test_a_corrected_entry_is_put_back_for_its_group(
     server: ServerProcess, client: redis.Redis, letter: str, tmp_path: Path, temporary: Path
 ) -> None:
-    """In its envelope as it was; its history says that it was edited; the letter is gone, and the text too."""
+    """A corrected entry is put back in its envelope, with "edited" in its history.
+
+    The letter and the temporary file are gone.
+    """
     code = f"{FIX}\nopen({str(tmp_path / 'seen')!r}, 'w').write(path)"
     done = edit(server, "orders", letter, "--yes", "-o", "json", env={"EDITOR": editor(tmp_path, code)})
     assert done.exit_code == 0, done.output
@@ -84,7 +87,7 @@ def test_a_corrected_entry_is_put_back_for_its_group(
 
 
 def raw(client: redis.Redis, key: str) -> list[Any]:
-    """Entries as the server sends them."""
+    """Return entries as the server sends them."""
     found: Any = client.execute_command("XRANGE", key, "-", "+")
     return [(ident, [part for pair in fields.items() for part in pair]) for ident, fields in found]
 
@@ -100,7 +103,7 @@ def raw(client: redis.Redis, key: str) -> list[Any]:
 def test_an_editor_that_fails_changes_nothing(
     server: ServerProcess, client: redis.Redis, letter: str, tmp_path: Path, code: str, why: str
 ) -> None:
-    """The letter stays, and what was written is where the message says, for nobody else to read."""
+    """If the editor fails, the letter stays, and the message names a private file with the edited text."""
     done = edit(server, "orders", letter, "--yes", env={"VISUAL": editor(tmp_path, code)})
     assert (done.exit_code, done.stdout) == (2, ""), done.output
     assert why in done.stderr
@@ -114,7 +117,7 @@ def test_an_editor_that_fails_changes_nothing(
 def test_nothing_happens_without_a_change_or_a_yes(
     server: ServerProcess, client: redis.Redis, letter: str, tmp_path: Path
 ) -> None:
-    """Saved as it was; a dry run; nobody to ask; no such editor: the letter stays."""
+    """Without a change, in a dry run, without a confirmation, or without an editor, the letter stays."""
     same = edit(server, "orders", letter, env={"EDITOR": editor(tmp_path, "pass")})
     assert (same.exit_code, "Nothing was changed" in same.stderr) == (0, True)
     dry = edit(server, "orders", letter, "--dry-run", env={"EDITOR": editor(tmp_path, FIX)})
@@ -130,7 +133,7 @@ def test_nothing_happens_without_a_change_or_a_yes(
 
 
 def test_a_corrected_file_takes_the_editors_place(server: ServerProcess, client: redis.Redis, letter: str) -> None:
-    """Printed, changed by any program, put back; what cannot be put back stays a letter."""
+    """``dead edit --print`` prints the document, and a corrected file can be put back. A failing one stays a letter."""
     document = json.loads(edit(server, "orders", letter, "--print").stdout)
     document["__data__"]["body"]["amount"] = 8
     refused = edit(server, "orders", letter, "--from", "-", "--yes", input="{}")
@@ -145,7 +148,7 @@ def test_a_corrected_file_takes_the_editors_place(server: ServerProcess, client:
 
 
 def test_what_is_no_letter_is_not_edited(server: ServerProcess, client: redis.Redis, letter: str) -> None:
-    """It came from nowhere, so nobody knows where to put it back."""
+    """An entry that is not a dead letter cannot be edited."""
     client.execute_command("XADD", "orders:dead", "99999999999999-0", "a", "b")
     done = edit(server, "orders", "99999999999999-0", "--print")
     assert (done.exit_code, "not a dead letter" in done.stderr) == (2, True)
@@ -154,7 +157,7 @@ def test_what_is_no_letter_is_not_edited(server: ServerProcess, client: redis.Re
 def test_a_missing_file_and_an_existing_one_are_named_without_the_number_of_an_error(
     server: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Corrected fields that are not there, and an export that would overwrite a file, fail in words."""
+    """A missing file of corrections, and an export over an existing file, are errors in plain words."""
     letter = add_letter(client, "orders:dead")
     gone = edit(server, "orders", letter, "--from", str(tmp_path / "gone.json"), "--yes")
     assert (gone.exit_code, "does not exist" in gone.stderr, "Errno" in gone.stderr) == (1, True, False)
@@ -178,7 +181,7 @@ def test_a_missing_file_and_an_existing_one_are_named_without_the_number_of_an_e
 def test_an_invalid_file_is_named_with_the_place_of_its_fault(
     server: ServerProcess, letter: str, tmp_path: Path, data: bytes, why: str
 ) -> None:
-    """The error has a line and a column, and none of Python's words."""
+    """An invalid file of corrections is an error with line and column."""
     file = tmp_path / "bad.json"
     file.write_bytes(data)
     done = edit(server, "orders", letter, "--from", str(file), "--yes")

@@ -9,7 +9,7 @@ from support.source import ROOT
 
 @pytest.mark.parametrize("words", [["demo"], ["demo", "--help"]])
 def test_the_place_of_the_demo_is_named(words: list[str]) -> None:
-    """An installed program ends well and names a clone, ``make demo`` and its page."""
+    """``millstream demo`` ends with code 0 and names the clone, ``make demo`` and the page."""
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0
     said = " ".join(done.output.split())

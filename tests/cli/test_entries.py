@@ -15,7 +15,7 @@ from support.servers import ServerProcess
 
 
 def stream(server: ServerProcess, *words: str, code: int = 0, **options: Any) -> Result:
-    """A subcommand of ``millstream stream`` in this process."""
+    """Run a subcommand of ``millstream stream`` in this process."""
     done = CliRunner().invoke(main, ["stream", *words, "--url", server.url], **options)
     assert done.exit_code == code, done.output
     return done
@@ -26,7 +26,7 @@ def facts(server: ServerProcess, *words: str, **options: Any) -> Any:
 
 
 def test_where_an_entry_stands(server: ServerProcess, client: redis.Redis) -> None:
-    """Not delivered, pending with whom, or acknowledged: in each group of the stream."""
+    """``stream get`` shows an entry as not delivered, pending with its consumer, or acknowledged in each group."""
     for number in (1, 2, 3):
         client.execute_command("XADD", "s", f"{number}-0", "n", number)
     for group in ("done", "busy", "new"):
@@ -43,7 +43,7 @@ def test_where_an_entry_stands(server: ServerProcess, client: redis.Redis) -> No
 
 
 def test_an_entry_that_is_gone_is_shown_while_it_is_pending(server: ServerProcess, client: redis.Redis) -> None:
-    """Deleted from the stream, it still keeps a group busy; without that it is an error that says where to look."""
+    """A deleted entry is still shown while it is pending. Otherwise it is an error with a hint."""
     client.execute_command("XADD", "s", "1-0", "n", 1)
     client.xgroup_create("s", "g", id="0")
     client.xreadgroup("g", "c1", {"s": ">"})
@@ -57,7 +57,7 @@ def test_an_entry_that_is_gone_is_shown_while_it_is_pending(server: ServerProces
 
 
 def test_an_entry_is_shown_decoded(server: ServerProcess, client: redis.Redis) -> None:
-    """Fields with what they are, headers of the envelope; hostile bytes stay what they are and move nothing."""
+    """``stream get`` decodes fields and envelope headers. Hostile bytes are escaped."""
     flat = [*fields_of({"a": {"b": 1}}, {"correlation_id": "c-1"}), b"na\x1bme", b"\x1b[2Jx", b"bin", b"\xff\0"]
     client.execute_command("XADD", "s", "1000-0", *flat)
     found = facts(server, "get", "s", "1000-0")
@@ -78,7 +78,7 @@ def fields(client: redis.Redis, key: str = "s") -> list[Any]:
 
 
 def test_words_and_json_are_added_as_an_app_adds_them(server: ServerProcess, client: redis.Redis) -> None:
-    """Fields in their order; JSON as publish() has it; bytes; in the envelope with headers."""
+    """``stream add`` takes ordered fields, JSON as ``publish`` writes it, bytes, and headers in an envelope."""
     assert facts(server, "add", "s", "b=1", "a=x=y", "--id", "5-1") == {
         "stream": "s", "added": 1, "first_id": "5-1", "last_id": "5-1",
     }  # fmt: skip
@@ -94,7 +94,10 @@ def test_words_and_json_are_added_as_an_app_adds_them(server: ServerProcess, cli
 
 
 def test_a_file_is_added_line_by_line(server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Many round trips, empty lines left out; a dry run checks all of it and adds nothing."""
+    """``stream add`` of a file adds line by line and skips empty lines.
+
+    A dry run checks everything and adds nothing.
+    """
     file = tmp_path / "x.jsonl"
     file.write_text("\n\n".join(json.dumps({"n": number}) for number in range(250)))
     dry = facts(server, "add", "s", "--from", str(file), "--maxlen", "500", "--dry-run")
@@ -108,7 +111,7 @@ def test_a_file_is_added_line_by_line(server: ServerProcess, client: redis.Redis
 
 
 def test_adding_is_written_down(server: ServerProcess, client: redis.Redis) -> None:
-    """A command writes one audit entry with user, entries and time, also for those before a wrong line."""
+    """Each adding command writes one audit entry, also for the entries before a wrong line."""
     stream(server, "add", "s", "a=1", "--id", "5-1")
     stream(server, "add", "s", "--from", "-", input='{"n": 1}\n{"n": 2}\nno\n', code=2)
     stream(server, "add", "none", "a=1", "--no-create", code=4)
@@ -123,7 +126,7 @@ def test_adding_is_written_down(server: ServerProcess, client: redis.Redis) -> N
 def test_an_id_that_is_none_is_refused_before_the_server_is_asked(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
 ) -> None:
-    """The error shows how an id looks; the server's own words name neither the option nor a form."""
+    """An invalid id is refused with an example before the server is contacted."""
     done = stream(server, "add", "s", "a=1", *words, code=2)
     assert "is not an entry's id. Give one such as 1763721600000-0." in done.stderr
     assert client.exists("s") == 0
@@ -131,7 +134,7 @@ def test_an_id_that_is_none_is_refused_before_the_server_is_asked(
 
 
 def test_a_line_that_is_none_ends_it(server: ServerProcess, client: redis.Redis) -> None:
-    """Entries before the wrong line are added and counted, and the line is named."""
+    """A wrong line of a file ends the adding. The lines before are added and counted, and the line is named."""
     text = '{"n": 1}\n{"n": 2}\nnot json\n{"n": 3}\n'
     done = stream(server, "add", "s", "--from", "-", "-o", "json", input=text, code=2)
     assert "line 3 is invalid: 'not json" in done.stderr
@@ -149,7 +152,7 @@ def test_a_line_that_is_none_ends_it(server: ServerProcess, client: redis.Redis)
 
 
 def test_conditions_of_adding(server: ServerProcess, client: redis.Redis) -> None:
-    """Only where the stream is; trimmed; refused by the server in its words."""
+    """``stream add`` may require an existing stream, trim it, and reports the server's refusal."""
     assert (
         "there is no stream 'none' (--no-create)" in stream(server, "add", "none", "a=1", "--no-create", code=4).stderr
     )
@@ -163,7 +166,7 @@ def test_conditions_of_adding(server: ServerProcess, client: redis.Redis) -> Non
 
 
 def test_a_repetition_adds_nothing(server: ServerProcess, client: redis.Redis) -> None:
-    """A repetition adds nothing if the server can know it; a server that cannot says so and adds nothing."""
+    """A repeated add with an idempotent id adds nothing. A server without support is an error, and nothing is added."""
     words = ("add", "s", "--from", "-", "--idempotent-by", "id")
     if server.log.name.startswith("redis"):
         assert "this server does not support" in stream(server, *words, input='{"id": 1}\n', code=2).stderr
@@ -185,14 +188,14 @@ def test_a_repetition_adds_nothing(server: ServerProcess, client: redis.Redis) -
     ],
 )  # fmt: skip
 def test_a_command_line_that_is_invalid(server: ServerProcess, words: tuple[str, ...]) -> None:
-    """Refused before anything is asked of the server."""
+    """A wrong command line is refused before the server is contacted."""
     done = CliRunner().invoke(main, ["stream", "add", "s", *words, "--url", "redis://127.0.0.1:1"])
     assert done.exit_code in {1, 2}
     assert "cannot connect to" not in done.stderr
 
 
 def test_what_is_missing_is_told_of(server: ServerProcess, client: redis.Redis) -> None:
-    """Counters give the number of missing entries; id gaps, the highest deleted id and pending ids give places."""
+    """``stream gaps`` counts missing entries from the server's counters, and locates them by ids."""
     for ident in ("1-0", "5-0", "5-1", "5-2", "5-3", "9-0", "10-0", "11-0"):
         client.execute_command("XADD", "s", ident, "a", "b")
     whole = facts(server, "gaps", "s")

@@ -1,4 +1,4 @@
-"""Exit codes are alike in all subcommands that ask a server: 3 no server, 4 nothing of that name, 5 refused."""
+"""All subcommands with a server share exit codes: 3 unreachable, 4 no such name, 5 refused."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ NOBODY = [
 
 
 def code(url: str, *words: str) -> int:
-    """The exit code of a subcommand."""
+    """Return the exit code of a subcommand."""
     done = CliRunner().invoke(main, [*words, "--url", url])
     assert not isinstance(done.exception, Exception), done.output
     assert (done.stdout, done.stderr.startswith("millstream ")) == ("", True), done.output
@@ -41,7 +41,7 @@ def code(url: str, *words: str) -> int:
 
 @pytest.mark.parametrize("words", NOBODY, ids=" ".join)
 def test_what_nothing_is_called_is_four(memory_server: ServerProcess, words: tuple[str, ...]) -> None:
-    """No such stream, group or change; and 3 where there is no server, whatever is asked."""
+    """A missing stream, group or change ends with 4, and an unreachable server with 3."""
     with memory_server.client() as client:
         client.flushall()
         client.xadd("orders", {"n": 1})
@@ -51,7 +51,7 @@ def test_what_nothing_is_called_is_four(memory_server: ServerProcess, words: tup
 
 @pytest.mark.parametrize("words", [("limit", "ls"), ("spark", "ls"), ("spark", "show", "q")], ids=" ".join)
 def test_a_cluster_without_nodes_is_three(words: tuple[str, ...]) -> None:
-    """The sentence is that of every command, whichever way the command reaches a cluster."""
+    """A cluster without reachable nodes ends every command with code 3 and the same sentence."""
     url = f"redis+cluster://127.0.0.1:{free_port()}"
     done = CliRunner().invoke(main, [*words, "--url", url])
     assert done.exit_code == 3
@@ -60,7 +60,7 @@ def test_a_cluster_without_nodes_is_three(words: tuple[str, ...]) -> None:
 
 
 def ended(*words: str) -> int:
-    """The exit code of a subcommand that names its servers itself."""
+    """Return the exit code of a subcommand with servers as arguments."""
     done = CliRunner().invoke(main, words)
     assert not isinstance(done.exception, Exception), (words, done.exception)
     assert done.stderr.startswith("millstream "), done.output
@@ -82,7 +82,7 @@ BETWEEN = [
 def test_commands_between_servers_end_alike(
     memory_server: ServerProcess, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """3 where there is no server, 5 where it does not let us in."""
+    """Commands between servers end with 3 for an unreachable server and 5 for a refused login."""
     place = urlsplit(memory_server.url)
     files = {"FILE": str(tmp_path / "file"), "DIR": str(tmp_path / "dir")}
     nobody = f"redis://127.0.0.1:{free_port()}/0"
@@ -104,7 +104,7 @@ def test_commands_between_servers_end_alike(
     ids=" ".join,
 )
 def test_what_the_user_may_not_do_is_five(server: ServerProcess, client: redis.Redis, words: tuple[str, ...]) -> None:
-    """By the rights of a user, and by a password that is wrong."""
+    """Missing rights and a wrong password end with code 5."""
     client.xadd("orders", {"n": 1})
     client.xgroup_create("orders", "billing", id="0")
     client.execute_command("ACL", "SETUSER", "guest", "on", ">pw", "~other", "+@all")

@@ -1,4 +1,4 @@
-"""Subcommands whose packages are not installed: one sentence with the line to type, never a traceback."""
+"""Subcommands with missing packages: one sentence with the command to install them, never a traceback."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ ABLE = {
 
 
 def without(hidden: list[str], words: list[str], folder: Path) -> tuple[int, str]:
-    """Run a subcommand where packages cannot be imported; exit code and everything that it says."""
+    """Run a subcommand with blocked packages; return exit code and output."""
     (folder / "sitecustomize.py").write_text(HIDE)
     environment = {**os.environ, "PYTHONPATH": str(folder), "HIDDEN": " ".join(hidden)}
     program = str(Path(sys.executable).with_name("millstream"))
@@ -48,7 +48,7 @@ def without(hidden: list[str], words: list[str], folder: Path) -> tuple[int, str
 
 @pytest.mark.parametrize("command", NEEDY)
 def test_what_is_missing_is_named_with_its_line(command: str, tmp_path: Path) -> None:
-    """All extras missing, as after a bare install: exit code 2 and what to install."""
+    """Without any extra installed, a subcommand that needs one ends with code 2 and the install command."""
     code, said = without([*EXTRAS], NEEDY[command], tmp_path)
     assert (code, said.count("\n")) == (2, 1), said
     assert said.startswith(f"millstream {command}: needs ")
@@ -57,7 +57,7 @@ def test_what_is_missing_is_named_with_its_line(command: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("package", "form"), [("deltalake", "delta"), ("pyiceberg", "iceberg")])
 def test_a_format_without_its_package(package: str, form: str, tmp_path: Path) -> None:
-    """Said before Spark is started, and before anything is written."""
+    """An output format without its package is refused before Spark starts and before anything is written."""
     code, said = without([package], [*NEEDY["archive"], "--format", form], tmp_path)
     assert (code, said.count("\n")) == (2, 1), said
     assert f"--format {form} needs {package}, which is not installed: pip install 'millstream[lake]'" in said
@@ -66,14 +66,14 @@ def test_a_format_without_its_package(package: str, form: str, tmp_path: Path) -
 
 @pytest.mark.parametrize(("package", "command"), [("pyspark", "sql"), ("pyarrow", "replay")])
 def test_one_missing_package_is_named(package: str, command: str, tmp_path: Path) -> None:
-    """The others being there: the same sentence, wherever the import stands."""
+    """A single missing package gives the same sentence, wherever it is imported."""
     code, said = without([package], NEEDY[command], tmp_path)
     assert (code, "Traceback" in said) == (2, False), said
     assert said.startswith(f"millstream {command}: needs {package}, which is not installed: pip install 'millstream[")
 
 
 def test_the_other_subcommands_need_no_extra(tmp_path: Path) -> None:
-    """They get as far as a server that is not there or a directory that does not exist."""
+    """Subcommands without extras work in a bare install, up to a missing server or directory."""
     for command, words in ABLE.items():
         code, said = without([*EXTRAS], words, tmp_path)
         assert code in {1, 2, 3}, command
@@ -82,7 +82,7 @@ def test_the_other_subcommands_need_no_extra(tmp_path: Path) -> None:
 
 
 def test_every_package_of_an_extra_is_known() -> None:
-    """The table names what pyproject.toml and the import rules name."""
+    """The table of packages covers all names in pyproject.toml and the import rules."""
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert set(EXTRAS.values()) <= set(declared["project"]["optional-dependencies"])
     known = {name: extra for name, (_, extra) in THIRD_PARTY.items() if extra not in {"", "dev", "console"}}

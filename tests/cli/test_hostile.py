@@ -1,6 +1,6 @@
-"""A hundred thousand things that strangers may have written, and every subcommand that reads them: none ends badly.
+"""Every reading subcommand survives a hundred thousand hostile inputs.
 
-"Badly" is a traceback, an exit code that is not documented, invalid JSON, or a control character for a terminal.
+A failure is a traceback, an undocumented exit code, invalid JSON, or a control character for a terminal.
 """
 
 import json
@@ -39,12 +39,12 @@ BACKUP = {
 
 
 class Hands:
-    """A stranger who writes data and runs commands, by one seed.
+    """Writers of hostile data and runs of commands, by one seed.
 
     Args:
-        url: of a server with nothing in it that matters.
-        folder: of its own.
-        seed: of everything drawn.
+        url: URL of a server without valuable data.
+        folder: a directory of its own.
+        seed: seed of all random decisions.
     """
 
     def __init__(self, client: redis.Redis, url: str, folder: Path, seed: int) -> None:
@@ -53,7 +53,7 @@ class Hands:
         client.flushall()
 
     def ask(self, *words: str, form: str | None = None) -> str:
-        """Run a subcommand; its standard output."""
+        """Run a subcommand and return its standard output."""
         form = form or self.chance.choice(("table", "json", "jsonl", "csv"))
         given = [*words, *(() if form == "none" else ("-o", form))]
         done = CliRunner().invoke(main, given)
@@ -65,7 +65,7 @@ class Hands:
         return done.stdout
 
     def letters(self, count: int) -> int:
-        """Dead letters, looked at, exported, and put back."""
+        """Write dead letters; list, export and put them back."""
         with self.client.pipeline(transaction=False) as pipe:
             for number in range(count):
                 pipe.execute_command("XADD", "orders:dead", f"{number + 1}-0", *letter(self.chance))
@@ -82,7 +82,7 @@ class Hands:
         return count
 
     def entries(self, count: int) -> int:
-        """Entries, keys, groups and consumers of any bytes, under the eyes of the console, the doctor, a transfer."""
+        """Write entries, keys, groups and consumers of any bytes; read them with the console, doctor and export."""
         named = []
         for number in range(count):
             name = text(self.chance, b"orders") + b"%d" % number
@@ -100,7 +100,7 @@ class Hands:
         return count
 
     def look(self, named: list[list[str]]) -> None:
-        """Look at these streams and groups with the console."""
+        """Read these streams and groups with the console."""
         at = ("--url", self.url)
         for noun in ("stream", "group"):
             self.ask(noun, "ls", *at, form="table")
@@ -115,7 +115,7 @@ class Hands:
             self.ask("check", "--lag", "1", "--dead", "1", *at, form=form)
 
     def workers(self, count: int) -> int:
-        """Records, pauses and orders in the registry."""
+        """Write records, pauses and orders into the registry."""
         for number in range(count):
             worker = text(self.chance, b"web") + b"%d" % number
             facts = {**FACTS, "id": worker.decode(errors="surrogateescape")}
@@ -132,7 +132,7 @@ class Hands:
         return 2 * count
 
     def queries(self, count: int) -> int:
-        """Write records of Spark's drivers and look at them."""
+        """Write records of Spark's drivers and read them."""
         for number in range(count):
             self.client.hset(queries.QUERIES, f"q{number}", record(self.chance, QUERY))
         for form in ("table", "json"):
@@ -140,7 +140,7 @@ class Hands:
         return count
 
     def archives(self, count: int) -> int:
-        """Manifests of archives."""
+        """Write manifests of archives and read them."""
         place = self.folder / "archive"
         place.mkdir(exist_ok=True)
         for _ in range(count):
@@ -149,7 +149,7 @@ class Hands:
         return count
 
     def logs(self, count: int) -> int:
-        """Manifests of data directories, their checksums right."""
+        """Write manifests of data directories with valid checksums, and read them."""
         place = self.folder / "data"
         place.mkdir(exist_ok=True)
         for _ in range(count):
@@ -165,7 +165,7 @@ class Hands:
 
 
 def piece(server: ServerProcess, folder: Path, size: int) -> Callable[[int], int]:
-    """Everything above with one seed; how many inputs it wrote."""
+    """Run all of the above with one seed; return the number of inputs."""
 
     def run(seed: int) -> int:
         with server.client() as client:
@@ -178,18 +178,18 @@ def piece(server: ServerProcess, folder: Path, size: int) -> Callable[[int], int
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server of ours in memory, for this test."""
+    """A Millstream server in memory, for this test alone."""
     with millstream_server(tmp_path / "server", "--memory") as server:
         yield server
 
 
 def test_hostile_inputs_end_no_subcommand(alone: ServerProcess, tmp_path: Path) -> None:
-    """Some hundreds of the campaign's inputs, in every run."""
+    """Hundreds of hostile inputs end no subcommand badly."""
     assert piece(alone, tmp_path, 20)(0) == 470
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_hundred_thousand_hostile_inputs(alone: ServerProcess, tmp_path: Path) -> None:
-    """Entries, registry, dead letters and manifests, mutated: each is read, shown or named, and ends nothing."""
+    """A hundred thousand mutated entries, records, dead letters and manifests end no subcommand badly."""
     campaign.run("hostile-cli", piece(alone, tmp_path, 50), range(1, 91), unit="mutated inputs")

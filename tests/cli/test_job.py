@@ -26,7 +26,7 @@ def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
 
 
 def published(server: ServerProcess, **options: Any) -> str:
-    """A job of ``orders``."""
+    """Publish a job to ``orders`` and return its id."""
 
     async def work() -> str:
         async with App(server.url, registry=False) as app:
@@ -36,7 +36,7 @@ def published(server: ServerProcess, **options: Any) -> str:
 
 
 def test_a_job_is_shown_and_cancelled(server: ServerProcess, client: redis.Redis) -> None:
-    """Its state in each group; a cancellation by the shell is one that workers look up, and it refuses an ended job."""
+    """``job show`` has the job's state in each group. ``job cancel`` marks it for workers, and refuses an ended job."""
     for group in ("billing", "audit"):
         client.xgroup_create("orders", group, mkstream=True)
     job = published(server, result="1h")
@@ -57,7 +57,7 @@ def test_a_job_is_shown_and_cancelled(server: ServerProcess, client: redis.Redis
 
 
 def test_what_is_not_a_job_is_refused(server: ServerProcess, client: redis.Redis) -> None:
-    """An entry without a result, an entry that is gone and a group that does not exist are one error each."""
+    """An entry without a result, a missing entry and a missing group are one error each."""
     client.xgroup_create("orders", "billing", mkstream=True)
     plain, job = published(server), published(server, result="1h")
     assert "without result=" in run(server, "show", "orders", plain, code=4).stderr
@@ -71,7 +71,7 @@ def test_what_is_not_a_job_is_refused(server: ServerProcess, client: redis.Redis
 
 @pytest.mark.parametrize("mark", ["inf", "-inf", "1e300", "-1"])
 def test_times_that_no_program_of_ours_wrote_are_shown(server: ServerProcess, client: redis.Redis, mark: str) -> None:
-    """Any client may write the keys of a job: a table and JSON come out all the same."""
+    """A job's keys with impossible times are shown in a table and in JSON."""
     client.xgroup_create("orders", "billing", mkstream=True)
     client.xgroup_create("orders", "audit")
     job = published(server, result="1h")
@@ -82,7 +82,7 @@ def test_times_that_no_program_of_ours_wrote_are_shown(server: ServerProcess, cl
 
 
 def test_other_lists_survive_infinite_scores(server: ServerProcess, client: redis.Redis) -> None:
-    """The index of workers and the due times of schedules are sorted sets that any client may write, too."""
+    """Infinite scores in the index of workers and in due times do not break the lists."""
     client.zadd("millstream:workers", {"ghost": math.inf})
     client.zadd(due_key("orders"), {"never": math.inf})
     client.sadd(INDEX, "orders")

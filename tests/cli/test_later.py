@@ -1,4 +1,4 @@
-"""``millstream later`` and ``millstream schedule``: lists of what waits, and the changes of it."""
+"""``millstream later`` and ``millstream schedule``: lists of waiting schedules and their changes."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
 
 
 def facts(server: ServerProcess, *words: str, code: int = 0) -> Any:
-    """The JSON that a subcommand shows."""
+    """Return the JSON of a subcommand."""
     return json.loads(run(server, *words[:2], "-o", "json", *words[2:], code=code).stdout)
 
 
@@ -52,20 +52,20 @@ def publish(server: ServerProcess, ident: str, content: Mapping[str, Any], **whe
 
 
 def put(client: redis.Redis, name: str = "report", stream: str = "mails", **facts: Any) -> None:
-    """A recurring schedule, as a worker declares it or ``put`` writes it."""
+    """Add a recurring schedule, as a worker declares it or ``put`` writes it."""
     one = Recurring(name, timetable(name, every="1h"), stream, (b"*", b"tenant", b"7"))
     client.hset(KEY, name, replace(one, **facts).to_json())
 
 
 def place(client: redis.Redis, at_ms: int, name: str = "report") -> None:
-    """A firing that waits."""
+    """Add a waiting firing."""
     client.hset(PLACED, name, at_ms)
     client.hset(CONTENT, f"{name}@{at_ms}", b"-:" + schedule.packed(["*", "tenant", "7"]))
     client.zadd(DUE, {f"{name}@{at_ms}": at_ms})
 
 
 def state(client: redis.Redis) -> Any:
-    """All that a change could have changed."""
+    """Return everything that a change could have changed."""
     keys = [CONTENT, PLACED, KEY]
     return (
         client.zrange(DUE, 0, -1, withscores=True),
@@ -76,7 +76,7 @@ def state(client: redis.Redis) -> Any:
 
 
 def test_what_waits_is_listed_by_its_time(server: ServerProcess, client: redis.Redis) -> None:
-    """The list names delays, expiries and decoded fields; without a stream it names the streams, also unknown ones."""
+    """``later ls`` lists schedules by time with delays, expiries and fields. Without a stream it lists the streams."""
     publish(server, "b", {"to": "x@y.z", "n": 7}, delay="1h", expires="2h")
     publish(server, "a", {"n": 1}, at=NOW - 60_000)
     client.delete(schedule.INDEX)  # never trusted to be complete
@@ -100,7 +100,7 @@ def test_what_waits_is_listed_by_its_time(server: ServerProcess, client: redis.R
 
 
 def test_a_forged_schedule_is_listed_and_can_be_removed(server: ServerProcess, client: redis.Redis) -> None:
-    """Content and names that no app wrote move no cursor, hide no other schedule, and are named as damaged."""
+    """A forged schedule is shown as damaged and escaped, hides no other, and can be removed."""
     forged: dict[str, tuple[Any, bytes | None]] = {
         "\x1b[2Jfar\nid": (NOW + HOUR, b"-:" + schedule.packed(["*", "\x1b[31m", "\x1b]0;x\x07"])),
         "-o": (NOW, b"-:" + schedule.packed(["*", "n", "1"])),
@@ -151,7 +151,7 @@ CHANGES = [
 def test_a_change_is_shown_before_it_is_made(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
 ) -> None:
-    """``--dry-run`` and a question that nobody can be asked change nothing; ``--yes`` does; the audit stream has it."""
+    """With ``--dry-run``, or without a terminal, nothing changes. With ``--yes`` the change is made and audited."""
     publish(server, "a", {"n": 1}, delay="1h", expires="1h")
     put(client)
     put(client, "idle")
@@ -172,7 +172,7 @@ def test_a_change_is_shown_before_it_is_made(
 
 
 def test_the_undo_note_of_a_removal_names_one_way_back(server: ServerProcess) -> None:
-    """The note does not deny what the undo commands do, and names them only where they restore all of it."""
+    """The undo note of a removal names the undo commands only if they restore everything."""
     publish(server, "a", {"n": 1}, delay="1h")
     publish(server, "b", {"n": "x" * 70_000}, delay="1h")
     small = facts(server, "later", "cancel", "mails", "a", "--dry-run")
@@ -182,7 +182,7 @@ def test_the_undo_note_of_a_removal_names_one_way_back(server: ServerProcess) ->
 
 
 def test_an_undo_puts_time_and_expiry_back(server: ServerProcess, client: redis.Redis) -> None:
-    """The line that undoes a move gives the schedule the time, and the expiry, that it had."""
+    """The undo of a move restores a schedule's time and expiry."""
     publish(server, "a", {"n": 1}, at=NOW + HOUR, expires="1h")
     before = state(client)[:2]
     done = facts(server, "later", "move", "mails", "a", "--at", "2126-01-01T00:00+01:00", "--yes")
@@ -193,7 +193,7 @@ def test_an_undo_puts_time_and_expiry_back(server: ServerProcess, client: redis.
 
 
 def test_a_fired_schedule_is_one_entry(server: ServerProcess, client: redis.Redis) -> None:
-    """Firing needs no worker, adds the entry once, and keeps the schedule where the server refuses the entry."""
+    """``later fire`` adds the entry once without a worker. A refused entry keeps the schedule."""
     publish(server, "a", {"n": 1}, delay="1h")
     publish(server, "b", {"n": 2}, delay="1h")
     client.set("mails", "no stream")
@@ -210,7 +210,7 @@ def test_a_fired_schedule_is_one_entry(server: ServerProcess, client: redis.Redi
 
 
 def test_a_fired_firing_has_the_time_that_its_handler_takes(server: ServerProcess, client: redis.Redis) -> None:
-    """A firing by hand of a schedule with a handler names its time, and comes even while the schedule is paused."""
+    """``schedule fire`` for a handler's schedule carries its time, also while the schedule is paused."""
     put(client, "nightly", "schedule:nightly", words=(b"*", b"name", b"nightly"))
     client.hset(schedule.placed_key("schedule:nightly"), "paused:nightly", 1)
     run(server, "schedule", "fire", "nightly", "--yes")
@@ -222,7 +222,7 @@ def test_a_fired_firing_has_the_time_that_its_handler_takes(server: ServerProces
 def test_what_changed_since_the_preview_is_left_alone(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A schedule that got a new content between question and answer stays, and the exit code is 1."""
+    """A schedule whose content changed since the preview stays, and the exit code is 1."""
     publish(server, "a", {"n": 1}, at=NOW + HOUR)
     monkeypatch.setattr(
         changing, "confirm", lambda *_, **__: publish(server, "a", {"n": 2}, at=NOW + HOUR, replace=True)
@@ -254,7 +254,7 @@ def test_what_changed_since_the_preview_is_left_alone(
 def test_bad_input_is_one_sentence(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...], code: int, says: str
 ) -> None:
-    """Each has its exit code and a text that names what to write; nothing is changed."""
+    """Wrong input is one error with its exit code and the correct form. Nothing changes."""
     publish(server, "a", {"n": 1}, delay="1h")
     before = state(client)
     assert says in run(server, *words, code=code).stderr
@@ -262,7 +262,7 @@ def test_bad_input_is_one_sentence(
 
 
 def test_keys_of_another_type_are_an_error_in_one_sentence(server: ServerProcess, client: redis.Redis) -> None:
-    """A list of all streams names the one that cannot be read; a list of that one says why."""
+    """A key of another type is one error that names it, in both lists."""
     client.set(DUE, "x")
     client.sadd(schedule.INDEX, "mails")
     (row,) = facts(server, "later", "ls")
@@ -273,7 +273,7 @@ def test_keys_of_another_type_are_an_error_in_one_sentence(server: ServerProcess
 
 
 def test_recurring_schedules_are_listed_with_their_delays(server: ServerProcess, client: redis.Redis) -> None:
-    """Each has its source, its pause, its next time, and the firings that nobody placed."""
+    """``schedule ls`` shows each schedule's source, pause, next time, and firings that no worker placed."""
     grid = int(time.time() * 1000) // HOUR * HOUR
     put(client, "put")
     client.hset(PLACED, "put", grid - 5 * HOUR)
@@ -319,7 +319,10 @@ def test_recurring_schedules_are_listed_with_their_delays(server: ServerProcess,
 
 
 def test_a_pause_takes_the_firing_that_waits(server: ServerProcess, client: redis.Redis) -> None:
-    """Paused, it has no firing, and the one that was removed counts as missed; resumed, workers place it again."""
+    """``schedule pause`` removes the waiting firing, which counts as missed.
+
+    After ``resume`` workers place it again.
+    """
     put(client)
     at = (int(time.time() * 1000) // HOUR + 2) * HOUR
     place(client, at)
@@ -337,7 +340,7 @@ def test_a_pause_takes_the_firing_that_waits(server: ServerProcess, client: redi
 def test_a_user_without_the_rights_is_told_so(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user with read rights sees the lists; a change is refused with its command, and nothing is changed."""
+    """A user with read rights sees the lists. A change is refused with the command's name, and nothing changes."""
     publish(server, "a", {"n": 1}, delay="1h")
     put(client)
     before = state(client)
@@ -352,7 +355,7 @@ def test_a_user_without_the_rights_is_told_so(
 
 @pytest.mark.parametrize("form", ["json", "nagios", "prometheus"])
 def test_a_check_finds_what_is_overdue(server: ServerProcess, client: redis.Redis, form: str) -> None:
-    """A schedule that no worker moves is critical from the threshold on; none, and one to come, are within it."""
+    """``check --overdue`` is critical if a schedule is overdue beyond the threshold, and ok without one."""
     words = ("check", "--overdue=1m", "--behind", "off", "--pending-age", "off", "-o", form)
     run(server, *words)
     publish(server, "a", {"n": 1}, delay="1h")

@@ -1,4 +1,4 @@
-"""log, backup, restore and doctor beside a real server; the whole way through the real console script."""
+"""``log``, ``backup``, ``restore`` and ``doctor`` beside a real server, through the installed command."""
 
 import json
 import re
@@ -20,13 +20,13 @@ MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    """The console script's exit code and what it says."""
+    """Run the installed command and return exit code and output."""
     command = [MILLSTREAM, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def here(*words: object) -> Result:
-    """The same in this process, whose imports are done."""
+    """Run the command in this process, which has its imports done."""
     done = CliRunner().invoke(main, [*map(str, words)], prog_name="millstream")
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
@@ -34,7 +34,7 @@ def here(*words: object) -> Result:
 
 @pytest.fixture
 def data(our_server: ServerProcess, tmp_path: Path) -> Path:
-    """Five entries and a group on a server that runs."""
+    """A running server's data directory with five entries and a group."""
     with our_server.client() as client:
         for number in range(1, 6):
             client.xadd("orders", {"n": number}, id=f"{number}-0")
@@ -43,7 +43,7 @@ def data(our_server: ServerProcess, tmp_path: Path) -> Path:
 
 
 def test_check_dump_backup_restore_beside_a_server(our_server: ServerProcess, data: Path, tmp_path: Path) -> None:
-    """The whole way, with the forms for programs."""
+    """Check, dump, backup and restore work beside a running server, also with JSON output."""
     checked = run("log", "check", data, "-o", "json")
     assert (checked.returncode, checked.stderr) == (0, "")
     report = json.loads(checked.stdout)
@@ -76,7 +76,10 @@ def test_check_dump_backup_restore_beside_a_server(our_server: ServerProcess, da
 
 
 def test_damage_is_told_and_cut_only_on_request(our_server: ServerProcess, data: Path, tmp_path: Path) -> None:
-    """The server refuses to start; the check names place, loss and next step; the cut asks; the server starts."""
+    """On damage the server refuses to start, and ``log check`` names place, loss and next step.
+
+    ``log cut`` asks first; afterwards the server starts.
+    """
     our_server.stop()
     (path,) = data.glob("log-*")
     broken = bytearray(path.read_bytes())
@@ -142,7 +145,7 @@ def test_a_pack_is_checked_quickly_and_shown(tmp_path: Path) -> None:
 
 
 def test_without_a_place(tmp_path: Path) -> None:
-    """Usage errors teach, and end with 2; what cannot be read ends with 1."""
+    """Usage errors of ``log`` and ``backup`` end with 2 and the correct form. An unreadable directory ends with 1."""
     assert here("log", "cut", tmp_path, "--at", "nonsense", "--yes").exit_code == 2
     assert here("log", "check", tmp_path / "wrong").exit_code == 1
     assert here("log", "check", tmp_path).exit_code == 1
@@ -160,7 +163,7 @@ def test_without_a_place(tmp_path: Path) -> None:
 
 
 def test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy(our_server: ServerProcess, data: Path) -> None:
-    """A program that never loads what it checks must know every op, those that only a snapshot holds too."""
+    """``log check`` accepts a snapshot with every kind of record."""
     with our_server.client() as client:
         client.xreadgroup("billing", "ann", {"orders": ">"}, count=2)
         client.xadd("once", {"n": 1}, id="1-1")
@@ -182,21 +185,21 @@ def test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy(our_serve
 
 @pytest.mark.realserver
 def test_a_server_that_is_no_millstream_has_no_files_for_us(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """The error names what to use instead."""
+    """``backup`` of a server that is not Millstream is refused and names ``millstream export``."""
     ended = here("backup", real_redis.url, tmp_path / "b")
     assert (ended.exit_code, "millstream export" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["log check", "log dump", "log cut", "backup", "restore", "doctor"])
 def test_help_teaches(command: str) -> None:
-    """Examples and exit codes are in the help."""
+    """The help of these commands has examples and exit codes."""
     shown = here(*command.split(), "--help").stdout
     assert f"millstream {command}" in shown
     assert "Exit code" in shown
 
 
 def test_doctor(our_server: ServerProcess, data: Path, tmp_path: Path) -> None:
-    """The exit code says the worst; every form has what, why and advice."""
+    """``doctor`` ends with the code of its worst finding, and each format has finding, reason and advice."""
     well = here("doctor", data, "-o", "json")
     rows = json.loads(well.stdout)
     assert well.exit_code == (1 if any(row["level"] == "warning" for row in rows) else 0)

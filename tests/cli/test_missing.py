@@ -1,4 +1,4 @@
-"""A stream or a group that is not there, in the subcommands that have no test of their own for it."""
+"""A missing stream or group, in the subcommands without a test of their own for it."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ MISSING = [
 def test_what_is_not_there_is_named(
     server: ServerProcess, client: redis.Redis, tmp_path: Path, words: list[str], code: int
 ) -> None:
-    """No traceback and no success: one sentence names what nothing has."""
+    """A missing name is one sentence, without a traceback or success."""
     client.xadd("there", {"n": 1})
     client.set("nowhere:text", 1)  # a key, but not a stream
     client.xgroup_create("there", "billing", 0)
@@ -57,7 +57,7 @@ def test_what_is_not_there_is_named(
     ],
 )
 def test_a_server_that_is_not_there_is_named(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence says which server was asked, since nobody may have named it, and how another is named."""
+    """An unreachable server is named by its URL without the password, with the ways to give another."""
     nowhere = f"redis://:secret@127.0.0.1:{free_port()}/3"
     monkeypatch.setenv("MILLSTREAM_URL", nowhere)
     done = CliRunner().invoke(main, words)
@@ -79,7 +79,7 @@ def test_a_server_that_is_not_there_is_named(words: list[str], monkeypatch: pyte
 def test_a_file_that_is_not_there_is_named_without_the_number_of_an_error(
     server: ServerProcess, client: redis.Redis, words: list[str]
 ) -> None:
-    """The sentence names the file and the reason in words."""
+    """A missing file is an error with its name and the reason in words."""
     client.xadd("orders", {"n": 1})
     given = [word.replace("URL", server.url) for word in words]
     done = CliRunner().invoke(main, given, env={"MILLSTREAM_URL": server.url})
@@ -100,7 +100,7 @@ def test_a_file_that_is_not_there_is_named_without_the_number_of_an_error(
 def test_a_word_that_is_missing_or_taken_for_an_option_is_named(
     server: ServerProcess, client: redis.Redis, words: list[str], reason: str
 ) -> None:
-    """The error names the option with its value, or the way to give a name that begins with a dash."""
+    """A missing option value, or a name taken for an option, is an error with the correct form."""
     client.xadd("orders", {"n": 1}, id="1-0")
     client.xgroup_create("orders", "g", 0)
     client.xreadgroup("g", "c", {"orders": ">"})

@@ -1,4 +1,4 @@
-"""The eight tasks of somebody on call, in the shell alone, against a server with real workers.
+"""The eight on-call tasks in the shell alone, against a server with real workers.
 
 Each step is a command line; ``docs/console.md`` lists them.
 """
@@ -23,11 +23,11 @@ PAGE = (ROOT / "docs/console.md").read_text()
 STEPS = {
     name.strip(): int(steps) for name, steps in re.findall(r"^\| ([^|]+) \| \d+: [^|]*\| (\d+): ", PAGE, re.MULTILINE)
 }
-"""Task -> command lines, as the document says."""
+"""Tasks with their numbers of command lines, as in the document."""
 
 
 class Person:
-    """Somebody at a terminal, whose command lines are counted.
+    """A user of the shell with counted command lines.
 
     Args:
         crew: the server and its workers.
@@ -43,7 +43,7 @@ class Person:
         self.task = task
 
     def types(self, *words: str, given: str | None = None) -> str:
-        """A command line; what it shows on standard output and standard error."""
+        """Run a command line and return its output."""
         self.steps.append(" ".join(words))
         done = CliRunner().invoke(main, list(words), env={"MILLSTREAM_URL": self.crew.server.url}, input=given)
         assert done.exit_code == 0, done.output
@@ -52,7 +52,7 @@ class Person:
 
 @pytest.fixture(scope="module", params=["redis", "millstream"])
 def crew(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCall]:
-    """A server on which everything is wrong, each kind in turn."""
+    """A server with every fault, once for each kind."""
     folder = tmp_path_factory.mktemp("crew")
     made = redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory")
     with made as server, on_call(server, folder) as found:
@@ -61,7 +61,7 @@ def crew(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def person(crew: OnCall) -> Iterator[Person]:
-    """A person on call who takes as many command lines as the document says."""
+    """A user on call with as many command lines as the document gives."""
     found = Person(crew)
     yield found
     print(f"{found.task}: {len(found.steps)} command lines: {'; '.join(found.steps)}")  # noqa: T201 - to be compared
@@ -69,7 +69,7 @@ def person(crew: OnCall) -> Iterator[Person]:
 
 
 def test_the_stuck_consumer_is_found(crew: OnCall, person: Person) -> None:
-    """Which worker, at which line, with its one entry: the others were handed back."""
+    """The shell shows the stuck worker, its source line and its one entry. The others were handed back."""
     person.does("Find the stuck consumer, and why")
     shown = person.types("group", "show", "jobs", "render")
     assert re.search(rf"the worker {re.escape(crew.worker('stuck'))} is blocked at\s+crew.py:", shown)
@@ -77,7 +77,7 @@ def test_the_stuck_consumer_is_found(crew: OnCall, person: Person) -> None:
 
 
 def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
-    """To another consumer, with the line that undoes it."""
+    """Stuck entries are claimed for another consumer, with the undo printed."""
     person.does("Reclaim what it holds")
     words = ("pending", "claim", "jobs", "render", "--consumer", "stuck", "--to", "well", "--yes")
     assert "millstream audit undo" in person.types(*words)
@@ -86,7 +86,7 @@ def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
 
 
 def test_why_entries_die_is_found(person: Person) -> None:
-    """The list says the errors; one letter has its traceback and payload."""
+    """``dead ls`` shows errors, and one letter shows traceback and payload."""
     person.does("Find why entries die")
     rows = json.loads(person.types("dead", "ls", "orders", "-o", "json"))
     (letter,) = [row["id"] for row in rows if "ZeroDivisionError" in row["error"]]
@@ -94,7 +94,7 @@ def test_why_entries_die_is_found(person: Person) -> None:
 
 
 def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
-    """From a program in place of the editor; the worker handles what was corrected."""
+    """A dead letter is corrected by a program as the editor, put back, and handled."""
     person.does("Correct one and replay it")
     rows = json.loads(person.types("dead", "ls", "orders", "-o", "json"))
     (letter,) = [row["id"] for row in rows if "ValueError" in row["error"]]
@@ -103,7 +103,7 @@ def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
 
 
 def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
-    """Looked at first; the lag stays known."""
+    """A group is rewound by an hour after a preview, with a known lag."""
     person.does("Rewind a group by an hour, safely")
     words = ("group", "rewind", "events", "mail", "--to", "1h-ago")
     assert "2 entries are delivered again" in person.types(*words, "--dry-run")
@@ -112,7 +112,7 @@ def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
 
 
 def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Person) -> None:
-    """Why, how many when counted, and what repairs it."""
+    """The shell gives the reason of an unknown lag, its count and its repair."""
     person.does("Explain an unknown lag")
     assert "the server does not know the lag" in person.types("group", "show", "clicks", "sessions")
     person.types("group", "rewind", "clicks", "sessions", "--to", "+0", "--yes")
@@ -121,14 +121,14 @@ def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Perso
 
 
 def test_the_slow_command_is_found(crew: OnCall, person: Person) -> None:
-    """Or that this server keeps no such list, and what to look at then."""
+    """The slow command is shown, or the fact that the server keeps no list and an alternative."""
     person.does("Find the slow command")
     shown = person.types("server", "slow")
     assert ("XRANGE orders - + COUNT 7" if crew.has_slow_log else "see `server show`") in shown
 
 
 def test_a_worker_is_drained_before_a_deploy(crew: OnCall, person: Person) -> None:
-    """The command ends when the worker has ended."""
+    """``worker drain`` ends when the worker has ended."""
     person.does("Drain a worker before a deploy")
     rows = json.loads(person.types("worker", "ls", "-o", "json"))["workers"]
     worker = crew.worker("well")

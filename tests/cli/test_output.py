@@ -1,4 +1,4 @@
-"""The one layer that shows things: four forms of the same facts, no colours where piped, exit codes."""
+"""The output layer: four formats of the same facts, no colours in pipes, exit codes."""
 
 import csv
 import io
@@ -31,13 +31,13 @@ def drawn(form: str, rows: object = ROWS) -> str:
 
 @pytest.mark.parametrize("words", [("stream", "ls"), ("dead", "ls"), ("doctor",), ("spark", "show", "x")])
 def test_an_option_of_other_programs_is_answered_with_ours(words: tuple[str, ...]) -> None:
-    """`--json` is unknown, with exit code 2; the error names the option that prints JSON in every command."""
+    """`--json` is refused with code 2, and the error names the option for JSON."""
     done = CliRunner().invoke(main, [*words, "--json"])
     assert (done.exit_code, "No such option '--json'. Did you mean '-o json'?" in done.stderr) == (2, True)
 
 
 def test_a_table_for_people() -> None:
-    """Units, times in UTC, nothing that moves a cursor, no trailing spaces, no colours."""
+    """A table has units and UTC times, and neither control characters, trailing spaces nor colours."""
     assert drawn("table") == (
         "KEY           ENTRIES    SIZE  ADDED\n"
         "orders             12  2.0 kB  2026-03-01T12:00:00.250Z\n"
@@ -47,7 +47,7 @@ def test_a_table_for_people() -> None:
 
 
 def test_a_cell_of_megabytes_makes_no_row_as_wide() -> None:
-    """A huge value in a record does not fill disks with blanks; programs get it whole."""
+    """A huge table cell is cut with its length and a hint to JSON, which has it whole."""
     rows = [("x" * 1_000_000, 1, 1, 1), ("y", 1, 1, 1)]
     text = drawn("table", rows)
     assert "xxx... (1,000,000 characters; -o json has all)" in text
@@ -56,7 +56,7 @@ def test_a_cell_of_megabytes_makes_no_row_as_wide() -> None:
 
 
 def test_json_for_programs() -> None:
-    """The output is an array of objects; bytes that are not text are base64, an unknown value is null."""
+    """JSON output is an array of objects. Bytes that are not text are base64, and an unknown value is null."""
     rows = json.loads(drawn("json"))
     assert rows[0] == {"key": "orders", "entries": 12, "size": 2048, "added_ms": 1772366400250}
     assert rows[1] == {"key": {"base64": "/xtbMzFt"}, "entries": 0, "size": None, "added_ms": None}
@@ -65,7 +65,7 @@ def test_json_for_programs() -> None:
 
 
 def test_csv_for_programs() -> None:
-    """Field names in the first line, raw figures, JSON in a cell that has parts."""
+    """CSV output has field names first, raw figures, and JSON in cells with several parts."""
     rows = list(csv.reader(io.StringIO(drawn("csv"))))
     assert rows == [
         ["key", "entries", "size", "added_ms"],
@@ -88,14 +88,14 @@ def test_csv_for_programs() -> None:
     ],
 )
 def test_a_cell_of_csv_is_no_formula_and_moves_no_cursor(value: object, expected: str) -> None:
-    """A spreadsheet reads what strangers wrote as text, and so does a terminal that shows the file; figures stay."""
+    """A CSV cell of foreign text can be neither a formula nor a control sequence. Figures stay."""
     out = io.StringIO()
     Output("csv", out).table(Table("t", (Column("v"),), [[value]]))
     assert list(csv.reader(io.StringIO(out.getvalue()))) == [["v"], [expected]]
 
 
 def test_rows_come_one_by_one() -> None:
-    """A table of any length is shown while it is made: the first lines are there before the last row exists."""
+    """Rows are printed while they are produced."""
     for form in ("table", "json", "jsonl", "csv"):
         out = io.StringIO()
 
@@ -110,7 +110,7 @@ def test_rows_come_one_by_one() -> None:
 
 
 def test_a_report() -> None:
-    """Facts and tables together in each form."""
+    """A report prints facts and tables together in each format."""
     facts = {"directory": "data", "ok": True, "size": 1500}
     sizes = (Column("size", "bytes"),)
 
@@ -131,7 +131,7 @@ def test_a_report() -> None:
 
 @pytest.mark.parametrize(("empty", "expected"), [(None, ""), ("", "\n"), ("No rows.", "\nNo rows.\n")])
 def test_a_report_of_a_table_without_rows(empty: str | None, expected: str) -> None:
-    """People see its line, or the blank line before it, or no trace of it."""
+    """A table without rows prints its empty text, a blank line or nothing, as set."""
     out = io.StringIO()
     Output("table", out).report({"ok": True}, [Table("rows", COLUMNS, [], empty)])
     assert out.getvalue() == "ok  yes\n" + expected
@@ -154,7 +154,7 @@ def test_a_report_of_a_table_without_rows(empty: str | None, expected: str) -> N
     ],
 )
 def test_values_as_people_read_them(text: str, expected: str) -> None:
-    """Sizes, times, durations, and text from outside."""
+    """Sizes, times, durations and foreign text are formatted for people."""
     assert text == expected
 
 
@@ -173,7 +173,7 @@ def program(body: str) -> str:
     ids=["fine", "failed", "usage", "interrupted"],
 )
 def test_exit_codes(body: str, code: int, line: str) -> None:
-    """One line for a person, one code for a program, never a traceback."""
+    """An error is one line and an exit code, never a traceback."""
     ended = subprocess.run([sys.executable, "-c", program(body)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr, ended.stdout) == (code, line, "")
 
@@ -184,7 +184,7 @@ LONG = program(
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    """As with `| head`: no line, exit code 141."""
+    """A closed pipe, as with `| head`, ends quietly with code 141."""
     with subprocess.Popen([sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -195,7 +195,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 
 def test_a_full_disk_behind_standard_output_is_an_error() -> None:
-    """Not an exit code of 0 with half the facts."""
+    """A full disk behind standard output is an error with a non-zero code."""
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         body = program("with exits('millstream x'): Output().report({'a': 1})")
         command = [sys.executable, "-c", body]
@@ -204,7 +204,7 @@ def test_a_full_disk_behind_standard_output_is_an_error() -> None:
 
 
 def test_progress_is_silent_for_quick_work_and_speaks_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long work without a terminal prints a line now and then on standard error."""
+    """Progress prints nothing for quick work, and a line now and then for long work without a terminal."""
     now = [0.0]
     own_clock(monkeypatch, "millstream.cli.shared.output", monotonic=lambda: now[0])
     out, err = io.StringIO(), io.StringIO()
@@ -224,7 +224,7 @@ class Terminal(io.StringIO):
 
 
 def test_colours_and_bars_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Headings are bold there, and a bar is drawn there."""
+    """Bold headings and progress bars appear on a terminal only."""
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
     Output("table", out).table(table())

@@ -1,4 +1,4 @@
-"""One name for all partitions: dead letters, schedules, pending entries, groups and jobs of a partitioned stream."""
+"""One name for all partitions: dead letters, schedules, pending entries, groups and jobs."""
 
 import asyncio
 import json
@@ -27,13 +27,16 @@ def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
 
 
 def facts(server: ServerProcess, *words: str, code: int = 0) -> Any:
-    """The JSON that a subcommand shows."""
+    """Return the JSON of a subcommand."""
     return json.loads(run(server, *words[:2], "-o", "json", *words[2:], code=code).stdout)
 
 
 @pytest.fixture
 def orders(server: ServerProcess, client: redis.Redis) -> ServerProcess:
-    """Three partitions with 1, 2 and 3 entries, all pending with a consumer each; the last has no group yet."""
+    """A stream of four partitions: three with 1, 2 and 3 pending entries and a consumer each.
+
+    The last partition has one entry and no group yet.
+    """
     partition(server.url, "orders", 4)
     for at, key in enumerate(KEYS):
         client.xgroup_create(key, "billing", "0", mkstream=True)
@@ -45,7 +48,7 @@ def orders(server: ServerProcess, client: redis.Redis) -> ServerProcess:
 
 
 def test_pending_entries_are_one_list(orders: ServerProcess) -> None:
-    """They come by id with their partitions; pages end where the next begins, and none is left out."""
+    """``pending ls`` of a partitioned stream lists entries by id with their partitions. Pages join without a gap."""
     rows = facts(orders, "pending", "ls", "orders", "billing")
     ids = ["1-0", "1-1", "1-2", "2-1", "2-2", "3-2"]
     assert [row["id"] for row in rows] == ids
@@ -68,7 +71,7 @@ def test_pending_entries_are_one_list(orders: ServerProcess) -> None:
 def test_pending_entries_are_changed_and_restored(
     orders: ServerProcess, client: redis.Redis, verb: str, more: tuple[str, ...]
 ) -> None:
-    """A choice goes over all partitions, an id to the one that has it; one undo restores them."""
+    """Pending commands select over all partitions and find an id's partition. One undo restores everything."""
     before = facts(orders, "pending", "ls", "orders", "billing")
     one = facts(orders, "pending", verb, "orders", "billing", "2-1", *more, "--dry-run")
     assert (one["stream"], one["entries"], one["applied"]) == ("orders{1}", 1, False)
@@ -89,7 +92,10 @@ def test_pending_entries_are_changed_and_restored(
 
 
 def test_a_group_is_rewound_in_all_partitions(orders: ServerProcess, client: redis.Redis) -> None:
-    """The preview has the sums and each partition's place; a partition without the group is left out."""
+    """``group rewind`` of a partitioned stream previews sums and each position.
+
+    It skips partitions without the group.
+    """
     shown = facts(orders, "group", "rewind", "orders", "billing", "--to", "start", "--dry-run")
     table = {row["fact"]: (row["before"], row["after"]) for row in shown["before_after"]}
     assert (table["lag"], table["orders{2}: last delivered id"]) == ((0, 6), ("3-2", "0-0"))
@@ -101,7 +107,7 @@ def test_a_group_is_rewound_in_all_partitions(orders: ServerProcess, client: red
 
 
 async def test_a_rewind_knows_the_workers_of_the_partitions(server: ServerProcess, client: redis.Redis) -> None:
-    """A living worker owns the partitions: the preview has it paused by the stream's name, and a pause is enough."""
+    """The preview of a rewind names the workers that own the partitions. Pausing the stream is enough."""
     app = App(server.url)
     await app.partition("orders", 2, by="customer")
 
@@ -131,7 +137,10 @@ async def test_a_rewind_knows_the_workers_of_the_partitions(server: ServerProces
 
 
 def test_groups_are_sums(orders: ServerProcess) -> None:
-    """A group of a partitioned stream is one row; ``--all`` has its partitions; its page has them with their owners."""
+    """``group ls`` has one row for a partitioned stream, and ``--all`` its partitions.
+
+    ``group show`` has them with owners.
+    """
     (row,) = facts(orders, "group", "ls", "orders")
     assert (row["stream"], row["pending"], row["lag"]) == ("orders", 6, 0)
     assert facts(orders, "group", "ls") == [
@@ -153,7 +162,7 @@ def test_groups_are_sums(orders: ServerProcess) -> None:
 
 
 def test_dead_letters_are_one_list(orders: ServerProcess, client: redis.Redis) -> None:
-    """They are listed, shown, exported, put back and removed by the name of the stream."""
+    """Dead letters of all partitions are listed, shown, exported, put back and removed by the stream's name."""
     for at in (2, 0):
         add_letter(client, f"orders{{{at}}}:dead", f"{9 - at}-0", stream=f"orders{{{at}}}", id=f"1-{at}")
     add_letter(client, "orders{0}:dead", "20-0", stream="orders{0}", id="5-0")
@@ -178,7 +187,7 @@ def test_dead_letters_are_one_list(orders: ServerProcess, client: redis.Redis) -
 
 
 def test_the_lines_of_a_change_in_one_partition_name_the_stream(orders: ServerProcess, client: redis.Redis) -> None:
-    """The printed command, and its undo, work as they are, even if the entry moves to another partition."""
+    """A change in one partition prints a command and undo with the stream's name, which run as printed."""
     client.zadd(schedule.due_key(KEYS[1]), {"job": 10**13})
     client.hset(schedule.content_key(KEYS[1]), "job", b"-:1:*1:n1:7")
     moved = facts(orders, "later", "move", "orders", "job", "--delay", "2h", "--yes")
@@ -205,13 +214,13 @@ def test_the_lines_of_a_change_in_one_partition_name_the_stream(orders: ServerPr
     ],
 )
 def test_a_missing_group_is_reported_with_the_name_of_the_stream(orders: ServerProcess, words: tuple[str, ...]) -> None:
-    """The error has the name that its user wrote, and not the key of the first partition."""
+    """An error about a missing group has the stream's name, not a partition's key."""
     error = run(orders, *words, code=4).stderr
     assert ("'orders'" in error, "orders{" in error) == (True, False)
 
 
 def test_one_dead_letter_stream_for_all_partitions_is_found(orders: ServerProcess, client: redis.Redis) -> None:
-    """The code may name one for the letters of all partitions."""
+    """A common dead-letter stream of all partitions is found by the partitioned stream's name."""
     add_letter(client, "failed", "7-0", stream="orders{2}")
     assert [row["id"] for row in facts(orders, "dead", "ls", "orders")] == ["7-0"]
     assert facts(orders, "dead", "rm", "orders", "7-0", "--yes")["removed"] == 1
@@ -240,13 +249,13 @@ WRONG = [
 
 @pytest.mark.parametrize("words", WRONG, ids=lambda words: " ".join(words[:4]))
 def test_what_no_partition_has_is_missing_in_the_stream(orders: ServerProcess, words: tuple[str, ...]) -> None:
-    """A wrong group, consumer or id ends with exit code 4, and the error has the name that its user wrote."""
+    """A wrong group, consumer or id of a partitioned stream ends with 4 and the stream's name."""
     said = run(orders, *words, code=4).stderr
     assert ("'orders'" in said, "orders{" in said) == (True, False), said
 
 
 def test_a_group_of_the_name_alone_is_refused(orders: ServerProcess, client: redis.Redis) -> None:
-    """The sealed key takes no entry, so a group there would wait for ever."""
+    """``group create`` on a partitioned stream's own name is refused, since its key takes no entries."""
     said = run(orders, "group", "create", "orders", "mail", "--at", "start", "--yes", code=5).stderr
     assert "Its workers create the group in each partition" in said
     assert client.xinfo_groups("orders") == []
@@ -257,14 +266,14 @@ def test_a_group_of_the_name_alone_is_refused(orders: ServerProcess, client: red
 def test_a_refusal_in_a_partition_has_the_name_of_the_stream_in_its_command_line(
     orders: ServerProcess, client: redis.Redis
 ) -> None:
-    """The line that removes a damaged schedule is one that its user may run as it is."""
+    """A refusal about a damaged schedule in a partition prints a removal command with the stream's name."""
     client.zadd(schedule.due_key(KEYS[1]), {"x": 1})
     said = run(orders, "later", "fire", "orders", "x", "--yes", code=5).stderr
     assert "`millstream later cancel orders x` removes it" in said.replace("'orders'", "orders")
 
 
 def test_schedules_are_one_list(orders: ServerProcess, client: redis.Redis) -> None:
-    """They are listed by time, and moved, fired and cancelled wherever they wait."""
+    """Schedules of all partitions are listed by time, and can be moved, fired and cancelled."""
     for at, key in enumerate(KEYS):
         client.zadd(schedule.due_key(key), {f"job-{at}": 10**13 - at})
         client.hset(schedule.content_key(key), f"job-{at}", b"-:1:*1:n1:7")
@@ -296,7 +305,7 @@ def test_schedules_are_one_list(orders: ServerProcess, client: redis.Redis) -> N
 def test_a_check_of_the_name_checks_each_partition(
     orders: ServerProcess, client: redis.Redis, words: list[str], code: int, shown: str
 ) -> None:
-    """Monitoring that names a partitioned stream is never OK because the sealed key itself is empty."""
+    """``check`` of a partitioned stream checks each partition."""
     add_letter(client, key="orders{1}:dead", stream="orders{1}")
     client.zadd("millstream:{2}:later:orders{2}:due", {"x": 1})
     off = ["--behind", "off", "--pending-age", "off"]
@@ -308,7 +317,7 @@ def test_a_check_of_the_name_checks_each_partition(
 def test_a_check_sees_each_key_next_to_which_schedules_wait(
     server: ServerProcess, client: redis.Redis, key: str
 ) -> None:
-    """A recurring schedule's firing waits next to the name; another may be the first entry of its partition."""
+    """``check`` sees schedules that wait at a partition without entries, or at the stream's own name."""
     partition(server.url, "orders", 3)
     client.xadd("orders{0}", {"n": 1})
     client.delete("orders{1}")
@@ -320,14 +329,14 @@ def test_a_check_sees_each_key_next_to_which_schedules_wait(
 def test_the_undo_note_of_a_rewind_is_about_the_partitions_that_moved(
     orders: ServerProcess, client: redis.Redis
 ) -> None:
-    """A partition whose group keeps its place does not make the note of the whole say that there is nothing to undo."""
+    """The undo note of a rewind covers the partitions that moved."""
     client.xgroup_setid("orders{0}", "billing", "0-0")
     shown = run(orders, "group", "rewind", "orders", "billing", "--to", "start", "--yes").stdout
     assert ("undo of its own" in shown, "nothing to undo" in shown) == (True, False)
 
 
 def test_an_id_that_one_partition_has_not_reached_has_a_remedy_that_works(orders: ServerProcess) -> None:
-    """A rewind to an id of another partition is refused; the proposed time fits all partitions."""
+    """A rewind to an id that one partition has not reached is refused. The proposed time works for all partitions."""
     words = ("group", "rewind", "orders", "billing", "--to")
     refused = run(orders, *words, "3-2", "--yes", code=5).stderr
     assert "3-2 is after the last id of 'orders{0}', 1-0" in refused
@@ -338,7 +347,7 @@ def test_an_id_that_one_partition_has_not_reached_has_a_remedy_that_works(orders
 
 
 def test_errors_about_partitions_name_commands(server: ServerProcess) -> None:
-    """No text quotes a call of Python's; each has the command to run."""
+    """Errors about partitions give commands to run, not Python calls."""
     missing = run(server, "stream", "repartition", "nope", "4", "--yes", code=5).stderr
     assert "'nope' does not exist. Run `millstream stream partition nope 4 --by FIELD`" in missing
     for words in (("partition", "a{b", "3"), ("partition", "p", "3", "--by", ""), ("repartition", "nope", "--finish")):
@@ -349,7 +358,7 @@ def test_errors_about_partitions_name_commands(server: ServerProcess) -> None:
 def test_a_lag_that_is_known_by_its_bounds_in_one_partition_is_shown_for_each(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """The preview of a rewind keeps the row of the lag, which has no sum then."""
+    """The preview of a rewind lists lags by partition if one of them is known only by its bounds."""
     partition(server.url, "orders", 2)
     for at in range(2):
         client.xgroup_create(f"orders{{{at}}}", "billing", "0", mkstream=True)

@@ -16,14 +16,14 @@ from support.servers import ServerProcess
 
 
 def rows(url: str, *words: str) -> dict[str, dict[str, Any]]:
-    """The streams as programs read them, by key."""
+    """Return the rows of ``stream ls`` by key."""
     done = CliRunner().invoke(main, ["stream", "ls", *words, "-o", "json", "--url", url])
     assert done.exit_code == 0, done.output
     return {row["key"]: row for row in json.loads(done.stdout)}
 
 
 def fill(server: ServerProcess, client: redis.Redis) -> None:
-    """Three partitions with 1, 2 and 3 entries and a group that has read the first of each, beside a plain stream."""
+    """Add three partitions with 1, 2 and 3 entries and a group that has read the first of each, and a plain stream."""
     partition(server.url, "orders", 3)
     client.xadd("plain{7}", {"n": 1})
     for at in range(3):
@@ -35,7 +35,7 @@ def fill(server: ServerProcess, client: redis.Redis) -> None:
 
 
 def test_a_partitioned_stream_is_one_row(server: ServerProcess, client: redis.Redis) -> None:
-    """Its figures are the sums of its partitions; a key that only looks like a partition stays a stream."""
+    """A partitioned stream is one row with sums. A key that only looks like a partition stays a stream."""
     fill(server, client)
     found = rows(server.url)
     assert set(found) == {"orders", "plain{7}"}
@@ -47,7 +47,7 @@ def test_a_partitioned_stream_is_one_row(server: ServerProcess, client: redis.Re
 
 
 def test_a_pattern_that_fits_the_name_shows_the_whole(server: ServerProcess, client: redis.Redis) -> None:
-    """The sums are never those of some partitions; a pattern of partitions shows these."""
+    """A pattern that matches the stream's name shows full sums. A pattern of partitions shows partitions."""
     fill(server, client)
     for pattern in ("orders", "ord*"):
         assert [(key, row["length"]) for key, row in rows(server.url, pattern).items()] == [("orders", 6)]
@@ -56,7 +56,7 @@ def test_a_pattern_that_fits_the_name_shows_the_whole(server: ServerProcess, cli
 
 
 def test_all_generations_are_in_the_sum(server: ServerProcess, client: redis.Redis) -> None:
-    """The number is that of the partitions that take new entries; a plain stream that was partitioned counts too."""
+    """Sums include all generations and a former plain stream. The number counts the open partitions."""
     fill(server, client)
     client.execute_command("XSETID", "orders{0}", HIGHEST_ID)
     second_generation(client, "orders", 4)
@@ -66,7 +66,7 @@ def test_all_generations_are_in_the_sum(server: ServerProcess, client: redis.Red
 
 
 def test_a_strange_descriptor_hides_no_stream(server: ServerProcess, client: redis.Redis) -> None:
-    """A descriptor that is damaged or of another type leaves the partitions as streams of their own."""
+    """With a damaged or wrong descriptor, partitions are listed as separate streams."""
     fill(server, client)
     key = descriptor_key("orders")
     for write in (("SET", key, b"\xff{"), ("DEL", key), ("XADD", key, "*", "a", "1")):
@@ -76,7 +76,7 @@ def test_a_strange_descriptor_hides_no_stream(server: ServerProcess, client: red
 
 
 def test_tail_shows_the_entries_of_all_partitions(server: ServerProcess, client: redis.Redis) -> None:
-    """They come in the order of their ids, each with its partition; a partition without a key is skipped."""
+    """``stream tail`` shows all partitions' entries in order of id, each with its partition."""
     fill(server, client)
     client.delete("orders{0}")
     done = CliRunner().invoke(main, ["stream", "tail", "orders", "-o", "jsonl", "--url", server.url])
@@ -89,7 +89,7 @@ def test_tail_shows_the_entries_of_all_partitions(server: ServerProcess, client:
 
 
 def test_tail_follows_all_partitions(server: ServerProcess, client: redis.Redis) -> None:
-    """Also one that gets its first entry later."""
+    """``stream tail -f`` follows all partitions, also one that gets its first entry later."""
     fill(server, client)
     client.delete("orders{0}")
     words = [Path(sys.executable).with_name("millstream"), "stream", "tail", "orders", "-n", "1", "-f", "-o", "jsonl"]
@@ -105,7 +105,7 @@ def test_tail_follows_all_partitions(server: ServerProcess, client: redis.Redis)
 
 
 def test_add_names_the_partitions_of_a_partitioned_stream(server: ServerProcess, client: redis.Redis) -> None:
-    """The name of the whole and a former partition take no entries: the error has the way to publish, and the keys."""
+    """``stream add`` to a partitioned stream's name or a former partition is refused, with the way to publish."""
     fill(server, client)
     for key, last in (("orders", "orders{0} to orders{2}"), ("orders{0}", "orders~2{0} to orders~2{3}")):
         if key != "orders":

@@ -1,4 +1,4 @@
-"""``millstream replicas`` and ``millstream compare``, on a primary of ours and a replica of ours."""
+"""``millstream replicas`` and ``millstream compare``, on a Millstream primary and replica."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ def pair() -> Iterator[tuple[Wire, Wire, list[str]]]:
 
 
 def fill(wire: Wire) -> None:
-    """All that is compared."""
+    """Add every kind of data that is compared."""
     wire.ask("FLUSHALL")
     for at in range(1, 6):
         wire.ask("XADD", "orders", f"{at}-1", "n", str(at))
@@ -64,7 +64,7 @@ def fill_others(wire: Wire) -> None:
 
 
 def test_who_follows_whom(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """The replica stands below its primary, in step with it; a server that does not answer is said, and makes 1."""
+    """``replicas`` shows the replica below its primary. A server without an answer is shown, and the exit code is 1."""
     _, _, urls = pair
     shown = run("replicas", *reversed(urls))
     assert shown.exit_code == 0, shown.output
@@ -86,14 +86,14 @@ def test_who_follows_whom(pair: tuple[Wire, Wire, list[str]]) -> None:
 
 
 def test_a_service_without_sentinels_is_an_end(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """Several addresses in a URL ended in a traceback of the one that was taken for a port."""
+    """A Sentinel URL without a reachable Sentinel is reported as not answering, without a traceback."""
     places = ",".join(f"127.0.0.1:{free_port()}" for _ in range(2))
     shown = run("replicas", pair[2][0], f"redis+sentinel://{places}/orders/0")
     assert (shown.exit_code, "does not answer" in shown.output) == (1, True), (shown.output, shown.exception)
 
 
 def test_comparing_with_a_frozen_server_ends(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """One that takes connections and says nothing, as a stopped process: it was waited for silently, for minutes."""
+    """``compare`` with a server that accepts connections but never answers ends."""
     here = pair[2][0]
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         url = f"redis://127.0.0.1:{frozen.getsockname()[1]}"
@@ -106,7 +106,7 @@ def test_comparing_with_a_frozen_server_ends(pair: tuple[Wire, Wire, list[str]])
 
 
 def test_a_frozen_server_is_told_in_words() -> None:
-    """The message for a frozen server was the name of a Python class."""
+    """A frozen server is reported in words, without the name of a Python class."""
 
     async def asked(url: str) -> None:
         line = Line(url, timeout=0.3)
@@ -123,7 +123,7 @@ def test_a_frozen_server_is_told_in_words() -> None:
 
 
 def test_equal_servers(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """A replica that has all holds the same; a released entry, which its primary's words hold for nobody, too."""
+    """``compare`` of a primary and its replica reports the same data, also for released entries."""
     primary, _, urls = pair
     primary.ask("CONFIG", "SET", "repl-annotate", "never")  # which would tell a replica of ours who released what
     fill(primary)
@@ -135,7 +135,7 @@ def test_equal_servers(pair: tuple[Wire, Wire, list[str]]) -> None:
 
 @pytest.mark.realserver
 def test_what_differs_is_named(pair: tuple[Wire, Wire, list[str]], real_redis: ServerProcess) -> None:
-    """Between ours and a Redis: each key, and what of it; equal ones, and those of other databases, are not named."""
+    """``compare`` of a Millstream server and a Redis names each different key and its difference, and no equal ones."""
     primary, _, urls = pair
     fill(primary)
     primary.ask("XACK", "orders", "g", "1-1", "2-1")  # what is left pending is put into the other below
@@ -180,12 +180,15 @@ def test_what_differs_is_named(pair: tuple[Wire, Wire, list[str]], real_redis: S
 
 
 def test_a_server_that_is_not_there_is_three(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """As with all subcommands."""
+    """An unreachable server ends with code 3."""
     assert run("compare", pair[2][0], f"redis://127.0.0.1:{free_port()}").exit_code == 3
 
 
 def test_handing_over_the_role(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """There and back, with the new primary's address; a replica refuses, and so does whoever is not sure."""
+    """``failover`` hands the role over and back, with the new primary's address.
+
+    A replica refuses, as does a missing yes.
+    """
     primary, replica, urls = pair
     places = [url.removeprefix("redis://").partition("/")[0] for url in urls]
     assert run("failover", urls[0]).exit_code == 2  # nobody can be asked here
@@ -201,7 +204,7 @@ def test_handing_over_the_role(pair: tuple[Wire, Wire, list[str]]) -> None:
 
 
 def test_a_handing_over_says_what_is_done(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """In words, and nothing of the server's own; whoever is refused is told where the server stands."""
+    """``failover`` reports its steps in words. A refusal gives the server's state."""
     primary, replica, urls = pair
     at = urls[1].removeprefix("redis://").partition("/")[0]
     eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica")
@@ -216,7 +219,7 @@ def test_a_handing_over_says_what_is_done(pair: tuple[Wire, Wire, list[str]]) ->
 
 
 def test_a_handing_over_that_fails_names_who_lags() -> None:
-    """A replica that runs nothing: how much it lacks, and that writes are taken again."""
+    """A failover to a replica that does not catch up fails with the missing bytes. Writes are accepted again."""
     with ServerThread(None) as one, ServerThread(None) as other, Wire(one.url) as primary, Wire(other.url) as replica:
         replica.ask("REPLICAOF", "127.0.0.1", one.url.rpartition(":")[2].partition("/")[0])
         eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica")
@@ -231,7 +234,7 @@ def test_a_handing_over_that_fails_names_who_lags() -> None:
 
 
 def test_a_handing_over_without_masterauth_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, where the server's settings show it, and after; with the setting that it names, it goes through."""
+    """``failover`` warns of a missing masterauth before and after. With the setting it works."""
     with ServerThread(None) as one, ServerThread(None) as other, Wire(one.url) as primary, Wire(other.url) as replica:
         for wire in (primary, replica):
             wire.ask("CONFIG", "SET", "requirepass", "pw")
@@ -264,7 +267,7 @@ def test_a_handing_over_without_masterauth_is_told_of(tmp_path: Path, monkeypatc
 
 
 def test_where_sentinel_watches_it_hands_over(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """It turns back a primary that it has not chosen, so --yes does not help; what to run is said.
+    """``failover`` is refused where Sentinel is watching, also with --yes, and prints the Sentinel command.
 
     A real Sentinel is at work in tests/docs/test_sentinel_page.py.
     """
@@ -280,7 +283,7 @@ def test_where_sentinel_watches_it_hands_over(pair: tuple[Wire, Wire, list[str]]
 
 
 def test_no_password_is_on_the_command_line() -> None:
-    """By one rule for what looks at servers in operation; the sentence says where it belongs, and hides it."""
+    """A password in a URL on the command line is refused without repeating it, with the alternatives."""
     url = f"redis://:s3cret@127.0.0.1:{free_port()}"
     for words in (["replicas", url], ["doctor", url], ["compare", url, url], ["failover", url, "--yes"]):
         done = run(*words)
@@ -291,7 +294,7 @@ def test_no_password_is_on_the_command_line() -> None:
 
 
 class Nonsense:
-    """A server that answers everything alike.
+    """A server that answers everything with the same bytes.
 
     Args:
         reply: the bytes.
@@ -329,7 +332,7 @@ _INFO = b"role:\x1b[2Jx\r\nmaster_replid:\x1b[2J\r\nslave0:ip=\x1b[2J,port=x,sta
     "reply", [b":42\r\n", b"$-1\r\n", b"+OK\r\n", b"*1\r\n:1\r\n", b"$%d\r\n%b\r\n" % (len(_INFO), _INFO)]
 )
 def test_what_answers_nonsense_is_told_of_in_a_line(pair: tuple[Wire, Wire, list[str]], reply: bytes) -> None:
-    """No traceback, no loop without an end, and nothing of it steers the terminal; nor is it as empty as ours is."""
+    """A server with nonsense replies is one printable line, without a traceback or an endless loop."""
     ours = pair[2][0]
     pair[0].ask("FLUSHALL")
     with Nonsense(reply) as other:
@@ -347,7 +350,7 @@ def test_what_answers_nonsense_is_told_of_in_a_line(pair: tuple[Wire, Wire, list
 
 
 def test_an_answer_that_cannot_be_read_is_an_end(pair: tuple[Wire, Wire, list[str]]) -> None:
-    """A list as a name in a map: what the parser raised ended the line's driver, and who had asked waited for ever."""
+    """A reply that cannot be parsed ends the command with that reason."""
     with Nonsense(b"%1\r\n*1\r\n:1\r\n:2\r\n") as other:
         shown = run("replicas", pair[2][0], other.url)
         assert (shown.exit_code, "its answer cannot be read" in shown.output) == (1, True), shown.output
@@ -355,7 +358,7 @@ def test_an_answer_that_cannot_be_read_is_an_end(pair: tuple[Wire, Wire, list[st
 
 
 def test_names_are_resolved_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of many servers with slow names took as long as all of them together."""
+    """Host names of several servers are resolved at the same time."""
     real, together = socket.getaddrinfo, threading.Barrier(3, timeout=20)
 
     def slow(host: str, port: object, *words: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``millstream report``: what is in the file and what is not; the shell and the console read it as its server."""
+"""``millstream report``: its content and its limits. The shell and the console read it like a server."""
 
 import gzip
 import json
@@ -44,7 +44,7 @@ def run(*words: str, code: int = 0) -> Result:
 
 
 def fill(client: redis.Redis) -> None:
-    """Streams, one with strange names; a group with pending entries and an unknown lag; letters, a worker, a query."""
+    """Add streams, one with strange names, a group with an unknown lag, dead letters, a worker and a query."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(1, 301):
             pipe.xadd("orders", {"amount": number, "card": f"{SECRET}-{number}"}, id=f"{number}-0")
@@ -70,20 +70,20 @@ def fill(client: redis.Redis) -> None:
 
 @pytest.fixture
 def filled(server: ServerProcess, client: redis.Redis) -> ServerProcess:
-    """Such a server."""
+    """A server with this data."""
     fill(client)
     return server
 
 
 def written(server: ServerProcess, folder: Path, *words: str, name: str = "r.json", code: int = 0) -> Path:
-    """The file of a report."""
+    """Write a report and return its file."""
     path = folder / name
     assert run("report", "-o", str(path), "--url", server.url, *words, code=code).stdout == f"{path}\n"
     return path
 
 
 def without_ages(value: Any) -> Any:
-    """Facts without what grows while somebody reads, and without values of entries."""
+    """Drop growing figures and entry values from facts."""
     if isinstance(value, list):
         return [without_ages(each) for each in value]
     if not isinstance(value, dict):
@@ -115,7 +115,7 @@ QUESTIONS = [
 
 
 def test_the_shell_reads_it_as_the_server(filled: ServerProcess, tmp_path: Path) -> None:
-    """The same rows and figures from the file; errors keep their type, values their size."""
+    """The shell shows the same rows from a report as from its server. Errors keep their type, and values their size."""
     path = written(filled, tmp_path)
     for words in QUESTIONS:
         live, kept = (rows(*words, "--url", url) for url in (filled.url, f"report:{path}"))
@@ -127,7 +127,7 @@ def test_the_shell_reads_it_as_the_server(filled: ServerProcess, tmp_path: Path)
 
 
 def test_a_partitioned_stream_in_it_is_one_stream(server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """With its partitions and their owners, as on the server."""
+    """A partitioned stream in a report is one stream with partitions and owners."""
     client.flushall()
     partition(server.url, "orders", 2)
     for at in range(2):
@@ -144,14 +144,14 @@ def test_a_partitioned_stream_in_it_is_one_stream(server: ServerProcess, client:
 
 
 def rows(*words: str) -> Any:
-    """The parsed rows of a subcommand; `tail` has no arrays."""
+    """Return the rows of a subcommand's output."""
     if words[1] == "tail":
         return [json.loads(line) for line in run(*words, "-o", "jsonl").stdout.splitlines()]
     return json.loads(run(*words, "-o", "json").stdout)
 
 
 def test_no_secret_is_in_it(server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Values, errors, slow commands, parameters, addresses; what is asked for by an option comes, secrets never."""
+    """A report has no payloads, addresses or secrets. Options add payloads and addresses, never secrets."""
     host = urlsplit(server.url).hostname
     set_all(client, {"masterauth": SECRET, "slowlog-log-slower-than": "0"})
     try:
@@ -177,7 +177,7 @@ def set_all(client: redis.Redis, values: dict[str, str]) -> None:
 
 
 def test_a_slow_command_keeps_names_and_options(real_server: ServerProcess, tmp_path: Path) -> None:
-    """A slow command's row has its stream and group, but not its values."""
+    """A slow command in a report has its stream and group, but not its values."""
     with real_server.client() as client:
         client.flushall()
         client.config_set("slowlog-log-slower-than", "0")
@@ -201,11 +201,11 @@ SLOW = {
     ("RPUSH", "COUNT", "4716", "4717-1"): "RPUSH COUNT (N bytes) (N bytes)",
     ("EVAL", "return 1", "0", "LIMIT", "4718"): "EVAL (N bytes) (N bytes) LIMIT (N bytes)",
 }
-"""Slow command -> how it begins in a report."""
+"""Slow commands with their beginning in a report."""
 
 
 def test_a_value_that_looks_like_an_option_is_a_value(real_server: ServerProcess, tmp_path: Path) -> None:
-    """Fields may be named as options are, values be numbers or look like ids: none of them stays in a slow command."""
+    """In a slow command, values that look like options, numbers or ids are removed."""
     with real_server.client() as client:
         client.flushall()
         client.xadd("orders", {"a": 1}, id="1-0")
@@ -225,7 +225,7 @@ def test_a_value_that_looks_like_an_option_is_a_value(real_server: ServerProcess
 
 
 def test_an_address_in_a_name_or_a_refusal_goes_too(real_server: ServerProcess, tmp_path: Path) -> None:
-    """Clients are named by the hosts they run on; a server's refusal names another server."""
+    """Addresses in client names and server errors are replaced in a report."""
     with real_server.client() as client:
         client.flushall()
         client.client_setname("billing-10.9.8.7")
@@ -254,7 +254,7 @@ PAGES = [
 
 
 def test_every_page_is_made_of_it(filled: ServerProcess, tmp_path: Path) -> None:
-    """As of then and not live; what is not in it is said so, and nothing can be changed."""
+    """Every console page works on a report, marked as not live, shows missing data as missing, and allows no change."""
     path = written(filled, tmp_path, name="r.json.gz")
     with ConsoleThread(f"report:{path}") as console:
         for page in PAGES:
@@ -281,7 +281,7 @@ def test_every_page_is_made_of_it(filled: ServerProcess, tmp_path: Path) -> None
 
 
 def test_what_is_not_in_it_is_said(filled: ServerProcess, tmp_path: Path) -> None:
-    """In words, with the exit codes of a server that does not have it or does not allow it."""
+    """Data that a report lacks is reported in words, with the exit codes of a missing or refused name."""
     url = f"report:{written(filled, tmp_path)}"
     assert "there is no stream 'nope'" in run("stream", "show", "nope", "--url", url, code=4).stderr
     assert "report: names no file" in run("dead", "ls", "--url", "report:", code=2).stderr
@@ -308,7 +308,7 @@ def test_what_is_not_in_it_is_said(filled: ServerProcess, tmp_path: Path) -> Non
 def test_a_question_that_a_report_does_not_answer_is_not_a_matter_of_rights(
     filled: ServerProcess, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """Whichever command would read it, the error names the report, with the exit code of what is not there."""
+    """A read that a report does not cover is an error with code 4 that names the report."""
     done = run(*words, "--url", f"report:{written(filled, tmp_path)}", code=4)
     assert ("not in this report" in done.stderr, "NOPERM" in done.stderr) == (True, False)
 
@@ -320,13 +320,13 @@ def test_a_question_that_a_report_does_not_answer_is_not_a_matter_of_rights(
      ("pending", "ack", "orders", "billing", "1-1"), ("stream", "rm", "orders")],
 )  # fmt: skip
 def test_every_change_of_a_report_is_refused(filled: ServerProcess, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """The refusal comes before anything is looked up, so it is the same for all."""
+    """Every change of a report is refused with the same error, before anything is read."""
     done = run(*words, "--yes", "--url", f"report:{written(filled, tmp_path)}", code=5)
     assert "a report is only read: give the URL of the server with --url" in done.stderr
 
 
 def test_it_is_bounded_and_says_what_is_left_out(server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """By streams, time and size; what is written can be read all the same, and the exit code is 1."""
+    """A report is limited in streams, time and size. It names the omitted streams and ends with code 1."""
     for number in range(5):
         client.xadd(f"s{number}", {"n": "x" * 300_000})
         client.xadd(f"s{number}", {"n": "x" * 300_000})
@@ -357,7 +357,7 @@ def test_it_is_bounded_and_says_what_is_left_out(server: ServerProcess, client: 
 def test_a_file_is_new_and_private(
     memory_server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is overwritten, nobody else reads it, and none is left where there is no server."""
+    """A report file is new and private. An existing file is not overwritten, and without a server none is left."""
     path = written(memory_server, tmp_path)
     assert path.stat().st_mode & 0o777 == 0o600
     again = run("report", "-o", str(path), "--url", memory_server.url, code=2)
@@ -375,7 +375,7 @@ def test_a_file_is_new_and_private(
 def test_what_the_user_may_not_see_is_missing_with_its_reason(
     server: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """A user without INFO and CONFIG, and with one stream of two."""
+    """In a report by a user with few rights, missing data has the reason."""
     client.xadd("orders", {"n": 1})
     client.xadd("other", {"n": 1})
     client.execute_command("ACL", "SETUSER", "guest", "on", ">pw", "~orders", "+@all", "-info", "-config", "-client")
@@ -391,7 +391,7 @@ def test_what_the_user_may_not_see_is_missing_with_its_reason(
 
 
 def test_a_report_of_a_cluster_has_every_node(tmp_path: Path) -> None:
-    """Streams of all nodes, each node's own figures, and the groups wherever they are."""
+    """A report of a cluster has the streams, groups and figures of all nodes."""
     with Three(tmp_path / "nodes") as cluster:
         for key in ("orders", "a", "b"):
             with cluster.owner(key).client() as client:
@@ -441,7 +441,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_what_is_no_report_is_one_sentence(tmp_path: Path, case: str) -> None:
-    """In the shell, and when the console starts."""
+    """An invalid report is one sentence, in the shell and at the console's start."""
     path = tmp_path / "x.json"
     path.write_bytes(BROKEN[case])
     for words in (["stream", "ls", "--url", f"report:{path}"], ["console", "--report", str(path)]):
@@ -451,13 +451,13 @@ def test_what_is_no_report_is_one_sentence(tmp_path: Path, case: str) -> None:
 
 
 def test_a_report_of_a_user_that_there_is_not_is_one_sentence() -> None:
-    """``~NAME`` stands for a home."""
+    """A report path with an unknown ``~NAME`` is one sentence."""
     said = run("stream", "ls", "--url", "report:~no_such_user/x.json", code=2).stderr
     assert ("cannot be read" in said, said.count("\n")) == (True, 1)
 
 
 def test_a_huge_file_is_not_read_whole(tmp_path: Path) -> None:
-    """Nor one that unpacks to more than a report can be."""
+    """A huge report, plain or compressed, is refused before it is read whole."""
     for name, write in (("bomb.json.gz", gzip.open), ("long.json", open)):
         with write(tmp_path / name, "wb") as file:
             piece = b" " * (1 << 20)
@@ -469,7 +469,7 @@ def test_a_huge_file_is_not_read_whole(tmp_path: Path) -> None:
 
 
 def test_a_changed_report_ends_nobody(memory_server: ServerProcess, tmp_path: Path) -> None:
-    """Values of other types and sizes anywhere in it: a sentence, or pages and rows that hold."""
+    """A damaged report is an error sentence, or is shown without a failure."""
     with memory_server.client() as client:
         client.flushall()
         fill(client)

@@ -1,4 +1,4 @@
-"""``docs/shell.md``: its command lines run, and its tables are those of the code."""
+"""``docs/shell.md``: its command lines run, and its tables match the code."""
 
 import re
 import shlex
@@ -25,13 +25,13 @@ NOUNS = ("stream", "group", "pending", "consumer", "server", "audit", "dead", "w
 
 
 def rows(heading: str) -> list[str]:
-    """First cells of the table whose heading this is."""
+    """Return the first cells of the table with this heading."""
     text = PAGE.partition(f"\n{heading}\n")[2].partition("\n\n")[0]
     return [line.split("|")[1].strip() for line in text.splitlines()[1:]]
 
 
 def commands(found: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    """Every subcommand below one."""
+    """Return every subcommand below a command."""
     if not isinstance(found, click.Group):
         yield name, found
         return
@@ -43,14 +43,14 @@ def commands(found: click.Command, name: str) -> Iterator[tuple[str, click.Comma
 
 
 def every() -> list[tuple[str, click.Command]]:
-    """Those of the console's nouns."""
+    """Return every subcommand of the console's nouns."""
     context = click.Context(main)
     return [each for noun in NOUNS for each in commands(main.get_command(context, noun) or main, noun)]
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_each_line_of_the_page_runs(server: ServerProcess, client: redis.Redis, line: str) -> None:
-    """As printed, against a server with a group that is behind, pending entries and a dead letter."""
+    """Each command line of the page runs as printed on a server with a lagging group and a dead letter."""
     for number in range(1, 5):
         client.xadd("orders", {"amount": 100 * number}, id=f"{number}-0")
     client.xadd("orders", {"amount": 500})
@@ -71,14 +71,14 @@ def test_each_line_of_the_page_runs(server: ServerProcess, client: redis.Redis, 
 
 
 def test_exit_codes_are_those_of_the_code() -> None:
-    """Each with its meaning, letter for letter."""
+    """The page has the code's exit codes with their exact meanings."""
     plain = PAGE.replace("\\|", "|")
     assert all(f"| {code} | {meaning} |" in plain for code, meaning in EXIT_CODES.items())
     assert rows("| exit code | meaning |") == [str(code) for code in EXIT_CODES]
 
 
 def test_options_that_several_nouns_have_are_on_the_page() -> None:
-    """An option of three nouns or more means the same in each; and the page names none that is not there."""
+    """Every option of at least three nouns is on the page, and the page names no others."""
     nouns: dict[str, set[str]] = {}
     for name, command in every():
         for option in command.params:
@@ -91,7 +91,7 @@ def test_options_that_several_nouns_have_are_on_the_page() -> None:
 
 
 def test_formats_and_changes_are_alike() -> None:
-    """A command with -o takes those formats; one with --yes can be tried without a change."""
+    """Each command with -o takes the common formats. Each with --yes also has a dry run."""
     assert all(f"-o {form}" in PAGE for form in FORMATS)
     for name, command in every():
         options = {word: option for option in command.params for word in option.opts}
@@ -100,7 +100,7 @@ def test_formats_and_changes_are_alike() -> None:
 
 
 def test_completion_is_there_for_each_shell() -> None:
-    """The lines of the page print a script that asks the command again."""
+    """The page's completion lines print a script for each shell."""
     for shell in ("bash", "zsh", "fish"):
         assert f"_MILLSTREAM_COMPLETE={shell}_source millstream" in PAGE
         done = CliRunner().invoke(main, prog_name="millstream", env={"_MILLSTREAM_COMPLETE": f"{shell}_source"})

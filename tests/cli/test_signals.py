@@ -1,4 +1,4 @@
-"""Signals to a process that ends in order: those that count as one request, and those that end it at once."""
+"""Signals to a process that ends in order: some count as one request, others end it at once."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ TERM, CTRL_C = signal.SIGTERM, signal.SIGINT
     ],
 )
 def test_terminations_within_two_seconds_are_one(heard: list[tuple[int, float]], at_once: list[bool]) -> None:
-    """A service manager and a wrapper that both pass it on ask once; a person who presses again does not wait."""
+    """SIGTERMs within two seconds count as one. A later one ends the process at once."""
     now = [0.0]
     ending = Ending(lambda: now[0])
     assert not ending.asked
@@ -49,7 +49,7 @@ with ended_by_signal() as ended:
 
 @pytest.mark.parametrize(("second", "code"), [(TERM, 0), (CTRL_C, 128 + CTRL_C)])
 def test_a_long_command_ends_in_order(second: signal.Signals, code: int) -> None:
-    """Two SIGTERMs in a row let it finish what is under way; a Ctrl-C behind the first ends it at once."""
+    """After two SIGTERMs in a row a long command ends in order. A Ctrl-C after the first ends it at once."""
     pipe: Any = subprocess.PIPE
     words = [sys.executable, "-c", COMMAND]
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:

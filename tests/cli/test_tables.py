@@ -1,4 +1,4 @@
-"""Tables on narrow terminals: ids, times and figures whole, columns that matter least left out and named."""
+"""Tables on narrow terminals: ids, times and figures stay whole, and omitted columns are named."""
 
 import importlib
 import io
@@ -52,7 +52,7 @@ FACTS = {  # one below the other
 @pytest.mark.parametrize("width", [80, 100, 120])
 @pytest.mark.parametrize("name", sorted(tables().keys() - FACTS))
 def test_a_table_fits_and_breaks_no_id(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line is wider than the terminal, what is not prose is in one line, and what is left out is named."""
+    """No table line is wider than the terminal, only prose wraps, and omitted columns are named."""
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     columns = [column for column in tables()[name] if column.people != "never"]
@@ -72,7 +72,7 @@ def test_a_table_fits_and_breaks_no_id(name: str, width: int, monkeypatch: pytes
 
 
 def test_what_matters_least_goes_first() -> None:
-    """Prose shrinks, then columns go by rank, then a table is wider than its terminal; what is left over is prose's."""
+    """Prose shrinks first, then columns go by rank, and then the table is wider than the terminal."""
     needs = [Need(20, 2), Need(24, 5, rank=2), Need(90, 5, prose=True), Need(10, 5, rank=1)]
     assert fit(needs, 200) == {0: 20, 1: 24, 2: 90, 3: 10}
     assert fit(needs, 100) == {0: 20, 1: 24, 2: 40, 3: 10}
@@ -82,7 +82,7 @@ def test_what_matters_least_goes_first() -> None:
 
 
 def test_what_a_wide_column_leaves_is_used() -> None:
-    """A narrow column comes back when a wide one that matters more had to go too and left room for it."""
+    """A narrow column is kept if an omitted wider one leaves room for it."""
     needs = [Need(20, 2), Need(24, 5, rank=1), Need(5, 5, rank=2), Need(6, 6, rank=3)]
     assert fit(needs, 61) == {0: 20, 1: 24, 2: 5, 3: 6}
     assert fit(needs, 60) == {0: 20, 1: 24, 2: 5}
@@ -92,7 +92,7 @@ def test_what_a_wide_column_leaves_is_used() -> None:
 
 
 def test_a_pipe_has_no_width() -> None:
-    """A program or a pager gets every column whole."""
+    """Piped output has all columns in full."""
     columns = tables()["worker.worker._WORKERS"]
     out, err = io.StringIO(), io.StringIO()
     Output("table", out, err).table(Table("t", columns, [[sample(column) for column in columns]]))
@@ -105,7 +105,7 @@ HOSTILE = "a\x1b[2J\x07\x9b31m\u202eb\x7f\r\nFAKE  ROW\udcff"
 
 @pytest.mark.parametrize("form", ["table", "json", "jsonl", "csv"])
 def test_nothing_that_is_shown_moves_a_cursor(form: str) -> None:
-    """On a terminal no form passes on a control character; a table's cell is one line."""
+    """No format prints a control character on a terminal, and a table cell is one line."""
     columns = (Column(HOSTILE), Column("b", "prose"))
     for value in (HOSTILE, HOSTILE.encode(errors="surrogateescape"), [HOSTILE], {HOSTILE: HOSTILE}):
         out, err = Terminal(), Terminal()

@@ -1,4 +1,4 @@
-"""``millstream stream tail``: the entries that are wanted, in their order, decoded, and nothing that moves a cursor."""
+"""``millstream stream tail``: the requested entries in order, decoded and escaped."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ def objects(done: Result) -> list[dict[str, Any]]:
 
 
 def ids(server: ServerProcess, *words: str) -> list[str]:
-    """Ids of what is shown."""
+    """Return the ids of the shown entries."""
     return [row["id"] for row in objects(tail(server, *words, "-o", "jsonl"))]
 
 
@@ -45,7 +45,7 @@ def fill(client: redis.Redis, key: str, count: int, first: int = 1) -> None:
 
 
 def test_the_last_ten_unless_said_otherwise(server: ServerProcess, client: redis.Redis) -> None:
-    """As `tail` does; -n, --since, --until, --after say otherwise, and any page size gives the same."""
+    """``stream tail`` shows the last ten entries, or those of -n, --since, --until and --after."""
     fill(client, "orders", 250)
     every = [f"{number * 1000}-0" for number in range(1, 251)]
     assert ids(server, "orders") == every[-10:]
@@ -61,7 +61,7 @@ def test_the_last_ten_unless_said_otherwise(server: ServerProcess, client: redis
 
 
 def test_several_streams_are_one_by_id(server: ServerProcess, client: redis.Redis) -> None:
-    """Pages of any sizes give one order; the last entries are the last of all together."""
+    """Entries of several streams are in order of id, for any page sizes."""
     fill(client, "a", 230)
     for number in range(1, 4):
         add(client, "b", f"{number * 50_000}-1", "x", "y")
@@ -75,7 +75,7 @@ def test_several_streams_are_one_by_id(server: ServerProcess, client: redis.Redi
 
 
 def test_what_a_group_was_not_delivered(server: ServerProcess, client: redis.Redis) -> None:
-    """From its position on, and without a trace: neither a consumer nor a pending entry."""
+    """``--group`` shows the entries after a group's position, without creating a consumer or pending entries."""
     fill(client, "orders", 5)
     client.xgroup_create("orders", "g", id="3000-0")
     assert ids(server, "orders", "--group", "g") == ["4000-0", "5000-0"]
@@ -85,7 +85,7 @@ def test_what_a_group_was_not_delivered(server: ServerProcess, client: redis.Red
 
 
 def test_filters_look_into_values(server: ServerProcess, client: redis.Redis) -> None:
-    """Fields, JSON, MessagePack and the envelope alike; --where and --grep together narrow."""
+    """``--where`` and ``--grep`` search fields, JSON, MessagePack and envelopes, and together narrow."""
     add(client, "s", "1-0", "amount", "50", "status", "ok")
     add(client, "s", "2-0", *fields_of({"amount": 150, "status": "failed"}, {"correlation_id": "c"}))
     add(client, "s", "3-0", "data", json.dumps({"amount": 250, "status": "failed"}))
@@ -99,7 +99,7 @@ def test_filters_look_into_values(server: ServerProcess, client: redis.Redis) ->
 
 
 def test_each_form_shows_decoded_values(server: ServerProcess, client: redis.Redis) -> None:
-    """Lines for people; JSON of one shape whatever is in an entry; CSV with a column a field; the bytes as they are."""
+    """Each format shows decoded values: lines, uniform JSON, CSV with a column per field, or raw bytes."""
     add(client, "s", "1000-0", "a", "x", "a", "y", "j", '{"b": [1, 2]}', "bin", b"\xff\0")
     people = tail(server, "s").stdout
     assert people == '1970-01-01T00:00:01.000Z  1000-0  a=x  a=y  j={"b": [1, 2]}  bin=0xff00\n'
@@ -142,7 +142,7 @@ def test_what_others_wrote_moves_no_cursor(server: ServerProcess, client: redis.
 def test_what_cannot_be_shown_is_said(
     server: ServerProcess, client: redis.Redis, words: list[str], code: int, why: str
 ) -> None:
-    """No traceback and no empty success."""
+    """A stream that cannot be shown is an error, not a traceback or an empty success."""
     client.set("text", "x")
     add(client, "s", "1-0", "a", "b")
     done = tail(server, *words)
@@ -156,7 +156,7 @@ def started(server: ServerProcess, *words: str, **streams: Any) -> "subprocess.P
 
 
 def test_followed_until_interrupted(server: ServerProcess, client: redis.Redis) -> None:
-    """Entries come as they are added, each on its way at once, also those that were there; Ctrl-C ends it."""
+    """``-f`` prints entries as they are added, after the existing ones, until Ctrl-C."""
     fill(client, "orders", 2)
     process = started(server, "orders", "late", "-f", "-n", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with process:
@@ -175,7 +175,7 @@ def test_followed_until_interrupted(server: ServerProcess, client: redis.Redis) 
 
 
 def test_a_closed_pipe_ends_it_quietly(server: ServerProcess, client: redis.Redis) -> None:
-    """Also where nothing is added any more: the reader's end is looked at, not only written to."""
+    """``-f`` ends quietly when its pipe is closed, also without new entries."""
     fill(client, "orders", 1)
     url = server.url + "?socket_timeout=0.4"  # reads then wait for half of that
     command = [Path(sys.executable).with_name("millstream"), "stream", "tail", "orders", "-f", "--url", url]

@@ -1,4 +1,4 @@
-"""One spelling of times and of lengths of time, in every subcommand and every option that takes one."""
+"""One spelling of times and durations in every subcommand and option."""
 
 import re
 from contextlib import suppress
@@ -52,19 +52,19 @@ INSTANTS = {
 
 @pytest.mark.parametrize("text", SPANS)
 def test_a_length_of_time(text: str) -> None:
-    """Units from milliseconds to days, added up."""
+    """Durations have units from milliseconds to days, which add up."""
     assert span(text) == SPANS[text]
 
 
 @pytest.mark.parametrize("text", NO_SPANS)
 def test_what_is_no_length_of_time(text: str) -> None:
-    """The sentence says how to write one."""
+    """An invalid duration is refused with the valid forms."""
     with pytest.raises(ValueError, match=re.escape(SPAN)):
         span(text)
 
 
 def test_a_number_without_a_unit_means_what_the_option_says() -> None:
-    """Seconds or milliseconds where an option always took a number, nothing elsewhere; a century is the longest."""
+    """A number without a unit is in the option's own unit where it has one. The longest duration is a century."""
     assert (span("1.5", "s"), span("250", "ms")) == (1500, 250)
     with pytest.raises(ValueError, match="hundred years"):
         span("99999999d")
@@ -72,21 +72,21 @@ def test_a_number_without_a_unit_means_what_the_option_says() -> None:
 
 @pytest.mark.parametrize("text", INSTANTS)
 def test_a_time(text: str) -> None:
-    """ISO 8601, a length before now, now, milliseconds, an entry's id."""
+    """A time is ISO 8601, a duration before now, ``now``, milliseconds, or an entry's id."""
     assert instant(text, NOW) == INSTANTS[text]
     assert is_relative(text) == (text == "now" or text[-1] in "om")
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-03", "10m later", "ago", "1-1", "9" * 30, "٣"])
 def test_what_is_no_time(text: str) -> None:
-    """The sentence names every form."""
+    """An invalid time is refused with every valid form."""
     with pytest.raises(ValueError, match=re.escape(INSTANT)):
         instant(text, NOW)
 
 
 @given(st.text(max_size=40))
 def test_no_text_ends_a_reader(text: str) -> None:
-    """Any text gives a number of milliseconds or a sentence."""
+    """Any text as a duration or time gives a number or the documented error."""
     for read in (span, lambda text: instant(text, NOW), lambda text: parse_moment(text, NOW)):
         with suppress(ValueError, UsageError):
             read(text)
@@ -105,7 +105,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("words", OPTIONS, ids=lambda words: " ".join([*words[:2], words[-1]]))
 def test_every_option_says_how_times_are_written(words: tuple[str, ...]) -> None:
-    """The same sentences everywhere, exit code 2; and the option's help shows the spelling."""
+    """Every option refuses a wrong time with the same sentence and code 2, and its help shows the form."""
     done = CliRunner().invoke(main, [*words, "soonish"])
     assert (done.exit_code, done.stdout) == (2, ""), done.exception
     said = " ".join(done.stderr.replace("│", " ").split())
@@ -116,7 +116,7 @@ def test_every_option_says_how_times_are_written(words: tuple[str, ...]) -> None
 
 
 def test_a_workers_options_read_the_same() -> None:
-    """Numbers are in the unit that each option has; texts are as everywhere."""
+    """Worker settings take durations as text, and numbers in their own unit."""
     app = App(grace="2m", reap_after="1h30m")
     assert (app.grace, app.reap_after, App(reap_after=None).reap_after) == (120.0, 5400.0, None)
     sub = StreamSub("s", min_idle_time="10m", polling_interval="1.5s")
@@ -134,7 +134,7 @@ def test_a_workers_options_read_the_same() -> None:
 
 
 async def test_what_is_said_while_a_worker_runs_reads_the_same() -> None:
-    """Delays, patience, retries and steps of the testing kit take texts beside their numbers."""
+    """Delays, patience, retries and the testing kit's steps take durations as text or numbers."""
     assert (Nack(delay="10m").delay, Nack(delay=2).delay) == (600.0, 2.0)
     with pytest.raises(UsageError, match=r"Nack\(delay='soon'\): it must be a length of time such as .*raise Reject"):
         Nack(delay="soon")
@@ -171,7 +171,7 @@ async def test_what_is_said_while_a_worker_runs_reads_the_same() -> None:
 
 
 def test_sparks_options_read_the_same() -> None:
-    """Options of the source and of the sink read the same: lengths in words, times before now."""
+    """Spark options take durations as text, and times before now."""
     given = {"url": NOWHERE, "stream": "s", "startingTimestamp": "10m ago"}
     waiting = {"maxTriggerDelay": "1h30m", "minEntriesPerTrigger": "5"}
     assert options.parse(given | waiting).max_delay_ms == 5_400_000

@@ -1,4 +1,4 @@
-"""``--watch``: the same question again and again, through restarts of the server, until Ctrl-C."""
+"""``--watch``: repeated reading through server restarts until Ctrl-C."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ from support.servers import ServerProcess, redis_server
 
 @contextmanager
 def watching(server: ServerProcess, *words: str) -> Iterator["subprocess.Popen[str]"]:
-    """``millstream`` in a process, ended by Ctrl-C."""
+    """A process of ``millstream``, ended by Ctrl-C."""
     program = str(Path(sys.executable).with_name("millstream"))
     process = subprocess.Popen(
         [program, *words, "--url", server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -31,13 +31,16 @@ def watching(server: ServerProcess, *words: str) -> Iterator["subprocess.Popen[s
 
 
 def line_of(stream: "IO[str] | None") -> str:
-    """The next line of a process's output."""
+    """Return the next line of a process's output."""
     assert stream is not None
     return stream.readline()
 
 
 def test_a_watched_stream_has_rates_and_outlives_its_server(memory_server: ServerProcess, tmp_path: Path) -> None:
-    """The first answer has none; a server that goes away is said so and asked again; Ctrl-C is exit code 130."""
+    """``stream ls --watch`` has rates from the second reading on, and survives a server restart.
+
+    Ctrl-C ends it with 130.
+    """
     with redis_server(tmp_path, "--appendonly", "yes") as server:
         with server.client() as client:
             fill(client)
@@ -55,13 +58,13 @@ def test_a_watched_stream_has_rates_and_outlives_its_server(memory_server: Serve
 
 
 def test_an_interval_is_a_number_of_seconds(memory_server: ServerProcess) -> None:
-    """Alone it is two seconds; nothing below a tenth is taken."""
+    """``--watch`` alone is two seconds, and the least interval is a tenth."""
     done = CliRunner().invoke(main, ["stream", "ls", "--watch", "0.01", "--url", memory_server.url])
     assert (done.exit_code, "0.1" in done.output) == (2, True)
 
 
 def test_watched_workers_are_listed_again(memory_server: ServerProcess) -> None:
-    """Each answer is whole: the workers that are alive at that moment."""
+    """``worker ls --watch`` prints the live workers each time."""
     with watching(memory_server, "worker", "ls", "--watch", "0.1", "-o", "json") as process:
         reader = json.JSONDecoder()
         text = ""

@@ -1,4 +1,4 @@
-"""``millstream console``: what it refuses, and what to do then; nothing of a password is said."""
+"""``millstream console``: its refusals with remedies. No password is shown."""
 
 import socket
 from pathlib import Path
@@ -14,14 +14,14 @@ from support.ports import free_port
 
 
 def console(*words: str, **environment: str) -> Result:
-    """The command in this process, with nothing of the caller's environment that counts."""
+    """Run the command in this process without the caller's environment."""
     bare = dict.fromkeys(["MILLSTREAM_URL", "REDIS_URL", "MILLSTREAM_CONSOLE_PASSWORD"])
     return CliRunner().invoke(main, ["console", *words], env=bare | environment)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "console.example.org"])
 def test_others_reach_it_only_if_it_asks_who_they_are(host: str) -> None:
-    """The message names the three ways out, and the tunnel that needs none."""
+    """The console refuses other hosts without a login. The message names three ways and a tunnel."""
     found = console("--host", host)
     assert found.exit_code == 2
     for word in ("--password-file", "--user-header", "ssh -L"):
@@ -29,7 +29,7 @@ def test_others_reach_it_only_if_it_asks_who_they_are(host: str) -> None:
 
 
 def test_a_password_is_not_for_the_command_line() -> None:
-    """Everybody on the machine would see it; the message does not show it either."""
+    """A password on the command line is refused and not shown."""
     found = console("redis://anna:s3cret@127.0.0.1:6379/0")
     assert (found.exit_code, "s3cret" in found.stderr) == (2, False)
     assert "MILLSTREAM_URL" in found.stderr
@@ -37,7 +37,7 @@ def test_a_password_is_not_for_the_command_line() -> None:
 
 
 def test_urls_are_taken_from_a_file(tmp_path: Path) -> None:
-    """One a line; a file without any, and one that is not there, are said so."""
+    """``@FILE`` gives URLs, one a line. An empty or missing file is an error."""
     file = tmp_path / "servers"
     file.write_text("# ours\n\n")
     assert "has no URL in it" in console(f"@{file}").stderr
@@ -49,7 +49,7 @@ def test_urls_are_taken_from_a_file(tmp_path: Path) -> None:
 
 
 def test_the_doctor_of_a_page_takes_its_command_line() -> None:
-    """Its server is an argument, not an option; without one it looks at the machine instead."""
+    """A page's ``doctor`` command line has the server as its argument."""
     for url in ("redis://127.0.0.1:1", DEFAULT_URL):
         words = ConsoleServer(url).command_line("doctor")[1:]
         assert words == ["doctor", url]
@@ -59,7 +59,7 @@ def test_the_doctor_of_a_page_takes_its_command_line() -> None:
 
 
 def test_no_command_line_of_a_page_has_a_password_or_its_stars() -> None:
-    """Neither would be taken: a context stands for both, and for one that is to be made where there is none."""
+    """A page's command lines never contain a password or a masked one, but ``--context`` or ``context:NAME``."""
     for url in ("redis://:s3cret@10.0.0.1:6379/0", "unix:///run/m.sock?password=s3cret"):
         named, unnamed = ConsoleServer(url, "prod"), ConsoleServer(url)
         assert named.command_line("doctor")[1:] == ["doctor", "context:prod"]
@@ -70,7 +70,7 @@ def test_no_command_line_of_a_page_has_a_password_or_its_stars() -> None:
 
 
 def test_an_empty_password_is_none(tmp_path: Path) -> None:
-    """A file whose first line is empty would let everybody in."""
+    """An empty first line in a password file is refused."""
     file = tmp_path / "password"
     file.write_text("\nsecret")
     file.chmod(0o600)
@@ -78,7 +78,7 @@ def test_an_empty_password_is_none(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:
-    """With what to do about it."""
+    """A port in use is an error with a remedy."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", free_port()))
         taken.listen()
@@ -87,7 +87,7 @@ def test_a_port_that_is_taken_is_said_so() -> None:
 
 
 def test_its_help_says_what_it_does() -> None:
-    """With examples; without loading the web's packages."""
+    """The help of ``console`` has examples and loads no web packages."""
     found = console("--help")
     assert (found.exit_code, found.stdout.count("millstream console")) == (0, 6)
 
@@ -104,6 +104,6 @@ def test_its_help_says_what_it_does() -> None:
     ],
 )
 def test_what_would_let_nobody_in_is_refused(words: tuple[str, ...], said: str) -> None:
-    """A proxy whose word would never count is said so at the start, and not to each who comes."""
+    """A proxy setting that would let no user in is refused at the start."""
     found = console("--port", "0", *words, "redis://127.0.0.1:1/0")
     assert (found.exit_code, said in found.stderr) == (2, True)

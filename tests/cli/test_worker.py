@@ -1,4 +1,4 @@
-"""``millstream worker`` where somebody else wrote into the registry, and where a name is wrong."""
+"""``millstream worker`` with foreign records in the registry and with wrong names."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ STRANGE += [json.dumps({**FACTS, "id": "web-2", **absurd}) for absurd in ABSURD]
 
 
 def test_a_record_that_no_worker_wrote_is_named_and_passed_over(server: ServerProcess, client: redis.Redis) -> None:
-    """The real worker is shown and takes orders, whatever lies beside it."""
+    """A record that no worker wrote is named and skipped. The real worker is shown and takes orders."""
     enrol(client, "web-1", json.dumps(FACTS))
     for record in STRANGE:
         enrol(client, "web-2", record)
@@ -72,7 +72,7 @@ def test_a_record_that_no_worker_wrote_is_named_and_passed_over(server: ServerPr
 
 
 def test_an_order_that_is_not_seen_says_so(server: ServerProcess, client: redis.Redis) -> None:
-    """The old message, within five seconds, was not true of a worker with a stuck event loop."""
+    """An order to a worker with a blocked event loop is sent with a warning."""
     blocked = {"since_ms": 1_763_721_602_000, "where": "bill.py:7 in bill"}
     enrol(client, "web-1", json.dumps({**FACTS, "state": "blocked", "blocked": blocked}))
     enrol(client, "web-2", json.dumps({**FACTS, "id": "web-2"}))
@@ -86,7 +86,7 @@ def test_an_order_that_is_not_seen_says_so(server: ServerProcess, client: redis.
 
 
 def test_dead_consumers_go_whoever_the_registry_says_is_alive(server: ServerProcess, client: redis.Redis) -> None:
-    """A name with half of a surrogate pair cannot be sent to the server: it kept every worker from removing any."""
+    """``worker reap`` removes dead consumers although a live worker's record has an unencodable name."""
     subscriber = {**FACTS["subscribers"][0], "consumer": "\ud800"}
     enrol(client, "web-2", json.dumps({**FACTS, "id": "web-2", "subscribers": [subscriber]}))
     client.xgroup_create("jobs", "g", "0", mkstream=True)
@@ -96,7 +96,7 @@ def test_dead_consumers_go_whoever_the_registry_says_is_alive(server: ServerProc
 
 
 def test_a_pause_that_nobody_can_read_is_still_no_traceback(server: ServerProcess, client: redis.Redis) -> None:
-    """Fields that name no handler are passed over; a handler's pause counts whatever its value says."""
+    """Pause fields that name no handler are skipped. A handler's pause counts with any value."""
     for field in (
         "pause:",
         "pause:[",
@@ -117,7 +117,7 @@ def test_a_pause_that_nobody_can_read_is_still_no_traceback(server: ServerProces
 
 
 def test_a_pause_names_what_is_there(server: ServerProcess, client: redis.Redis) -> None:
-    """A mistyped stream or group is refused with the names there are; --ahead is for one that will come."""
+    """``worker pause`` refuses a missing stream or group with the existing names. --ahead allows a future one."""
     words = ("--reason", "r")
     done = run(server, "pause", "orders", "billing", *words)
     assert (done.exit_code, client.exists(protocol.CONTROL)) == (4, 0)
@@ -143,7 +143,7 @@ def test_a_pause_names_what_is_there(server: ServerProcess, client: redis.Redis)
 def test_a_name_that_nothing_has_is_an_error(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
 ) -> None:
-    """One line names the missing part, and the exit code is not zero."""
+    """A missing name is one line and a non-zero exit code."""
     client.xadd("there", {"n": 1})
     done = run(server, *words)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2 if len(words) == 1 else 4, "", 1)

@@ -1,4 +1,4 @@
-"""Servers that are neither Redis nor like it: one sentence and an exit code, whatever they reply."""
+"""Servers that are not Redis: one sentence and an exit code, whatever they reply."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ ASKED = """
     audit ls; audit undo x --yes; check; server show; report -o FILE; spark ls; spark show q
     recover s --group g --min-idle 1h --verdict release
 """
-"""With --url behind them."""
+"""Command lines that are run with --url."""
 
 NAMED = """
     doctor URL; export URL FILE; import URL --to memory://; archive URL s --to DIR --dry-run
@@ -27,13 +27,13 @@ NAMED = """
 
 
 def lines(text: str) -> list[list[str]]:
-    """The words of each command line."""
+    """Return the words of each command line."""
     return [line.split() for line in text.replace("\n", ";").split(";") if line.strip()]
 
 
 @pytest.mark.parametrize("reply", WRONG.values(), ids=WRONG)
 def test_no_reply_is_a_traceback(tmp_path: Path, reply: bytes) -> None:
-    """Each subcommand ends with a code of its list, and with a sentence where it is not content."""
+    """Each subcommand ends with a documented code, and with a sentence on failure, for any reply."""
     with same_answer(reply) as url:
         for words in [[*each, "--url", url] for each in lines(ASKED)] + lines(NAMED):
             files = {"URL": url, "FILE": str(tmp_path / "file"), "DIR": str(tmp_path / "dir")}
@@ -50,7 +50,7 @@ def test_no_reply_is_a_traceback(tmp_path: Path, reply: bytes) -> None:
 
 
 def test_the_doctor_and_a_backup_show_no_secret(tmp_path: Path) -> None:
-    """A refused URL and an unreachable server are named by their addresses, and neither by its password."""
+    """``doctor`` and ``backup`` name a failing server by its URL without the password."""
     url = f"redis://:secret@127.0.0.1:{free_port()}/0"
     doctor, backup = ("doctor", url), ("backup", url, str(tmp_path / "b"))
     for words, code, named in ((doctor, 2, "redis://:***@127.0.0.1"), (backup, 1, "redis://:***@127.0.0.1")):
@@ -59,7 +59,7 @@ def test_the_doctor_and_a_backup_show_no_secret(tmp_path: Path) -> None:
 
 
 def test_the_sentence_says_what_to_look_at() -> None:
-    """Which server, what came of it and where; a secret is not in it."""
+    """The sentence names the server, the fault and its place, without secrets."""
     with same_answer(WRONG["OK"]) as url:
         place = url.removeprefix("redis://")
         done = CliRunner().invoke(main, ["group", "ls", "--url", f"redis://:secret@{place}"])
