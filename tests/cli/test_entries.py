@@ -1,4 +1,4 @@
-"""``millstream stream get`` and ``add``: an entry and where it stands; entries from words, JSON and files."""
+"""``millstream stream get`` and ``add``: an entry and its state in each group, and the adding of entries."""
 
 import json
 from pathlib import Path
