@@ -78,7 +78,7 @@ def put(line: str, number: str) -> list[bytes]:
 
 
 def shown(line: str, reply: object) -> object:
-    """A reply without idle times, and what later versions added to XINFO."""
+    """Return a reply without idle times and without the XINFO fields that later versions added."""
     if line.startswith("XPENDING s g ") and isinstance(reply, list):
         return [[row[0], row[1], row[3]] for row in reply]
     if line.startswith("XINFO") and not isinstance(reply, Error):
@@ -88,7 +88,7 @@ def shown(line: str, reply: object) -> object:
 
 @pytest.mark.realserver
 def test_numbers_at_their_ends_are_taken_or_refused_as_redis_does(each_redis: ServerProcess) -> None:
-    """Each number in each place: the same reply, and the same stream and pending entries afterwards."""
+    """Each number in each numeric option gets the reply of Redis, and leaves the same stream and pending entries."""
     cases = [
         (line, number)
         for line in LINES
@@ -128,7 +128,7 @@ def changed_since(line: str, number: str) -> bool:
 
 
 def test_what_redis_keeps_in_an_int_is_refused_above_it() -> None:
-    """XNACK's number of ids is an int in Redis, that of XACKDEL and XDELEX is a long: another error from 2^31 on."""
+    """XNACK refuses a number of ids from 2^31 on, since Redis stores it in an int. XACKDEL and XDELEX use a long."""
     client = World().client()
     for words in SETUP:
         client.call(*words.split())

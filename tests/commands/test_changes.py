@@ -1,4 +1,7 @@
-"""The count of changes of a command (INFO, rdb_changes_since_last_save): tools and Redis's own suites go by it."""
+"""The number of changes that a command counts (INFO, rdb_changes_since_last_save).
+
+Tools and Redis's test suites use it.
+"""
 
 import pytest
 
@@ -62,7 +65,7 @@ def changes(client: Client) -> int:
 
 @pytest.mark.parametrize("line", COUNTS)
 def test_a_command_counts_as_many_changes_as_in_redis(line: str) -> None:
-    """Per entry, per record, per consumer made: what has changed nothing counts as nothing."""
+    """A command counts one change for each entry, pending record and consumer that it changes, else none."""
     client = World().client()
     for before in (
         *(f"XADD s {number}-0 f v" for number in range(1, 5)),
@@ -78,7 +81,7 @@ def test_a_command_counts_as_many_changes_as_in_redis(line: str) -> None:
 
 @pytest.mark.parametrize("word", ["x", "", "1_0", " 5", "+5", "007", "1.5", "9223372036854775808", "\u0665"])
 def test_a_parameter_takes_numbers_as_redis_reads_them(word: str) -> None:
-    """A text that is not a canonical 64-bit number is refused, and the parameter stays as it is."""
+    """A value that is not a canonical 64-bit number is refused, and the parameter stays unchanged."""
     client = World().client()
     told = client.call("CONFIG", "SET", "stream-node-max-entries", word)
     assert told == Error(

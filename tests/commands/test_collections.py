@@ -1,4 +1,4 @@
-"""Hashes, sorted sets, lists and sets: what the random comparison with a living server cannot show."""
+"""Hashes, sorted sets, lists and sets: cases that the random comparison with a running Redis cannot show."""
 
 import math
 
@@ -21,7 +21,7 @@ def client(world: World) -> Client:
 
 
 def heard(world: World, client: Client, *lines: str) -> list[str]:
-    """The keyspace events of some command lines, in order, as ``event key``."""
+    """Run command lines and return the keyspace events, in order, as ``event key``."""
     listener = world.client()
     listener.call("PSUBSCRIBE", "__keyevent@0__:*")
     for line in lines:
@@ -46,13 +46,13 @@ def heard(world: World, client: Client, *lines: str) -> list[str]:
     ],
 )
 def test_changes_are_told_as_events(world: World, client: Client, lines: str, events: str) -> None:
-    """Each change publishes its event, none where nothing changed, and ``del`` when the last element goes."""
+    """Each change publishes its event, and removing the last element adds ``del``. No change means no event."""
     key = lines.split()[1]
     assert heard(world, client, *lines.split("|")) == [f"{event} {key}" for event in events.split()]
 
 
 def test_encodings_change_once(client: Client) -> None:
-    """One element too many or too long makes the large encoding for good; a list becomes small again."""
+    """One element too many or too long makes the encoding large for good. Only a list becomes small again."""
 
     def encoding(key: str) -> object:
         return client.call("OBJECT", "ENCODING", key)
@@ -79,13 +79,13 @@ def test_encodings_change_once(client: Client) -> None:
 
 @pytest.mark.parametrize("count", [128, 129])
 def test_many_elements_make_the_large_encoding(client: Client, count: int) -> None:
-    """The limits are Redis's defaults."""
+    """Collections convert to the large encoding at Redis's default limits."""
     client.call("ZADD", "z", *[word for number in range(count) for word in (number, f"m{number}")])
     assert client.call("OBJECT", "ENCODING", "z") == (b"listpack" if count == 128 else b"skiplist")
 
 
 def test_blpop_takes_at_once_from_the_first_list_that_has_something(client: Client) -> None:
-    """Keys are looked at in the order given, and the key goes with its last element."""
+    """BLPOP takes from the first key in the given order that has an element. An empty list's key is deleted."""
     client.call("RPUSH", "b", "1", "2")
     assert client.call("BLPOP", "a", "b", "0") == [b"b", b"1"]
     assert client.call("BRPOP", "a", "b", "0") == [b"b", b"2"]
@@ -93,7 +93,7 @@ def test_blpop_takes_at_once_from_the_first_list_that_has_something(client: Clie
 
 
 def test_pushes_serve_waiting_clients_in_turn(world: World, client: Client) -> None:
-    """The longest waiting gets the first element; what was pushed is gone before anybody else sees it."""
+    """The client that waits longest gets the first element pushed. No other client sees that element."""
     first, second, third = world.client(), world.client(), world.client()
     for waiting in (first, second, third):
         assert waiting.send("BLPOP", "l", "other", "0") is WAITING
@@ -106,7 +106,7 @@ def test_pushes_serve_waiting_clients_in_turn(world: World, client: Client) -> N
 
 
 def test_only_lists_wake_those_who_wait_for_lists(world: World, client: Client) -> None:
-    """Another type at the key and its deletion wake no list reader; XREAD and BLPOP can wait for the same key."""
+    """Another type at the key, or its deletion, wakes no list reader. XREAD and BLPOP can wait for one key."""
     popper, reader = world.client(), world.client()
     assert popper.send("BLPOP", "k", "0") is WAITING
     assert reader.send("XREAD", "BLOCK", "0", "STREAMS", "k", "$") is WAITING
@@ -119,7 +119,7 @@ def test_only_lists_wake_those_who_wait_for_lists(world: World, client: Client) 
 
 
 def test_a_wait_for_a_list_ends_with_its_time(world: World) -> None:
-    """A null array after the timeout in seconds, parts of them too; nothing sooner."""
+    """A blocked list command returns a null array after its timeout, also a fractional one, and not sooner."""
     waiting = world.client()
     assert waiting.send("BLPOP", "l", "0.25") is WAITING
     world.advance(249)
@@ -129,7 +129,7 @@ def test_a_wait_for_a_list_ends_with_its_time(world: World) -> None:
 
 
 def test_a_transaction_does_not_wait(world: World, client: Client) -> None:
-    """BLPOP inside MULTI answers null, and pushes of a transaction are served when it is over."""
+    """BLPOP inside MULTI returns null. Elements that a transaction pushes go to waiting clients when it ends."""
     waiting = world.client()
     assert waiting.send("BLPOP", "l", "0") is WAITING
     for line in ("MULTI", "BLPOP l 0", "RPUSH l 1", "LPOP l"):
@@ -153,13 +153,13 @@ def test_a_transaction_does_not_wait(world: World, client: Client) -> None:
     ],
 )
 def test_timeouts_that_make_no_sense_are_refused(client: Client, word: str, line: str) -> None:
-    """In Redis's words."""
+    """A timeout that is negative or not a number is refused with Redis's error."""
     assert client.call("BLPOP", "l", word) == Error(line)
 
 
 @pytest.mark.parametrize("word", ["-0.0009", "-1e-400", "-0"])
 def test_a_negative_part_of_a_millisecond_waits_for_ever(client: Client, word: str) -> None:
-    """Redis rounds a timeout up before it looks at the sign."""
+    """A timeout between -1 ms and 0 blocks for ever: like Redis, the server rounds up before it checks the sign."""
     assert client.send("BLPOP", "l", word) is WAITING
 
 
@@ -168,7 +168,7 @@ def test_a_negative_part_of_a_millisecond_waits_for_ever(client: Client, word: s
     [("5e-324", b"5e-324"), ("inf", b"inf"), (".5", b"0.5"), ("5.", b"5"), ("-0", b"0"), ("-0x.8", b"-0.5")],
 )
 def test_scores_are_read_as_redis_8_does(client: Client, word: str, score: bytes) -> None:
-    """Decimal or hexadecimal; a number beyond the range of doubles is an error."""
+    """A score is decimal or hexadecimal, as in Redis 8. A number beyond the range of doubles is an error."""
     assert client.call("ZADD", "z", word, "m") == 1
     assert client.call("ZSCORE", "z", "m") == score
     for beyond in ("1e400", "-1e400", "1e-400", "0x1p9999", "0x1p-9999"):
@@ -195,13 +195,13 @@ def test_scores_are_read_as_redis_8_does(client: Client, word: str, score: bytes
     ],
 )
 def test_doubles_are_written_short(value: float, text: bytes) -> None:
-    """Whole numbers as integers, others by the fewest digits; the text reads back as the same number."""
+    """A double is written with the fewest digits that read back as the same number."""
     assert doubles.text(value) == text
     assert math.isnan(value) or float(text) == value
 
 
 def test_scores_are_doubles_in_resp3(world: World) -> None:
-    """A double of its own, and members paired with their scores."""
+    """In RESP3 a score is a double, and members and scores come in pairs."""
     client = world.client(3)
     client.call("ZADD", "z", "1.5", "a", "2", "b")
     assert client.call("ZSCORE", "z", "a") == 1.5
@@ -213,7 +213,7 @@ def test_scores_are_doubles_in_resp3(world: World) -> None:
 
 
 def test_a_copy_shares_nothing(client: Client) -> None:
-    """A change to a copy does not show in the original."""
+    """A change to a copied key does not change the original."""
     for line in ("HSET h a 1", "ZADD z 1 a", "RPUSH l a", "SADD s a"):
         client.call(*line.split())
     for key in "hzls":
@@ -226,7 +226,7 @@ def test_a_copy_shares_nothing(client: Client) -> None:
 
 
 def test_hscan_answers_every_field(client: Client) -> None:
-    """All in one step, by pattern, with or without values."""
+    """HSCAN returns every field in one step, by pattern, with or without values."""
     client.call("HSET", "h", "a1", "1", "a2", "2", "b", "3")
     assert client.call("HSCAN", "h", "0", "MATCH", "a*") == [b"0", [b"a1", b"1", b"a2", b"2"]]
     assert client.call("HSCAN", "h", "0", "COUNT", "1", "NOVALUES") == [b"0", [b"a1", b"a2", b"b"]]
@@ -236,7 +236,7 @@ def test_hscan_answers_every_field(client: Client) -> None:
 
 
 def test_memory_usage_grows_with_what_is_kept(client: Client) -> None:
-    """Every type has an estimate."""
+    """MEMORY USAGE has an estimate for every type, and it grows with the value."""
     for line in ("HSET h a 1", "ZADD z 1 a", "RPUSH l a", "SADD s a"):
         client.call(*line.split())
     small = [client.call("MEMORY", "USAGE", key) for key in "hzls"]

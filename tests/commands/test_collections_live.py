@@ -1,10 +1,10 @@
-"""Random commands on collections and bits, to our node and to a living redis-server: the same replies.
+"""Random commands on collections and bits have the same replies from our node and from a running redis-server.
 
-A failure prints its seed; repeat it with ``MILLSTREAM_SEED=<seed>``. ``WRONGTYPE`` both ways, keys that vanish, deaths,
-types and encodings come up by chance, since keys are few and shared by all types.
+A failure prints its seed; repeat it with ``MILLSTREAM_SEED=<seed>``. ``WRONGTYPE``, keys that vanish or expire, types
+and encodings come up by chance, since keys are few and shared by all types.
 
-Not generated is what later versions do otherwise: scores in hexadecimal, beyond the range of doubles, or with blanks
-before a bound; RANK of LPOS and the count of LREM at the lowest number.
+Not generated are cases where later versions differ. Those are scores in hexadecimal, beyond the range of doubles, or
+with blanks before a bound, and RANK of LPOS and the count of LREM at the lowest number.
 """
 
 import os
@@ -44,7 +44,7 @@ PLACES = ("13.361389", "38.115556", "0", "-180", "180", "-85.05112878", "85.0511
 
 
 class Generator:
-    """Random command lines from a seed."""
+    """Generator of random command lines from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -152,11 +152,11 @@ class Generator:
         return line
 
     def keys(self, likely: str, most: int = 3) -> list[str]:
-        """Keys of which most are of one type."""
+        """Return keys, most of them of one type."""
         return [likely if self.random.random() < 0.6 else key for key in self.some(KEYS, most)]
 
     def counted(self, likely: str) -> list[str]:
-        """A number of keys, and so many, about."""
+        """Return a number of keys and that many keys; now and then the number is wrong."""
         keys = self.keys(likely)
         return [str(len(keys)) if self.random.random() < 0.9 else self.random.choice(RANKS), *keys]
 
@@ -284,10 +284,10 @@ class Generator:
 
 
 def comparable(command: list[bytes], reply: object, *, is_large: bool) -> object:
-    """A reply without what differs between versions, and without the order of hashes where there is none.
+    """Return a reply without differences between versions, and without the order of hashes that have none.
 
-    7.2 keeps small sets and lists as listpacks (so small sets have an order), and lets ZRANK tell the score; the
-    arity of ZRANK changed with it. A stream's ids are times.
+    Redis 7.2 stores small sets and lists as listpacks (so small sets have an order), and adds WITHSCORE to ZRANK, which
+    also changed its arity. A stream's ids are times.
     """
     name = command[0].upper()
     if name in {b"SMEMBERS", b"SCAN", b"SINTER", b"SUNION", b"SDIFF"} and isinstance(reply, list):
@@ -313,7 +313,7 @@ def comparable(command: list[bytes], reply: object, *, is_large: bool) -> object
 
 
 def counts_from_the_end(command: list[bytes]) -> bool:
-    """A negative offset: since 7.4 it does so where the set is large, and means nothing where it is small as ever."""
+    """Report whether the command has a negative offset. Since 7.4 it counts from the end, but in large sets only."""
     return command[0].upper().startswith(b"Z") and b"-1" in command[command.index(b"LIMIT") + 1 :][:1]
 
 
@@ -341,7 +341,7 @@ def compare(pipe: Pipe, seed: int, release: tuple[int, ...]) -> str | None:
 
 
 def test_random_commands_on_collections_answer_as_redis_does(each_redis: ServerProcess) -> None:
-    """24,000 random commands have the replies of redis-server, and the log of each run makes the same state again."""
+    """24,000 random commands have the replies of redis-server, and replaying each run's log builds the same state."""
     pipe = Pipe(each_redis.port)
     try:
         for seed in range(FIRST_SEED, FIRST_SEED + RUNS):
@@ -352,7 +352,7 @@ def test_random_commands_on_collections_answer_as_redis_does(each_redis: ServerP
 
 
 def test_the_generator_reaches_what_it_should(each_redis: ServerProcess) -> None:
-    """The random lines succeed often enough on each type, and are refused often enough, to mean something."""
+    """The random lines succeed often enough on each type, and are refused often enough, to be a valid test."""
     pipe = Pipe(each_redis.port)
     try:
         generator = Generator(0)

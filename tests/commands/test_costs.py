@@ -68,7 +68,7 @@ LINES = (
 
 
 def filled(count: int) -> Client:
-    """A stream of so many entries, all pending in ``g``, where some belong to a second consumer."""
+    """Return a client with ``count`` entries in a stream, all pending in ``g``, some for a second consumer."""
     client = World().client()
     for number in range(1, count + 1):
         client.raw("XADD", "s", f"{number}-1", "f", "v")
@@ -93,7 +93,7 @@ def words(line: str, count: int) -> list[str]:
 
 
 def costs(client: Client, count: int) -> dict[str, int]:
-    """Steps of each line, one after the other."""
+    """Return the steps that each line takes, run in order."""
     found = {}
     for line in LINES:
         argv = words(line, count)
@@ -104,13 +104,13 @@ def costs(client: Client, count: int) -> dict[str, int]:
 
 
 def test_a_command_costs_what_it_touches() -> None:
-    """Ten entries out of ten thousand pending ones cost no more steps than ten out of a thousand."""
+    """A command on ten pending entries takes as many steps when ten thousand are pending as when one thousand are."""
     small, large = costs(filled(SMALL), SMALL), costs(filled(LARGE), LARGE)
     assert {line: (small[line], large[line]) for line in LINES if large[line] > 1.5 * small[line] + 50} == {}
 
 
 def test_ten_times_as_much_is_ten_times_the_steps() -> None:
-    """Commands that touch everything grow with it and no faster."""
+    """The steps of commands that touch every entry grow in proportion to the number of entries."""
     lines = (
         "XPENDING s g - + 100000",
         "XPENDING s g IDLE 999999999 - + 100000",
@@ -133,7 +133,7 @@ def test_ten_times_as_much_is_ten_times_the_steps() -> None:
 
 @pytest.mark.parametrize("options", ["IDLE 5000", "TIME 1", "IDLE 5000 JUSTID", "FORCE TIME 7"])
 def test_claims_into_the_past_find_their_place_at_once(options: str) -> None:
-    """XCLAIM with IDLE or TIME puts a record before all that were delivered since, however many those are."""
+    """XCLAIM with IDLE or TIME moves a record before all later deliveries in a constant number of steps."""
     found = []
     for count in (SMALL, LARGE):
         client = filled(count)
@@ -143,7 +143,7 @@ def test_claims_into_the_past_find_their_place_at_once(options: str) -> None:
 
 
 def test_ids_that_come_back_in_descending_order_are_put_in_at_once() -> None:
-    """Each of a thousand old ids made pending again (FORCE) costs the same, in a short list as in a long one."""
+    """Making each of a thousand old ids pending again (FORCE) costs the same in a short list as in a long one."""
     client = filled(LARGE)
     old = [f"{number}-1" for number in range(2000, 1000, -1)]
     client.call("XACK", "s", "g", *old)
@@ -153,7 +153,7 @@ def test_ids_that_come_back_in_descending_order_are_put_in_at_once() -> None:
 
 
 def test_a_walk_passes_over_nothing_that_was_acknowledged() -> None:
-    """Entries pending around ten thousand acknowledged ones are found without looking at those."""
+    """Pending entries around ten thousand acknowledged ones are found without a step for each acknowledged entry."""
     found = []
     for count in (SMALL, LARGE):
         client = filled(count)
@@ -163,7 +163,7 @@ def test_a_walk_passes_over_nothing_that_was_acknowledged() -> None:
 
 
 def test_claiming_an_entry_twice_in_one_command_counts_twice() -> None:
-    """An id that is repeated is claimed again, with what the first time made of it."""
+    """XCLAIM claims an id once for each time that the command repeats it, and counts each claim as a delivery."""
     client = filled(100)
     client.call("XCLAIM", "s", "g", "c", "0", "5-1", "6-1", "5-1", "7-1", "5-1", "6-1")
     rows = client.call("XPENDING", "s", "g", "5-1", "7-1", "10")

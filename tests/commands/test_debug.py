@@ -1,4 +1,4 @@
-"""DEBUG and SAVE and their kin, CONFIG's parameters that are facts: refused or true, never a word without a deed."""
+"""DEBUG, SAVE and related commands, and fixed CONFIG parameters: they do what they report, or are refused."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def fill(found: World) -> None:
 
 @pytest.mark.parametrize("words", [("RELOAD",), ("LOADAOF",), ("LOG", "x"), ("HELP",), ("NOSUCH",)])
 def test_debug_is_refused_unless_it_is_allowed(words: tuple[str, ...]) -> None:
-    """By default nobody may; ``local`` lets in who is on this machine."""
+    """DEBUG is refused by default. The setting ``local`` allows it to connections from the same machine."""
     assert World().client().call("DEBUG", *words) == Error(NOT_ALLOWED)
     found = world("local").client()
     for addr, is_local in (("127.0.0.1:5", True), ("[::1]:5", True), ("", True), ("10.0.0.1:5", False)):
@@ -50,14 +50,14 @@ def test_debug_is_refused_unless_it_is_allowed(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("words", [("NOSUCH",), ("LOG",), ("SLEEP",), ("RELOAD", "NOSAVE"), ("SET-ACTIVE-EXPIRE",)])
 def test_unknown_subcommands_of_debug(words: tuple[str, ...]) -> None:
-    """Redis's error, for a wrong number of words too."""
+    """An unknown DEBUG subcommand, or a wrong number of arguments, gets Redis's error."""
     expected = f"ERR unknown subcommand or wrong number of arguments for '{words[0]}'. Try DEBUG HELP."
     assert world().client().call("DEBUG", *words) == Error(expected)
 
 
 @pytest.mark.parametrize("command", ["RELOAD", "LOADAOF"])
 def test_everything_is_made_anew_and_is_the_same(command: str) -> None:
-    """All types in all databases, deaths, groups, order and messages; and nothing of it is logged again."""
+    """DEBUG RELOAD and LOADAOF rebuild all types, expiry times, groups and order in all databases, and log nothing."""
     found = world()
     fill(found)
     before, records = snapshot(found.node), len(found.log.payloads)
@@ -73,7 +73,7 @@ def test_everything_is_made_anew_and_is_the_same(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["RELOAD", "LOADAOF"])
 def test_who_waits_goes_on_waiting(command: str) -> None:
-    """Readers that waited before everything was made anew get what comes after it, in their order."""
+    """Readers that are blocked during a DEBUG RELOAD or LOADAOF stay blocked, and get later entries in their order."""
     found = world()
     fill(found)
     client, one, two, three = (found.client() for _ in range(4))
@@ -95,7 +95,7 @@ def test_who_waits_goes_on_waiting(command: str) -> None:
 
 
 def test_a_log_that_tells_something_else_changes_nothing() -> None:
-    """The data in memory stays, and the answer names the differences."""
+    """If the log differs from the data in memory, DEBUG LOADAOF changes nothing and its error names the keys."""
     found = world()
     fill(found)
     before = snapshot(found.node)
@@ -108,7 +108,7 @@ def test_a_log_that_tells_something_else_changes_nothing() -> None:
 
 
 def test_without_a_log_there_is_none_to_load() -> None:
-    """RELOAD needs none."""
+    """Without a data directory, DEBUG LOADAOF is an error. DEBUG RELOAD works, because it reads no log."""
     found = world(logged=False)
     fill(found)
     told = found.client().call("DEBUG", "LOADAOF")
@@ -117,7 +117,7 @@ def test_without_a_log_there_is_none_to_load() -> None:
 
 
 def test_keys_are_not_deleted_unasked_while_that_is_off() -> None:
-    """They are gone for who asks, all the same."""
+    """After DEBUG SET-ACTIVE-EXPIRE 0, an expired key is removed only when a command reads it."""
     found = world()
     client = found.client()
     assert client.call("DEBUG", "SET-ACTIVE-EXPIRE", 0) == OK
@@ -136,18 +136,18 @@ def test_keys_are_not_deleted_unasked_while_that_is_off() -> None:
 
 @pytest.mark.parametrize("seconds", ["0", "0.001"])
 def test_sleep(seconds: str) -> None:
-    """OK afterwards."""
+    """DEBUG SLEEP replies OK after the sleep."""
     assert world().client().call("DEBUG", "SLEEP", seconds) == OK
 
 
 @pytest.mark.parametrize("seconds", ["x", "-1", "inf", "99999999"])
 def test_sleeps_that_make_no_sense(seconds: str) -> None:
-    """A server that never wakes helps no test."""
+    """DEBUG SLEEP refuses a duration that is negative, infinite or not a number."""
     assert world().client().call("DEBUG", "SLEEP", seconds) == Error("ERR value is not a valid float")
 
 
 def test_log_and_help(caplog: pytest.LogCaptureFixture) -> None:
-    """LOG's message is in the server's log; HELP names every subcommand."""
+    """DEBUG LOG writes its message to the server's log. DEBUG HELP names every subcommand."""
     client = world().client()
     assert client.call("DEBUG", "LOG", "### a test") == OK
     assert "### a test" in caplog.text
@@ -166,7 +166,7 @@ def test_log_and_help(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Disk(ListLog):
-    """A log that counts what it is asked for, and can fail."""
+    """Log that counts its writes and syncs, and can fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ SAVES = [("SAVE", b"OK"), ("BGSAVE", b"Background saving started")]
 
 @pytest.mark.parametrize(("name", "answer"), SAVES)
 def test_saving_brings_the_log_to_the_disk(name: str, answer: bytes) -> None:
-    """Written and synced when the answer comes; changes since the last save begin at 0 again."""
+    """SAVE replies after the log is written and synced. Changes since the last save start at 0 again."""
     found = World()
     disk = found.node.journal.log = Disk()
     client = found.client()
@@ -203,13 +203,13 @@ def test_saving_brings_the_log_to_the_disk(name: str, answer: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["SAVE", "BGSAVE", "BGREWRITEAOF"])
 def test_saving_is_refused_where_nothing_is_kept(name: str) -> None:
-    """No answer says that something was saved when nothing was."""
+    """SAVE without a data directory is an error: the server never reports a save that did not happen."""
     told = World(logged=False).client().call(name)
     assert told == Error("ERR nothing is kept: the server was started without a data directory")
 
 
 def test_words_of_bgsave() -> None:
-    """SCHEDULE is taken, anything else is not; SAVE is not for transactions."""
+    """BGSAVE accepts SCHEDULE and no other argument. SAVE is refused in a transaction."""
     client = World().client()
     assert client.call("BGSAVE", "schedule") == Simple(b"Background saving started")
     assert client.call("BGSAVE", "now") == Error("ERR syntax error")
@@ -221,7 +221,7 @@ def test_words_of_bgsave() -> None:
 
 
 def test_config_takes_back_what_it_gave() -> None:
-    """Tools read all parameters and set them back, one by one or at once; nothing changes and nothing is refused."""
+    """CONFIG SET accepts every value that CONFIG GET returns, one by one or all at once, and nothing changes."""
     client = World().client()
     pairs = client.call("CONFIG", "GET", "*")
     assert len(pairs) % 2 == 0
@@ -235,13 +235,13 @@ def test_config_takes_back_what_it_gave() -> None:
     [("appendonly", "yes"), ("appendonly", "maybe"), ("appendfsync", "no"), ("save", "60 1"), ("port", "1")],
 )
 def test_facts_cannot_be_set_to_something_else(name: str, value: str) -> None:
-    """A parameter that would not do what it says is refused."""
+    """CONFIG SET refuses to change a parameter that cannot take effect, such as a fixed one."""
     told = World().client().call("CONFIG", "SET", name, value)
     assert told == Error(f"ERR CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config")
 
 
 def test_a_server_is_told_at_its_start(tmp_path: Path) -> None:
-    """``--set enable-debug-command``; what is on disk makes the same again, over rolling log files of a real server."""
+    """``--set enable-debug-command`` allows DEBUG. A server rebuilds the same data from its rolling log files."""
     with millstream_server(tmp_path, "--set", "enable-debug-command=local", "--fsync", "everysec") as server:
         with server.client() as client:
             for number in range(100):

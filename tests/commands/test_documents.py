@@ -1,7 +1,7 @@
-"""COMMAND DOCS: the notation of the command table, and what is told of arguments beside what a real Redis tells.
+"""COMMAND DOCS: the notation of the command table, and the documented arguments beside those of a real Redis.
 
-A server that knows only a part of our options is compared with that part: what it does not know must be newer than it
-is. Its level is read off its replies, so a newer ``redis-server`` on PATH may stand in.
+A server that has only a part of our options is compared with that part: an option that it lacks must be newer than the
+server. Its release is read from its replies, so a newer ``redis-server`` on PATH may replace it.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ UNTOLD = {("xread", "7.4.0")}
 
 
 def version(text: str) -> tuple[int, ...]:
-    """A version as numbers, to be compared."""
+    """Return a version as numbers, for comparison."""
     return tuple(int(part) for part in text.split("."))
 
 
@@ -63,7 +63,7 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def test_notation() -> None:
-    """Every mark is read, and taken out of what is shown."""
+    """Every mark of the notation is parsed, and removed from the text that is shown."""
     syntax = (
         "key [NEW]@6.2.0 [OLD]@!6.4.0 how=[MANY many=number:integer | ALL@7.0.0] "
         "GROUP both=(a b) <* | id> f v [f v ...]"
@@ -98,20 +98,23 @@ def test_notation() -> None:
     ],
 )
 def test_single_arguments(syntax: str, expected: list[Argument]) -> None:
-    """Repetition, tokens with values, names other than the word."""
+    """The notation has repetition, tokens with values, and display names that differ from the argument's name."""
     assert list(parse(syntax)) == expected
 
 
 @pytest.mark.parametrize("syntax", ["[a", "a]", "<a | b", "(a]", "a@new"])
 def test_broken_notation_is_refused(syntax: str) -> None:
-    """A slip in a row does not pass for something else."""
+    """A mistake in a row's notation is an error, and is not read as something else."""
     with pytest.raises(ValueError, match=r"cannot be read|is due"):
         parse(syntax)
 
 
 @pytest.mark.parametrize("row", [row for row in every() if row.document.syntax], ids=lambda row: row.name)
 def test_every_row_can_be_read(row: Command) -> None:
-    """Each row: no word is lost, and nothing is older than the command or newer than the server says it is."""
+    """Each row of the command table is parsed whole.
+
+    No option is older than its command or newer than the server's version.
+    """
     words = [word for word in shown(row.document.syntax).replace("[", " ").replace("]", " ").split() if word.isupper()]
     found = list(options(row.document.since, parse(row.document.syntax)))
     assert {word.strip("<>|()") for word in words} - {""} <= {word for word, _ in found}
@@ -152,16 +155,16 @@ def _flat(docs: dict[bytes, dict[bytes, object]]) -> dict[str, dict[str, object]
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    """Both servers' documents."""
+    """Return the documents of both servers."""
     folder: Path = tmp_path_factory.mktemp("redis")
     with redis_server(folder) as real, ServerThread() as ours, Wire(real.url, 3) as one, Wire(ours.url, 3) as two:
         yield Both(one, two)
 
 
 def told(arguments: object, release: tuple[int, ...], known: tuple[Argument, ...] = ()) -> list[object]:
-    """Arguments in one form: without names for display, and without what is newer than ``release``.
+    """Return arguments in one form: without display names, and without those newer than ``release``.
 
-    ``known`` are those of the table, for ours: it has versions that Redis tells in its history only.
+    ``known`` are the arguments of the table: it has versions that Redis lists in its history only.
     """
     assert isinstance(arguments, list)
     rows: list[object] = []
@@ -188,7 +191,7 @@ def told(arguments: object, release: tuple[int, ...], known: tuple[Argument, ...
 
 
 def unlike(real: list[object], ours: list[object]) -> list[object]:
-    """Pairs of arguments that are not the same; a name may be the older or the newer one."""
+    """Return pairs of arguments that differ. A name may be the older or the newer one."""
     if len(real) != len(ours):
         return [(real, ours)]
     found: list[object] = []
@@ -205,7 +208,7 @@ def unlike(real: list[object], ours: list[object]) -> list[object]:
 @pytest.mark.realserver
 @pytest.mark.parametrize("row", STREAMS, ids=lambda row: row.name)
 def test_arguments_of_stream_commands_are_redis_s(both: Both, row: Command) -> None:
-    """Names, types, tokens, versions, flags and order of all arguments that the real server has."""
+    """The arguments of stream commands have the names, types, tokens, versions, flags and order of the real server."""
     if row.name not in both.real:
         assert version(row.document.since) > both.release
         return
@@ -221,7 +224,7 @@ def test_arguments_of_stream_commands_are_redis_s(both: Both, row: Command) -> N
 @pytest.mark.realserver
 @pytest.mark.parametrize("row", STREAMS, ids=lambda row: row.name)
 def test_versions_in_the_history_are_redis_s(both: Both, row: Command) -> None:
-    """The versions that changed a stream command; the sentences are our own."""
+    """The history of a stream command lists the versions that Redis lists; the sentences are our own."""
     if row.name not in both.real:
         return
     real = {change[0].decode() for change in both.real[row.name].get("history", ())}  # type: ignore[attr-defined] # replies are untyped
@@ -231,7 +234,10 @@ def test_versions_in_the_history_are_redis_s(both: Both, row: Command) -> None:
 
 @pytest.mark.realserver
 def test_arguments_of_all_commands_have_the_form_of_redis_s(both: Both) -> None:
-    """Types, tokens, versions and flags, but for commands of which something is not there; 7.0 has other names."""
+    """The arguments of all fully supported commands have the types, tokens, versions and flags of Redis.
+
+    7.0 has other names.
+    """
     wrong = []
     for row in every():
         if row.name not in both.real or row.group == "stream" or row.document.limited or row.name in OTHERWISE:
@@ -255,7 +261,7 @@ def nameless(arguments: list[object]) -> list[object]:
 
 @pytest.mark.realserver
 def test_every_other_option_is_named_as_redis_names_it(both: Both) -> None:
-    """An option that only ours has is newer, and one that only Redis has is documented, for all commands."""
+    """An option that only Millstream has is newer than the server. One that only Redis has is documented as missing."""
     wrong = []
     for row in every():
         real = both.real.get(row.name)
@@ -283,13 +289,13 @@ def _tokens(arguments: object) -> Iterator[str]:
 @pytest.mark.realserver
 @pytest.mark.parametrize("name", ["xdel", "xpending", "xsetid", "xrange", "scan", "copy", "restore", "subscribe"])
 def test_shapes_are_redis_s(both: Both, name: str) -> None:
-    """Maps, sets and arrays, and the order of the fields, in RESP3; 7.0 has no words for display."""
+    """COMMAND DOCS has the maps, sets, arrays and field order of Redis in RESP3, except 7.0's missing display texts."""
     real, ours = (skeleton(wire.ask("COMMAND", "DOCS", name)) for wire in both.wires)
     assert real == ours
 
 
 def skeleton(reply: object, field: str = "") -> object:
-    """A reply without its texts, and without the two fields that only one of the servers has."""
+    """Return a reply without its texts, and without the two fields that only one of the servers has."""
     if isinstance(reply, dict):
         fields = [(key.decode(), value) for key, value in reply.items()]
         return {key: skeleton(value, key) for key, value in fields if key not in {"complexity", "display_text"}}
@@ -299,7 +305,7 @@ def skeleton(reply: object, field: str = "") -> object:
 
 
 def test_words_newer_than_any_server_here() -> None:
-    """The words no server on this machine knows, with their versions."""
+    """The tokens that no server on this machine has are listed with their versions."""
     newer = {
         "xadd": {"KEEPREF": "8.2.0", "DELREF": "8.2.0", "ACKED": "8.2.0", "IDMP": "8.6.0", "IDMPAUTO": "8.6.0"},
         "xtrim": {"KEEPREF": "8.2.0", "DELREF": "8.2.0", "ACKED": "8.2.0"},
@@ -328,7 +334,7 @@ def test_words_newer_than_any_server_here() -> None:
     ],
 )
 def test_arguments_of_commands_newer_than_any_server_here(name: str, expected: str) -> None:
-    """Token, name and type as Redis's published descriptions of these commands have them; ``?`` is optional."""
+    """Arguments of the newest commands have the token, name and type that Redis publishes; ``?`` is optional."""
     found = parse(TABLE[name.encode()].document.syntax)
     words = [f"{each.token}{'?' if each.optional else ' '}{each.name}={each.type}".strip() for each in found]
     assert " ".join(words) == expected

@@ -1,4 +1,4 @@
-"""DUMP and RESTORE: what is dumped comes back whole, from us and from Redis, and nothing else comes in."""
+"""DUMP and RESTORE: a value comes back whole, from Millstream and from Redis, and bad payloads are refused."""
 
 import hashlib
 import random
@@ -29,12 +29,12 @@ BAD = "ERR Bad data format"
 
 @pytest.fixture
 def world() -> World:
-    """Small blocks, so that a short stream has many."""
+    """Return a world with small blocks, so that a short stream has many."""
     return World({"stream-node-max-entries": "4"})
 
 
 def fill(world: World) -> None:
-    """One key of each type; the stream has everything a stream can have."""
+    """Write one key of each type; the stream has every feature of streams."""
     client = world.client()
     for number in range(1, 31):
         client.call("XADD", "s", f"{number}-1", "name", f"n{number}", "value", number)
@@ -66,7 +66,7 @@ KEYS = ["s", "word", "number", "hash", "zset", "list", "set"]
 
 @pytest.mark.parametrize("key", KEYS)
 def test_what_is_dumped_comes_back_whole(world: World, key: str) -> None:
-    """Every field that any command shows is in a dump: blocks, tombstones, groups, order, times, messages, counters."""
+    """A dump has every field that any command shows: blocks, tombstones, groups, order, times, messages, counters."""
     fill(world)
     client = world.client()
     before = snapshot(world.node)[0][key.encode()]
@@ -80,7 +80,7 @@ def test_what_is_dumped_comes_back_whole(world: World, key: str) -> None:
 
 
 def test_a_restored_stream_goes_on(world: World) -> None:
-    """Adding, reading and remembering messages go on where they stood."""
+    """A restored stream continues adding, reading and deduplicating messages from its dumped state."""
     fill(world)
     client = world.client()
     known = client.call("XADD", "s", "IDMP", "p", "m1", "*", "a", "b")
@@ -92,7 +92,7 @@ def test_a_restored_stream_goes_on(world: World) -> None:
 
 
 def test_messages_of_a_restored_stream_are_forgotten_in_time(world: World) -> None:
-    """The job that forgets old messages hears of streams that come by RESTORE, in this process and after recovery."""
+    """The messages of a stream from RESTORE expire from deduplication in time, in this process and after recovery."""
     client = world.client()
     client.call("XADD", "s", "IDMP", "p", "m", "*", "a", "b")
     payload = client.call("DUMP", "s")
@@ -106,12 +106,12 @@ def test_messages_of_a_restored_stream_are_forgotten_in_time(world: World) -> No
 
 
 def test_dump_of_no_key(world: World) -> None:
-    """Null."""
+    """DUMP of a missing key returns null."""
     assert world.client().call("DUMP", "none") is None
 
 
 def test_options_of_restore(world: World) -> None:
-    """TTL in milliseconds from now, or at a moment; IDLETIME and FREQ are taken; a time that is over leaves no key."""
+    """RESTORE takes a TTL in milliseconds or an absolute time, IDLETIME and FREQ. A time in the past creates no key."""
     client = world.client()
     client.call("SET", "a", "x")
     payload = client.call("DUMP", "a")
@@ -149,7 +149,7 @@ def test_options_of_restore(world: World) -> None:
     ],
 )
 def test_refusals_of_restore(world: World, words: list[str | int | bytes], error: str) -> None:
-    """Redis's errors, in Redis's order, and nothing is changed."""
+    """RESTORE has Redis's errors, in Redis's order, and an error changes nothing."""
     client = world.client()
     client.call("SET", "a", "x")
     payload = client.call("DUMP", "a")
@@ -159,7 +159,7 @@ def test_refusals_of_restore(world: World, words: list[str | int | bytes], error
 
 
 def test_restore_serves_who_waits(world: World) -> None:
-    """A reader at a missing key gets what comes by RESTORE; a group reader whose key is replaced hears of it."""
+    """RESTORE serves a reader blocked on the missing key. A group reader whose key it replaces gets an error."""
     client, reader = world.client(), world.client()
     client.call("XADD", "s", "1-1", "a", "b")
     payload = client.call("DUMP", "s")
@@ -176,7 +176,7 @@ def test_restore_serves_who_waits(world: World) -> None:
 
 
 def test_no_damaged_payload_is_taken(world: World) -> None:
-    """Any byte changed, and any part missing, is found out by the checksum."""
+    """The checksum detects any changed byte and any missing part of a payload."""
     fill(world)
     client = world.client()
     payload = client.call("DUMP", "s")
@@ -188,13 +188,13 @@ def test_no_damaged_payload_is_taken(world: World) -> None:
 
 
 def sealed(body: bytes) -> bytes:
-    """A body with version and checksum that are right."""
+    """Return a body with a valid version and checksum."""
     body += dump.VERSION.to_bytes(2, "little")
     return body + hashlib.blake2b(body, digest_size=8).digest()
 
 
 def test_payloads_made_up_with_a_right_checksum_break_nothing(world: World) -> None:
-    """A made-up payload is refused, or is a value that keeps every rule and dumps to a restorable one."""
+    """An invented payload with a valid checksum is refused, or is a valid value that dumps to a restorable payload."""
     fill(world)
     client = world.client()
     chance = random.Random(7)
@@ -256,7 +256,7 @@ MEMORY = [100, 100, 0, 0, []]
     ],
 )
 def test_streams_that_no_stream_can_be(content: object) -> None:
-    """Each rule of a stream is checked when one is loaded."""
+    """RESTORE checks each rule of a stream and refuses a payload that breaks one."""
     good = [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 5, 1]]]]]
     stream = dump.load(sealed(b"\x81" + plain.pack(good)))
     assert isinstance(stream, Stream)
@@ -289,7 +289,7 @@ def test_streams_that_no_stream_can_be(content: object) -> None:
     ],
 )
 def test_bodies_that_are_no_value(body: bytes) -> None:
-    """Wrong types, sizes beyond the end, deep nesting and leftovers are refused before anything is made of them."""
+    """Wrong types, sizes beyond the end, deep nesting and leftover bytes are refused before any value is built."""
     with pytest.raises(MalformedError):
         dump.load(sealed(body))
 
@@ -303,7 +303,7 @@ def rdb_sealed(body: bytes, version: int = 9) -> bytes:
 
 
 def test_checksum_of_redis() -> None:
-    """The check value that Redis's own test of the function has."""
+    """The checksum has the check value of Redis's own test."""
     assert rdb_bulk.crc64(b"123456789") == 0xE9C6D914C4B8D9CA
 
 
@@ -329,7 +329,7 @@ def test_checksum_of_redis() -> None:
     ],
 )
 def test_strings_of_redis(world: World, body: bytes, value: bytes | None) -> None:
-    """Every way Redis writes a string is read; what is none of them is bad data."""
+    """RESTORE reads every encoding of a string that Redis writes, and refuses any other."""
     client = world.client()
     told = client.call("RESTORE", "a", 0, rdb_sealed(body))
     assert (client.call("GET", "a") if told == OK else None) == value
@@ -338,13 +338,13 @@ def test_strings_of_redis(world: World, body: bytes, value: bytes | None) -> Non
 
 
 def test_versions_of_redis_after_ours_are_refused(world: World) -> None:
-    """A format that may have changed is not guessed at."""
+    """A payload of a newer Redis format than the supported one is refused."""
     payload = rdb_sealed(b"\x00\x03abc", rdb.NEWEST + 1)
     assert world.client().call("RESTORE", "a", 0, payload) == Error(WRONG)
 
 
 def number(value: int) -> bytes:
-    """An element of a listpack: a small number."""
+    """Return a listpack element with a small number."""
     return bytes([value, 1])
 
 
@@ -353,7 +353,7 @@ def text(value: bytes) -> bytes:
 
 
 def stream_of_redis(kind: int, active: int = 77, read: bytes = b"\x01", delivered: int = 50) -> bytes:
-    """Entries 1-1 and 1-2 (1-2 deleted), 1-3 with other fields; group g at 1-1, which anna has since 50."""
+    """Return a Redis payload: entries 1-1 and 1-3, deleted 1-2, and group g, which delivered 1-1 to anna at time 50."""
     packed = number(2) + number(1) + number(1) + text(b"f") + number(0)
     packed += number(2) + number(0) + number(0) + text(b"a") + number(4)
     packed += number(3) + number(0) + number(1) + text(b"b") + number(4)
@@ -373,7 +373,7 @@ def stream_of_redis(kind: int, active: int = 77, read: bytes = b"\x01", delivere
 
 @pytest.mark.parametrize("kind", [15, 19, 21])
 def test_streams_of_redis(world: World, kind: int) -> None:
-    """The three formats of streams; what the oldest does not have is worked out as Redis does."""
+    """The three stream formats of Redis are read. Fields that the oldest lacks are computed as Redis does."""
     client = world.client()
     assert client.call("RESTORE", "s", 0, stream_of_redis(kind)) == OK
     assert client.call("XRANGE", "s", "-", "+") == [[b"1-1", [b"f", b"a"]], [b"1-3", [b"g", b"-32768"]]]
@@ -393,7 +393,7 @@ def test_streams_of_redis(world: World, kind: int) -> None:
 
 
 def test_a_group_of_redis_that_cannot_count_comes_over(world: World) -> None:
-    """Redis writes its -1, for unknown, as the largest size."""
+    """A Redis group with an unknown entries-read count, which Redis writes as the largest size, stays unknown."""
     client = world.client()
     assert client.call("RESTORE", "s", 0, stream_of_redis(21, read=b"\x81" + b"\xff" * 8)) == OK
     assert fields(client.call("XINFO", "GROUPS", "s")[0])[b"entries-read"] is None
@@ -401,7 +401,7 @@ def test_a_group_of_redis_that_cannot_count_comes_over(world: World) -> None:
 
 
 def test_no_time_of_redis_is_too_long_ago_to_be_told(world: World) -> None:
-    """Since when an entry is idle is told in 64 bits: what a client makes up beyond that is refused."""
+    """An idle time that does not fit 64 bits, which only an invented payload has, is refused."""
     client = world.client()
     assert client.call("RESTORE", "s", 0, stream_of_redis(21, delivered=-5)) == OK
     assert client.call("RESTORE", "t", 0, stream_of_redis(21, delivered=5 - 2**63)) == Error(BAD)
@@ -413,7 +413,7 @@ BOUNDS = [62, 63, 64, 125, 126, 4095, 4096, 16377, 16378, 16379, 2097145, 209714
 
 @pytest.mark.parametrize("length", BOUNDS)
 def test_values_of_every_length_come_over(world: World, length: int) -> None:
-    """Behind an element stands its size, in as many bytes as Redis takes: the bounds are one below powers of two."""
+    """A listpack element of any length is read. The size after it has one byte more from each power of two on."""
     if length < 64:
         head = bytes([0x80 | length])
     else:
@@ -430,7 +430,7 @@ def test_values_of_every_length_come_over(world: World, length: int) -> None:
 
 
 def test_made_up_streams_of_redis_break_nothing(world: World) -> None:
-    """A made-up stream in Redis's format is refused, or keeps every rule."""
+    """An invented stream in Redis's format is refused, or is a valid stream."""
     client = world.client()
     chance = random.Random(11)
     body = stream_of_redis(21)[:-10]
@@ -451,7 +451,7 @@ def test_made_up_streams_of_redis_break_nothing(world: World) -> None:
 
 @pytest.mark.realserver
 def test_keys_come_over_from_a_real_redis(each_redis: ServerProcess, world: World) -> None:
-    """Long compressed streams, groups and strings dumped by redis-server are the same here, as far as clients see."""
+    """Long compressed streams, groups and strings dumped by redis-server are the same here to clients."""
     client = world.client()
     chance = random.Random(3)
     with each_redis.client() as redis:
@@ -499,7 +499,7 @@ def test_keys_come_over_from_a_real_redis(each_redis: ServerProcess, world: Worl
 
 
 def test_every_type_of_value_has_a_payload() -> None:
-    """A type added to the engine must be added to dumps: RELOAD and RESTORE go by them."""
+    """Every type of value in the engine has a dump payload, which RELOAD and RESTORE need."""
     from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetValue
     from millstream.engine.keyspace import StringValue
     from millstream.engine.streams.stream import Stream
@@ -510,7 +510,7 @@ def test_every_type_of_value_has_a_payload() -> None:
 
 
 def test_a_stream_with_nothing_but_tombstones_comes_back() -> None:
-    """Its node is there again, and takes entries; so are ids that were used, removed, and are free again."""
+    """A stream that has only tombstones is restored with its node, which takes entries, and with its free ids."""
     world = World()
     client = world.client()
     for number in range(1, 5):

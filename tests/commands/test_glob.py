@@ -1,4 +1,4 @@
-"""Patterns: the same answers as Redis's for any bytes, and a bound on what a client can make of them."""
+"""Patterns match the same bytes as in Redis, and the work that a client can cause with them is bounded."""
 
 import logging
 import random
@@ -24,14 +24,14 @@ def written(choice: random.Random, most: int) -> bytes:
 
 
 def ways(pattern: bytes, *, nocase: bool = False) -> list[Callable[[bytes], bool]]:
-    """The pattern as commands use it, and its slower form for what is long."""
+    """Return matchers of the pattern: the one that commands use, and the slower one for long names."""
     whole = Pattern(pattern, Effort(), nocase=nocase)
     return [matcher(pattern, nocase=nocase), lambda name: whole.fits(name, Effort())]
 
 
 @pytest.mark.realserver
 def test_patterns_fit_what_they_fit_in_redis(each_redis: ServerProcess) -> None:
-    """Random patterns and names over all signs that mean something: KEYS chooses the same, byte for byte."""
+    """KEYS with random patterns over all special characters selects the same names as Redis, byte for byte."""
     choice = random.Random(8)
     names = sorted({written(choice, 9) for _ in range(120)} | {b"a" * 1200} - {b""})
     patterns = [written(choice, 11) for _ in range(3000)] + [b"*a" * count for count in (999, 1000, 1001)]
@@ -62,7 +62,7 @@ def test_patterns_fit_what_they_fit_in_redis(each_redis: ServerProcess) -> None:
 
 @pytest.mark.realserver
 def test_patterns_without_case_fit_what_they_fit_in_redis(each_redis: ServerProcess) -> None:
-    """CONFIG GET's patterns: Redis puts the ends of a range in order before it makes them small."""
+    """CONFIG GET's patterns ignore case as Redis does: a range's ends are put in order before they are lowercased."""
     choice = random.Random(9)
     patterns = [b"*" + bytes(choice.choices(b"aAeEsSmM-_*?[]^\\zZ", k=choice.randrange(10))) for _ in range(1000)]
     pipe = Pipe(each_redis.port)
@@ -80,7 +80,7 @@ def test_patterns_without_case_fit_what_they_fit_in_redis(each_redis: ServerProc
 
 
 def test_both_forms_of_a_pattern_and_both_searches_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short names by regular expression, longer ones part by part, the longest by bits: one answer."""
+    """A pattern gives one result by each method: regular expression, then part by part, then by bits."""
     choice = random.Random(10)
     cases = []
     for _ in range(3000):
@@ -93,7 +93,7 @@ def test_both_forms_of_a_pattern_and_both_searches_agree(monkeypatch: pytest.Mon
 
 
 def test_a_star_and_the_empty_name() -> None:
-    """A lone star is every key, the empty one too; compared with a channel's name it is not, as in Redis."""
+    """A lone ``*`` matches every key, also the empty one. As in Redis, it does not match an empty channel name."""
     world = World()
     one, other = world.client(), world.client()
     one.call("SET", "", "x")
@@ -106,7 +106,7 @@ def test_a_star_and_the_empty_name() -> None:
 
 @pytest.mark.parametrize("piece", [b"[^]", b"[a-z]", b"?", b"\\a", b"*a", b"*[ab]", b"**"])
 def test_taking_a_pattern_apart_costs_its_length_or_nothing(piece: bytes) -> None:
-    """Twice the pattern is at most twice the work; past a thousand stars it takes no work at all."""
+    """Parsing a pattern of twice the length takes at most twice the work. Past a thousand stars it takes none."""
     name = b"a" * 3000
     short, long = (steps(lambda n=n: matcher(piece * n)(name)) for n in (2000, 4000))
     assert long < 2.5 * short + 100
@@ -115,7 +115,7 @@ def test_taking_a_pattern_apart_costs_its_length_or_nothing(piece: bytes) -> Non
 
 
 def test_what_would_keep_everybody_waiting_is_refused() -> None:
-    """A pattern whose product with the keys' names is absurd is an error of the command, with advice."""
+    """A pattern whose cost with the keys' lengths is absurd is refused with advice, and delays no other client."""
     world = World()
     client = world.client()
     for number in range(200):
@@ -131,7 +131,7 @@ def test_what_would_keep_everybody_waiting_is_refused() -> None:
 
 
 def test_what_people_write_is_never_refused() -> None:
-    """Ordinary patterns over many keys, and long names that a prefix rules out or in, are not counted."""
+    """Ordinary patterns over many keys, and long names that a prefix decides, are never refused."""
     world = World()
     client = world.client()
     names = [b"user:%d:profile" % number for number in range(20_000)]
@@ -145,7 +145,10 @@ def test_what_people_write_is_never_refused() -> None:
 
 
 def test_hostile_patterns_of_one_do_not_stop_the_publishing_of_another() -> None:
-    """PSUBSCRIBE pays for its patterns; PUBLISH to ordinary channels does not, and is refused only for absurd names."""
+    """PSUBSCRIBE pays for its patterns.
+
+    PUBLISH to ordinary channels costs nothing more, and only absurd names are refused.
+    """
     world = World({"notify-keyspace-events": "KEA"})
     hostile, other = world.client(), world.client()
     assert hostile.call("PSUBSCRIBE", "fine", b"[^]" * 4_000_000) == TOO_COMPLEX
@@ -159,7 +162,7 @@ def test_hostile_patterns_of_one_do_not_stop_the_publishing_of_another() -> None
 
 
 def test_an_event_that_cannot_be_compared_does_not_undo_the_change(caplog: pytest.LogCaptureFixture) -> None:
-    """A key whose name is too long for the patterns listened to is written all the same; the log says so."""
+    """A key is written even if its name is too long to compare with subscribed patterns; the log reports it."""
     world = World({"notify-keyspace-events": "KEA"})
     hostile, other = world.client(), world.client()
     for number in range(300):
@@ -171,7 +174,7 @@ def test_an_event_that_cannot_be_compared_does_not_undo_the_change(caplog: pytes
 
 
 def test_a_pattern_left_by_all_is_forgotten() -> None:
-    """A pattern works for as long as somebody listens, and again when somebody comes back."""
+    """A pattern is removed when its last subscriber leaves, and works again when a client subscribes again."""
     world = World()
     one, two, three = world.client(), world.client(), world.client()
     one.call("PSUBSCRIBE", "a*")
@@ -185,7 +188,7 @@ def test_a_pattern_left_by_all_is_forgotten() -> None:
 
 
 def test_a_rule_never_wears_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cost of a user's long keys and channels is counted for each one, and does not use up the user's rights."""
+    """An ACL pattern's cost counts for each long key or channel alone, so a user never loses rights by using them."""
     monkeypatch.setattr("millstream.glob.MOST_EFFORT", 20_000_000)
     world = World({})
     world.client().call("ACL", "SETUSER", "ann", "on", "nopass", "+@all", "~k:*[ab]*x*[ab]*", "&k:*[ab]*x*[ab]*")
@@ -198,7 +201,7 @@ def test_a_rule_never_wears_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_patterns_in_one_command_cost_what_one_may() -> None:
-    """PSUBSCRIBE refuses too many patterns before it takes one apart; SCAN uses only its last one."""
+    """PSUBSCRIBE refuses too many patterns before it parses one. SCAN parses only the last MATCH."""
     client = World({}).client()
     many = [b"%d" % number + b"?**aa" * 400 for number in range(1000)]
     one = steps(lambda: matcher(many[0]))
@@ -210,7 +213,7 @@ def test_many_patterns_in_one_command_cost_what_one_may() -> None:
 
 
 def test_ten_thousand_patterns_as_people_write_them_are_taken() -> None:
-    """With two stars and thirty bytes each."""
+    """Ten thousand patterns of thirty bytes with two stars each are accepted."""
     patterns: Patterns[int] = Patterns()
     names = [b"app:tenant-%d:orders:*:changed:*" % number for number in range(10_000)]
     patterns.prepare(names)

@@ -1,4 +1,4 @@
-"""COMMAND's facts on commands newer than any redis-server that tests can count on: compared with 8.8 by hand."""
+"""COMMAND's facts on commands newer than the redis-server of the tests, compared with 8.8 by hand."""
 
 import pytest
 
@@ -8,34 +8,34 @@ from support.inprocess import World
 
 @pytest.mark.parametrize("name", ["eval", "eval_ro", "evalsha", "evalsha_ro"])
 def test_commands_that_run_scripts_say_so(name: str) -> None:
-    """COMMAND INFO has the flag by which clients of 8.10 know a command that runs a script, behind all others."""
+    """COMMAND INFO of a script command has, as its last flag, the one by which clients of 8.10 detect such commands."""
     (row,) = World().client(2).call("COMMAND", "INFO", name)
     assert row[2][-1] == Simple(b"script_runner")
 
 
 @pytest.mark.parametrize("name", ["subscribe", "psubscribe"])
 def test_subscribing_is_marked_as_taking_memory(name: str) -> None:
-    """COMMAND INFO has denyoom for commands that make the server remember a listener."""
+    """COMMAND INFO has the flag denyoom for commands that subscribe, since each subscription takes memory."""
     (row,) = World().client(2).call("COMMAND", "INFO", name)
     assert row[2][0] == Simple(b"denyoom")
 
 
 def test_acknowledging_and_deleting_updates_too() -> None:
-    """XACKDEL's key is updated (the pending list) and deleted from, for GETKEYSANDFLAGS and for ACL selectors."""
+    """XACKDEL's key has the flags update (of the pending list) and delete, in GETKEYSANDFLAGS and for ACLs."""
     line = ["xackdel", "s", "g", "IDS", "1", "1-1"]
     (found,) = World().client(2).call("COMMAND", "GETKEYSANDFLAGS", *line)
     assert found == [b"s", [Simple(b"RW"), Simple(b"update"), Simple(b"delete")]]
 
 
 def told(name: str) -> dict[bytes, dict[bytes, object]]:
-    """A command's arguments as COMMAND DOCS tells them, by name."""
+    """Return a command's arguments from COMMAND DOCS, by name."""
     docs = World().client(3).call("COMMAND", "DOCS", name)
     arguments = dict(dict(docs)[name.encode()])[b"arguments"]
     return {dict(argument)[b"name"]: dict(argument) for argument in arguments}
 
 
 def test_trimming_takes_the_choice_of_references_last() -> None:
-    """COMMAND DOCS has KEEPREF, DELREF and ACKED as the last part of XTRIM's block, without a version, as Redis has."""
+    """COMMAND DOCS lists KEEPREF, DELREF and ACKED last in XTRIM's block, without a version, as Redis does."""
     arguments = told("xtrim")
     assert list(arguments) == [b"key", b"trim"]
     parts = [dict(part) for part in arguments[b"trim"][b"arguments"]]  # type: ignore[attr-defined] # replies are untyped
@@ -44,7 +44,7 @@ def test_trimming_takes_the_choice_of_references_last() -> None:
 
 
 def test_versions_stand_beside_arguments_only_where_redis_has_them() -> None:
-    """COMMAND DOCS: an argument whose version Redis has in the history only has none; the history has it."""
+    """An argument that has its version only in Redis's history has it only there in COMMAND DOCS too."""
     adding = told("xadd")
     assert b"since" not in adding[b"condition"]
     assert adding[b"idmp"][b"since"] == b"8.6.0"

@@ -1,4 +1,4 @@
-"""COMMAND INFO, GETKEYS, GETKEYSANDFLAGS and LIST beside a living redis-server: clients read their tables there."""
+"""COMMAND INFO, GETKEYS, GETKEYSANDFLAGS and LIST reply as a running redis-server. Clients depend on them."""
 
 import socket
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ SHIFTING = (8, 0)
 
 
 def is_shifted(line: str) -> bool:
-    """True if the words between the command and its streams decide where the keys are."""
+    """Return True if the options before STREAMS decide the positions of the keys."""
     return line.upper().startswith("XREAD")
 
 
@@ -138,14 +138,14 @@ LINES = (
 
 @pytest.fixture(params=[2, 3])
 def resp(request: pytest.FixtureRequest) -> int:
-    """The protocol's version."""
+    """Version of the protocol, 2 or 3."""
     version: int = request.param
     return version
 
 
 @pytest.fixture
 def pipe(each_redis: ServerProcess, resp: int) -> Iterator[Pipe]:
-    """A connection to redis-server."""
+    """Open a connection to redis-server."""
     pipe = Pipe(each_redis.port)
     pipe.ask([[b"HELLO", b"%d" % resp]])
     yield pipe
@@ -153,7 +153,7 @@ def pipe(each_redis: ServerProcess, resp: int) -> Iterator[Pipe]:
 
 
 def without_notes(name: str, specs: object) -> object:
-    """Key specifications without their notes, which are in our own words."""
+    """Return key specifications without their notes, which are our own text."""
     assert isinstance(specs, list)
     bare = []
     for spec in specs:
@@ -164,7 +164,7 @@ def without_notes(name: str, specs: object) -> object:
 
 
 def test_commands_are_described_as_redis_describes_them(pipe: Pipe, resp: int) -> None:
-    """Arity, flags, keys, categories, tips and key specifications, in Redis's order, for each command that it has."""
+    """COMMAND INFO has Redis's arity, flags, keys, categories, tips and key specifications, in the same order."""
     client = World().client(resp)
     theirs = pipe.ask([[b"COMMAND", b"INFO", name.encode()] for name in NAMES])
     compared, differing = 0, []
@@ -187,7 +187,7 @@ def test_commands_are_described_as_redis_describes_them(pipe: Pipe, resp: int) -
 
 
 def raw(client_words: list[bytes], port: int, resp: int) -> bytes:
-    """One reply of redis-server, undecoded."""
+    """Return one reply of redis-server, undecoded."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as wire:
         data = b""
         for words in ([b"HELLO", b"%d" % resp], client_words):
@@ -203,7 +203,7 @@ def raw(client_words: list[bytes], port: int, resp: int) -> bytes:
     "name", ["get", "mget", "xadd", "xreadgroup", "lastsave", "rename", "evalsha", "object|encoding"]
 )
 def test_descriptions_are_equal_to_the_byte(each_redis: ServerProcess, resp: int, name: str) -> None:
-    """Arrays, sets and maps are where Redis has them, in both protocols."""
+    """COMMAND INFO's reply equals that of Redis to the byte, with its arrays, sets and maps, in both protocols."""
     world = World()
     client = world.client(resp)
     words = [b"COMMAND", b"INFO", name.encode()]
@@ -222,7 +222,7 @@ def test_descriptions_are_equal_to_the_byte(each_redis: ServerProcess, resp: int
 
 
 def test_keys_are_found_where_redis_finds_them(pipe: Pipe, each_redis: ServerProcess, resp: int) -> None:
-    """GETKEYS and GETKEYSANDFLAGS, for lines that a handler would refuse too."""
+    """GETKEYS and GETKEYSANDFLAGS find Redis's keys, also in lines that the command itself would refuse."""
     client, release = World().client(resp), each_redis.release()
     for name in ("GETKEYS", "GETKEYSANDFLAGS"):
         for line in LINES:
@@ -235,7 +235,7 @@ def test_keys_are_found_where_redis_finds_them(pipe: Pipe, each_redis: ServerPro
 
 
 def test_lists_of_commands_are_filtered_alike(pipe: Pipe, resp: int) -> None:
-    """By pattern and by category; of the commands that both have, both name the same."""
+    """COMMAND LIST filters by pattern and by category as Redis does, over the commands that both servers have."""
     client = World().client(resp)
     both = set(map(str.encode, NAMES)) & set(pipe.ask([to_words(["COMMAND", "LIST", "FILTERBY", "PATTERN", "*"])])[0])
     assert len(both) > 150

@@ -1,4 +1,4 @@
-"""Commands of a Redis's clients besides streams: events, waits, and cases that random comparison cannot show."""
+"""Commands besides those of streams: events, waits, and cases that random comparison cannot show."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from support.wire import Wire
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A node whose log, at the end, makes the same state again."""
+    """Return a node; at the end, check that its log rebuilds the same state."""
     world = World({"notify-keyspace-events": "KEA"})
     yield world
     assert snapshot(world.recovered()) == snapshot(world.node)
@@ -25,7 +25,7 @@ def client(world: World) -> Client:
 
 
 def run(client: Client, *lines: str) -> list[object]:
-    """The replies to some command lines."""
+    """Run command lines and return their replies."""
     return [client.call(*line.split()) for line in lines]
 
 
@@ -93,7 +93,7 @@ EVENTFUL = (
 
 @pytest.mark.realserver
 def test_changes_are_told_and_counted_as_redis_does(each_redis: ServerProcess) -> None:
-    """Each command's keyspace events in their order, and by how much INFO's count of changes grows."""
+    """Each command has Redis's keyspace events in Redis's order, and adds as much to INFO's count of changes."""
     real, listener = (Wire(f"redis://127.0.0.1:{each_redis.port}") for _ in range(2))
     real.ask("CONFIG", "SET", "notify-keyspace-events", "EAn")
     listener.ask("PSUBSCRIBE", "__keyevent@0__:*")
@@ -122,7 +122,7 @@ def test_changes_are_told_and_counted_as_redis_does(each_redis: ServerProcess) -
 
 
 def heard_until_now(listener: Wire) -> list[list[bytes]]:
-    """Channel and text of the messages that came."""
+    """Return channel and text of the messages received so far."""
     listener.send("PING")
     found = []
     while (message := listener.read()) != [b"pong", b""]:
@@ -131,7 +131,7 @@ def heard_until_now(listener: Wire) -> list[list[bytes]]:
 
 
 def counts(info: object) -> list[int]:
-    """Changes, and keys that were looked up and found, or not."""
+    """Return the number of changes, and of keys that were looked up and found or not found."""
     assert isinstance(info, bytes)
     names = (b"rdb_changes_since_last_save:", b"keyspace_hits:", b"keyspace_misses:")
     return [int(info.partition(name)[2].split()[0]) for name in names]
@@ -141,7 +141,7 @@ def counts(info: object) -> list[int]:
 
 
 def test_those_who_wait_for_lists_are_served_in_order(world: World, client: Client) -> None:
-    """Waiters in any command are served in order; a moved element is there for the next, and for no client twice."""
+    """Clients blocked on lists are served in order. A moved element goes to one waiting client only."""
     popper, mover, taker = world.client(), world.client(), world.client()
     assert mover.send("BLMOVE", "l", "m", "LEFT", "RIGHT", "0") is WAITING
     assert popper.send("BLPOP", "l", "0") is WAITING
@@ -155,7 +155,7 @@ def test_those_who_wait_for_lists_are_served_in_order(world: World, client: Clie
     "line", ["ZADD z 1 a", "ZINCRBY z 1 a", "GEOADD z 0 0 a", "ZUNIONSTORE z 1 other", "ZRANGESTORE z other 0 0"]
 )
 def test_whatever_makes_a_sorted_set_serves_those_who_wait_for_it(world: World, client: Client, line: str) -> None:
-    """BZPOPMIN, BZPOPMAX and BZMPOP are served first come, first served; sets and lists at the key wake none."""
+    """BZPOPMIN, BZPOPMAX and BZMPOP are served first come, first served. Sets and lists wake none of them."""
     first, second = world.client(), world.client()
     assert first.send("BZPOPMIN", "z", "0") is WAITING
     assert second.send("BZMPOP", "0", "1", "z", "MAX") is WAITING
@@ -179,7 +179,7 @@ def test_whatever_makes_a_sorted_set_serves_those_who_wait_for_it(world: World, 
     ],
 )
 def test_waits_end_with_their_time_and_do_not_begin_in_a_transaction(world: World, line: str, late: object) -> None:
-    """Null after so many seconds and not sooner; null at once inside MULTI and in scripts."""
+    """A blocked command returns null after its timeout, not sooner. In MULTI and scripts it returns null at once."""
     waiting, busy = world.client(), world.client()
     assert waiting.send(*line.split()) is WAITING
     world.advance(499)
@@ -193,7 +193,7 @@ def test_waits_end_with_their_time_and_do_not_begin_in_a_transaction(world: Worl
 
 
 def test_a_key_that_is_renamed_into_a_wait_serves_it(world: World, client: Client) -> None:
-    """RENAME, COPY and MOVE put a list or a sorted set where somebody waits."""
+    """RENAME, COPY and MOVE of a list or sorted set to a key serve the clients that wait for that key."""
     first, second, third = world.client(), world.client(), world.client()
     assert first.send("BLMOVE", "l", "m", "LEFT", "LEFT", "0") is WAITING
     assert second.send("BZPOPMIN", "z", "0") is WAITING
@@ -203,7 +203,10 @@ def test_a_key_that_is_renamed_into_a_wait_serves_it(world: World, client: Clien
 
 
 def test_a_moved_element_breaks_watches_of_both_lists(world: World, client: Client) -> None:
-    """A move breaks watches of both lists, an empty one of neither; an LTRIM of nothing breaks them, as in Redis."""
+    """A move breaks WATCHes of both lists; if the source is missing, of neither.
+
+    An LTRIM without effect breaks them too.
+    """
     for line, breaks in (("LMOVE l m LEFT LEFT", True), ("LMOVE none m LEFT LEFT", False), ("LTRIM l 0 -1", True)):
         for key in ("l", "m") if breaks and "LMOVE" in line else ("l",):
             run(client, "DEL l m", "RPUSH l a b", f"WATCH {key}", "MULTI", "PING")
@@ -212,7 +215,7 @@ def test_a_moved_element_breaks_watches_of_both_lists(world: World, client: Clie
 
 
 def test_a_target_of_another_type_ends_a_wait_with_an_error(world: World, client: Client) -> None:
-    """The element stays where it is."""
+    """If the target of a blocking move has another type, the waiting client gets an error and the element stays."""
     waiting = world.client()
     assert waiting.send("BLMOVE", "l", "s", "LEFT", "LEFT", "0") is WAITING
     run(client, "SADD s x", "RPUSH l 1")
@@ -224,7 +227,10 @@ def test_a_target_of_another_type_ends_a_wait_with_an_error(world: World, client
 
 
 def test_patterns_of_sort_need_the_right_to_read_every_key(world: World, client: Client) -> None:
-    """GET and BY name keys that nobody sees in the command; a BY that sorts nothing names none."""
+    """GET and BY of SORT need read permission for every key, since they name keys at run time.
+
+    BY without ``*`` does not.
+    """
     run(client, "ACL SETUSER u on nopass +@all ~l*", "RPUSH l 2 1")
     other = world.client()
     other.call("AUTH", "u", "x")
@@ -239,7 +245,7 @@ def test_patterns_of_sort_need_the_right_to_read_every_key(world: World, client:
 
 
 def test_a_changed_list_keeps_its_place_between_the_encodings(client: Client) -> None:
-    """Setting, inserting, removing and trimming count the bytes as pushing and popping do."""
+    """LSET, LINSERT, LREM and LTRIM count a list's bytes for its encoding as pushing and popping do."""
 
     def encoding() -> object:
         return client.call("OBJECT", "ENCODING", "l")
@@ -271,7 +277,7 @@ HGETDEL none FIELDS 2 a b|HGETDEL s FIELDS 1 a b|HGETDEL h fields 3 q q FNX|HGET
 
 @pytest.mark.realserver
 def test_fields_are_set_and_taken_as_redis_8_does(each_redis: ServerProcess) -> None:
-    """HSETEX and HGETDEL, which 7.0 lacks."""
+    """HSETEX and HGETDEL, which Redis 7.0 lacks, set and take fields as Redis 8 does."""
     if each_redis.release() < (8, 0):
         pytest.skip("it has no HSETEX")
     real, client = Wire(f"redis://127.0.0.1:{each_redis.port}"), World().client()
@@ -338,7 +344,7 @@ def test_fields_are_set_and_taken_as_redis_8_does(each_redis: ServerProcess) -> 
     ],
 )
 def test_newer_commands_do_as_published(client: Client, lines: str, replies: list[object]) -> None:
-    """HSETEX and HGETDEL of 8.0, DELEX and MSETEX of 8.4, INCREX of 8.8; of an error's text only its beginning."""
+    """HSETEX, HGETDEL (8.0), DELEX, MSETEX (8.4) and INCREX (8.8) work as published. Errors start as published."""
     for line, wanted in zip(lines.split("|"), replies, strict=True):
         found = client.call(*line.split())
         if isinstance(wanted, str):
@@ -349,7 +355,7 @@ def test_newer_commands_do_as_published(client: Client, lines: str, replies: lis
 
 
 def test_increx_answers_all_digits_in_resp3(world: World) -> None:
-    """Numbers beyond a double, and digits that a double has not; what a script gets is a number still."""
+    """INCREX returns all digits in RESP3, also beyond a double's range and precision. A script gets a number."""
     client = world.client(3)
     assert client.raw("INCREX", "k", "BYFLOAT", "12345678901234567.25") == (
         b"*2\r\n,12345678901234567.25\r\n,12345678901234567.25\r\n"
@@ -361,7 +367,10 @@ def test_increx_answers_all_digits_in_resp3(world: World) -> None:
 
 
 def test_increx_with_a_time_that_is_over_deletes(world: World, client: Client) -> None:
-    """By the event of a deletion and no other; with ENX the key keeps the time it has."""
+    """INCREX with a time in the past deletes the key with one ``del`` event.
+
+    With ENX the key keeps its own time to live.
+    """
     listening = world.client()
     client.call("CONFIG", "SET", "notify-keyspace-events", "KEA")
     listening.call("PSUBSCRIBE", "__keyevent@0__:*")
@@ -374,7 +383,10 @@ def test_increx_with_a_time_that_is_over_deletes(world: World, client: Client) -
 
 
 def test_increx_takes_a_sum_beyond_long_doubles_for_one_beyond_the_bound(client: Client) -> None:
-    """It is refused by the answer 0 or saturates, as other sums do; only an infinite difference is an error."""
+    """An INCREX sum beyond a long double is out of bounds: it adds 0 or saturates.
+
+    Only an infinite difference is an error.
+    """
     far = "1e4932"
     client.call("SET", "k", far)
     value, added = client.call("INCREX", "k", "BYFLOAT", far, "EX", "9")
@@ -390,7 +402,7 @@ def test_increx_takes_a_sum_beyond_long_doubles_for_one_beyond_the_bound(client:
 
 
 def test_increx_changes_nothing_that_it_cannot_report(client: Client) -> None:
-    """SATURATE from one end of 64 bits to the other adds more than an integer of RESP holds."""
+    """INCREX is refused if SATURATE would add more than a RESP integer holds, and changes nothing."""
     client.call("SET", "k", str(-(2**63)))
     refused = client.call("INCREX", "k", "SATURATE", "LBOUND", str(2**63 - 1))
     assert refused == Error("ERR applied increment would overflow")

@@ -1,4 +1,4 @@
-"""Words with a NUL in them, beside a living redis-server: it compares options as C strings, which end there."""
+"""Words that contain a NUL, compared with a running redis-server, which compares options as C strings up to the NUL."""
 
 from typing import Any
 
@@ -115,7 +115,7 @@ CONTAINERS = {"XGROUP", "CLIENT", "COMMAND", "ACL", "SCRIPT", "FUNCTION", "OBJEC
 
 
 def with_nul(line: str) -> list[list[bytes]]:
-    """The line with a NUL behind each of its words in turn, with and without more behind it."""
+    """Return the line with a NUL after each of its words in turn, with and without more bytes after it."""
     words = line.split()
     first = 2 if words[0] in CONTAINERS else 1
     # Redis compares a name up to its NUL but hashes all of it, by a seed of its own: it finds a command by chance
@@ -130,7 +130,7 @@ def with_nul(line: str) -> list[list[bytes]]:
 
 
 def comparable(reply: Any) -> Any:
-    """A reply without the idle times of XPENDING, and with keys in order."""
+    """Return a reply without the idle times of XPENDING, and with keys in order."""
     if not isinstance(reply, list):
         return reply
     if len(reply) == 4 and isinstance(reply[2], int):
@@ -142,7 +142,7 @@ def comparable(reply: Any) -> Any:
 @pytest.mark.realserver
 @pytest.mark.parametrize("line", LINES)
 def test_a_word_ends_at_its_nul_where_it_does_in_redis(each_redis: ServerProcess, line: str) -> None:
-    """Options, signs and ids end there; names, values and whole numbers do not."""
+    """Options, signs and ids end at a NUL, as in Redis; names, values and whole numbers do not."""
     pipe = Pipe(each_redis.port)
     setup = [to_words(each.split()) for each in SETUP]
     try:
@@ -162,7 +162,7 @@ def client() -> Client:
 
 
 def test_cursors_and_types_of_scan_as_redis_8_reads_them(client: Client) -> None:
-    """7.0 took a cursor without digits for 0, a negative one for a large one, and no notice of an unknown type."""
+    """SCAN refuses invalid cursors and unknown types as Redis 8 does; 7.0 accepted them."""
     bad = Error("ERR invalid cursor")
     for word in ("", "-1", "-0", "+", "x", "0 ", "18446744073709551616"):
         assert client.call("SCAN", word) == (bad if word != "-0" else [b"0", []])
@@ -174,7 +174,7 @@ def test_cursors_and_types_of_scan_as_redis_8_reads_them(client: Client) -> None
 
 
 def test_names_end_at_their_nul_where_they_are_shown(client: Client) -> None:
-    """Since 7.2 a client's name may have bytes of any kind behind a NUL; CLIENT LIST shows what is before it."""
+    """A client's name may have any bytes after a NUL, as since Redis 7.2. CLIENT LIST shows the part before it."""
     client.call("CLIENT", "SETNAME", b"me\0 x")
     assert client.call("CLIENT", "GETNAME") == b"me\0 x"
     info = client.call("CLIENT", "INFO")

@@ -1,4 +1,4 @@
-"""Numbers as clients write them, in each command that reads one, beside a living Redis 8: the same replies."""
+"""Numbers as clients write them, in each command that reads one: the replies of a running Redis 8."""
 
 from itertools import product
 
@@ -30,12 +30,12 @@ FORMS = [form for line in FORM_TEXT.strip().splitlines() for form in line.split(
 
 
 def _words(form: str, number: str = "") -> list[bytes]:
-    """The words of a form; a number may hold blanks, so the form is cut first."""
+    """Return the words of a form. It is split before the number is put in, since a number may contain blanks."""
     return [word.replace("LONG", LONG).replace("{}", number).encode() for word in form.split()]
 
 
 def test_numbers_are_read_as_redis_reads_them(redis8_process: ServerProcess) -> None:
-    """Scores and weights may be hexadecimal and must fit a double; timeouts fit a longer one; bounds are decimal."""
+    """Scores and weights may be hexadecimal and must fit a double, timeouts a long double. Bounds are decimal."""
     lines = [*map(_words, FIRST), *(_words(form, number) for number, form in product(NUMBERS, FORMS))]
     client = World(logged=False).client()
     pipe = Pipe(redis8_process.as_new().port)
@@ -53,7 +53,10 @@ def test_numbers_are_read_as_redis_reads_them(redis8_process: ServerProcess) -> 
 
 @pytest.mark.parametrize("many", [100, 130])
 def test_a_listpack_keeps_no_negative_zero(redis8_process: ServerProcess, many: int) -> None:
-    """A small sorted set has no -0, a large one has; ZADD of more than a listpack holds makes a large one first."""
+    """A small sorted set stores -0 as 0, a large one keeps it.
+
+    A ZADD of more than a listpack holds creates a large one.
+    """
     pairs = [word for at in range(many) for word in (b"-0", b"m%d" % at)]
     lines = [[b"ZADD", b"z", *pairs], [b"ZADD", b"z", b"-0", b"last"], [b"ZRANGE", b"z", b"0", b"-1", b"WITHSCORES"]]
     client = World(logged=False).client()
@@ -69,7 +72,7 @@ DATABASES = [str(sign * 2**power + off) for sign in (1, -1) for power in (31, 32
 
 @pytest.mark.parametrize("form", ["SELECT {}", "MOVE k {}", "COPY k copy DB {}", "SWAPDB {} 0", "SWAPDB 0 {}"])
 def test_a_database_that_no_int_holds_has_an_error_of_its_own(redis8_process: ServerProcess, form: str) -> None:
-    """Redis reads the number as a C int, before it looks for the database."""
+    """A database number that does not fit a C int has an error of its own, as in Redis."""
     lines = [[b"SET", b"k", b"v"], *(_words(form, number) for number in (*DATABASES, "-1", "16", "x", ""))]
     client = World(logged=False).client()
     pipe = Pipe(redis8_process.as_new().port)

@@ -1,4 +1,4 @@
-"""Times to live that are over when a command gives them: the key is gone at once, by one event and one record."""
+"""Times to live in the past: the command deletes the key at once, with one event and one log record."""
 
 import pytest
 
@@ -32,7 +32,10 @@ from support.inprocess import World
 def test_a_time_that_is_over_stores_nothing(
     before: str, line: str, reply: object, events: str, expired: int, dirty: int, way: str
 ) -> None:
-    """One ``del`` for a key that was there, nothing for one that was not; INFO counts SET's and RESTORE's keys."""
+    """A time in the past deletes an existing key with one ``del`` and does nothing to a missing key.
+
+    INFO counts the keys of SET and RESTORE as expired.
+    """
     world = World({"notify-keyspace-events": "KEA"})
     client, listener = world.client(), world.client()
     client.call("SET", "other", "v")
@@ -60,7 +63,10 @@ def test_a_time_that_is_over_stores_nothing(
 
 
 def test_a_time_that_is_over_breaks_a_watch_only_of_a_key_that_goes() -> None:
-    """A WATCH of a missing key holds, that of a key that the SET deletes breaks; a reader that waits for it hears."""
+    """A SET with a time in the past breaks the WATCH of a key that it deletes, not of a missing key.
+
+    A group reader that waits for the key gets NOGROUP.
+    """
     world = World()
     client, watcher = world.client(), world.client()
     for before, reply in (("DEL k", [1]), ("SET k v", None)):
@@ -77,7 +83,7 @@ def test_a_time_that_is_over_breaks_a_watch_only_of_a_key_that_goes() -> None:
 
 
 def test_msetex_keeps_keys_whose_time_is_over() -> None:
-    """MSETEX puts them, with the events of any time, and they expire; Redis did not change it with SET."""
+    """MSETEX with a time in the past writes the keys, which then expire: Redis changed SET here, but not MSETEX."""
     client = World().client()
     assert client.call("MSETEX", 1, "k", "v", "PXAT", 1) == 1
     assert client.call("DBSIZE") == 1

@@ -1,4 +1,4 @@
-"""MAXCOUNT and MAXSIZE of XREAD and XREADGROUP, held against a rule written down a second time, in bytes of the reply.
+"""MAXCOUNT and MAXSIZE of XREAD and XREADGROUP, checked against a second implementation of the rule, in reply bytes.
 
 The rule: before each stream and before each entry, stop when MAXCOUNT entries were given. Also stop when at least one
 was and the reply so far, without its outermost header, has MAXSIZE bytes or more. A stream that is not begun is not
@@ -19,19 +19,19 @@ STREAMS = ("s", "t", "u")
 
 
 def size_of(reply: Any, resp: int) -> int:
-    """Bytes of a reply on the wire."""
+    """Return the size of a reply on the wire, in bytes."""
     return sum(len(buffer) for buffer in encode(reply, resp))
 
 
 def streams_of(reply: Any) -> list[tuple[bytes, list[Any]]]:
-    """Key and entries of each stream, whatever the protocol."""
+    """Return the key and entries of each stream, for either protocol."""
     if reply is None:
         return []
     return [(pair[0], list(pair[1])) for pair in (reply.items() if isinstance(reply, dict) else reply)]
 
 
 def budgeted(whole: Any, resp: int, count: int | None, size: int | None) -> list[tuple[bytes, list[Any]]]:
-    """The rest of an unbudgeted reply."""
+    """Return the part of an unlimited reply that the budget allows."""
     left: list[tuple[bytes, list[Any]]] = []
     written = given = 0
 
@@ -55,7 +55,7 @@ def budgeted(whole: Any, resp: int, count: int | None, size: int | None) -> list
 
 
 def filled(rng: random.Random, resp: int) -> Client:
-    """Three streams of a few entries of many sizes, with a group each, some entries delivered and long idle."""
+    """Return a client with three streams of entries of many sizes, each with a group and some idle deliveries."""
     client = World().client(resp)
     for key in STREAMS:
         for number in range(1, rng.choice([1, 3, 12]) + 1):
@@ -77,7 +77,7 @@ IDS = {"read": "0", "new": ">", "claim": ">", "history": "0"}
 
 
 def budgets() -> Iterator[tuple[int | None, int | None]]:
-    """MAXCOUNT and MAXSIZE, tiny, huge, alone and together."""
+    """Return pairs of MAXCOUNT and MAXSIZE: tiny, huge, alone and together."""
     yield from ((count, None) for count in (1, 2, 3, 5, 2**63 - 1))
     yield from ((None, size) for size in (1, 20, 40, 64, 100, 101, 150, 400, 1000, 5000, 2**63 - 1))
     yield from ((count, size) for count in (1, 4) for size in (30, 200))
@@ -86,7 +86,10 @@ def budgets() -> Iterator[tuple[int | None, int | None]]:
 @pytest.mark.parametrize("resp", [2, 3])
 @pytest.mark.parametrize("kind", LINES)
 def test_a_budget_leaves_the_longest_beginning_that_it_allows(kind: str, resp: int) -> None:
-    """Entries of any sizes obey it, in both protocols: new entries, history and claims of several streams."""
+    """A reply within a budget is the longest allowed beginning of the full reply, in both protocols.
+
+    That holds for new entries, history and claims of several streams.
+    """
     for seed in range(4):
         for count, size in budgets():
             words = [*LINES[kind], "STREAMS", *STREAMS, *[IDS[kind]] * len(STREAMS)]
@@ -98,7 +101,10 @@ def test_a_budget_leaves_the_longest_beginning_that_it_allows(kind: str, resp: i
 
 
 def test_what_a_budget_left_out_is_not_delivered() -> None:
-    """The group has not passed it and nobody holds it; a stream behind the budget's end gets no consumer."""
+    """An entry that the budget left out is not delivered, and stays new for the group.
+
+    A stream after the budget's end gets no consumer.
+    """
     client = filled(random.Random(3), 2)
     for number in (98, 99):
         client.call("XADD", "s", f"{number}-1", "f", "v")
@@ -112,7 +118,7 @@ def test_what_a_budget_left_out_is_not_delivered() -> None:
 
 
 def test_each_command_of_a_transaction_has_its_own_budget() -> None:
-    """Earlier answers in the same MULTI do not count."""
+    """Each command of a transaction has its own budget; earlier replies in the same MULTI do not count."""
     client = filled(random.Random(5), 2)
     alone = client.call(*["XREAD", "MAXSIZE", "60", "STREAMS", "s", "t", "0", "0"])
     client.call("MULTI")
@@ -135,12 +141,12 @@ def test_each_command_of_a_transaction_has_its_own_budget() -> None:
     ],
 )
 def test_budgets_that_are_none_are_refused(options: str, line: str) -> None:
-    """In Redis's words."""
+    """An invalid budget is refused with Redis's error."""
     client = World().client(2)
     assert client.call("XREAD", *options.split(), "STREAMS", "s", "0") == Error(line)
 
 
 def test_count_below_one_bounds_nothing() -> None:
-    """COUNT 0 means all, so any MAXCOUNT is as large."""
+    """COUNT 0 means no limit, so it is never below MAXCOUNT."""
     client = filled(random.Random(1), 2)
     assert len(streams_of(client.call(*["XREAD", "COUNT", "0", "MAXCOUNT", "1", "STREAMS", "s", "0"]))[0][1]) == 1

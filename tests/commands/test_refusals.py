@@ -1,4 +1,4 @@
-"""Every way in which a stream command is refused, word for word, and that a refusal changes nothing."""
+"""Every error of a stream command has Redis's exact text, and a refused command changes nothing."""
 
 import pytest
 
@@ -297,7 +297,7 @@ CASES: list[tuple[str, str]] = [
 
 @pytest.fixture
 def client() -> Client:
-    """A client of a node with something of everything in it."""
+    """Return a client of a node that has one of every kind of data."""
     client = World().client()
     for line in (
         "SET str x",
@@ -318,7 +318,7 @@ def client() -> Client:
 
 @pytest.mark.parametrize(("line", "error"), CASES)
 def test_a_refused_command_says_why_and_changes_nothing(client: Client, line: str, error: str) -> None:
-    """The error is Redis's own line, and the state and the log are as before."""
+    """A refused command returns Redis's own error line, and leaves the state and the log unchanged."""
     world = client.world
     before, logged = snapshot(world.node), len(world.log.payloads)
     words = ["" if word == "''" else word for word in line.split()]
@@ -363,7 +363,7 @@ ARITY = {
 
 
 def test_every_stream_command_has_its_arity() -> None:
-    """The table knows exactly the stream commands there are, each with Redis's arity."""
+    """The table has exactly the stream commands that exist, each with Redis's arity."""
     found = {}
     for row in TABLE.values():
         if row.group == "stream":
@@ -374,7 +374,7 @@ def test_every_stream_command_has_its_arity() -> None:
 
 @pytest.mark.parametrize(("name", "arity"), ARITY.items())
 def test_arity_is_checked_before_anything_else(client: Client, name: str, arity: int) -> None:
-    """One word too few is refused whatever the words are; a container alone is one word too few as well."""
+    """A command with one word too few has the arity error, whatever the words are; so has a container command alone."""
     words = name.split("|")
     answer = client.call(*words, *["x"] * (abs(arity) - len(words) - 1))
     if abs(arity) > len(words):
@@ -382,7 +382,7 @@ def test_arity_is_checked_before_anything_else(client: Client, name: str, arity:
 
 
 def test_the_last_possible_id_ends_a_stream(client: Client) -> None:
-    """No id is above the largest; the stream says so and stays as it is."""
+    """XADD to a stream whose last id is the largest possible is an error and changes nothing."""
     top = "18446744073709551615-18446744073709551615"
     assert client.call("XADD", "v", top, "f", "v") == top.encode()
     for word in ("*", top, "18446744073709551615-*"):
@@ -392,7 +392,7 @@ def test_the_last_possible_id_ends_a_stream(client: Client) -> None:
 
 
 def test_words_behind_the_consumer_are_passed_over(client: Client) -> None:
-    """XPENDING takes up to nine words whether or not IDLE is among them, as Redis does."""
+    """XPENDING accepts up to nine words, with or without IDLE among them, and ignores the surplus, as Redis does."""
     assert client.call("XPENDING", "s", "g", "-", "+", 5, "c", "d", "e") == client.call(
         "XPENDING", "s", "g", "-", "+", 5
     )
@@ -400,7 +400,7 @@ def test_words_behind_the_consumer_are_passed_over(client: Client) -> None:
 
 
 def test_missing_keys_answer_before_ids_are_read(client: Client) -> None:
-    """A nonsense id is not an error if nothing can match, as in Redis."""
+    """A command on a missing key replies before it parses its ids, as in Redis: an invalid id is no error there."""
     assert client.call("XDEL", "nokey", "abc") == 0
     assert client.call("XACK", "nokey", "g", "abc") == 0
     assert client.call("XACK", "s", "nog", "abc") == 0
@@ -433,7 +433,7 @@ def test_missing_keys_answer_before_ids_are_read(client: Client) -> None:
     ],
 )
 def test_an_error_repeats_words_byte_by_byte(client: Client, words: list[bytes], line: bytes) -> None:
-    """Any byte as it came, up to a NUL or to 128 bytes where Redis cuts; a line break becomes blanks."""
+    """An error repeats a word's bytes up to a NUL or 128 bytes, where Redis cuts; a line break becomes a blank."""
     world = client.world
     outcome = world.node.execute(client.session, words, world.clock.now())
     assert outcome is not None
@@ -441,7 +441,7 @@ def test_an_error_repeats_words_byte_by_byte(client: Client, words: list[bytes],
 
 
 def test_a_missing_stream_is_told_before_bad_options(client: Client) -> None:
-    """XINFO STREAM looks at the key first, as Redis does."""
+    """XINFO STREAM reports a missing key before it checks its options, as Redis does."""
     assert client.call("XINFO", "STREAM", "nokey", "nonsense") == Error(NO_KEY)
     assert client.call("XINFO", "STREAM", "nokey", "FULL", "COUNT", "x") == Error(NO_KEY)
     assert client.call("XINFO", "STREAM", "str", "nonsense") == Error(TYPE)

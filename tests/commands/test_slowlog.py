@@ -1,6 +1,6 @@
-"""SLOWLOG in process: what is counted is what is kept, secrets are not, and neither hostile words nor many cost much.
+"""SLOWLOG in process: it has every command that INFO counts, hides secrets, and costs little for any input.
 
-Redis keeps the same, see tests/conformance/test_slowlog.py.
+The comparison with Redis is in tests/conformance/test_slowlog.py.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ EVERY = {"slowlog-log-slower-than": "0", "slowlog-max-len": "100000", "enable-de
 
 
 def client(**more: str) -> Client:
-    """A client of a node that keeps every command."""
+    """Return a client of a node that logs every command as slow."""
     return World({**EVERY, **more}).client()
 
 
 def as_connection(found: Client, *lines: str) -> None:
-    """Run commands as a connection runs them: plain ones together."""
+    """Run commands as a connection does: consecutive plain ones together."""
     reader = CommandReader()
     reader.feed(b"".join(pack(*line.split(" ")) for line in lines))
     for _ in answered(found.world.node, found.session, reader, found.world.clock.now()):
@@ -29,14 +29,14 @@ def as_connection(found: Client, *lines: str) -> None:
 
 
 def rows(found: Client) -> list[Any]:
-    """The list, oldest first."""
+    """Return the rows of the slow log, oldest first."""
     listed = found.call("SLOWLOG", "GET", -1)
     assert isinstance(listed, list)
     return listed[::-1]
 
 
 def lines(found: Client) -> list[str]:
-    """The commands in it."""
+    """Return the commands in the slow log."""
     return [b" ".join(row[3]).decode() for row in rows(found)]
 
 
@@ -45,7 +45,7 @@ WORK = ("SET a b", "XADD s * f v", "XADD s * f v", "XADD s * f w", "GET a", "TYP
 
 @pytest.mark.parametrize("around", [(), ("MULTI", "EXEC")])
 def test_plain_commands_are_kept_as_others_are(around: tuple[str, ...]) -> None:
-    """Each with its own words, in order, also where several are run together."""
+    """Plain commands that run together have a row each, with their own words, in order."""
     found = client()
     found.call("XADD", "s", "1-1", "f", "v")
     as_connection(found, *around[:1], *WORK, *around[1:])
@@ -53,7 +53,7 @@ def test_plain_commands_are_kept_as_others_are(around: tuple[str, ...]) -> None:
 
 
 def test_the_same_is_counted_and_kept() -> None:
-    """Each command has as many calls in the slow log as in INFO, and no more time."""
+    """Each command has as many calls in the slow log as in INFO, and not more time."""
     found = client()
     found.call("XADD", "s", "1-1", "f", "v")
     as_connection(found, *WORK, *WORK, "MULTI", *WORK, "EXEC", *WORK)
@@ -71,7 +71,7 @@ def test_the_same_is_counted_and_kept() -> None:
 
 
 def test_many_commands_of_a_script_are_kept_in_order() -> None:
-    """Plain ones and others, more than are gathered before they are taken over."""
+    """The slow log has all commands of a long script in order, plain ones and others."""
     found = client()
     script = "for at = 1, 1300 do redis.call('SET', 'k', at) if at % 200 == 0 then redis.call('TYPE', at) end end"
     found.call("EVAL", script, 0)
@@ -86,7 +86,7 @@ def test_many_commands_of_a_script_are_kept_in_order() -> None:
 
 @pytest.mark.parametrize("count", [9, 10_001])
 def test_a_long_range_is_kept_whichever_way_it_goes(count: int) -> None:
-    """A range of few entries is plain, one of many is not."""
+    """A long range command is in the slow log whether it runs as a plain command, for few entries, or not."""
     found = client()
     as_connection(found, *["XADD s * f v"] * count)
     found.call("SLOWLOG", "RESET")
@@ -95,7 +95,7 @@ def test_a_long_range_is_kept_whichever_way_it_goes(count: int) -> None:
 
 
 def test_what_takes_less_is_not_kept() -> None:
-    """And nothing where there is no list."""
+    """A command faster than the threshold is not logged, and a list of length 0 logs nothing."""
     found = client()
     for value in ("3600000000", "-1", "9223372036854775807"):
         found.call("CONFIG", "SET", "slowlog-log-slower-than", value)
@@ -111,7 +111,7 @@ def test_what_takes_less_is_not_kept() -> None:
 
 
 def test_waiting_does_not_count() -> None:
-    """Neither until the entry comes, nor while others take their time."""
+    """The duration of a blocked command excludes the wait for the entry and the time of other commands."""
     found = client()
     found.call("CONFIG", "SET", "slowlog-log-slower-than", 100_000)
     found.call("SLOWLOG", "RESET")
@@ -126,7 +126,7 @@ def test_waiting_does_not_count() -> None:
 
 @pytest.mark.parametrize("slower", [0, 100_000])
 def test_a_wait_that_is_over_unserved_is_kept_without_its_length(slower: int) -> None:
-    """A time that is up counts as a command that took the time of its one look, as in Redis 8."""
+    """A blocked command that times out is logged with the time of its one look at the key, as in Redis 8."""
     found = client()
     found.call("CONFIG", "SET", "slowlog-log-slower-than", slower)
     found.call("SLOWLOG", "RESET")
@@ -140,7 +140,7 @@ def test_a_wait_that_is_over_unserved_is_kept_without_its_length(slower: int) ->
 
 
 def test_it_is_told_when_a_command_ended() -> None:
-    """By the server's clock, in seconds."""
+    """A row of the slow log has the time at which the command ended, by the server's clock, in seconds."""
     found = client()
     found.call("PING")
     assert rows(found)[0][1] == found.world.clock.wall // 1000
@@ -163,7 +163,7 @@ SECRETS = (
 
 @pytest.mark.parametrize("line", SECRETS)
 def test_no_secret_is_kept_though_the_command_is_refused(line: str) -> None:
-    """Redis shows those of a HELLO or AUTH that it refused before it came to them, and users' names until 7.0."""
+    """The slow log hides secrets also of refused commands. Redis shows those of a refused HELLO or AUTH."""
     found = client()
     found.call(*line.split(" "))
     ((*_, words, _, _),) = rows(found)
@@ -173,7 +173,10 @@ def test_no_secret_is_kept_though_the_command_is_refused(line: str) -> None:
 
 
 def test_words_are_kept_as_bytes_and_cut() -> None:
-    """Words of any bytes are kept, also invalid UTF-8, a NUL and megabytes; so are the client's name and address."""
+    """The slow log keeps words as bytes, also invalid UTF-8 and NUL, and cuts long ones.
+
+    Names and addresses may be any bytes.
+    """
     found = client()
     found.session.addr = "/tmp/\udcff:0"
     found.session.name = b"\xff\x1b[2J"
@@ -185,7 +188,7 @@ def test_words_are_kept_as_bytes_and_cut() -> None:
 
 
 def test_no_more_are_kept_than_the_parameter_says() -> None:
-    """The latest, whose numbers go on, also behind SLOWLOG RESET."""
+    """The slow log keeps the latest rows up to ``slowlog-max-len``. Row numbers continue after SLOWLOG RESET."""
     found = client(**{"slowlog-max-len": "3"})
     as_connection(found, *[f"GET {at}" for at in range(9)])
     assert [(row[0], row[3][1]) for row in rows(found)] == [(6, b"6"), (7, b"7"), (8, b"8")]
@@ -194,7 +197,7 @@ def test_no_more_are_kept_than_the_parameter_says() -> None:
 
 
 def test_a_name_of_ours_is_refused_to_others_by_acl() -> None:
-    """A user who may not administer may not see the commands of others."""
+    """A user without the admin category cannot read SLOWLOG, which shows the commands of other users."""
     found = client()
     found.call("ACL", "SETUSER", "worker", "on", "nopass", "~*", "+@all", "-@admin")
     worker = found.world.client()
@@ -203,7 +206,7 @@ def test_a_name_of_ours_is_refused_to_others_by_acl() -> None:
 
 
 def test_nothing_is_counted_where_nothing_is_kept() -> None:
-    """With ``slowlog-max-len`` 0 the log is off, as in Redis 8: no number is given away."""
+    """With ``slowlog-max-len`` 0 the slow log is off, as in Redis 8, and uses no row numbers."""
     found = client(**{"slowlog-max-len": "0"})
     as_connection(found, *WORK)
     found.call("CONFIG", "SET", "slowlog-max-len", "9")

@@ -1,4 +1,4 @@
-"""Parts of strings, and numbers with fractions, beside a living redis-server: the same replies, to the last digit."""
+"""Ranges of strings, and numbers with fractions: the replies of a running redis-server, to the last digit."""
 
 import random
 
@@ -29,7 +29,7 @@ ODD = ODD_TEXT.split(" ")
 
 
 class Generator:
-    """Random command lines from a seed."""
+    """Generator of random command lines from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -68,7 +68,7 @@ class Generator:
 @pytest.mark.realserver
 @pytest.mark.parametrize("seed", [1, 2])
 def test_strings_answer_as_redis_does(each_redis: ServerProcess, seed: int) -> None:
-    """Sums are rounded to 64 bits and written with 17 places; parts are cut as Redis cuts them."""
+    """INCRBYFLOAT rounds sums to 64 bits and writes 17 places, and string ranges are cut, as in Redis."""
     generator = Generator(seed)
     lines = [[word.encode() for word in generator.line()] for _ in range(COMMANDS)]
     client = World(logged=False).client()
@@ -103,7 +103,7 @@ def test_strings_answer_as_redis_does(each_redis: ServerProcess, seed: int) -> N
     ],
 )
 def test_sums(one: bytes, two: bytes, total: bytes) -> None:
-    """Examples; the third is why 64 bits matter: with a double it would end in ...04."""
+    """INCRBYFLOAT examples; the third needs a 64-bit mantissa: with a double it would end in ...04."""
     left, right = long_double.read(one), long_double.read(two)
     assert left is not None
     assert right is not None
@@ -115,7 +115,7 @@ def test_sums(one: bytes, two: bytes, total: bytes) -> None:
 
 
 def test_parts_and_events_of_a_string() -> None:
-    """SETRANGE pads with zero bytes, keeps when the key dies, and leaves nothing behind for an empty part."""
+    """SETRANGE pads with zero bytes, keeps the time to live, and creates no key for an empty value."""
     client = World().client()
     assert client.call("SETRANGE", "k", 0, "") == 0
     assert client.call("EXISTS", "k") == 0
@@ -131,7 +131,7 @@ def test_parts_and_events_of_a_string() -> None:
 
 @pytest.mark.realserver
 def test_ranges_are_cut_as_redis_cuts_them(each_redis: ServerProcess) -> None:
-    """Each pair of places, before, inside and behind what there is, in every command that takes two."""
+    """Each pair of offsets, before, inside and after the value, is cut as in Redis in every command that takes two."""
     places = ["0", "-1", "1", "-2", "-4", "-5", "-6", "-100", "4", "5", "100", *BOUNDS]
     setup = [["FLUSHALL"], ["SET", "s", "Hello"], ["SET", "one", "H"], ["RPUSH", "l", "a", "b", "c"]]
     setup.append(["ZADD", "z", "1", "a", "2", "b", "3", "c"])

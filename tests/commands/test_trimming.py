@@ -1,4 +1,4 @@
-"""Trimming: which entries go, with every strategy, and what happens to their records."""
+"""Trimming: the entries that each strategy removes, and the effect on their pending records."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from support.state import snapshot
 
 @pytest.fixture
 def client() -> Client:
-    """A client of a node whose stream nodes hold five entries."""
+    """Return a client of a node whose stream nodes hold five entries."""
     return World({"stream-node-max-entries": "5"}).client(3)
 
 
@@ -19,7 +19,7 @@ def fill(client: Client, count: int, key: str = "s") -> None:
 
 
 def left(client: Client, key: str = "s") -> list[int]:
-    """The milliseconds of the entries that are left."""
+    """Return the milliseconds of the entries that are left."""
     found = client.call("XRANGE", key, "-", "+")
     assert isinstance(found, list)
     return [int(entry[0].partition(b"-")[0]) for entry in found]
@@ -67,14 +67,14 @@ def read(client: Client, count: int, group: str = "g") -> None:
     ],
 )
 def test_what_goes(client: Client, options: str, removed: int, first: int | None) -> None:
-    """Twelve entries in nodes of 5, 5 and 2: exact trimming stops inside a node, ``~`` and LIMIT between nodes."""
+    """In nodes of 5, 5 and 2 entries, exact trimming stops inside a node. ``~`` and LIMIT stop between nodes."""
     fill(client, 12)
     assert client.call("XTRIM", "s", *options.split()) == removed
     assert left(client) == list(range(first or 13, 13))
 
 
 def test_a_limit_applies_by_default_with_the_tilde_only() -> None:
-    """Without LIMIT, ``~`` removes at most a hundred nodes' worth in one call; ``=`` has no bound."""
+    """Without LIMIT, ``~`` removes at most a hundred nodes' worth of entries in one call; ``=`` has no limit."""
     client = World({"stream-node-max-entries": "1"}).client(3)
     fill(client, 150)
     assert client.call("XTRIM", "s", "MAXLEN", "~", "0") == 100
@@ -84,7 +84,7 @@ def test_a_limit_applies_by_default_with_the_tilde_only() -> None:
 
 
 def test_adding_trims_after_it_has_added(client: Client) -> None:
-    """The new entry counts, and can itself be trimmed away; its id is used up all the same."""
+    """XADD with trimming counts the new entry, and may trim it away. The id is used up even so."""
     fill(client, 3)
     client.call("XADD", "s", "MAXLEN", "2", "4-0", "f", "v")
     assert left(client) == [3, 4]
@@ -97,7 +97,7 @@ def test_adding_trims_after_it_has_added(client: Client) -> None:
 
 
 def test_trimming_is_no_deletion(client: Client) -> None:
-    """The largest deleted id is XDEL's business; the first entry's id moves."""
+    """Trimming leaves the largest deleted id unchanged, which only XDEL sets, and moves the first entry's id."""
     fill(client, 6)
     client.call("XDEL", "s", "2")
     client.call("XTRIM", "s", "MAXLEN", "2")
@@ -106,7 +106,7 @@ def test_trimming_is_no_deletion(client: Client) -> None:
 
 
 def test_tombstones_fill_a_node_but_are_not_counted_as_entries(client: Client) -> None:
-    """A node is droppable by its live entries, and full by all it ever held."""
+    """A node is dropped by its count of live entries, and is full by the count of all entries that it ever held."""
     fill(client, 12)
     client.call("XDEL", "s", "2", "3", "5")
     assert client.call("XTRIM", "s", "MAXLEN", "~", "8") == 0  # nine live; without the first node's two: seven
@@ -115,7 +115,7 @@ def test_tombstones_fill_a_node_but_are_not_counted_as_entries(client: Client) -
 
 
 def test_a_node_goes_by_the_last_id_it_ever_held(client: Client) -> None:
-    """MINID with ``~`` looks at tombstones too, as Redis does."""
+    """MINID with ``~`` compares the last id that a node ever held, also if it is a tombstone, as Redis does."""
     fill(client, 6)
     client.call("XDEL", "s", "5")
     assert client.call("XTRIM", "s", "MINID", "~", "5") == 0
@@ -133,7 +133,7 @@ def test_records_stay_by_default(client: Client, policy: str) -> None:
 
 @pytest.mark.parametrize("tilde", ["=", "~"])
 def test_delref_removes_records_of_every_group(client: Client, tilde: str) -> None:
-    """With DELREF nothing is left of a trimmed entry; ``~`` then trims as exactly as ``=``."""
+    """With DELREF no pending record of a trimmed entry is left in any group. ``~`` then trims as exactly as ``=``."""
     fill(client, 7)
     read(client, 7)
     read(client, 3, "h")
@@ -144,7 +144,7 @@ def test_delref_removes_records_of_every_group(client: Client, tilde: str) -> No
 
 @pytest.mark.parametrize("tilde", ["=", "~"])
 def test_acked_passes_over_what_is_still_needed(client: Client, tilde: str) -> None:
-    """Only entries that all groups were given and have acknowledged go; the others are skipped, not waited for."""
+    """With ACKED only entries that every group has received and acknowledged are removed; others are skipped."""
     fill(client, 7)
     read(client, 5)
     client.call("XACK", "s", "g", "1", "3", "4")
@@ -160,7 +160,7 @@ def test_acked_passes_over_what_is_still_needed(client: Client, tilde: str) -> N
 
 
 def test_acked_stops_at_its_target(client: Client) -> None:
-    """Enough is enough: MAXLEN counts what is left, MINID stops at its id."""
+    """ACKED stops at its target: MAXLEN at the length that is left, MINID at its id."""
     fill(client, 7)
     read(client, 7)
     client.call("XACK", "s", "g", *range(1, 8))
@@ -170,13 +170,13 @@ def test_acked_stops_at_its_target(client: Client) -> None:
 
 
 def test_without_groups_nothing_is_needed(client: Client) -> None:
-    """ACKED on a stream nobody reads in groups trims as usual."""
+    """ACKED on a stream without groups trims every entry."""
     fill(client, 7)
     assert client.call("XTRIM", "s", "MAXLEN", "3", "ACKED") == 4
 
 
 def test_the_limit_holds_for_acked_and_delref_too(client: Client) -> None:
-    """Before each node, the whole node must fit what is left of the limit."""
+    """With ACKED and DELREF too, a node is trimmed only if all its entries fit the remaining LIMIT."""
     fill(client, 12)
     assert client.call("XTRIM", "s", "MAXLEN", "~", "0", "LIMIT", "4", "DELREF") == 0
     assert client.call("XTRIM", "s", "MAXLEN", "~", "0", "LIMIT", "5", "ACKED") == 5
@@ -184,7 +184,7 @@ def test_the_limit_holds_for_acked_and_delref_too(client: Client) -> None:
 
 
 def test_trimming_is_logged_by_what_it_did() -> None:
-    """A node with other node sizes recovers the same entries: the log holds decisions, not options."""
+    """The log stores the trimmed entries, not the options: a node with other node sizes recovers the same."""
     world = World({"stream-node-max-entries": "5"})
     client = world.client(3)
     fill(client, 12)
@@ -204,7 +204,7 @@ def nodes(client: Client) -> object:
 
 @pytest.mark.parametrize("policy", ["KEEPREF", "DELREF", "ACKED"])
 def test_a_node_emptied_by_an_id_among_its_tombstones_stays(client: Client, policy: str) -> None:
-    """Redis looks at the last id the node ever held: with that in front of the threshold, the node is only thinned."""
+    """MINID with ``~`` keeps an emptied node until the last id that it held is below the threshold, as in Redis."""
     fill(client, 7)
     client.call("XDEL", "s", "4", "5")
     assert client.call("XTRIM", "s", "MINID", "5", policy) == 3
@@ -217,7 +217,7 @@ def test_a_node_emptied_by_an_id_among_its_tombstones_stays(client: Client, poli
 
 @pytest.mark.parametrize("policy", ["KEEPREF", "DELREF", "ACKED"])
 def test_an_emptied_node_goes_with_the_next_that_is_counted_away(client: Client, policy: str) -> None:
-    """MAXLEN drops it whole as soon as there is anything to drop, and not before."""
+    """MAXLEN drops an emptied node together with the next entry that it removes, and not before."""
     fill(client, 7)
     client.call("XDEL", "s", "5")
     client.call("XTRIM", "s", "MINID", "5")
@@ -228,7 +228,7 @@ def test_an_emptied_node_goes_with_the_next_that_is_counted_away(client: Client,
 
 
 def test_an_emptied_node_that_is_the_last_takes_entries(client: Client) -> None:
-    """The stream is empty, its node is there, has its tombstones, and is as full as they make it."""
+    """An empty stream's last node keeps its tombstones, which count toward its size, and takes new entries."""
     fill(client, 3)
     client.call("XDEL", "s", "3")
     assert client.call("XTRIM", "s", "MINID", "3") == 2
@@ -246,7 +246,7 @@ def test_an_emptied_node_that_is_the_last_takes_entries(client: Client) -> None:
 
 
 def test_dropping_an_emptied_node_breaks_no_watch_and_is_in_the_log() -> None:
-    """To clients nothing has happened, as in Redis; what is recovered has the same nodes."""
+    """Dropping an emptied node breaks no WATCH, as in Redis. It is logged, so recovery has the same nodes."""
     world = World({"stream-node-max-entries": "5"})
     client, other = world.client(3), world.client(3)
     fill(client, 7)
@@ -262,7 +262,7 @@ def test_dropping_an_emptied_node_breaks_no_watch_and_is_in_the_log() -> None:
 
 
 def test_acked_looks_no_further_than_the_first_node_that_must_stay(client: Client) -> None:
-    """Four are too many; but the oldest node could not go as a whole, all in it is needed, and there it ends."""
+    """XTRIM ACKED ends at the first node that is not removable as a whole if all its entries are still needed."""
     fill(client, 12)
     read(client, 12)
     client.call("XACK", "s", "g", *range(6, 13))
@@ -272,7 +272,7 @@ def test_acked_looks_no_further_than_the_first_node_that_must_stay(client: Clien
 
 
 def test_acked_drops_nodes_in_the_middle_and_at_the_end(client: Client) -> None:
-    """The node before the newest is the newest again when that goes, and takes entries if it has room."""
+    """XTRIM ACKED drops nodes in the middle and at the end. The node before them takes new entries."""
     fill(client, 12)
     read(client, 12)
     client.call("XACK", "s", "g", *range(2, 13))
