@@ -115,10 +115,10 @@ def test_numbers_at_their_ends_are_taken_or_refused_as_redis_does(each_redis: Se
 
 
 def changed_since(line: str, number: str) -> bool:
-    """True if 7.0 differs.
+    """Return True if Redis 7.0 differs from later versions for this line and number.
 
-    XAUTOCLAIM allocates 16 bytes for each of COUNT there, if it can; a BLOCK that overflows the clock is taken; XREAD
-    does not know ``+``, the last entry.
+    In 7.0, XAUTOCLAIM allocates 16 bytes for each unit of COUNT, and XREAD does not support ``+``, the last entry. A
+    BLOCK that overflows the clock is accepted.
     """
     if line.startswith("XAUTOCLAIM s g d 0 0 COUNT"):
         return number in NEEDS_MEMORY

@@ -400,7 +400,7 @@ def test_words_behind_the_consumer_are_passed_over(client: Client) -> None:
 
 
 def test_missing_keys_answer_before_ids_are_read(client: Client) -> None:
-    """A command on a missing key replies before it parses its ids, as in Redis: an invalid id is no error there."""
+    """A command on a missing key replies before it parses its ids, as in Redis, so a bad id is not an error there."""
     assert client.call("XDEL", "nokey", "abc") == 0
     assert client.call("XACK", "nokey", "g", "abc") == 0
     assert client.call("XACK", "s", "nog", "abc") == 0

@@ -1,6 +1,6 @@
-"""A process that may open no more files goes on with its log: into a new file, into a snapshot, out of what it left.
+"""Use a log with no file descriptor free: add a log file, write a snapshot, remove replaced files.
 
-Argument: a folder. Each descriptor that it gets is taken at once by somebody else, as connections do.
+Argument: a folder. Every descriptor that the process frees is taken again at once, as connections would take it.
 """
 
 import os
@@ -29,7 +29,7 @@ def take_all() -> None:
 
 
 def leave(count: int) -> None:
-    """Let some go."""
+    """Free ``count`` descriptors."""
     for _ in range(count):
         os.close(crowd.pop())
 

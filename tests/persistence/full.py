@@ -1,4 +1,4 @@
-"""A process that fills a real, small file system, waits for nothing, frees some and goes on; exits 0 if all is right.
+"""Fill a real, small file system with a log, free some space and continue. Exits 0 if every check passes.
 
 Argument: a directory on a file system of less than a megabyte.
 """
@@ -13,12 +13,12 @@ RECORD = 3000
 
 
 def payload(number: int) -> bytes:
-    """The record of a position."""
+    """Return the record for a position."""
     return b"%08d" % number * (RECORD // 8)
 
 
 def fill(log: Log) -> int:
-    """Append and commit until the disk is full; returns the last durable position, one record is kept back."""
+    """Append and commit until the disk is full, and return the last durable position. One record is still unwritten."""
     while True:
         number = log.append(payload(log.appended + 1))
         try:
@@ -30,7 +30,7 @@ def fill(log: Log) -> int:
 
 
 def main() -> None:
-    """Fill, be refused, free, go on, recover."""
+    """Fill the disk, check the refusals, free space, continue, and recover."""
     home = Path(sys.argv[1])
     for ballast in ("one", "two"):
         (home / ballast).write_bytes(bytes(50_000))

@@ -1,4 +1,4 @@
-"""The common parts of the log's tests: a data directory in memory, a reference workload and its rule."""
+"""Common parts of the log's tests: a data directory in memory, a reference workload and the rule for its recovery."""
 
 import contextlib
 import random
@@ -17,12 +17,12 @@ HOME = Path("/data")
 
 
 def entropy(seed: int) -> Callable[[int], bytes]:
-    """A repeatable source of random bytes."""
+    """Return a repeatable source of random bytes."""
     return random.Random(seed).randbytes
 
 
 def disk_with(files: dict[str, bytes], **options: int) -> SimDisk:
-    """A simulated disk whose data directory holds these files, all durable."""
+    """Return a simulated disk that has these files in its data directory, all durable."""
     disk = SimDisk(**options)
     disk.names = {HOME / name: Inode(bytearray(data), bytearray(data)) for name, data in files.items()}
     disk._durable_names = dict(disk.names)  # noqa: SLF001 - the simulated disk's own state
@@ -30,12 +30,12 @@ def disk_with(files: dict[str, bytes], **options: int) -> SimDisk:
 
 
 def files_of(disk: SimDisk) -> dict[str, bytes]:
-    """The files of the data directory as programs see them."""
+    """Return the files of the data directory as programs see them."""
     return {path.name: bytes(inode.cache) for path, inode in disk.names.items()}
 
 
 def written(payloads: Iterable[bytes], *, batch: int = 1, close: bool = True, seed: int = 0) -> dict[str, bytes]:
-    """The files of a log of these records, each ``batch`` of them synced together; sealed if it is closed."""
+    """Return the files of a log of these records, each ``batch`` of them synced together; sealed if it is closed."""
     disk = SimDisk()
     log, _ = Log.open(HOME, disk, entropy=entropy(seed))
     for number, payload in enumerate(payloads, 1):
@@ -51,18 +51,18 @@ def written(payloads: Iterable[bytes], *, batch: int = 1, close: bool = True, se
 
 
 def segment_in(files: dict[str, bytes]) -> str:
-    """The name of the last log file."""
+    """Return the name of the last log file."""
     return max(name for name in files if name.endswith(".seg"))
 
 
 @dataclass
 class Promises:
-    """The log's input and its promises: the measure of every recovery.
+    """The log's input and its promises, with which every recovery is compared.
 
     Attributes:
         appended: payloads in order of position.
         durable: the highest position that the log reported durable.
-        extents: by number of their pack, the extents that it took.
+        extents: the extents written to each pack, by the pack's number.
         may_go: the numbers of packs that a rewriting was free to remove.
     """
 
@@ -72,19 +72,19 @@ class Promises:
     may_go: set[int] = field(default_factory=set)
 
     def copy(self) -> "Promises":
-        """The promises of this moment."""
+        """Return a copy of the promises."""
         extents = {number: list(each) for number, each in self.extents.items()}
         return Promises(list(self.appended), self.durable, extents, set(self.may_go))
 
     def check(self, recovered: list[bytes]) -> None:
-        """Recovered must be a prefix of what was appended that holds all that was durable; it is the new beginning."""
+        """Check that ``recovered`` is a prefix of the appended records with all durable ones, and continue from it."""
         assert recovered == self.appended[: len(recovered)], "something was invented or changed"
         assert len(recovered) >= self.durable, f"lost: {len(recovered)} recovered of {self.durable} durable"
         self.appended = recovered
         self.durable = len(recovered)
 
     def check_packs(self, disk: SimDisk) -> None:
-        """Every pack that is needed is named, and holds each extent that it took."""
+        """Check that the manifest names every pack that is needed, and that each pack has all its extents."""
         disk = disk_with(files_of(disk))  # which does not fail
         manifest = read_manifest(disk, HOME)
         assert manifest is not None
@@ -97,11 +97,11 @@ class Promises:
 
 @dataclass
 class Caller:
-    """A caller that keeps the contract of ``Log``, step by step, and keeps the promises.
+    """A caller that uses ``Log`` as documented, step by step, and checks the promises.
 
     Args:
         disk: The disk to run on.
-        promises: The promises to keep.
+        promises: The promises to check.
         when_full: A function called when the disk is full, before the write is tried again.
         lazy: Sync only every third commit, as ``everysec`` does between its seconds.
     """
@@ -122,7 +122,7 @@ class Caller:
     rewritten: int = 0
 
     def open(self) -> None:
-        """Open, and compare what is recovered with the promises."""
+        """Open the log, and compare the recovered records with the promises."""
         self.step = "open"
         self.log, recovery = Log.open(
             HOME, self.disk, segment_bytes=self.segment_bytes, entropy=entropy(self.disk.operations + self.seed)
@@ -135,17 +135,17 @@ class Caller:
         self.rewriting = self.pack = None
 
     def heed(self) -> None:
-        """After a failure: what the log calls durable is a promise, whatever call raised."""
+        """Record the log's durable position after a failure as promised, whichever call raised."""
         if hasattr(self, "log"):
             self.promises.durable = max(self.promises.durable, self.log.durable)
 
     def append(self, payload: bytes) -> None:
-        """Append one."""
+        """Append one record."""
         self.promises.appended.append(payload)
         assert self.log.append(payload) == len(self.promises.appended)
 
     def commit(self) -> None:
-        """Write and sync; if the disk is full, again."""
+        """Write and sync; if the disk is full, try again."""
         self.step = "commit"
         try:
             self.log.write()
@@ -162,7 +162,7 @@ class Caller:
             self.rewrite_on()
 
     def pack_on(self) -> None:
-        """One extent to a pack; the disk may be full or fail, which harms neither the log nor the extents before."""
+        """Write one extent to a pack. A full or failing disk harms neither the log nor earlier extents."""
         self.step = "pack"
         try:
             if self.pack is None:
@@ -184,7 +184,7 @@ class Caller:
                     self.pack = None
 
     def rewrite_on(self) -> None:
-        """One step of a rewriting; the disk may be too full for it, which does no harm."""
+        """Take one step of a rewriting. A full disk for it does no harm."""
         self.rewriting = self.rewriting or self.rewrite()
         try:
             self.step = next(self.rewriting, "")
@@ -194,7 +194,7 @@ class Caller:
             self.rewriting = None
 
     def rewrite(self) -> Iterator[str]:
-        """The steps of a rewriting; records are their own snapshot here, so that what is recovered can be compared."""
+        """Run a rewriting step by step. The snapshot holds the records themselves, for comparison."""
         self.step = "begin the rewriting"
         rewrite = self.log.begin_rewrite()
         if rewrite is None:
@@ -219,7 +219,7 @@ class Caller:
             self.log.remove_obsolete()
 
     def run(self) -> None:
-        """The reference workload: batches of many sizes over several log files, reopened in between."""
+        """Run the reference workload: batches of many sizes over several log files, with restarts in between."""
         sizes = random.Random(7)
         number = 0
         for part in range(3):

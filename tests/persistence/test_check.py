@@ -1,4 +1,4 @@
-"""A check says what is there, what is wrong and what would be lost, and changes nothing."""
+"""A check lists the contents of a data directory, its problems and the records at risk, and changes nothing."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from millstream.persistence.segment import TailState
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Ten records of 50 bytes in files of four."""
+    """Return a log of ten records of 50 bytes, four in a file."""
     log, _ = Log.open(tmp_path / "data", segment_bytes=4 * (FRAME_SIZE + 50))
     for number in range(10):
         log.append(b"%d" % number * 50)
@@ -43,7 +43,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def test_a_whole_log_is_ok(home: Path) -> None:
-    """Nothing wrong, everything listed."""
+    """A check of a whole log lists every file and no problem."""
     before = content(home)
     report = check(home)
     assert (report.ok, report.starts, report.records, report.lost_records, report.lost_bytes) == (True, True, 10, 0, 0)
@@ -59,7 +59,7 @@ def test_a_whole_log_is_ok(home: Path) -> None:
 
 
 def test_a_log_in_use_can_be_checked(home: Path) -> None:
-    """No lock is needed and none is taken."""
+    """A check works while a server uses the log, and takes no lock."""
     log, _ = Log.open(home)
     log.append(b"x")
     log.write()
@@ -69,7 +69,7 @@ def test_a_log_in_use_can_be_checked(home: Path) -> None:
 
 @pytest.mark.parametrize(("rest", "text"), [(1, "the last 1 byte "), (10, "the last 10 bytes ")])
 def test_a_torn_tail_is_a_problem_that_a_start_mends(home: Path, rest: int, text: str) -> None:
-    """The report says where, and a start does as it says."""
+    """A check reports the place of a torn tail, and the next start repairs it as reported."""
     os.truncate(segments(home)[-1], HEADER_SIZE + FRAME_SIZE + 50 + rest)
     before = content(home)
     report = check(home)
@@ -89,7 +89,7 @@ def test_a_torn_tail_is_a_problem_that_a_start_mends(home: Path, rest: int, text
 
 
 def test_damage_in_the_middle_counts_what_would_be_lost(home: Path) -> None:
-    """Records behind the damage, in this file and in those that follow."""
+    """A check counts the records behind damage in the middle, in that file and in the later ones, as lost."""
     flip(segments(home)[1], HEADER_SIZE + FRAME_SIZE + 50 + FRAME_SIZE)
     report = check(home)
     (problem,) = report.problems
@@ -101,7 +101,7 @@ def test_damage_in_the_middle_counts_what_would_be_lost(home: Path) -> None:
 
 
 def test_every_problem_is_listed(home: Path) -> None:
-    """Not only the first, as at a start."""
+    """A check lists every problem, and not only the first, as a start does."""
     first, second, third = segments(home)
     flip(first, HEADER_SIZE + 30)
     second.unlink()
@@ -113,7 +113,7 @@ def test_every_problem_is_listed(home: Path) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "damaged"])
 def test_without_a_manifest_the_log_files_are_still_read(home: Path, how: str) -> None:
-    """Files that could be saved by hand are shown."""
+    """A check of a directory without a manifest still reads the log files, which may be saved by hand."""
     if how == "missing":
         (home / "MANIFEST").unlink()
     else:
@@ -125,7 +125,7 @@ def test_without_a_manifest_the_log_files_are_still_read(home: Path, how: str) -
 
 
 def test_a_newer_format_is_a_problem(home: Path) -> None:
-    """It is named, and the rest is still looked at."""
+    """A check names a file of a newer format as a problem, and still checks the other files."""
     first = segments(home)[0]
     data = bytearray(first.read_bytes())
     data[8:10] = (2).to_bytes(2, "little")
@@ -172,7 +172,7 @@ def test_a_manifest_that_no_program_of_ours_wrote(home: Path, of: str, name: str
 
 
 def test_a_snapshot_whose_name_is_no_name_of_ours_is_not_read(home: Path) -> None:
-    """Neither by a start that goes back, nor by any other."""
+    """A file with a malformed snapshot name is never read, though its name looks like that of a snapshot."""
     log, _ = Log.open(home)
     rewrite = log.begin_rewrite()
     assert rewrite is not None
@@ -189,7 +189,10 @@ def test_a_snapshot_whose_name_is_no_name_of_ours_is_not_read(home: Path) -> Non
 
 
 def test_a_file_that_no_manifest_names_is_a_problem_if_it_holds_records(home: Path) -> None:
-    """A start refuses, rather than leave records out; an empty one is the trace of a crash and no problem."""
+    """A start refuses an unnamed file that holds records, so a check reports it.
+
+    An empty one is left by a crash and is fine.
+    """
     source = segments(home)[0].read_bytes()
     (home / "log-00000000000000000099.seg").write_bytes(source[:HEADER_SIZE])
     assert check(home).ok
@@ -200,7 +203,7 @@ def test_a_file_that_no_manifest_names_is_a_problem_if_it_holds_records(home: Pa
 
 
 def test_a_fresh_or_half_made_directory_is_ok(tmp_path: Path) -> None:
-    """No manifest and no records: nothing is lost by starting."""
+    """A directory with neither manifest nor records is healthy: a start loses nothing."""
     assert check(tmp_path).ok
     (tmp_path / "log-00000000000000000001.seg").write_bytes(b"\x89MSL")
     assert check(tmp_path).starts
@@ -210,13 +213,13 @@ def test_a_fresh_or_half_made_directory_is_ok(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """A wrong path must not look like an empty log."""
+    """A check of a missing directory is an error, so that a wrong path does not look like an empty log."""
     with pytest.raises(DiskError, match="cannot check"):
         check(tmp_path / "wrong")
 
 
 def test_a_snapshot_without_a_manifest_is_a_problem(tmp_path: Path) -> None:
-    """A start refuses it, since it may be all that is left; a check must not call that well."""
+    """A check reports a snapshot without a manifest as a problem. A start refuses it, since it may be the only copy."""
     log, _ = Log.open(tmp_path)
     log.append(b"one")
     log.write()

@@ -1,4 +1,4 @@
-"""A power cut, a killed process or a failing disk at every single operation: what was durable is never lost."""
+"""A power cut, a killed process or a failing disk at any operation of the log never loses durable records."""
 
 import itertools
 from collections.abc import Callable
@@ -23,7 +23,7 @@ WAYS: dict[str, dict[str, bool]] = {
 
 
 def operations(way: str) -> int:
-    """The number of disk operations of the reference workload."""
+    """Return the number of disk operations of the reference workload."""
     disk = SimDisk()
     caller = Caller(disk, Promises(), **WAYS[way])
     caller.run()
@@ -32,7 +32,7 @@ def operations(way: str) -> int:
 
 
 def go_on(disk: SimDisk, promises: Promises, seed: int) -> None:
-    """Recover and lose power again, half the time before anything new is written: nothing shown may be gone."""
+    """Recover and lose power again, half the time before a new write: no record recovered once may be missing."""
     steps = (True, True) if seed % 2 else (False, True)
     for write in steps:
         caller = Caller(disk, promises, seed=disk.operations + seed)
@@ -45,10 +45,10 @@ def go_on(disk: SimDisk, promises: Promises, seed: int) -> None:
 
 
 class Seen(SimDisk):
-    """A disk that is looked at before each operation.
+    """A disk with a callback before each operation.
 
     Args:
-        look: called with nothing done of the operation yet.
+        look: called before any part of the operation is done.
     """
 
     def __init__(self, look: Callable[[], None]) -> None:
@@ -56,13 +56,13 @@ class Seen(SimDisk):
         self._look = look
 
     def begin(self, what: str, path: Path) -> Fault | None:
-        """The disk as it is now is what a power cut here would leave to the reboot."""
+        """Call ``look`` with the disk as a power cut now would leave it."""
         self._look()
         return super().begin(what, path)
 
 
 def crash_everywhere(crash: Crash, seeds: range, way: str) -> int:
-    """Once for each operation and seed; how often that was."""
+    """Crash and recover once for each operation and seed; return the number of crashes."""
     count = operations(way)
     if crash is Crash.PROCESS:
         points = [(1_000_003 * seed + point, *cut_short(point, way)) for seed in seeds for point in range(count)]
@@ -76,7 +76,7 @@ def crash_everywhere(crash: Crash, seeds: range, way: str) -> int:
 
 
 def cut_short(point: int, way: str) -> tuple[SimDisk, Promises]:
-    """The disk after a power cut at an operation, and the promises; the exception passes through all the code."""
+    """Return the disk and promises after a power cut at an operation. The exception passes through all the code."""
     disk, promises = SimDisk(crash_after=point), Promises()
     caller = Caller(disk, promises, **WAYS[way])
     with pytest.raises(PowerCut):
@@ -86,7 +86,7 @@ def cut_short(point: int, way: str) -> tuple[SimDisk, Promises]:
 
 
 def moments(way: str) -> list[tuple[SimDisk, Promises]]:
-    """The same for every operation, from one run.
+    """Return the disk and promises at every operation, from one run.
 
     The cut's content on the medium does not depend on the log's code after the cut. So it is enough that one kind of
     crash goes through :func:`cut_short`.
@@ -106,7 +106,7 @@ def moments(way: str) -> list[tuple[SimDisk, Promises]]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
 def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, way: str) -> None:
-    """Recovered is a prefix of what was appended that holds everything reported durable.
+    """After a crash at any operation, recovery returns a prefix of the appended records with every durable one.
 
     Every operation once; with 29 other chances for each in ``make test-long``.
     """
@@ -118,7 +118,7 @@ def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, way: st
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
 def test_a_crash_after_any_operation_with_many_seeds(crash: Crash, way: str) -> None:
-    """The same with more chances for each way to tear and reorder."""
+    """After a crash at any operation, under many random tears and reorderings, every durable record is recovered."""
     name = f"crash-{crash.name.lower()}-{way}"
 
     def piece(seed: int) -> int:
@@ -129,7 +129,7 @@ def test_a_crash_after_any_operation_with_many_seeds(crash: Crash, way: str) -> 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting", "packs"])
 def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable(way: str) -> None:
-    """RecoveredLog itself writes (it cuts, keeps aside, makes files), and may be cut short at any operation too."""
+    """A crash in a recovery, which cuts and creates files itself, loses no durable record at any operation."""
     whole = SimDisk()
     Caller(whole, Promises(), **WAYS[way]).run()
     reached = set()
@@ -142,7 +142,7 @@ def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable(way: str) 
 
 
 def crash_in_recovery(point: int, crash: Crash, way: str) -> set[str]:
-    """Crash, then crash in the recovery after 0, 1, 2, ... operations until it completes; what was done there."""
+    """Crash, then crash in the recovery after 0, 1, 2, ... operations until it completes; return its operations."""
     cut, promised = SimDisk(point, crash_after=point), Promises()
     with pytest.raises(PowerCut):
         Caller(cut, promised, **WAYS[way]).run()
@@ -159,14 +159,14 @@ def crash_in_recovery(point: int, crash: Crash, way: str) -> set[str]:
 
 
 def points_of(way: str) -> list[int]:
-    """The operations of the workload that may fail; of that with packs only those on packs, the rest is the same."""
+    """Return the operations of the workload that may fail; for the workload with packs only those on packs."""
     disk = SimDisk()
     Caller(disk, Promises(), **WAYS[way]).run()
     return [at for at, (_, name) in enumerate(disk.trace, 1) if way != "packs" or "pack-" in name]
 
 
 def fail_at(point: int, fault: Fault, crash: Crash, way: str) -> str:
-    """Run with one failing operation; returns what the caller saw of it."""
+    """Run with one failing operation; return the caller's view of it."""
     disk, promises = SimDisk(point, faults={point: fault}), Promises()
     caller = Caller(disk, promises, **WAYS[way])
     saw = "nothing"
@@ -193,7 +193,7 @@ def fail_at(point: int, fault: Fault, crash: Crash, way: str) -> str:
     ids=lambda fault: fault.name,
 )
 def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: str) -> None:
-    """After an error nothing more is promised, and the next start finds all that was.
+    """After any failed operation the log promises nothing more, and the next start finds every durable record.
 
     The restart finds the page cache of the failed one (PROCESS), where a failed sync looks like one that worked, and
     loses power later. Or it loses power at once (TORN).
@@ -217,7 +217,7 @@ def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: s
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])
 def test_a_full_disk_refuses_and_goes_on_when_there_is_space(way: str) -> None:
-    """At every size of disk: what was refused is kept in order, and nothing is half written or written twice."""
+    """On a disk of any size, records refused for lack of space are written later in order, each whole and once."""
     disk = SimDisk()
     Caller(disk, Promises(), **WAYS[way]).run()
     needed = sum(len(inode.cache) for inode in disk.names.values())
@@ -242,7 +242,7 @@ def test_a_full_disk_refuses_and_goes_on_when_there_is_space(way: str) -> None:
 
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
 def test_a_snapshot_is_there_by_name_before_the_manifest_names_it(crash: Crash) -> None:
-    """A crash at any operation of taking a snapshot over, with nothing else that would have synced its name."""
+    """A crash at any operation of adopting a snapshot never leaves a manifest that names a missing snapshot."""
     payloads = [b"%d" % number for number in range(20)]
     done = cut = 0
     for seed, limit in itertools.product(range(6), range(25)):
@@ -271,7 +271,7 @@ def test_a_snapshot_is_there_by_name_before_the_manifest_names_it(crash: Crash) 
 
 @pytest.mark.parametrize("crash", [Crash.DROPPED, Crash.TORN, Crash.REORDERED], ids=lambda crash: crash.name)
 def test_a_log_file_is_there_by_name_before_the_manifest_names_it(crash: Crash) -> None:
-    """A crash at any operation of going on in a new log file, with many chances for names to be lost."""
+    """A crash at any operation of adding a log file never leaves a manifest that names a missing file."""
     done = cut = 0
     for seed, limit in itertools.product(range(8), range(20)):
         disk = SimDisk(seed)
@@ -292,7 +292,7 @@ def test_a_log_file_is_there_by_name_before_the_manifest_names_it(crash: Crash) 
 
 
 def test_a_full_disk_shows_nothing_as_durable_and_stays_full_without_harm() -> None:
-    """While there is no space the durable position stands still, however often it is tried; then all goes on."""
+    """While the disk is full the durable position does not move, however often a write is tried."""
     disk, promises = SimDisk(1), Promises()
     caller = Caller(disk, promises)
     caller.open()
@@ -311,7 +311,7 @@ def test_a_full_disk_shows_nothing_as_durable_and_stays_full_without_harm() -> N
 
 
 def test_the_same_seed_does_the_same() -> None:
-    """A failure can be repeated from its seed, byte for byte."""
+    """The same seed gives the same failure, byte for byte."""
 
     def once() -> tuple[list[tuple[str, str]], dict[str, bytes]]:
         disk = SimDisk(5, crash_after=operations("synced") // 2)

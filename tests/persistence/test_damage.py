@@ -1,4 +1,4 @@
-"""Cut files and flipped bits: the longest whole prefix or a refusal, never something else and never in silence."""
+"""Cut files and flipped bits: a start recovers the longest whole prefix or refuses, and reports damage always."""
 
 import itertools
 import random
@@ -28,7 +28,7 @@ def recovered(files: dict[str, bytes]) -> tuple[list[bytes], RecoveryReport, Sim
 
 
 def edges(payloads: list[bytes]) -> list[int]:
-    """The end of each record in a single log file; the first edge is the header's."""
+    """Return the end of each record in a single log file; the first is the end of the header."""
     ends = [HEADER_SIZE]
     for payload in payloads:
         ends.append(ends[-1] + FRAME_SIZE + len(payload))
@@ -36,7 +36,7 @@ def edges(payloads: list[bytes]) -> list[int]:
 
 
 def mixed(count: int, total: int) -> list[bytes]:
-    """Records of many lengths, ``total`` bytes with their frames."""
+    """Return records of many lengths, ``total`` bytes with their frames."""
     chance = random.Random(3)
     room = total - HEADER_SIZE - count * FRAME_SIZE
     cuts = sorted(chance.randrange(room) for _ in range(count - 1))
@@ -48,12 +48,12 @@ KIB64_FILES = written(KIB64, close=False)
 
 
 def test_reference_log_has_64_kib() -> None:
-    """The campaign below is over the size that the bar names."""
+    """The log of the campaign below has at least 64 KiB."""
     assert len(KIB64_FILES[segment_in(KIB64_FILES)]) == 64 * 1024
 
 
 def test_scan_of_a_log_cut_at_every_byte_finds_the_longest_whole_prefix() -> None:
-    """Every byte of a 64 KiB log."""
+    """A scan of a 64 KiB log cut at any byte finds the longest whole prefix."""
     name = segment_in(KIB64_FILES)
     ends = edges(KIB64)
     disk = disk_with(KIB64_FILES)
@@ -70,7 +70,7 @@ def test_scan_of_a_log_cut_at_every_byte_finds_the_longest_whole_prefix() -> Non
 
 
 def cut_points() -> Iterator[int]:
-    """Every byte of the header, eight bytes around each edge, and some in between."""
+    """Return every byte of the header, eight bytes around each record's edge, and some in between."""
     around = {edge + step for edge in edges(KIB64) for step in range(-8, 9)}
     yield from sorted({*range(HEADER_SIZE), *around, *range(0, 64 * 1024, 509)} & set(range(64 * 1024 + 1)))
 
@@ -95,13 +95,13 @@ def opens_cut_at(size: int) -> None:
 
 
 def test_opening_a_cut_log_keeps_the_rest_aside_and_says_so() -> None:
-    """Around each record's edge the open log has the longest prefix, and the cut bytes stay."""
+    """A log cut near a record's edge opens with the longest whole prefix, and the cut bytes are saved in a file."""
     for size in cut_points():
         opens_cut_at(size)
 
 
 def opens_cut_from(size: int) -> int:
-    """A piece of the campaign: 512 sizes."""
+    """Run a piece of the campaign: 512 sizes."""
     sizes = range(size, min(size + 512, 64 * 1024 + 1))
     for some in sizes:
         opens_cut_at(some)
@@ -111,12 +111,12 @@ def opens_cut_from(size: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_opening_a_log_cut_at_every_byte() -> None:
-    """The same in full, through recovery."""
+    """A 64 KiB log cut at any byte opens with the longest whole prefix."""
     campaign.run("cuts", opens_cut_from, range(0, 64 * 1024 + 1, 512), unit="cuts")
 
 
 def test_cut_bytes_are_on_the_medium_in_one_place_or_the_other_at_any_time() -> None:
-    """The copy is durable, name and all, before the log file is cut."""
+    """The bytes cut off a torn log are durable in a copy, with its name, before the log file is cut."""
     name = segment_in(KIB64_FILES)
     size = edges(KIB64)[40] + 1500
     whole = edges(KIB64)[sum(end <= size for end in edges(KIB64)) - 1]
@@ -143,7 +143,7 @@ def test_cut_bytes_are_on_the_medium_in_one_place_or_the_other_at_any_time() -> 
 
 
 def test_records_that_were_cut_never_come_back() -> None:
-    """A cut that is not durable could, after a power cut, show old frames behind new ones of the same length."""
+    """Records that a start cut off never come back, not even behind new ones of equal length after a power cut."""
     files = written([b"a" * 500], close=False, seed=4)
     name = segment_in(files)
     frames = py_encode_records(FileHeader.new(1, entropy(4)), [b"b" * 500, b"c" * 500, b"d" * 500], 1, 1)
@@ -170,7 +170,7 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 
 def test_every_flipped_bit_of_a_closed_log_is_seen() -> None:
-    """A closed log is sealed, so damage anywhere in its records is refused, the last one included."""
+    """A flipped bit anywhere in the records of a closed, sealed log is refused, the last record included."""
     files = written(SMALL)
     name = segment_in(files)
     end = edges(SMALL)[-1]
@@ -186,7 +186,7 @@ def test_every_flipped_bit_of_a_closed_log_is_seen() -> None:
 
 
 def test_every_flipped_bit_of_a_killed_log_is_seen() -> None:
-    """Without a seal only the very last record cannot be told from a tear; it is cut, loudly."""
+    """A flipped bit in a log without a seal is refused, or, in its very last record, cut off and reported."""
     files = written(SMALL, close=False)
     name = segment_in(files)
     last = edges(SMALL)[-2]
@@ -200,7 +200,7 @@ def test_every_flipped_bit_of_a_killed_log_is_seen() -> None:
 
 
 def test_every_flipped_bit_of_the_manifest_is_seen() -> None:
-    """A damaged manifest is refused; no log file is left out."""
+    """A damaged manifest is refused, and no log file is left out."""
     files = written(SMALL)
     for bit in range(8 * len(files[MANIFEST])):
         with pytest.raises(LogCorruptError):
@@ -208,7 +208,7 @@ def test_every_flipped_bit_of_the_manifest_is_seen() -> None:
 
 
 def damage_at_random(rounds: int, seed: int) -> int:
-    """Each round damages the same log of several files anew; how many rounds."""
+    """Damage a log of several files anew each round; return the number of rounds."""
     payloads = mixed(400, 100_000)
     disk = SimDisk()
     log, _ = Log.open(HOME, disk, segment_bytes=30_000, entropy=entropy(1))
@@ -243,19 +243,19 @@ def damage_at_random(rounds: int, seed: int) -> int:
 
 
 def test_random_damage_of_a_larger_log_is_seen() -> None:
-    """Flips, zeros and garbage in a closed log of several files are refused; over its very end, cut loudly."""
+    """Flips, zeros and garbage in a closed log are refused, or, at the very end of it, cut off and reported."""
     damage_at_random(300, 300)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_much_random_damage_of_a_larger_log_is_seen() -> None:
-    """The same with 100,000 damaged logs."""
+    """100,000 logs with random damage are refused, or cut off and reported at their very end."""
     campaign.run("damage", lambda seed: damage_at_random(1000, seed), range(1000, 1100), unit="damaged logs")
 
 
 def test_a_refusal_changes_nothing_and_says_what_would_be_lost() -> None:
-    """The text names file, offset, record and what stands behind it; not a byte of the directory is touched."""
+    """A refusal names file, offset, record and the records behind it, and changes no byte of the directory."""
     files = written([b"x" * 50] * 10)
     name = segment_in(files)
     offset = HEADER_SIZE + 3 * (FRAME_SIZE + 50)
@@ -272,7 +272,7 @@ def test_a_refusal_changes_nothing_and_says_what_would_be_lost() -> None:
 
 
 def test_missing_records_between_whole_ones_are_seen() -> None:
-    """Bytes taken out at record edges leave only valid frames; their numbers tell."""
+    """Records missing between whole ones are detected by the record numbers."""
     payloads = [b"%d" % n for n in range(5)]
     files = written(payloads, batch=5, close=False)
     name = segment_in(files)
@@ -282,7 +282,7 @@ def test_missing_records_between_whole_ones_are_seen() -> None:
 
 
 def test_a_damaged_seal_between_records_costs_none_of_them() -> None:
-    """A seal before the very next record means that nothing was torn off there, and nothing may be cut."""
+    """A damaged seal followed by the next record means that nothing was torn there, so no record is cut off."""
     files = written([b"a"])
     name = segment_in(files)
     seal = len(files[name]) - SEAL
@@ -310,7 +310,7 @@ def several_files() -> dict[str, bytes]:
 
 
 def test_a_sealed_file_may_not_be_torn_missing_or_shorter() -> None:
-    """Only the last log file was being written; an earlier one that ends early lost records."""
+    """A sealed log file that ends early is refused: only the last file can be torn."""
     files = several_files()
     first, second, *_ = sorted(name for name in files if name.endswith(".seg"))
     for damaged in (
@@ -329,7 +329,7 @@ def test_a_sealed_file_may_not_be_torn_missing_or_shorter() -> None:
 
 
 def test_a_lost_manifest_is_refused() -> None:
-    """Records without a manifest are not silently replaced by an empty log."""
+    """A directory with records and no manifest is refused, rather than started as an empty log."""
     files = several_files()
     del files[MANIFEST]
     with pytest.raises(LogCorruptError, match="there is no manifest"):
@@ -337,7 +337,7 @@ def test_a_lost_manifest_is_refused() -> None:
 
 
 def test_a_file_of_another_log_is_refused() -> None:
-    """A log file of the same name from elsewhere is not taken for ours."""
+    """A log file of the same name from another log is refused."""
     files, other = written([b"ours"], seed=1), written([b"theirs"], seed=2)
     name = segment_in(files)
     with pytest.raises(LogCorruptError, match="not the file that the manifest names"):
@@ -345,7 +345,7 @@ def test_a_file_of_another_log_is_refused() -> None:
 
 
 def test_a_log_inside_a_record_is_no_evidence() -> None:
-    """A client may store the bytes of a log, even of this one: a torn record that holds them is cut, not refused."""
+    """A torn record that contains the bytes of a log, even of this one, is cut off and not refused."""
     other = written([b"x"] * 20, seed=9)
     inner = other[segment_in(other)]
     before = written([b"a", b"b"], close=False, seed=4)
@@ -360,7 +360,7 @@ def test_a_log_inside_a_record_is_no_evidence() -> None:
 
 
 def test_a_hostile_tail_is_searched_in_bounded_time() -> None:
-    """Forged heads with long payloads, by someone who read the file, end in a refusal, not in hours of search."""
+    """Forged frame heads with long payloads in a log's tail end in a refusal, not in hours of search."""
     header = FileHeader.new(1, entropy(4))
     files = written([b"a"], close=False, seed=4)
     name = segment_in(files)

@@ -1,4 +1,4 @@
-"""Files that the log makes are for their owner alone, under any umask; the start reports wider rights."""
+"""Files that the log creates are private to their owner, under any umask. The start reports wider permissions."""
 
 import logging
 import os
@@ -24,14 +24,14 @@ from support.servers import millstream_server
 
 @pytest.fixture(autouse=True)
 def no_umask() -> Iterator[None]:
-    """The process's umask takes nothing away."""
+    """Set the process's umask to 0."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def modes(home: Path) -> dict[str, str]:
-    """Rights by the name of what has them; the directory is a dot."""
+    """Return the permissions of each file by its name; the directory is a dot."""
     found = {path.name: path for path in home.iterdir()} | {".": home}
     return {name: f"{stat.S_IMODE(path.stat().st_mode):04o}" for name, path in found.items()}
 
@@ -42,7 +42,7 @@ def are_private(home: Path) -> bool:
 
 
 def test_everything_that_is_made_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """The log, its lock, manifest and snapshots, torn and cut ends, backups and what is restored from them."""
+    """Only the owner may read the log, its lock, manifest, snapshots, saved torn ends, backups and restored backups."""
     home = tmp_path / "above" / "data"
     log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
     rewrite = log.begin_rewrite()
@@ -67,7 +67,7 @@ def test_everything_that_is_made_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 def test_what_others_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """By the server at its start, by a store in process, and by the doctor, with the command that ends it."""
+    """A server's start, an embedded store and the doctor report files that others may read, and name the fix."""
     home = tmp_path / "data"
     write_log(home, [xadd(1)])
     assert exposed(home) == ""
@@ -93,5 +93,5 @@ def test_what_others_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 def test_rights_that_cannot_be_seen_are_no_failure(tmp_path: Path) -> None:
-    """Rights that cannot be read raise no error here: the directory's use gives a better one."""
+    """Permissions that cannot be read raise no error in this check: opening the directory gives a better one."""
     assert exposed(tmp_path / "nowhere") == ""

@@ -1,4 +1,4 @@
-"""Single failures where it matters exactly what happens next."""
+"""Single failures for which the exact next step counts."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from support.simdisk import Crash, Fault, SimDisk, SimFile
 
 
 def next_is(disk: SimDisk, *faults: Fault | None) -> None:
-    """The next operations fail in these ways (None: works)."""
+    """Make the next operations fail in these ways (None: works)."""
     disk.faults = {disk.operations + n: fault for n, fault in enumerate(faults, 1) if fault}
 
 
@@ -27,14 +27,14 @@ def opened(disk: SimDisk, **options: int) -> Log:
 
 
 def all_raise(log: Log, match: str) -> None:
-    """The log is poisoned, and says of what."""
+    """Check that every call of the log raises, with the cause."""
     for call in (log.write, log.sync, lambda: log.append(b"x")):
         with pytest.raises(DiskError, match=match):
             call()
 
 
 def test_a_failed_sync_poisons_and_promises_nothing() -> None:
-    """A second fsync would lie, so there is none."""
+    """After a failed sync the log takes nothing more: a second fsync would report success for lost data."""
     disk = SimDisk()
     log = opened(disk)
     log.append(b"a")
@@ -52,7 +52,7 @@ def test_a_failed_sync_poisons_and_promises_nothing() -> None:
 
 @pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EDQUOT])
 def test_no_space_that_shows_only_in_sync_is_a_failure_like_any_other(fault: Fault) -> None:
-    """The file system took the bytes and lost them: the state is unknown, so this is not a DiskFullError."""
+    """A sync that fails with ENOSPC is not a DiskFullError: bytes were lost, so the log takes nothing more."""
     disk = SimDisk()
     log = opened(disk)
     log.append(b"a")
@@ -66,7 +66,7 @@ def test_no_space_that_shows_only_in_sync_is_a_failure_like_any_other(fault: Fau
 
 @pytest.mark.parametrize("faults", [(Fault.EIO,), (None, Fault.EIO), (None, Fault.ENOSPC)])
 def test_a_full_disk_whose_rest_cannot_be_cut_off_poisons(faults: tuple[Fault | None, ...]) -> None:
-    """Half a record may stay in the file: nothing may follow it."""
+    """If a full disk leaves half a record that cannot be cut off, the log takes nothing more: nothing may follow it."""
     disk = SimDisk()
     log = opened(disk)
     log.append(b"a" * 100)
@@ -78,7 +78,7 @@ def test_a_full_disk_whose_rest_cannot_be_cut_off_poisons(faults: tuple[Fault | 
 
 
 def test_an_interrupted_write_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the middle of a write leaves half a record: what came behind it would be lost at the next start."""
+    """A write that Ctrl-C interrupted is not continued: records after half a record would be lost at the next start."""
     disk = SimDisk()
     log = opened(disk)
     log.append(b"whole")
@@ -105,7 +105,7 @@ def test_an_interrupted_write_is_not_continued(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_closed_file_or_lock_touches_no_other_file(tmp_path: Path) -> None:
-    """The system gives the number of a closed file to the next one opened."""
+    """A file or lock that was closed never touches the file that the system opened later under the same number."""
     disk = RealDisk()
     file, lock = disk.create(tmp_path / "f"), disk.lock(tmp_path / "lock")
     file.close()
@@ -120,7 +120,7 @@ def test_a_closed_file_or_lock_touches_no_other_file(tmp_path: Path) -> None:
 
 
 def rolling(disk: SimDisk) -> tuple[Log, Promises]:
-    """A log whose next write adds a log file."""
+    """Return a log whose next write adds a log file."""
     log = opened(disk, segment_bytes=50)
     promises = Promises([b"a" * 30], 1)
     log.append(promises.appended[0])
@@ -143,7 +143,7 @@ ROLL = operations_of_a_roll()
 
 
 def test_a_roll_does_what_the_next_test_goes_through() -> None:
-    """Seal; new file, its name; new manifest, its name; only then the first record, with nothing to open."""
+    """Adding a log file writes the seal, the file and its name, the manifest and its name, then the first record."""
     assert [
         *("append", "datasync"),
         *("create", "append", "datasync", "sync_directory"),
@@ -154,7 +154,10 @@ def test_a_roll_does_what_the_next_test_goes_through() -> None:
 
 @pytest.mark.parametrize("step", range(len(ROLL)))
 def test_a_full_disk_at_any_step_of_adding_a_file(step: int) -> None:
-    """A full disk is mended while files are written; it poisons when names are synced or the state is unknown."""
+    """A full disk while files are written is recoverable.
+
+    While names are synced it ends the log, as any unknown state does.
+    """
     disk = SimDisk(step)
     log, promises = rolling(disk)
     next_is(disk, *[None] * step, Fault.ENOSPC)
@@ -177,7 +180,7 @@ def test_a_full_disk_at_any_step_of_adding_a_file(step: int) -> None:
 
 
 def test_leftovers_that_cannot_be_removed_poison() -> None:
-    """A file that failed is never used again; if it cannot be taken away, there is no going on."""
+    """A file left by a failure is never used again. If it cannot be removed, the log takes nothing more."""
     disk = SimDisk()
     log, _ = rolling(disk)
     next_is(disk, *[None] * 3, Fault.ENOSPC, Fault.EIO)
@@ -188,7 +191,7 @@ def test_leftovers_that_cannot_be_removed_poison() -> None:
 
 
 def test_a_disk_too_full_for_the_seal_does_not_fail_a_clean_stop() -> None:
-    """All records are durable; the seal would only have said so."""
+    """A disk too full for the seal does not fail a clean stop, since all records are durable."""
     disk = SimDisk()
     log = opened(disk)
     log.append(b"a")
@@ -203,7 +206,7 @@ def test_a_disk_too_full_for_the_seal_does_not_fail_a_clean_stop() -> None:
 
 
 def test_a_stop_that_cannot_write_says_so_and_lets_the_directory_go() -> None:
-    """The caller learns that the last records are not there."""
+    """A stop that cannot write the last records raises an error, and releases the directory."""
     disk = SimDisk()
     log = opened(disk)
     log.append(b"a" * 100)
@@ -216,7 +219,7 @@ def test_a_stop_that_cannot_write_says_so_and_lets_the_directory_go() -> None:
 
 @pytest.mark.parametrize("ask", [Log.free, Log.total, lambda log: log.announce("x")])
 def test_failures_beside_the_log_are_ours_and_harm_nothing(ask: Callable[[Log], object]) -> None:
-    """No plain OSError comes out, and the log goes on."""
+    """A failure that does not concern the records is not a plain OSError, and the log continues."""
     disk = SimDisk()
     log = opened(disk)
     next_is(disk, Fault.EIO)
@@ -226,7 +229,7 @@ def test_failures_beside_the_log_are_ours_and_harm_nothing(ask: Callable[[Log], 
 
 
 def test_no_room_for_the_owners_name_keeps_nobody_from_the_data() -> None:
-    """The lock file's content is for people: where it cannot be written it says nothing, and the log goes on."""
+    """If the lock file's text cannot be written, the lock file is empty and the log continues."""
     disk = SimDisk()
     opened(disk).close()
     before = disk.operations
@@ -246,7 +249,7 @@ def test_no_room_for_the_owners_name_keeps_nobody_from_the_data() -> None:
 
 
 def test_a_failing_read_while_loading_is_a_disk_error() -> None:
-    """Neither an end of the records nor a plain OSError."""
+    """A read that fails while records are loaded is a disk error, and not the end of the records."""
     for skip in range(3):
         disk = disk_with(written([b"a", b"b"]))
         _, recovery = Log.open(HOME, disk)
@@ -259,7 +262,7 @@ def test_a_failing_read_while_loading_is_a_disk_error() -> None:
 
 
 def test_an_error_of_whoever_takes_the_records_stays_theirs() -> None:
-    """Only the disk's errors are called the disk's."""
+    """An error that the consumer of the records raises is passed on unchanged, and is not reported as a disk error."""
     _, recovery = Log.open(HOME, disk_with(written([b"a", b"b"])))
     records = recovery.payloads()
     next(records)
@@ -268,7 +271,7 @@ def test_an_error_of_whoever_takes_the_records_stays_theirs() -> None:
 
 
 def test_a_disk_that_takes_nothing_and_says_nothing_is_an_error() -> None:
-    """put() does not turn for ever."""
+    """A disk that writes 0 bytes without an error makes put() raise, rather than repeat for ever."""
 
     class Stuck:
         def append(self, data: object) -> int:
@@ -279,7 +282,7 @@ def test_a_disk_that_takes_nothing_and_says_nothing_is_an_error() -> None:
 
 
 def test_reads_that_come_in_parts_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system may return fewer bytes than asked for, at most 2 GiB in any case."""
+    """A read that the system returns in parts, as it does beyond 2 GiB, is put together."""
     file = RealDisk().create(tmp_path / "f")
     put(file, b"0123456789")
     read = os.pread
@@ -290,7 +293,7 @@ def test_reads_that_come_in_parts_are_put_together(tmp_path: Path, monkeypatch: 
 
 
 def test_a_check_without_manifest_reports_a_damaged_header_too() -> None:
-    """Two problems, both listed."""
+    """A check without a manifest also lists a damaged header as a second problem."""
     files = written([b"a"])
     del files[MANIFEST]
     name = segment_in(files)

@@ -1,4 +1,4 @@
-"""Frames made and read by the native core are those of the code in Python, whole or damaged."""
+"""The native core writes and reads frames exactly as the Python code does, whole or damaged."""
 
 from random import Random
 
@@ -11,7 +11,7 @@ native = needs.native_core()
 
 
 def some(random: Random) -> tuple[FileHeader, list[bytes], int, int]:
-    """A file's header, payloads on both sides of what is read in another way, and where they stand."""
+    """Return a file's header, payloads of both size classes of the reader, and their position."""
     header = FileHeader(random.randbytes(4), random.getrandbits(32), 1, MAGIC)
     payloads = [
         random.randbytes(random.choice([0, 1, 7, 8, 9, random.randrange(70), 1023, 1024, 4097])) for _ in range(5)
@@ -21,7 +21,7 @@ def some(random: Random) -> tuple[FileHeader, list[bytes], int, int]:
 
 
 def test_both_make_the_same_frames() -> None:
-    """The format on disk does not depend on who wrote it."""
+    """The native core and the Python code write the same bytes."""
     for seed in range(300):
         header, payloads, index, durable = some(Random(seed))
         mine = b"".join(py_encode_records(header, payloads, index, durable))
@@ -29,7 +29,7 @@ def test_both_make_the_same_frames() -> None:
 
 
 def damaged(seed: int) -> tuple[int, bool]:
-    """Frames cut short, with a byte changed or bytes of another file behind, read by both; where reading ended."""
+    """Read damaged frames with both, which must agree; return the number of payloads and the reading's end flag."""
     random = Random(seed)
     header, payloads, index, durable = some(random)
     data = bytearray(b"".join(py_encode_records(header, payloads, index, durable)))
@@ -46,24 +46,24 @@ def damaged(seed: int) -> tuple[int, bool]:
 
 
 def test_both_read_the_same_of_what_is_damaged() -> None:
-    """Cut short, with a byte changed or bytes of another file behind: both stop at the same place."""
+    """Both readers stop at the same place in frames cut short, changed, or followed by another file's bytes."""
     assert len({damaged(seed) for seed in range(2000)}) > 6
 
 
 def five_thousand(piece: int) -> int:
-    """A piece of the campaign."""
+    """Run a piece of the campaign."""
     return len([damaged(seed) for seed in range(piece * 5000, piece * 5000 + 5000)])
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_both_read_the_same_of_many_that_are_damaged() -> None:
-    """The same, 200,000 times."""
+    """Both readers stop at the same place in 200,000 damaged files."""
     campaign.run("frame-twins", five_thousand, range(1, 41), unit="runs of frames")
 
 
 def test_what_fits_into_no_frame_is_refused() -> None:
-    """A number beyond its field and a payload that is not bytes raise an error, and nothing is made."""
+    """A number beyond its field or a payload that is not bytes raises an error, and no frame is made."""
     header = FileHeader(b"mark", 7, 1, MAGIC)
     for index, durable in [(2**32, 0), (-1, 0), (0, 2), (2**32 - 1, -1)]:
         with pytest.raises(OverflowError):

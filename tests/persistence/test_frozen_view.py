@@ -1,4 +1,4 @@
-"""A frozen view of a data directory is one state of it, whatever its owner does meanwhile; and it only reads."""
+"""A frozen view of a data directory is one state of it, also while the owner changes it, and only reads."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from millstream.persistence.rewrite import contents, make
 
 
 def grow(log: Log, count: int) -> None:
-    """Records of 50 bytes, four a file, each synced by itself."""
+    """Append records of 50 bytes, four a file, each synced by itself."""
     for _ in range(count):
         log.append(b"%d" % (log.appended % 10) * 50)
         log.write()
@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> Log:
 
 
 class Meddled(RealDisk):
-    """Something happens to the directory at one moment of each look at it."""
+    """Disk that changes the directory at one moment of each view."""
 
     __slots__ = ("at", "times", "what")
 
@@ -70,7 +70,7 @@ class Meddled(RealDisk):
 @pytest.mark.parametrize("at", ["before listing", "after listing", "before opening"])
 @pytest.mark.parametrize("what", ["rolls", "rewrites"])
 def test_one_state_whatever_happens_meanwhile(log: Log, tmp_path: Path, what: str, at: str) -> None:
-    """Files are added, replaced and removed while the view is taken; the check of it finds nothing wrong."""
+    """A view taken while files are added, replaced and removed is one state, in which a check finds no problem."""
     home = tmp_path / "data"
     disk = Meddled(lambda: (grow(log, 10), rewrite(log, home) if what == "rewrites" else None), at)
     with FrozenView(disk, home) as view:
@@ -82,7 +82,7 @@ def test_one_state_whatever_happens_meanwhile(log: Log, tmp_path: Path, what: st
 
 
 def test_files_stay_readable_when_they_are_removed(log: Log, tmp_path: Path) -> None:
-    """A rewriting removes what the view holds; the view still has it, and nothing that came later."""
+    """A view still reads files that a rewriting removed, and contains nothing that was added later."""
     home = tmp_path / "data"
     with FrozenView(RealDisk(), home) as view:
         grow(log, 5)
@@ -93,7 +93,7 @@ def test_files_stay_readable_when_they_are_removed(log: Log, tmp_path: Path) -> 
 
 
 def test_it_gives_up_on_a_directory_that_never_rests(log: Log, tmp_path: Path) -> None:
-    """An error, not a state that never was."""
+    """A view of a directory that never stops changing is an error, rather than a state that never existed."""
     disk = Meddled(lambda: grow(log, 5), "after listing", TRIES)
     with pytest.raises(DiskError, match="too fast"):
         FrozenView(disk, tmp_path / "data", pause=0)
@@ -101,7 +101,7 @@ def test_it_gives_up_on_a_directory_that_never_rests(log: Log, tmp_path: Path) -
 
 
 def test_it_only_reads(log: Log, tmp_path: Path) -> None:
-    """Every change is refused."""
+    """A view refuses every change."""
     home = tmp_path / "data"
     log.close()
     with FrozenView(RealDisk(), home) as view:
@@ -127,7 +127,7 @@ def test_it_only_reads(log: Log, tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_stands_in_nobodys_way(tmp_path: Path, log: Log) -> None:
-    """A server's unix socket may lie in its data directory; a pipe would keep who opens it waiting for ever."""
+    """A view skips a unix socket in the data directory, and is not blocked by a pipe."""
     home = tmp_path / "data"
     log.close()
     os.mkfifo(home / "pipe")
@@ -140,7 +140,7 @@ def test_what_is_no_file_stands_in_nobodys_way(tmp_path: Path, log: Log) -> None
 
 
 class Forbidding(RealDisk):
-    """Some files may not be read."""
+    """Disk on which some files are not readable."""
 
     __slots__ = ("names",)
 
@@ -154,7 +154,10 @@ class Forbidding(RealDisk):
 
 
 def test_a_file_of_the_log_that_may_not_be_read_is_an_error(tmp_path: Path, log: Log) -> None:
-    """Taken for empty it would be missing in a backup that says it is whole. Others, such as lost+found, count not."""
+    """A log file that is not readable is an error, since a backup would miss it.
+
+    Other files, such as lost+found, do not count.
+    """
     home = tmp_path / "data"
     manifest = read_manifest(RealDisk(), home)
     assert manifest is not None

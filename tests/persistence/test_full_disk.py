@@ -12,7 +12,7 @@ MOUNT = 'mount -t tmpfs -o size=400k millstream "$1"'
 
 
 def test_a_really_full_disk_refuses_and_goes_on(tmp_path: Path) -> None:
-    """A file system of 400 KiB filled twice; nothing torn, nothing lost, nothing twice."""
+    """A log on a file system of 400 KiB that fills up twice has no torn, lost or double record."""
     unshare = shutil.which("unshare")
     if unshare is None:
         pytest.skip("no unshare to mount a small file system with")

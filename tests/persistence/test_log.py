@@ -33,7 +33,7 @@ def reopen(home: Path, **options: int) -> tuple[Log, list[bytes]]:
 
 
 def test_positions_count_from_one_and_go_on_after_a_restart(home: Path) -> None:
-    """A position names one record over the life of the directory."""
+    """A position names one record over the life of the directory, also after a restart."""
     log, before = reopen(home)
     assert (before, log.appended, log.durable) == ([], 0, 0)
     assert [log.append(b"a"), log.append(b""), log.append(b"c")] == [1, 2, 3]
@@ -46,7 +46,7 @@ def test_positions_count_from_one_and_go_on_after_a_restart(home: Path) -> None:
 
 
 def test_append_write_and_sync_move_their_own_positions(log: Log) -> None:
-    """A reply may wait for exactly the step it needs."""
+    """append(), write() and sync() each move their own position, so a reply may wait for exactly the step it needs."""
     log.append(b"a")
     log.append(b"b")
     assert (log.appended, log.written, log.durable) == (2, 0, 0)
@@ -59,7 +59,7 @@ def test_append_write_and_sync_move_their_own_positions(log: Log) -> None:
 
 
 def test_a_batch_is_one_write(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Group commit: many records, one system call to write and one to sync."""
+    """Group commit: many records take one system call to write and one to sync."""
     log, _ = reopen(home)
     calls: list[str] = []
     write, sync = os.write, os.fdatasync
@@ -76,7 +76,7 @@ def test_a_batch_is_one_write(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_close_keeps_what_was_appended_and_ends_the_log(home: Path) -> None:
-    """A clean stop loses nothing in any mode, and a closed log takes nothing more."""
+    """close() writes all that was appended, in any mode, and a closed log refuses more records."""
     log, _ = reopen(home)
     log.append(b"only appended")
     log.close()
@@ -90,7 +90,7 @@ def test_close_keeps_what_was_appended_and_ends_the_log(home: Path) -> None:
 
 
 def test_a_log_grows_over_many_files(home: Path) -> None:
-    """Each file starts with the position its name says; all are recovered in order with their report."""
+    """A log that spans many files recovers all records in order. A file's name has its first record's position."""
     log, _ = reopen(home, segment_bytes=1000)
     payloads = [b"%d" % number * (number % 50) for number in range(300)]
     for payload in payloads:
@@ -110,7 +110,7 @@ def test_a_log_grows_over_many_files(home: Path) -> None:
 
 
 def test_payloads_can_be_read_while_the_log_goes_on(home: Path) -> None:
-    """An append after opening is not part of the recovered records."""
+    """The recovered records are readable while the log continues, and exclude records appended after opening."""
     log, _ = reopen(home)
     log.append(b"old")
     log.close()
@@ -122,7 +122,7 @@ def test_payloads_can_be_read_while_the_log_goes_on(home: Path) -> None:
 
 
 def test_a_record_larger_than_the_reading_chunk_is_whole(home: Path) -> None:
-    """A MULTI of many megabytes is one record."""
+    """A record larger than the reading chunk, such as a MULTI of many megabytes, is recovered whole."""
     log, _ = reopen(home)
     large = os.urandom(3 << 20)
     for payload in (b"a", large, b"b"):
@@ -134,7 +134,7 @@ def test_a_record_larger_than_the_reading_chunk_is_whole(home: Path) -> None:
 
 
 def test_too_large_a_record_is_refused_before_it_gets_a_position(log: Log) -> None:
-    """A record must fit its length field."""
+    """A record that does not fit its length field is refused before it gets a position."""
 
     class Huge(bytes):
         def __len__(self) -> int:
@@ -146,7 +146,7 @@ def test_too_large_a_record_is_refused_before_it_gets_a_position(log: Log) -> No
 
 
 def test_progress_tells_both_passes_to_the_end(home: Path) -> None:
-    """A user who waits for a start sees its progress."""
+    """A start reports its progress through both passes to the end."""
     log, _ = reopen(home, segment_bytes=1 << 20)
     for _ in range(50):
         log.append(bytes(100_000))
@@ -165,7 +165,7 @@ def test_progress_tells_both_passes_to_the_end(home: Path) -> None:
 
 
 def test_second_opener_is_told_who_has_the_directory_and_where(log: Log, home: Path) -> None:
-    """One process per directory; the others learn the address to attach to."""
+    """One process may open a directory. Another gets an error with the owner and the address to attach to."""
     with pytest.raises(LogLockedError, match=f"in use by process {os.getpid()}; wait") as caught:
         Log.open(home)
     assert (caught.value.pid, caught.value.address) == (os.getpid(), None)
@@ -177,7 +177,7 @@ def test_second_opener_is_told_who_has_the_directory_and_where(log: Log, home: P
 
 
 def test_an_unreadable_lock_file_still_locks(log: Log, home: Path) -> None:
-    """The lock itself counts, and not the text in the lock file."""
+    """A lock file with unreadable text still locks the directory."""
     (home / "lock").write_bytes(b"\xff{")
     with pytest.raises(LogLockedError, match="in use by another process"):
         Log.open(home)
@@ -185,7 +185,7 @@ def test_an_unreadable_lock_file_still_locks(log: Log, home: Path) -> None:
 
 
 def test_a_failed_open_lets_the_directory_go(home: Path) -> None:
-    """After a refusal another tool must be able to open the directory."""
+    """An open that fails releases the directory for other tools."""
     log, _ = reopen(home)
     log.append(b"a")
     log.close()
@@ -200,14 +200,14 @@ def test_a_failed_open_lets_the_directory_go(home: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None:
-    """Errors of the system come with the path and as one of our own."""
+    """An error of the system on creating the directory is a disk error that names the path."""
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DiskError, match="cannot open the data directory"):
         Log.open(tmp_path / "file")
 
 
 def test_new_directories_are_synced_into_those_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of a data directory, and of each made for it, is durable before anything is written into it."""
+    """The name of a data directory, and of each new one above it, is durable before the first write in it."""
     synced: list[int] = []
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), sync(fd))[1])
@@ -216,7 +216,7 @@ def test_new_directories_are_synced_into_those_above_them(tmp_path: Path, monkey
 
 
 def test_directories_of_a_process_that_died_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed between making a directory and syncing its name: the next start finds it there, and must not trust it."""
+    """A start syncs the name of a directory that an earlier process may have created and not synced before it died."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     synced: list[int] = []
     sync = os.fsync
@@ -233,13 +233,13 @@ def test_directories_of_a_process_that_died_are_synced(tmp_path: Path, monkeypat
 
 
 def test_free_space_is_told(log: Log) -> None:
-    """The server turns writes away before the disk is full."""
+    """The log reports the free space, so that a server refuses writes before the disk is full."""
     assert 0 < log.free() < 1 << 62
     assert log.directory.is_dir()
 
 
 def test_newer_formats_are_refused_by_name(home: Path) -> None:
-    """A directory of a later version is left alone, with the version said."""
+    """A directory of a newer format is refused, with its version, and left unchanged."""
     from zlib import crc32
 
     log, _ = reopen(home)
@@ -263,7 +263,7 @@ def test_newer_formats_are_refused_by_name(home: Path) -> None:
 
 
 def test_loop_and_worker_threads_share_a_log(home: Path) -> None:
-    """append() in one thread while write() and sync() run in another: all records, in order, none twice."""
+    """append() in one thread, with write() and sync() in another, stores all records, in order and once."""
     log, _ = reopen(home, segment_bytes=20_000)
     done = threading.Event()
     seen: list[tuple[int, int, int]] = []
@@ -294,7 +294,7 @@ def test_loop_and_worker_threads_share_a_log(home: Path) -> None:
 
 
 def test_a_file_costs_what_the_format_says(home: Path) -> None:
-    """The documented layout: 32 bytes of header, 24 a record, 24 for the seal of a clean stop."""
+    """A log file has the documented size: 32 bytes of header, 24 a record, 24 for the seal of a clean stop."""
     log, _ = reopen(home)
     log.append(b"x" * 100)
     log.close()
@@ -303,7 +303,7 @@ def test_a_file_costs_what_the_format_says(home: Path) -> None:
 
 
 def test_restarts_without_records_do_not_grow_the_log(home: Path) -> None:
-    """A sealed file is not sealed again."""
+    """Restarts without new records do not grow the log: a sealed file is not sealed again."""
     log, _ = reopen(home)
     log.append(b"x")
     log.close()
@@ -315,7 +315,7 @@ def test_restarts_without_records_do_not_grow_the_log(home: Path) -> None:
 
 
 def test_what_changes_under_a_recovery_is_seen(home: Path) -> None:
-    """Records are checked again when they are loaded."""
+    """Records are checked again when they are loaded, so a change during recovery is detected."""
     log, _ = reopen(home)
     log.append(b"x" * 100)
     log.close()

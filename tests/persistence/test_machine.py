@@ -1,4 +1,4 @@
-"""Any sequence of appends, commits, packs, rewritings that may fail, kills, power cuts and restarts, against a list."""
+"""Any sequence of appends, commits, packs, rewritings, failures, kills, power cuts and restarts, against a list."""
 
 import contextlib
 
@@ -19,7 +19,7 @@ FAULTS = st.sampled_from([None, *Fault])
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The promises is the model: recovered is a prefix of what was appended that holds all that was durable."""
+    """Model: a recovery returns a prefix of the appended records that holds all durable ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,12 +29,12 @@ class LogMachine(RuleBasedStateMachine):
 
     @initialize(segment_bytes=st.sampled_from([100, 1500, 1 << 20]))
     def first(self, segment_bytes: int) -> None:
-        """Some logs have many files, some have one."""
+        """Open a log with many small files, or with one."""
         self.segment_bytes = segment_bytes
         self.open()
 
     def open(self) -> None:
-        """Recover and compare."""
+        """Recover and compare with the model."""
         self.opened += 1
         self.log, recovery = Log.open(HOME, self.disk, segment_bytes=self.segment_bytes, entropy=entropy(self.opened))
         self.promises.check(list(recovery.payloads()))
@@ -43,37 +43,37 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(payloads=st.lists(PAYLOADS, max_size=8))
     def append(self, payloads: list[bytes]) -> None:
-        """Some records."""
+        """Append some records."""
         for payload in payloads:
             self.promises.appended.append(payload)
             assert self.log.append(payload) == len(self.promises.appended)
 
     @rule()
     def write(self) -> None:
-        """To the cache only."""
+        """Write to the page cache only."""
         assert self.log.write() == len(self.promises.appended)
 
     @rule()
     def sync(self) -> None:
-        """Promise all that was written."""
+        """Sync: every written record is promised."""
         self.promises.durable = self.log.sync()
 
     @rule()
     def restart(self) -> None:
-        """A clean stop promises everything."""
+        """Stop cleanly: every record is promised."""
         self.log.close()
         self.promises.durable = len(self.promises.appended)
         self.open()
 
     @rule(crash=st.sampled_from(Crash), seed=st.integers(0, 1000))
     def crash(self, crash: Crash, seed: int) -> None:
-        """No clean stop."""
+        """Crash without a clean stop."""
         self.disk = self.disk.reboot(crash, seed)
         self.open()
 
     @rule(extents=st.lists(PAYLOADS, max_size=4), fault=FAULTS, step=st.integers(1, 16), crash=st.sampled_from(Crash))
     def fill(self, extents: list[bytes], fault: Fault | None, step: int, crash: Crash) -> None:
-        """Extents for the pack that is being filled, or for a new one; one operation may fail."""
+        """Add extents to the open pack or to a new one, with at most one failing operation."""
         self.disk.faults = {self.disk.operations + step: fault} if fault else {}
         with contextlib.suppress(DiskError):
             self.pack = self.pack or self.log.add_pack()
@@ -85,7 +85,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.pack)
     @rule(fault=FAULTS, step=st.integers(1, 12), crash=st.sampled_from(Crash))
     def end(self, fault: Fault | None, step: int, crash: Crash) -> None:
-        """The pack takes no more, also if it cannot be sealed."""
+        """Seal the pack, with at most one failing operation."""
         assert self.pack is not None
         self.disk.faults = {self.disk.operations + step: fault} if fault else {}
         with contextlib.suppress(DiskError):
@@ -94,7 +94,7 @@ class LogMachine(RuleBasedStateMachine):
         self.go_on(crash, step)
 
     def go_on(self, crash: Crash, seed: int) -> None:
-        """Faults end; a log that takes no more is started again."""
+        """Let operations succeed again; reopen a log that refuses records."""
         self.disk.faults = {}
         try:
             self.log.write()
@@ -104,7 +104,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(fault=FAULTS, step=st.integers(1, 45), crash=st.sampled_from(Crash), let_go=st.booleans())
     def rewrite(self, fault: Fault | None, step: int, crash: Crash, let_go: bool) -> None:
-        """A rewriting, one operation of which may fail, and the removal behind it in any case."""
+        """Rewrite the log with at most one failing operation, then remove replaced files."""
         self.disk.faults = {self.disk.operations + step: fault} if fault else {}
         filled = self.pack.entry.number if self.pack else 0
         gone = {number for number in self.promises.extents if let_go and number != filled}
@@ -122,7 +122,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def positions_are_in_order(self) -> None:
-        """Nothing is promised before it is written, nor written before it is there."""
+        """Check that durable <= written <= appended."""
         if self.opened:
             assert self.log.durable <= self.log.written <= self.log.appended == len(self.promises.appended)
 

@@ -1,4 +1,4 @@
-"""Packs in a data directory: named before they hold an entry, read by no start, refused if they are not whole."""
+"""Packs in a data directory: named before they hold an entry, not read by a start, refused if incomplete."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ SEALED = HEADER_SIZE + sum(FRAME_SIZE + len(each) for each in EXTENTS) + FRAME_S
 
 
 def begun(disk: SimDisk, seed: int = 1) -> Log:
-    """A log of two records with a sealed pack and one that is being filled."""
+    """Return a log of two records with a sealed pack and one being filled."""
     log, _ = Log.open(HOME, disk, entropy=entropy(seed))
     for record in RECORDS:
         log.append(record)
@@ -36,24 +36,24 @@ def begun(disk: SimDisk, seed: int = 1) -> Log:
 
 
 def made(seed: int = 1) -> dict[str, bytes]:
-    """The files of that log, closed."""
+    """Return the files of that log, closed."""
     disk = SimDisk()
     begun(disk, seed).close()
     return files_of(disk)
 
 
 def packs_in(files: dict[str, bytes]) -> list[str]:
-    """The names of the packs, the sealed one first."""
+    """Return the names of the packs, the sealed one first."""
     return sorted(name for name in files if name.startswith("pack-"))
 
 
 def manifest_of(files: dict[str, bytes]) -> Manifest:
-    """The manifest."""
+    """Return the manifest."""
     return Manifest.decode(files[NAME], HOME)
 
 
 def started(disk: SimDisk) -> list[bytes]:
-    """The records of a start."""
+    """Return the records of a start."""
     log, recovery = Log.open(HOME, disk)
     payloads = list(recovery.payloads())
     log.close()
@@ -61,12 +61,12 @@ def started(disk: SimDisk) -> list[bytes]:
 
 
 def extents(files: dict[str, bytes], entry: PackEntry) -> list[bytes]:
-    """The extents that are read from a pack."""
+    """Return the extents read from a pack."""
     return [payload for _, payload in extents_of(disk_with(files), HOME, entry)]
 
 
 def rewritten(log: Log, disk: SimDisk, gone: set[int]) -> None:
-    """Rewrite the log, and let packs go."""
+    """Rewrite the log, and release packs."""
     rewrite = log.begin_rewrite()
     assert rewrite is not None
     make(disk, HOME, rewrite, list(contents(disk, HOME, rewrite)))
@@ -74,7 +74,10 @@ def rewritten(log: Log, disk: SimDisk, gone: set[int]) -> None:
 
 
 def test_packs_are_in_the_manifest_from_the_first_one_on() -> None:
-    """Without a pack the manifest is that of a program without packs, byte for byte; from then on it is format 3."""
+    """Without a pack the manifest has the format of versions without packs, byte for byte.
+
+    The first pack makes it format 3.
+    """
     disk = SimDisk()
     log, _ = Log.open(HOME, disk)
     assert manifest_of(files_of(disk)).facts().keys() == {"format", "snapshot", "segments"}
@@ -93,19 +96,19 @@ def test_packs_are_in_the_manifest_from_the_first_one_on() -> None:
 
 
 class BlindFile(SimFile):
-    """A pack whose entries must not be read."""
+    """Pack that raises when its entries are read."""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """The header or the seal."""
+        """Return bytes of the header or the seal."""
         assert offset + size <= HEADER_SIZE or offset >= self.size() - FRAME_SIZE, "entries are read"
         return super().read_at(offset, size)
 
 
 class Blind(SimDisk):
-    """A disk that returns nothing of a pack but its header and its seal."""
+    """Disk that returns only the header and seal of a pack."""
 
     def open_read(self, path: Path) -> SimFile:
-        """The file; the bytes of a pack in between raise."""
+        """Open a file; entries of a pack raise."""
         file = super().open_read(path)
         return BlindFile(self, path, self._inode(path)) if path.name.startswith("pack-") else file
 
@@ -124,7 +127,10 @@ def test_a_start_and_a_rewriting_read_no_entry_of_a_pack() -> None:
 
 
 def test_any_byte_changed_or_cut_of_a_pack_is_found_and_never_another_extent() -> None:
-    """A check finds each; a start is refused only for header, size and seal; a reader gets extents as they were."""
+    """A check finds any changed or missing byte of a pack. A reader never returns a wrong extent.
+
+    A start refuses only a wrong header, size or seal.
+    """
     files = made()
     (entry, other) = manifest_of(files).packs
     whole = files[entry.name]
@@ -154,7 +160,7 @@ def test_any_byte_changed_or_cut_of_a_pack_is_found_and_never_another_extent() -
 
 
 def test_a_pack_of_another_log_is_refused_by_each_reader() -> None:
-    """A file of the right name with another identity or number is never read as the one that is named."""
+    """A pack of the right name with the identity or number of another is refused by each reader."""
     files, others = made(), made(seed=2)
     (entry, second) = manifest_of(files).packs
     for data in (others[packs_in(others)[0]], files[second.name], b"", b"x" * 500):
@@ -167,7 +173,7 @@ def test_a_pack_of_another_log_is_refused_by_each_reader() -> None:
 
 
 def test_a_missing_pack_is_refused_by_name() -> None:
-    """The start reports the file and what is lost with it, and changes nothing."""
+    """A start with a missing pack is refused, names the file and the loss, and changes nothing."""
     files = made()
     name = packs_in(files)[0]
     del files[name], files["lock"]
@@ -179,7 +185,7 @@ def test_a_missing_pack_is_refused_by_name() -> None:
 
 
 def test_a_pack_that_nothing_names_is_removed_only_if_it_holds_no_entry() -> None:
-    """A crash leaves an empty one; another may be the only copy of entries, so it is refused, as a log file is."""
+    """A start removes an unnamed pack without entries, which a crash leaves. One with entries is refused."""
     files, others = made(), made(seed=2)
     stray = packs_in(others)[0]
     disk = disk_with(files | {stray: others[stray][:HEADER_SIZE]})
@@ -194,7 +200,7 @@ def test_a_pack_that_nothing_names_is_removed_only_if_it_holds_no_entry() -> Non
 
 
 def test_a_log_that_is_fallen_back_to_has_the_packs_that_a_rewriting_let_go() -> None:
-    """With a damaged snapshot a start needs the former files, and each pack that they may refer to."""
+    """If a damaged snapshot makes a start use the older files, the packs that those refer to are still there."""
     disk = SimDisk()
     log = begun(disk)
     rewritten(log, disk, {1})
@@ -218,7 +224,7 @@ def test_a_log_that_is_fallen_back_to_has_the_packs_that_a_rewriting_let_go() ->
 
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.SHORT], ids=lambda fault: fault.name)
 def test_a_write_that_failed_leaves_a_pack_whose_first_extents_count(fault: Fault) -> None:
-    """At any step of the second batch: the first stays readable, and the pack is ended without the rest."""
+    """A pack write that fails at any step leaves the earlier extents readable, and ends the pack."""
     for step in range(1, 6):
         disk = SimDisk()
         log, _ = Log.open(HOME, disk)
@@ -289,7 +295,7 @@ def test_a_quick_check_reads_of_a_pack_what_a_start_reads() -> None:
     ids=str,
 )
 def test_a_manifest_with_a_pack_that_is_none_is_refused(change: dict[str, object]) -> None:
-    """Names and numbers that no Millstream wrote are refused before a file is opened by them."""
+    """Pack names and numbers in the manifest that Millstream never writes are refused before any file is opened."""
     facts = manifest_of(made()).facts()
     facts["packs"][0] |= change
     with pytest.raises((ValueError, TypeError)):

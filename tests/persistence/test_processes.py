@@ -19,7 +19,7 @@ WRITER = Path(__file__).with_name("writer.py")
 
 @contextmanager
 def writer(home: Path, *arguments: int) -> Iterator["subprocess.Popen[str]"]:
-    """A running writer; it is dead at the end, whatever happens."""
+    """Run a writer; it is dead at the end, in any case."""
     command = [sys.executable, str(WRITER), str(home), *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -29,7 +29,7 @@ def writer(home: Path, *arguments: int) -> Iterator["subprocess.Popen[str]"]:
 
 
 def durable_when_killed(home: Path, batch: int, lines: int) -> int:
-    """Kill a writer once it printed so many lines; returns the last position that it printed before it died."""
+    """Kill a writer after it printed ``lines`` lines; return the last position that it printed before it died."""
     with writer(home, batch) as process:
         last = 0
         for _ in range(lines):
@@ -51,7 +51,7 @@ def recovered(home: Path) -> tuple[list[bytes], int]:
 
 @pytest.mark.parametrize(("cycles", "batch"), [(8, 1), (8, 40), (4, 5000)])
 def test_a_killed_process_loses_nothing_that_was_durable(tmp_path: Path, cycles: int, batch: int) -> None:
-    """The log alone: again and again in one directory, over several log files."""
+    """A process that writes the log and is killed again and again loses no durable record, over several log files."""
     for cycle in range(cycles):
         durable = durable_when_killed(tmp_path, batch, lines=2 + 3 * cycle)
         payloads, _ = recovered(tmp_path)
@@ -60,7 +60,7 @@ def test_a_killed_process_loses_nothing_that_was_durable(tmp_path: Path, cycles:
 
 
 def killed_ten_times(home: Path, seed: int) -> int:
-    """A piece of the campaign, in a directory of its own; ten kills."""
+    """Kill a writer ten times, in a directory of its own: a piece of the campaign."""
     for cycle in range(seed * 10, seed * 10 + 10):
         durable = durable_when_killed(home, (1, 7, 300)[cycle % 3], lines=2 + cycle % 11)
         payloads, _ = recovered(home)
@@ -72,12 +72,12 @@ def killed_ten_times(home: Path, seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_process_killed_many_times_loses_nothing_that_was_durable(tmp_path: Path) -> None:
-    """The log alone, 500 cycles."""
+    """A process killed 500 times while it writes the log loses no durable record."""
     campaign.run("killed", lambda seed: killed_ten_times(tmp_path / str(seed), seed), range(50), unit="kills")
 
 
 def test_another_process_is_locked_out_until_the_owner_dies(tmp_path: Path) -> None:
-    """The kernel ends the lock with its process, so a killed owner blocks nobody."""
+    """A second process is locked out while the owner lives. The kernel ends the lock when the owner is killed."""
     with writer(tmp_path, 1) as process:
         process.stdout.readline()
         with pytest.raises(LogLockedError) as caught:
@@ -90,7 +90,7 @@ def test_another_process_is_locked_out_until_the_owner_dies(tmp_path: Path) -> N
 
 
 def test_a_write_that_the_system_refuses_ends_the_writer_and_loses_nothing(tmp_path: Path) -> None:
-    """A real failing write, cut in the middle by the limit of a file's size: poisoned, then recovered."""
+    """A real write that fails halfway, at the file size limit, ends the log; the next start loses no durable record."""
     with writer(tmp_path, 3, 20_000) as process:
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 3

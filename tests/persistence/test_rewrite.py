@@ -1,4 +1,4 @@
-"""Rewriting one step at a time: what it leaves behind is removed and nothing else is; what is damaged is refused."""
+"""Rewriting one step at a time: only its own leftovers are removed, and damaged input is refused."""
 
 import errno
 import itertools
@@ -27,7 +27,7 @@ RECORDS = [b"%d" % number * 40 for number in range(8)]
 
 
 def begun(disk: SimDisk) -> tuple[Log, Rewrite]:
-    """A log of eight records in three files, sealed off."""
+    """Return a log of eight records in three sealed files, and its begun rewriting."""
     log, _ = Log.open(HOME, disk, segment_bytes=200, entropy=entropy(1))
     for record in RECORDS:
         log.append(record)
@@ -39,7 +39,7 @@ def begun(disk: SimDisk) -> tuple[Log, Rewrite]:
 
 
 def rewritten() -> dict[str, bytes]:
-    """The files of a log whose first eight records are in a snapshot; a ninth is not."""
+    """Return the files of a log whose first eight records are in a snapshot; a ninth is not."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
@@ -51,7 +51,7 @@ def rewritten() -> dict[str, bytes]:
 
 
 def opened(disk: SimDisk) -> list[bytes]:
-    """The records that a start recovers."""
+    """Return the records that a start recovers."""
     disk.locked.clear()
     log, recovery = Log.open(HOME, disk)
     payloads = list(recovery.payloads())
@@ -69,7 +69,10 @@ def snapshot_of(files: dict[str, bytes]) -> str:
 
 
 def test_the_steps() -> None:
-    """A snapshot and an empty log file are what is left; positions go on; sizes are those of the files."""
+    """A rewriting leaves a snapshot and an empty log file.
+
+    Positions continue, and reported sizes are those of the files.
+    """
     disk = SimDisk()
     log, rewrite = begun(disk)
     assert Rewrite.decode(rewrite.encode()) == rewrite
@@ -90,7 +93,7 @@ def test_the_steps() -> None:
 
 
 def test_nothing_to_rewrite() -> None:
-    """An empty log, and one whose records are all in its snapshot."""
+    """An empty log, or one whose records are all in its snapshot, has nothing to rewrite."""
     log, _ = Log.open(HOME, SimDisk())
     assert log.begin_rewrite() is None
     disk = SimDisk()
@@ -101,7 +104,7 @@ def test_nothing_to_rewrite() -> None:
 
 
 def test_a_snapshot_of_an_older_rewriting_is_not_adopted() -> None:
-    """Only what was made of the log as it is can take its place."""
+    """A snapshot of an older rewriting is not adopted: only one of the current log can replace it."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
@@ -112,7 +115,7 @@ def test_a_snapshot_of_an_older_rewriting_is_not_adopted() -> None:
 
 @pytest.mark.parametrize("cut", [1, FRAME_SIZE, 10_000])
 def test_a_snapshot_without_its_seal_is_not_adopted(cut: int) -> None:
-    """The process that made it may say what it likes: the log looks, and goes on as it was."""
+    """A snapshot without its seal is not adopted, even if its process reported success. The log continues unchanged."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
@@ -128,7 +131,7 @@ def test_a_snapshot_without_its_seal_is_not_adopted(cut: int) -> None:
 
 
 def test_a_missing_snapshot_is_not_adopted() -> None:
-    """The same for one that is not there."""
+    """A missing snapshot is not adopted, and the log continues unchanged."""
     log, rewrite = begun(SimDisk())
     with pytest.raises(LogCorruptError, match="missing"):
         log.commit_rewrite(rewrite)
@@ -136,7 +139,7 @@ def test_a_missing_snapshot_is_not_adopted() -> None:
 
 
 def test_a_damaged_log_file_is_not_rewritten() -> None:
-    """Every file is proved whole while it is read: damage is not made permanent by a snapshot without it."""
+    """A damaged log file is not rewritten, since a snapshot without the damaged part would make the loss permanent."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     for entry in rewrite.source.segments:
@@ -152,7 +155,7 @@ def test_a_damaged_log_file_is_not_rewritten() -> None:
 
 
 def test_a_log_file_shorter_than_its_header_is_not_rewritten() -> None:
-    """A start would cut the last one so; of a sealed one nothing may be missing."""
+    """A sealed log file that is shorter than its header is not rewritten."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     del disk.names[HOME / rewrite.source.segments[0].name].cache[10:]
@@ -162,7 +165,7 @@ def test_a_log_file_shorter_than_its_header_is_not_rewritten() -> None:
 
 
 class UnreadableDisk(SimDisk):
-    """A disk that opens nothing for reading once so many files were opened."""
+    """Disk that opens no file for reading after a given number of opened files."""
 
     left = 1000
 
@@ -174,7 +177,7 @@ class UnreadableDisk(SimDisk):
 
 
 def test_an_unreadable_disk_gives_a_rewriting_up_without_harm() -> None:
-    """Whichever file cannot be read, by who makes the snapshot or by who takes it over: the log is as it was."""
+    """A file that cannot be read while a snapshot is made or adopted ends the rewriting. The log is unchanged."""
     failed = 0
     for opens in itertools.count():
         disk = UnreadableDisk()
@@ -194,7 +197,7 @@ def test_an_unreadable_disk_gives_a_rewriting_up_without_harm() -> None:
 
 
 def test_a_snapshot_that_ends_elsewhere_than_the_log_begins_is_refused() -> None:
-    """Each whole by itself, and the manifest too: what lies between would be gone."""
+    """A start refuses a snapshot that ends before the log begins: the records between would be missing."""
     disk = SimDisk()
     begun(disk)
     target = new_entry(7, entropy(3))
@@ -210,7 +213,10 @@ def test_a_snapshot_that_ends_elsewhere_than_the_log_begins_is_refused() -> None
 
 @pytest.mark.parametrize(("fault", "least"), [(Fault.EIO, 6), (Fault.ENOSPC, 2)])
 def test_a_disk_that_fails_while_a_snapshot_is_taken_over_loses_nothing(fault: Fault, least: int) -> None:
-    """At each operation: an error of ours; a log that cannot know which manifest holds takes no more, a start does."""
+    """A failure while a snapshot is adopted raises an error of the log's own, and loses nothing.
+
+    If the manifest's state is unknown, the log takes no more records until the next start.
+    """
     poisoned = untouched = 0
     for step in itertools.count(1):
         disk = SimDisk()
@@ -239,7 +245,7 @@ def test_a_disk_that_fails_while_a_snapshot_is_taken_over_loses_nothing(fault: F
 
 
 class LateDisk(SimDisk):
-    """A disk whose snapshot fails or rots once it has been looked at so often."""
+    """Disk whose snapshot fails or changes after a given number of reads."""
 
     looks = -1
     rots = False
@@ -256,7 +262,7 @@ class LateDisk(SimDisk):
 
 @pytest.mark.parametrize("rots", [False, True])
 def test_a_snapshot_that_goes_bad_between_the_look_and_the_loading_is_an_error(rots: bool) -> None:
-    """A start reads it twice: the second time counts, and what was handed out before is not taken for all of it."""
+    """A start reads a snapshot twice. Damage at the second reading is an error, so no record is silently lost."""
     disk = LateDisk()
     disk.names = {HOME / name: Inode(bytearray(data), bytearray(data)) for name, data in rewritten().items()}
     log, recovery = Log.open(HOME, disk)
@@ -267,7 +273,7 @@ def test_a_snapshot_that_goes_bad_between_the_look_and_the_loading_is_an_error(r
 
 
 class SyncCountingDisk(SimDisk):
-    """A disk that notes how many bytes each sync of a file has to write."""
+    """Disk that records how many bytes each sync of a file has to write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -281,7 +287,7 @@ class SyncCountingDisk(SimDisk):
 
 
 def test_no_sync_of_a_snapshot_is_large() -> None:
-    """Each holds up the log's own syncs beside it, so one is synced every so many bytes, and at its end."""
+    """A snapshot is synced in pieces of limited size, since a large sync delays the log's own syncs."""
     disk, piece = SyncCountingDisk(), SYNC_BYTES // 4
     payloads = [bytes([number]) * piece for number in range(11)]
     write_snapshot(disk, HOME, new_entry(11, entropy(3)), payloads)
@@ -293,7 +299,7 @@ def test_no_sync_of_a_snapshot_is_large() -> None:
 
 
 class RottingDisk(SimDisk):
-    """A disk that reads of a snapshot something else than what was written."""
+    """Disk that returns other bytes of a snapshot than were written."""
 
     def open_read(self, path: Path) -> DiskFile:
         if path.name.startswith("snapshot-"):
@@ -302,7 +308,7 @@ class RottingDisk(SimDisk):
 
 
 def test_what_cannot_be_read_back_is_no_snapshot() -> None:
-    """The disk took it all and synced it, and yet it is not there: found out before anything is given up for it."""
+    """A snapshot that reads back differently is not adopted, and the log keeps the files that it would replace."""
     disk = RottingDisk()
     log, rewrite = begun(disk)
     with pytest.raises(LogCorruptError, match=rewrite.target.name):
@@ -317,14 +323,14 @@ PIECES = [bytes([number]) * (SYNC_BYTES // 4) for number in range(11)]
 
 
 def synced_sizes(disk: SimDisk, target: SnapshotEntry) -> list[int]:
-    """Write a snapshot; how much of it was on the medium, each time that was told."""
+    """Write a snapshot; return its synced size at each report."""
     sizes: list[int] = []
     write_snapshot(disk, HOME, target, PIECES, sizes.append)
     return sizes
 
 
 def test_a_snapshot_is_read_back_as_it_is_made() -> None:
-    """As far as was told and no further; at the end all of it is there."""
+    """A snapshot is read back while it is made, as far as its maker reported it synced, and at the end completely."""
     disk, target, seen = SimDisk(), new_entry(11, entropy(3)), []
     sizes = synced_sizes(disk, target)
     found: list[bytes] = []
@@ -342,7 +348,7 @@ def test_a_snapshot_is_read_back_as_it_is_made() -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_snapshot_that_is_damaged_while_it_is_made_is_none(place: int) -> None:
-    """Wherever the medium gives back something else than was written; what was handed out is as it was."""
+    """A snapshot that reads back differently while it is made is refused. Records before the damage are right."""
     disk, target = SimDisk(), new_entry(11, entropy(3))
     sizes = synced_sizes(disk, target)
     (inode,) = disk.names.values()
@@ -355,7 +361,7 @@ def test_a_snapshot_that_is_damaged_while_it_is_made_is_none(place: int) -> None
 
 @pytest.mark.parametrize("told", [1, 2])
 def test_a_snapshot_whose_making_was_given_up_is_none(told: int) -> None:
-    """An error of its maker goes through; a maker that only ends there leaves no seal."""
+    """A snapshot whose maker failed is not adopted: the maker's error is raised, or the missing seal is found."""
     disk, target = SimDisk(), new_entry(11, entropy(3))
     sizes = synced_sizes(disk, target)[:told]
     (inode,) = disk.names.values()
@@ -372,7 +378,7 @@ def test_a_snapshot_whose_making_was_given_up_is_none(told: int) -> None:
 
 
 def test_a_full_disk_gives_a_rewriting_up_without_harm() -> None:
-    """No space for the snapshot, for a log file or for the manifest: the log goes on as it was."""
+    """A disk too full for the snapshot, a log file or the manifest ends the rewriting. The log continues."""
     refused = 0
     for room in range(0, 1800, 60):
         disk = SimDisk()
@@ -397,7 +403,7 @@ def test_a_full_disk_gives_a_rewriting_up_without_harm() -> None:
 
 
 def test_every_bit_of_a_snapshot_is_guarded() -> None:
-    """A5 for snapshots: each flipped byte is refused, naming the file, and nothing is changed."""
+    """Rule A5 for snapshots: a start refuses each flipped byte, names the file and changes nothing."""
     files = rewritten()
     name = snapshot_of(files)
     for at in range(len(files[name])):
@@ -412,7 +418,7 @@ def test_every_bit_of_a_snapshot_is_guarded() -> None:
 
 
 def test_every_length_of_a_snapshot_is_guarded() -> None:
-    """A4 for snapshots: cut anywhere, or missing, it is refused; it is never taken for a torn log."""
+    """Rule A4 for snapshots: one that is cut anywhere, or missing, is refused, and is never treated as a torn log."""
     files = rewritten()
     name = snapshot_of(files)
     for size in range(len(files[name])):
@@ -425,7 +431,7 @@ def test_every_length_of_a_snapshot_is_guarded() -> None:
 
 
 def test_a_check_knows_snapshots() -> None:
-    """It says what a start would say, and counts what would be lost."""
+    """A check of snapshots reports the errors of a start, and counts the records that would be lost."""
     files = rewritten()
     name = snapshot_of(files)
     report = check(HOME, disk_with(files))
@@ -438,7 +444,7 @@ def test_a_check_knows_snapshots() -> None:
 
 
 def test_only_what_a_rewriting_left_is_removed() -> None:
-    """An unfinished snapshot and replaced log files go at a start; nothing else that looks like them does."""
+    """A start removes unfinished snapshots and replaced log files, and no other file that looks like them."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
@@ -458,7 +464,7 @@ def test_only_what_a_rewriting_left_is_removed() -> None:
 
 @pytest.mark.parametrize("which", ["other log file", "unreadable log file", "later snapshot", "no manifest"])
 def test_files_that_hold_more_than_the_log_are_refused(which: str) -> None:
-    """A file of a replaced one's name that is another's, or nobody knows whose; a later snapshot; no manifest."""
+    """A start refuses unnamed files that may hold records of another or a later log, rather than leave them out."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
@@ -482,7 +488,7 @@ def test_files_that_hold_more_than_the_log_are_refused(which: str) -> None:
 
 
 def test_a_log_without_a_snapshot_is_as_old_programs_know_it() -> None:
-    """The manifest's format is raised by the first snapshot, not before, and never goes back."""
+    """The first snapshot raises the manifest's format for good. Until then older programs can read the log."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     assert json.loads(files_of(disk)["MANIFEST"].splitlines()[0])["format"] == 1
@@ -493,7 +499,7 @@ def test_a_log_without_a_snapshot_is_as_old_programs_know_it() -> None:
 
 
 def test_what_cannot_be_removed_is_removed_later() -> None:
-    """A removal that fails does no harm, and the names stay known as obsolete until they are gone."""
+    """A replaced file that cannot be removed does no harm, and stays listed as obsolete until it is removed."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))

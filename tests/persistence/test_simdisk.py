@@ -1,4 +1,4 @@
-"""The simulated disk must be as bad as it says, or the campaigns on it prove nothing."""
+"""The simulated disk must fail as it claims, or the campaigns on it prove nothing."""
 
 import errno
 from pathlib import Path
@@ -17,7 +17,7 @@ def content(disk: SimDisk, path: Path = ONE) -> bytes | None:
 
 
 def half_synced() -> SimDisk:
-    """``one``: its name and 600 bytes are durable, 1400 more are not."""
+    """Return a disk with file ``one``: its name and 600 bytes are durable, 1400 more are not."""
     disk = SimDisk()
     file = disk.create(ONE)
     file.append(b"a" * 600)
@@ -36,18 +36,18 @@ A, B, C = b"a" * 600, b"b" * 700, b"c" * 700
 
 
 def test_what_was_synced_survives_every_crash() -> None:
-    """The one thing a disk promises."""
+    """Synced data survives every kind of crash."""
     for crash in Crash:
         assert all(left.startswith(A) for left in outcomes(crash))
 
 
 def test_dropped_leaves_only_what_was_synced() -> None:
-    """Unsynced data is gone."""
+    """A crash of kind "dropped" loses all unsynced data."""
     assert outcomes(Crash.DROPPED) == {A}
 
 
 def test_torn_leaves_a_prefix_cut_anywhere() -> None:
-    """Any length between, always the right bytes."""
+    """A torn write leaves a prefix of any length, with the right bytes."""
     found = outcomes(Crash.TORN)
     assert all((A + B + C).startswith(left) for left in found)
     lengths = {len(left) for left in found}
@@ -56,7 +56,7 @@ def test_torn_leaves_a_prefix_cut_anywhere() -> None:
 
 
 def test_reordered_loses_pieces_in_the_middle_and_keeps_later_ones() -> None:
-    """The case that makes a valid frame behind a bad one no proof."""
+    """A reordered crash loses pieces in the middle and keeps later ones. A valid frame then proves nothing."""
     found = outcomes(Crash.REORDERED)
     assert any(b"\0" in left and left.endswith(b"c") for left in found)
     assert A in found or A + B + C in found
@@ -66,7 +66,7 @@ def test_reordered_loses_pieces_in_the_middle_and_keeps_later_ones() -> None:
 
 
 def test_other_crashes_keep_or_blank_all() -> None:
-    """Killed processes lose nothing; delayed allocation leaves lengths without data."""
+    """A killed process loses nothing. Delayed allocation leaves lengths without data."""
     assert outcomes(Crash.PROCESS) == outcomes(Crash.NAMES_LOST) == {A + B + C}
     assert outcomes(Crash.DATA_LOST) == {A + bytes(1400)}
 
@@ -83,7 +83,7 @@ def test_names_need_a_directory_sync() -> None:
 
 
 def test_a_rename_happens_as_a_whole_or_not_at_all() -> None:
-    """After a crash one of the two states is there, never both names or none."""
+    """After a crash in a rename one of the two states is there, never both names or none."""
     states = set()
     for seed in range(50):
         for crash in (Crash.TORN, Crash.REORDERED, Crash.DROPPED, Crash.DATA_LOST):
@@ -100,7 +100,7 @@ def test_a_rename_happens_as_a_whole_or_not_at_all() -> None:
 
 
 def test_a_failed_sync_loses_data_and_then_lies() -> None:
-    """The second sync works, the cache shows all, the medium lacks some: what makes retrying wrong."""
+    """After a failed sync a second one succeeds, yet the medium lacks data that the cache shows."""
     lied = set()
     for seed in range(30):
         disk = SimDisk(seed, faults={4: Fault.EIO})
@@ -119,7 +119,7 @@ def test_a_failed_sync_loses_data_and_then_lies() -> None:
 
 
 def test_power_cut_stops_everything_after_the_ordered_operation() -> None:
-    """Also what error handling would still try to do."""
+    """A power cut stops every operation after the given one, also those of error handling."""
     disk = SimDisk(crash_after=2)
     file = disk.create(ONE)
     file.append(b"x")
@@ -131,7 +131,7 @@ def test_power_cut_stops_everything_after_the_ordered_operation() -> None:
 
 
 def test_faults_do_what_their_names_say() -> None:
-    """A short write takes some, an interrupted one none, and both are carried on by put()."""
+    """A short write writes some bytes, an interrupted one none, and put() continues after both."""
     for fault in (Fault.SHORT, Fault.EINTR):
         disk = SimDisk(3, faults={2: fault})
         file = disk.create(ONE)
@@ -145,7 +145,7 @@ def test_faults_do_what_their_names_say() -> None:
 
 
 def test_capacity_ends_in_a_short_write_and_then_enospc() -> None:
-    """As POSIX has it."""
+    """A full disk writes as much as fits and then raises ENOSPC, as in POSIX."""
     disk = SimDisk(capacity=10)
     file = disk.create(ONE)
     assert file.append(b"x" * 8) == 8
@@ -157,7 +157,7 @@ def test_capacity_ends_in_a_short_write_and_then_enospc() -> None:
 
 
 def exercise(disk: Disk, home: Path) -> list[object]:
-    """Every operation of the protocol once or more; what it answered."""
+    """Call every operation of the protocol at least once; return the results."""
     one, two = home / "one", home / "two"
     disk.make_directory(home)
     disk.make_directory(home)
@@ -194,14 +194,14 @@ def exercise(disk: Disk, home: Path) -> list[object]:
 
 
 def test_simulated_and_real_disk_answer_alike(tmp_path: Path) -> None:
-    """A protocol with two implementations is kept by both."""
+    """The simulated and the real disk have the same results for every operation."""
     assert exercise(SimDisk(), Path("/sim/home")) == exercise(RealDisk(), tmp_path / "real" / "home")
 
 
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_copy_crashes_as_the_disk_would_and_leaves_it_alone(crash: Crash, seed: int) -> None:
-    """Tests go on from one moment in many ways: what one of them does must not show in the next."""
+    """A copy of a simulated disk crashes as the original would, and leaves the original unchanged."""
     disk = half_synced()
     disk.rename(ONE, TWO)
     first, second = disk.copy(), disk.copy()

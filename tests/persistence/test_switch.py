@@ -1,4 +1,4 @@
-"""The switch of the manifest fails at any step, and the files that either manifest names are there afterwards."""
+"""The switch to a new manifest may fail at any step, and all files that the old or the new manifest names exist."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ RECORDS = [b"%d" % number * 40 for number in range(8)]
 
 
 def opened(disk: SimDisk) -> Log:
-    """A log of eight records in three files."""
+    """Return a log of eight records in three files."""
     log, _ = Log.open(HOME, disk, segment_bytes=200, entropy=entropy(1))
     for record in RECORDS:
         log.append(record)
@@ -32,7 +32,7 @@ def opened(disk: SimDisk) -> Log:
 
 
 def begun(disk: SimDisk) -> tuple[Log, Rewrite]:
-    """The same, sealed off, and its snapshot made."""
+    """Return a sealed log of eight records in three files, with its snapshot made."""
     log = opened(disk)
     rewrite = log.begin_rewrite()
     assert rewrite is not None
@@ -41,7 +41,7 @@ def begun(disk: SimDisk) -> tuple[Log, Rewrite]:
 
 
 def recovered(disk: SimDisk) -> list[bytes]:
-    """The records that a start finds."""
+    """Return the records that a start finds."""
     disk.locked.clear()
     log, recovery = Log.open(HOME, disk)
     payloads = list(recovery.payloads())
@@ -50,7 +50,7 @@ def recovered(disk: SimDisk) -> list[bytes]:
 
 
 def swept(log: Log) -> None:
-    """Do as every rewriting does at its end."""
+    """Remove replaced files, as every rewriting does at its end."""
     with contextlib.suppress(DiskError):
         log.remove_obsolete()
 
@@ -58,7 +58,7 @@ def swept(log: Log) -> None:
 @pytest.mark.parametrize("crash", [Crash.PROCESS, Crash.DROPPED, Crash.REORDERED], ids=lambda crash: crash.name)
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
 def test_a_switch_that_failed_anywhere_and_was_swept_behind_starts(fault: Fault, crash: Crash) -> None:
-    """A fault at any step of taking a snapshot over leaves every file that a start needs."""
+    """A fault at any step of adopting a snapshot, and the later removal of old files, leave all that a start needs."""
     failed = 0
     for step in itertools.count(1):
         disk = SimDisk(step)
@@ -78,7 +78,10 @@ def test_a_switch_that_failed_anywhere_and_was_swept_behind_starts(fault: Fault,
 
 
 def test_a_directory_sync_that_fails_once_leaves_the_snapshot_that_the_manifest_names() -> None:
-    """The rename took place: the manifest in memory is the new one, the log takes no more, and nothing is removed."""
+    """If the directory sync after the manifest's rename fails, the new manifest is in force.
+
+    The log takes no more records, and nothing is removed.
+    """
     disk = SimDisk(1)
     log, rewrite = begun(disk)
     disk.faults = {}
@@ -99,7 +102,7 @@ def test_a_directory_sync_that_fails_once_leaves_the_snapshot_that_the_manifest_
 
 
 def test_no_descriptor_for_a_manifest_is_tried_again() -> None:
-    """Neither a roll nor a rewriting ends the log when the process may open no more files; later both work."""
+    """A process without a free file descriptor keeps its log: adding a file and rewriting are tried again later."""
     disk = SimDisk(1)
     log, rewrite = begun(disk)
     disk.faults = dict.fromkeys(range(disk.operations + 1, disk.operations + 30), Fault.EMFILE)
@@ -123,7 +126,7 @@ def test_no_descriptor_for_a_manifest_is_tried_again() -> None:
 
 
 def test_removal_beside_a_manifest_of_another_process_removes_nothing() -> None:
-    """Obsolete files are decided by the manifest on disk, not by an older one in memory."""
+    """The manifest on disk decides which files are obsolete, and not an older one in memory."""
     disk = SimDisk(1)
     log, rewrite = begun(disk)
     manifest = read_manifest(disk, HOME)
@@ -137,7 +140,7 @@ def test_removal_beside_a_manifest_of_another_process_removes_nothing() -> None:
 
 
 def unswept(rewritings: int = 1) -> tuple[dict[str, bytes], Manifest, list[bytes]]:
-    """The files, the manifest and the records of a log whose last rewriting was not swept behind."""
+    """Return files, manifest and records of a log whose last rewriting removed no old files."""
     disk = SimDisk(1)
     log, rewrite = begun(disk)
     expected = [*RECORDS]
@@ -163,7 +166,7 @@ def unswept(rewritings: int = 1) -> tuple[dict[str, bytes], Manifest, list[bytes
 @pytest.mark.parametrize("rewritings", [1, 2])
 @pytest.mark.parametrize("damage", ["missing", "flipped", "cut short"])
 def test_a_start_goes_back_to_what_an_unusable_snapshot_was_made_from(rewritings: int, damage: str) -> None:
-    """The log files it replaced are still there, with the snapshot before them if there was one: they are used."""
+    """If a snapshot is unusable, a start uses the log files that it replaced, with the snapshot before them."""
     files, manifest, expected = unswept(rewritings)
     assert manifest.snapshot is not None
     name = manifest.snapshot.name
@@ -191,7 +194,7 @@ def test_a_start_goes_back_to_what_an_unusable_snapshot_was_made_from(rewritings
 
 @pytest.mark.parametrize("limit", range(60))
 def test_a_start_that_goes_back_may_be_cut_short(limit: int) -> None:
-    """At any operation; the next one finds all of it."""
+    """A crash at any operation of a start that uses the older files loses nothing at the next start."""
     files, manifest, expected = unswept(2)
     assert manifest.snapshot is not None
     del files[manifest.snapshot.name]
@@ -208,7 +211,7 @@ def test_a_start_that_goes_back_may_be_cut_short(limit: int) -> None:
     [(1, "log-00000000000000000001.seg"), (1, "log-00000000000000000004.seg"), (2, "log-"), (2, "snapshot-"), (2, "")],
 )
 def test_a_start_does_not_go_back_to_what_is_not_whole(rewritings: int, lost: str) -> None:
-    """One file too few, whichever: the start is refused as before, the snapshot is named and nothing is changed."""
+    """If one of the older files is missing too, the start is refused, names the snapshot and changes nothing."""
     files, manifest, _ = unswept(rewritings)
     assert manifest.snapshot is not None
     del files[manifest.snapshot.name]
@@ -226,7 +229,7 @@ def test_a_start_does_not_go_back_to_what_is_not_whole(rewritings: int, lost: st
 
 
 def test_a_log_goes_on_where_others_took_every_descriptor(tmp_path: Path) -> None:
-    """Some are in reserve: new log files and rewritings need no free one; without the reserve it is tried again."""
+    """A log in a process without free descriptors adds files and rewrites with its reserved ones, or tries again."""
     script = Path(__file__).with_name("crowded.py")
     done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "went on 5\n"), done.stderr

@@ -1,4 +1,4 @@
-"""A process that writes a log and prints what became durable, for tests that kill it.
+"""Write a log and print the durable positions, for tests that kill the process.
 
 Arguments: data directory, records per batch, and optionally a limit in bytes for any file it
 writes. Each printed line is the durable position after one batch.
@@ -12,7 +12,7 @@ from millstream.persistence.log import Log
 
 
 def payload(number: int) -> bytes:
-    """The record of a position: anyone can tell what it must be."""
+    """Return the record for a position."""
     return b"%d " % number * (1 + number % 97)
 
 
