@@ -1,4 +1,4 @@
-"""Both readers and writers of dumps side by side: whole bytes, and bytes that were damaged in every way."""
+"""Both cores' readers and writers of dumps side by side, for whole and for damaged bytes."""
 
 from collections.abc import Callable
 from random import Random
@@ -21,7 +21,7 @@ REFUSED = "refused"
 
 
 def told(read: Callable[[], Any]) -> Any:
-    """A reader's result for bytes, in a form to compare."""
+    """Return a reader's result in a form to compare."""
     try:
         return read()
     except MalformedError:
@@ -29,7 +29,7 @@ def told(read: Callable[[], Any]) -> Any:
 
 
 def store_seen(store: Any) -> list[Any]:
-    """All that a store shows."""
+    """Return everything that a store shows."""
     return [store.length, store.first_id, store.last_live_id, [seen(node) for node in store.nodes()]]
 
 
@@ -37,7 +37,7 @@ def store_seen(store: Any) -> list[Any]:
 
 
 def entries_told(data: bytes) -> Any:
-    """The result of both for packed entries after the first byte, which is the same."""
+    """Return the result of both cores for packed entries after the first byte, which is fixed."""
 
     def read(reader: Callable[[bytes, int], tuple[Any, int]]) -> Any:
         store, end = reader(data, 1)
@@ -49,7 +49,7 @@ def entries_told(data: bytes) -> Any:
 
 
 def records_told(data: bytes, consumers: int = 3) -> Any:
-    """The result of both for packed records."""
+    """Return the result of both cores for packed records."""
 
     def read(kind: Any, reader: Any) -> Any:
         group = kind(5, 5)
@@ -63,14 +63,14 @@ def records_told(data: bytes, consumers: int = 3) -> Any:
 
 
 def listpacks_told(nodes: list[tuple[bytes, bytes]]) -> Any:
-    """The result of both for Redis's nodes."""
+    """Return the result of both cores for Redis's nodes."""
     mine = told(lambda: store_seen(rdb_bulk.py_read_listpacks(nodes)))
     assert mine == told(lambda: store_seen(native.read_listpacks(nodes))), nodes
     return mine
 
 
 def pending_told(data: bytes, count: int, owned: list[bytes]) -> Any:
-    """The result of both for Redis's pending records: they are read, then given to consumers."""
+    """Return the result of both cores for Redis's pending records, read and then assigned to consumers."""
 
     def read(kind: Any, reader: Any, assign: Any) -> Any:
         group = kind(5, 5)
@@ -85,7 +85,7 @@ def pending_told(data: bytes, count: int, owned: list[bytes]) -> Any:
 
 
 def compressed_told(data: bytes, size: int) -> Any:
-    """The result of both for compressed bytes."""
+    """Return the result of both cores for compressed bytes."""
     mine = told(lambda: rdb_bulk.py_decompress(data, size))
     assert mine == told(lambda: native.decompress(data, size)), (data, size)
     return mine
@@ -95,7 +95,7 @@ def compressed_told(data: bytes, size: int) -> Any:
 
 
 def some_store(random: Random) -> Any:
-    """A store of both cores', after some steps; it is seen that both are dumped to the same."""
+    """Return a store after random steps in both cores, whose dumps must be equal."""
     twins = Twins()
     for _ in range(random.choice((1, 5, 30, 100))):
         store_step(twins, random)
@@ -105,7 +105,7 @@ def some_store(random: Random) -> Any:
 
 
 def some_group(random: Random) -> Any:
-    """A group after some steps, as :func:`some_store`."""
+    """Return a group after random steps, as :func:`some_store` does."""
     twins = GroupTwins()
     for _ in range(random.choice((1, 5, 30, 100))):
         group_step(twins, random)
@@ -116,7 +116,7 @@ def some_group(random: Random) -> Any:
 
 
 def element(word: bytes | int, random: Random) -> bytes:
-    """An element of a listpack; a number in any encoding that has room for it."""
+    """Return an element of a listpack; a number has any encoding in which it fits."""
     if isinstance(word, int):
         ways = [b"\xf4" + word.to_bytes(8, "little", signed=True)]
         for first, size in ((0xF1, 2), (0xF2, 3), (0xF3, 4)):
@@ -139,7 +139,7 @@ def element(word: bytes | int, random: Random) -> bytes:
 
 
 def some_node(random: Random, ms: int) -> tuple[bytes, bytes]:
-    """A node as Redis writes it."""
+    """Return a node as Redis writes it."""
     names = [random.choice(WORDS) for _ in range(random.randint(1, 3))]
     items: list[bytes | int] = []
     dead = later = seq = 0
@@ -166,7 +166,7 @@ def some_node(random: Random, ms: int) -> tuple[bytes, bytes]:
 
 
 def some_pending(random: Random) -> tuple[bytes, int, list[bytes]]:
-    """A group's pending records as Redis writes them, and what its consumers have of them."""
+    """Return a group's pending records as Redis writes them, their number, and the ids of each consumer."""
     ids = sorted(random.sample(range(1, 1000), random.randint(0, 8)))
     if random.random() < 0.1:
         random.shuffle(ids)
@@ -181,7 +181,7 @@ def some_pending(random: Random) -> tuple[bytes, int, list[bytes]]:
 
 
 def some_compressed(random: Random) -> tuple[bytes, int]:
-    """Compressed bytes, and how many they stand for."""
+    """Return compressed bytes and their uncompressed size."""
     out, size = b"", 0
     for _ in range(random.randint(1, 6)):
         length = random.randint(1, 32)
@@ -197,7 +197,7 @@ def some_compressed(random: Random) -> tuple[bytes, int]:
 
 
 def damaged(data: bytes, random: Random) -> bytes:
-    """The bytes, with some changed, missing, doubled or of another place."""
+    """Return the bytes with some changed, missing, doubled or moved."""
     found = bytearray(data)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         at = random.randrange(len(found)) if found else 0
@@ -217,7 +217,7 @@ def damaged(data: bytes, random: Random) -> bytes:
 
 
 def whole_ids(data: bytes) -> bytes:
-    """As many whole ids as there are."""
+    """Return the bytes without an incomplete id at the end."""
     return data[: len(data) & -16]
 
 
@@ -225,7 +225,7 @@ def whole_ids(data: bytes) -> bytes:
 
 
 def whole_and_damaged(seed: int, number: int) -> tuple[int, int]:
-    """Read whole bytes of each form, then so many damaged ones; how many, and how many were taken."""
+    """Read whole bytes of each form, then ``number`` damaged ones; return how many were read and how many accepted."""
     random = Random(seed)
     tried = taken = 0
     while tried < number:

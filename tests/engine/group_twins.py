@@ -1,4 +1,4 @@
-"""Both cores' groups side by side: the same steps, and everything that can be seen of them compared."""
+"""Both cores' groups side by side: run the same steps and compare everything visible."""
 
 from random import Random
 from typing import Any
@@ -19,7 +19,7 @@ COUNTS = (0, 1, 2, 2**40, MAX_DELIVERIES)
 
 
 class GroupTwins:
-    """The two groups, and the two stores with the entries that claims look for."""
+    """The two groups, and the two stores of entries for claims."""
 
     def __init__(self, entries: range = range(1, NEAR, 2)) -> None:
         self.python = PyGroup(5, -1)
@@ -36,17 +36,17 @@ class GroupTwins:
         return mine
 
     def assign(self, entry: int, name: bytes, time: int, count: int, *, restore: bool = False) -> None:
-        """Make a consumer the holder of an entry."""
+        """Assign an entry to a consumer."""
         for group in (self.python, self.native):
             (group.restore if restore else group.assign)(entry, group.consumer(name, time), time, count)
 
     def assign_all(self, entries: list[int], name: bytes, time: int, count: int) -> None:
-        """Make a consumer the holder of several entries."""
+        """Assign several entries to a consumer."""
         for group in (self.python, self.native):
             group.assign_all(pack_all(entries), group.consumer(name, time), time, [count] * len(entries))
 
     def restore(self) -> None:
-        """Go on with new groups, made of what a snapshot holds of the other's."""
+        """Continue with new groups, each loaded from the other's snapshot."""
         pairs = ((self.native, PyGroup), (self.python, native.Group))
         self.python, self.native = (self._restored(old, kind) for old, kind in pairs)
 
@@ -64,11 +64,11 @@ class GroupTwins:
         return group
 
     def copy(self) -> None:
-        """Go on with copies."""
+        """Continue with copies."""
         self.python, self.native = self.python.copy(), self.native.copy()
 
     def claimable(self, start: int, min_idle: int, now: int, most: int, looks: int) -> None:
-        """Both may claim the same entries."""
+        """Check that both may claim the same entries."""
         found = [
             tuple(group.claimable(store, start, min_idle, now, most=most, looks=looks))
             for group, store in zip((self.python, self.native), self.stores, strict=True)
@@ -76,7 +76,7 @@ class GroupTwins:
         assert found[0] == found[1]
 
     def compare(self, start: int = 0, end: int = MAX_ID, count: int = 5) -> None:
-        """Everything that can be seen."""
+        """Compare everything visible."""
         assert seen(self.python, start) == seen(self.native, start)
         for mine, theirs in self._indexes():
             for args in ((start, end, count, 0, 7), (start, end, 10**6, count, 2**62)):
@@ -94,7 +94,7 @@ class GroupTwins:
 
 
 def seen(group: Any, start: int) -> list[Any]:
-    """All that a group shows."""
+    """Return everything that a group shows."""
     return [
         group.last_id,
         group.entries_read,
@@ -111,14 +111,14 @@ def _index(index: Any, start: int) -> list[Any]:
 
 
 def rows(records: Any) -> list[Any]:
-    """Records as plain values."""
+    """Return records as plain values."""
     return [
         one and (one.id, None if one.consumer is None else one.consumer.name, one.time, one.count) for one in records
     ]
 
 
 def step(twins: GroupTwins, random: Random, near: int = NEAR) -> None:
-    """One step at random."""
+    """Run one random step."""
     what = random.choices(
         ("assign", "all", "release", "forget", "forget all", "drop", "restore", "copy"), (40, 10, 10, 25, 5, 1, 1, 1)
     )[0]

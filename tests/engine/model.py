@@ -1,4 +1,4 @@
-"""Streams as plainly as they can be written: lists, dictionaries, loops. The oracle of the state machine.
+"""A simple model of streams with lists, dictionaries and loops: the oracle of the state machine.
 
 It shares no code with the engine and is slow on purpose. An id is a pair ``(ms, seq)``. A group's pending records are
 one list in the order in which CLAIM would take them, and everything else is found by looking through it. Replies are in
@@ -19,7 +19,7 @@ class Model:
         node_entries: stream-node-max-entries.
         node_bytes: stream-node-max-bytes, 0 for no bound.
         streams: by key.
-        deaths: when a key dies, by key.
+        deaths: expiry times, by key.
     """
 
     def __init__(self, node_entries: int, node_bytes: int) -> None:
@@ -57,7 +57,7 @@ class Model:
         return 1
 
     def restore(self, key: bytes, new: bytes) -> None:
-        """Restore a DUMP of one key as another; its expiry is not kept."""
+        """Restore a DUMP of one key under another; its expiry is dropped."""
         self.copy(key, new)
         self.deaths.pop(new, None)
         self.streams[new].rebuild_nodes()
@@ -102,7 +102,7 @@ class Model:
         trim: Trim | None = None,
         message: tuple[bytes, bytes] | None = None,
     ) -> bytes | None:
-        """``wanted``: an id, only its milliseconds (``ms-*``), or None (``*``)."""
+        """Add an entry; ``wanted`` is an id, only its milliseconds (``ms-*``), or None (``*``)."""
         if wanted == ZERO:
             raise Refused("ERR The ID specified in XADD must be greater than 0-0")
         stream = self.streams.get(key)
@@ -141,7 +141,7 @@ class Model:
         return text(entry)
 
     def is_full(self, stream: Stream, fields: list[bytes]) -> bool:
-        """True if the newest node takes no entry of these fields."""
+        """Return True if the newest node has no room for an entry of these fields."""
         node = stream.nodes[-1]
         if len(node) >= self.node_entries:
             return True
@@ -268,7 +268,7 @@ class Model:
         return [stream.row(entry) for entry in found[:count]]
 
     def xread(self, read: Read, wanted: list[tuple[bytes, Id | str]]) -> list[object] | None:
-        """``wanted``: keys, each with an id, ``$`` or ``+``."""
+        """Read; ``wanted`` has keys, each with an id, ``$`` or ``+``."""
         budget, reply = Budget(read), []
         for key, after in wanted:
             stream = self.streams.get(key)
@@ -305,7 +305,7 @@ class Model:
         claim: int | None = None,
         noack: bool = False,
     ) -> list[object] | None:
-        """``wanted``: keys, each with an id or ``>``."""
+        """Read in a group; ``wanted`` has keys, each with an id or ``>``."""
         for key, _ in wanted:
             if key not in self.streams or name not in self.streams[key].groups:
                 line = f"NOGROUP No such key '{key.decode()}' or consumer group '{name.decode()}'"
@@ -385,7 +385,7 @@ class Model:
         return stream.groups[name]
 
     def group_create(self, key: bytes, name: bytes, last: Id | None, read: int | None, *, make: bool) -> None:
-        """``last``: None stands for ``$``."""
+        """Create a group; None as ``last`` stands for ``$``."""
         stream = self.create(key) if make else self.keyed(key)
         if name in stream.groups:
             raise Refused("BUSYGROUP Consumer Group name already exists")

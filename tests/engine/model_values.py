@@ -1,4 +1,4 @@
-"""The parts of the plain model: ids, records, groups, one stream with its arithmetic, and refusals."""
+"""Parts of the simple model: ids, records, groups, one stream with its arithmetic, and errors."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ MOST = 2**63 - 1
 
 
 class Refused(Exception):  # noqa: N818 - an error reply
-    """The command is refused with this line."""
+    """Error of a command, with its line."""
 
 
 def text(entry: Id) -> bytes:
@@ -25,7 +25,7 @@ def following(entry: Id) -> Id:
 
 
 def element_size(word: bytes | int) -> int:
-    """Bytes of one element of a packed list: head, content, back length."""
+    """Return the bytes of one element of a packed list: head, content, back length."""
     number = int(word) if isinstance(word, int) or re.fullmatch(rb"0|-?[1-9][0-9]{0,17}", word) else None
     if number is None:
         assert isinstance(word, bytes)
@@ -50,7 +50,7 @@ class Record:
 
 @dataclass
 class Group:
-    """``records`` in time order: released ones, then by time."""
+    """A group; its ``records`` are in time order, released ones first."""
 
     last: Id
     read: int | None
@@ -94,7 +94,7 @@ class Group:
 
 @dataclass
 class Stream:
-    """``nodes`` has the ids that were ever put into each node, removed ones included."""
+    """A stream; ``nodes`` has the ids ever added to each node, removed ones included."""
 
     duration: int = 100
     maxsize: int = 100
@@ -111,7 +111,7 @@ class Stream:
     ever: dict[Id | Buried, list[bytes]] = field(default_factory=dict)
 
     def node_size(self, node: list[Id | Buried]) -> int:
-        """Bytes of a node's packed list: seven of frame, its counts, the first entry's names, its entries."""
+        """Return the bytes of a node's packed list: frame (7), counts, the first entry's names, entries."""
         live = sum(entry in self.entries for entry in node)
         ids = [entry if len(entry) == 2 else entry[2] for entry in node]
         names = self.ever[node[0]][::2]
@@ -139,7 +139,7 @@ class Stream:
         return True
 
     def bury_above(self, last: Id) -> None:
-        """The ids above ``last`` are given again: removed entries there keep their places, but not their ids."""
+        """Free the ids above ``last``: removed entries there still take room, but lose their ids."""
         self.nodes = [node for node in self.nodes if node[0] <= last]
         for node in self.nodes:
             for at, one in enumerate(node):
@@ -148,7 +148,7 @@ class Stream:
                     self.ever[node[at]] = self.ever[one]
 
     def rebuild_nodes(self) -> None:
-        """Put every entry into its node anew: the buried lie where they were last thought to lie."""
+        """Assign every entry to its node again, with removed entries at their last known positions."""
         for node in self.nodes:
             for at, one in enumerate(node):
                 if len(one) == 4:
@@ -238,7 +238,7 @@ class Budget:
         return 2**62 if self.read.max_count is None else self.read.max_count - self.rows
 
     def most(self) -> int:
-        """Rows one stream may still give."""
+        """Return the number of rows that one stream may still add."""
         return self.left() if self.read.count is None else min(self.read.count, self.left())
 
     def header(self, key: bytes) -> None:
@@ -259,7 +259,7 @@ class Budget:
 
 
 def refusal(call: Callable[[], object]) -> object:
-    """The result of ``call``, or the refusal it raises."""
+    """Return the result of ``call``, or the error that it raises."""
     try:
         return call()
     except Refused as refused:

@@ -1,4 +1,4 @@
-"""Random keyspaces in words of a server, and what clients can find out about each key: for RDB files."""
+"""Random keyspaces as commands to a server, and everything that clients can read about each key: for RDB files."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -16,12 +16,12 @@ UNTOLD = {b"radix-tree-nodes", b"lag", b"idle", b"inactive"}
 
 
 def commands(random: Random, keys: int, *, is_newest: bool = False) -> Iterator[tuple[Any, ...]]:
-    """Commands that make so many keys; a server that refuses one makes less.
+    """Yield commands that write up to ``keys`` keys; a server that refuses one has fewer.
 
     Args:
-        random: what decides.
-        keys: how many names there are.
-        is_newest: also what only Redis 8.8 and we have.
+        random: the random generator.
+        keys: the number of key names.
+        is_newest: also use commands that only Redis 8.8 and Millstream have.
     """
     for number in range(keys):
         yield ("SELECT", number % 3)
@@ -105,7 +105,7 @@ _CHOICES = (streams, string, streams, hashes, streams, sets, sorted_sets, lists)
 
 
 def portrait(ask: Ask, key: bytes) -> Any:
-    """Everything that a key holds, by the words of one server."""
+    """Return everything that one server's commands show of a key."""
     kind = ask("TYPE", key)
     kind = bytes(getattr(kind, "text", kind))
     asked: Any = {
@@ -124,12 +124,12 @@ def _pairs(flat: list[bytes]) -> list[Any]:
 
 
 def _scores(flat: list[bytes]) -> list[Any]:
-    """Scores as numbers: Redis 7.0 writes them with more digits than they need."""
+    """Return scores as numbers, since Redis 7.0 writes them with more digits than necessary."""
     return list(zip(flat[::2], map(float, flat[1::2]), strict=True))
 
 
 def named(flat: list[Any]) -> dict[bytes, Any]:
-    """A reply of names and values in turn."""
+    """Return a flat reply of names and values as a dictionary."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -147,7 +147,7 @@ def _group(ask: Ask, key: bytes, group: dict[bytes, Any]) -> dict[bytes, Any]:
 
 
 def told_apart(one: Any, other: Any, place: str = "") -> list[str]:
-    """The differences between two portraits in facts that both servers have."""
+    """Return the differences between two portraits in facts that both servers have."""
     if isinstance(one, dict) and isinstance(other, dict):
         names = sorted(one.keys() & other.keys())
         return [text for name in names for text in told_apart(one[name], other[name], f"{place} {name.decode()}")]
@@ -164,12 +164,12 @@ def told_apart(one: Any, other: Any, place: str = "") -> list[str]:
 
 
 def sized(data: bytes) -> bytes:
-    """Bytes with their size before them."""
+    """Return bytes with their size before them."""
     return b"\x80" + len(data).to_bytes(4, "big") + data
 
 
 def ziplist(*elements: bytes) -> bytes:
-    """A ziplist of elements that are encoded already."""
+    """Return a ziplist of encoded elements."""
     body, before, last = b"", 0, 10
     for element in elements:
         entry = (bytes([before]) if before < 254 else b"\xfe" + before.to_bytes(4, "little")) + element
@@ -184,7 +184,7 @@ def ziplist(*elements: bytes) -> bytes:
 
 
 def text(data: bytes) -> bytes:
-    """A string as an element of a ziplist."""
+    """Return a string as an element of a ziplist."""
     if len(data) < 64:
         return bytes([len(data)]) + data
     return (1 << 14 | len(data)).to_bytes(2, "big") + data
@@ -218,16 +218,16 @@ OLD_FORMS: list[tuple[int, bytes, Any]] = [
     (13, sized(_PAIRS), _HASH),
     (14, b"\x02" + sized(ziplist(text(b"a"))) + sized(ziplist(*NUMBERS)), [b"a", *NUMBERS.values()]),
 ]
-"""Types, bodies, and what they hold, shortened to the scores in order for sorted sets."""
+"""Types, bodies and values. For sorted sets the values are only the scores, in order."""
 
 
 def payload(kind: int, body: bytes, version: int = 9) -> bytes:
-    """As DUMP would have it."""
+    """Return a payload in the form of DUMP."""
     whole = bytes([kind]) + body + version.to_bytes(2, "little")
     return whole + crc64(whole).to_bytes(8, "little")
 
 
 def file_of(*parts: bytes, magic: bytes = b"REDIS0014", checksum: bool = True) -> bytes:
-    """A whole file of what is given."""
+    """Return a whole RDB file of the given parts."""
     whole = magic + b"".join(parts) + b"\xff"
     return whole + (crc64(whole) if checksum else 0).to_bytes(8, "little")

@@ -1,4 +1,4 @@
-"""Memory of full nodes goes back to the system, and nodes are the same wherever their bytes are."""
+"""Memory of full nodes is returned to the system, and nodes behave the same wherever their bytes are."""
 
 import gc
 import os
@@ -14,12 +14,12 @@ MIB = 1 << 20
 
 
 def resident() -> int:
-    """Bytes of this process."""
+    """Return the resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def fill(store: PyEntryStore, first: int, count: int, size: int = 1000) -> None:
-    """Add entries with a number as id, in nodes as a server makes them."""
+    """Add entries with numbers as ids, in nodes of a server's default size."""
     for entry in range(first, first + count):
         fields = [b"f", b"%08d" % entry + b"x" * (size - 8)]
         store.append(entry, fields, fresh=store.needs_block(size, 4096, 100))
@@ -29,7 +29,7 @@ def fill(store: PyEntryStore, first: int, count: int, size: int = 1000) -> None:
 @pytest.mark.skipif("PYTHONMALLOC" in os.environ, reason="the sanitizers keep what is freed")
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell of a process's memory")
 def test_memory_of_a_trimmed_stream_goes_back() -> None:
-    """Trimming and deleting streams lowers the resident memory at once, with small pieces of memory between them."""
+    """Trimming and deleting streams lowers the resident memory at once, also with small allocations in between."""
     gc.collect()
     before = resident()
     stores, others = [EntryStore(), EntryStore()], []
@@ -50,7 +50,7 @@ def test_memory_of_a_trimmed_stream_goes_back() -> None:
 
 @pytest.mark.parametrize("size", [20, 1000, 300_000])
 def test_a_node_that_takes_entries_again(size: int) -> None:
-    """The last node goes, the one before it takes entries again, and all of it is as without blocks, for each size."""
+    """If the last node is removed, the node before it takes entries again, for each size, in blocks or not."""
     count = 1_000_000 // size + 300
     store, plain = EntryStore(), PyEntryStore()
     choice = random.Random(size)

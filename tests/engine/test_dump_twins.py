@@ -1,4 +1,4 @@
-"""Dumps are written and read in C as in Python: the same bytes, and the same taken and refused of damaged ones.
+"""Dumps are written and read in C as in Python: equal bytes, and equal results for damaged ones.
 
 A longer campaign (`make test-long`): a million damaged payloads, see ``support.campaign``.
 """
@@ -18,26 +18,29 @@ from support import campaign
 
 @pytest.mark.parametrize("seed", range(10))
 def test_damaged_dumps_are_the_same_to_both(seed: int) -> None:
-    """Either both refuse them, or both make the same of them: entries, records, Redis's nodes, compressed bytes."""
+    """Both cores refuse a damaged dump, or read the same entries, records, Redis nodes or bytes from it."""
     tried, taken = whole_and_damaged(seed, 600)
     assert tried >= 600
     assert taken > tried // 20
 
 
 def ten_thousand_dumps(seed: int) -> int:
-    """A piece of the campaign."""
+    """Run a piece of the campaign."""
     return whole_and_damaged(1000 + seed, 10_000)[0]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_million_damaged_dumps_are_the_same_to_both() -> None:
-    """The same at length; with the sanitizers' build it also shows that no byte is read that is not there."""
+    """Both cores have the same result for a million damaged dumps.
+
+    The sanitizers' build also shows that no byte is read out of bounds.
+    """
     campaign.run("dumps", ten_thousand_dumps, range(1, 101), unit="damaged payloads")
 
 
 def test_the_checksum_is_the_same() -> None:
-    """Checksums are equal for every length, since they are made of eight bytes at a time."""
+    """Both cores compute the same checksum for every length, though the native one takes eight bytes at a time."""
     data = Random(1).randbytes(100)
     for start in range(9):
         for end in range(start, len(data)):
@@ -51,18 +54,18 @@ TIMES: list[object] = [5, None, b"text", [], [[[1]]], 2**132, -(2**132)]
 
 @pytest.mark.parametrize("time", TIMES)
 def test_the_time_of_a_record_that_nobody_has_may_be_anything(time: object) -> None:
-    """It is not looked at, and never was, so what is logged may have it."""
+    """The time of a released record is not checked in a dump, since old logs may hold any value."""
     assert records_told(b"\0" + plain.pack([[1, None, time, 3]]))[0][2] == [(1, None, 0, 3)]
 
 
 @pytest.mark.parametrize("time", [[[[[1]]]], [[[[]]]]])
 def test_but_no_deep_nesting(time: object) -> None:
-    """Lists in lists in lists are refused there too."""
+    """Deeply nested lists are refused in that field too."""
     assert records_told(b"\0" + plain.pack([[1, None, time, 3]])) == "refused"
 
 
 def test_numbers_of_a_node_are_written_in_the_one_way() -> None:
-    """A count may stand as text, as Redis reads it; not as Python would, and not below nothing."""
+    """A count in a node may be text in the form that Redis accepts. Python's other spellings are refused."""
     key = (1).to_bytes(8, "big") + (1).to_bytes(8, "big")
 
     def node(live: bytes) -> bytes:
@@ -76,7 +79,7 @@ def test_numbers_of_a_node_are_written_in_the_one_way() -> None:
 
 
 def test_a_size_that_cannot_be_takes_no_memory() -> None:
-    """A size in a few bytes is compared with them before any memory is asked for."""
+    """A size in a payload is compared with the bytes that are left before any memory is allocated."""
     for size in (2**31, 2**40, 2**63, 2**64 - 1, 265):
         assert compressed_told(b"\x00", size) == "refused"
     for reader in (rdb_bulk.py_read_pending, native.read_pending):
@@ -85,7 +88,7 @@ def test_a_size_that_cannot_be_takes_no_memory() -> None:
 
 
 def wrong(number: int) -> tuple[Callable[[], object], type[Exception]]:
-    """Calls that the engine never makes."""
+    """Return calls that the engine never makes."""
     group = native.Group(0, 0)
     node = some_node(Random(1), 1)
     calls: list[tuple[Callable[[], object], type[Exception]]] = [
@@ -107,14 +110,14 @@ def wrong(number: int) -> tuple[Callable[[], object], type[Exception]]:
 
 @pytest.mark.parametrize("number", range(12))
 def test_what_the_engine_never_asks_is_an_error(number: int) -> None:
-    """Nothing is taken for what it is not."""
+    """Calls that the engine never makes raise an error, and nothing is misread."""
     call, error = wrong(number)
     with pytest.raises(error):
         call()
 
 
 def test_a_record_of_a_consumer_that_is_not_there_is_not_packed() -> None:
-    """A place that is missing is an error, not another consumer's."""
+    """A pending record whose consumer is missing is an error on packing, and does not go to another consumer."""
     group = native.Group(0, 0)
     group.assign(1, group.consumer(b"c", 1), 5, 1)
     with pytest.raises(KeyError):

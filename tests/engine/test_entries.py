@@ -27,7 +27,7 @@ steps = st.lists(
 def test_the_store_is_a_sorted_dictionary(
     changes: list[tuple[str, int]], node: int, start: int, end: int, count: int
 ) -> None:
-    """Ranges have the live entries in order, both ways, with their bytes, after any additions, deletions and trims."""
+    """A range has the live entries in order, both ways, with their bytes, after any additions, deletions and trims."""
     store = EntryStore()
     alive: list[int] = []
     last = 0
@@ -65,14 +65,14 @@ def test_the_store_is_a_sorted_dictionary(
 
 
 def test_an_entry_is_stored_as_it_is_replied() -> None:
-    """Two elements: the id and the flat list of fields and values."""
+    """An entry is stored in the bytes of its reply: two elements, the id and the flat list of fields and values."""
     assert encode_entry(make(15, 3), [b"a", b"", b"b", b"\r\n"]) == (
         b"*2\r\n$4\r\n15-3\r\n*4\r\n$1\r\na\r\n$0\r\n\r\n$1\r\nb\r\n$2\r\n\r\n\r\n"
     )
 
 
 def test_a_slice_of_the_open_block_does_not_change_with_it() -> None:
-    """A reply that is still being sent must not see entries added later, nor stop them."""
+    """A reply that is still being sent neither sees entries added later nor delays them."""
     store = EntryStore()
     store.append(1, FIELDS, fresh=True)
     number, (shown,), last = store.reply(0, 9)
@@ -81,7 +81,7 @@ def test_a_slice_of_the_open_block_does_not_change_with_it() -> None:
 
 
 def test_a_sealed_block_is_shared_not_copied() -> None:
-    """The Python core's way: a full node's bytes go out as they are."""
+    """In the Python core a reply shares the bytes of a full node without a copy."""
     store = PyEntryStore()
     store.append(1, [b"f", b"x" * 2000], fresh=True)
     store.append(2, FIELDS, fresh=True)
@@ -104,7 +104,7 @@ def test_a_copy_is_independent() -> None:
 
 
 def test_a_block_that_is_last_again_takes_entries_again() -> None:
-    """The newest node went with its only entry: what fits the one before goes there, as in Redis."""
+    """If the newest node loses its only entry, the node before it takes the next entry, as in Redis."""
     store = EntryStore()
     store.append(1, FIELDS, fresh=store.needs_block(2, 100, 100))
     store.append(2, [b"f", b"x" * 90], fresh=store.needs_block(91, 100, 100))
@@ -119,7 +119,7 @@ def test_a_block_that_is_last_again_takes_entries_again() -> None:
 
 
 def test_ids_given_again_are_found_behind_the_tombstones_of_their_first_holders() -> None:
-    """XSETID may take the last id back below entries that are gone; what is then added can be read and deleted."""
+    """An entry added after XSETID moved the last id back behind removed entries can be read and deleted."""
     store = EntryStore()
     for number in range(1, 5):
         store.append(number, FIELDS, fresh=number == 1)
@@ -136,7 +136,7 @@ def test_ids_given_again_are_found_behind_the_tombstones_of_their_first_holders(
 
 
 def test_a_block_that_lies_above_the_last_id_goes() -> None:
-    """It has tombstones only, and would lie in front of older ids that come."""
+    """A node that has only tombstones above the last id is removed, since later entries would have lower ids."""
     store = EntryStore()
     for number in range(1, 5):
         store.append(number, FIELDS, fresh=number % 2 == 1)
@@ -160,7 +160,7 @@ def test_a_block_that_lies_above_the_last_id_goes() -> None:
     ],
 )
 def test_records_of_trimming_say_whether_an_emptied_node_stays(step: tuple[object, ...], nodes: int) -> None:
-    """Those of before, which do not say it, mean what they meant: it goes."""
+    """Log records of trimming without a flag for emptied nodes, from older versions, remove the emptied node."""
     space = Keyspace()
     space.apply(("xnew", 0, b"s", 100, 100))
     for number in range(1, 4):

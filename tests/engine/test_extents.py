@@ -1,4 +1,4 @@
-"""Nodes as bytes of a file: equal from both cores, read back as they were, and refused wherever they were changed."""
+"""Nodes as bytes of a file: equal from both cores, read back unchanged, and refused if any byte was changed."""
 
 from random import Random
 from typing import Any
@@ -12,7 +12,7 @@ from millstream.engine.streams.nodes import Block
 
 
 def grown(random: Random, count: int) -> Twins:
-    """Stores of both cores with nodes of all kinds."""
+    """Return stores of both cores with nodes of all kinds."""
     twins = Twins()
     for _ in range(count):
         names = random.choice(NAMES)
@@ -24,12 +24,12 @@ def grown(random: Random, count: int) -> Twins:
 
 
 def payload(random: Random, count: int = 40) -> bytes:
-    """An extent of such nodes."""
+    """Return an extent of such nodes."""
     return extents.encode(list(grown(random, count).python.nodes()))
 
 
 def refused(data: bytes) -> bool:
-    """True if these bytes are not read as nodes."""
+    """Return True if these bytes are refused as nodes."""
     try:
         list(extents.nodes(data))
     except ValueError:
@@ -39,7 +39,7 @@ def refused(data: bytes) -> bool:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_both_cores_have_one_form_that_is_read_back(seed: int) -> None:
-    """The bytes in the native core's memory are those that the core in Python makes; nodes come back whole."""
+    """Both cores write the same bytes for nodes, and read the nodes back whole."""
     random = Random(seed)
     twins = grown(random, random.randrange(1, 60))
     twins.add(1, [b"f", b"v"], (300, 7))
@@ -55,7 +55,7 @@ def test_both_cores_have_one_form_that_is_read_back(seed: int) -> None:
 
 
 def test_any_byte_changed_or_cut_is_never_another_entry() -> None:
-    """Each byte of an extent is covered by a checksum or compared; a shorter or longer one is refused."""
+    """Each byte of an extent is checked by a checksum or a comparison, and one of the wrong length is refused."""
     data = payload(Random(3), 12)
     for at in range(len(data)):
         assert refused(data[:at] + bytes((data[at] ^ 1 << at % 8,)) + data[at + 1 :]), at
@@ -64,17 +64,17 @@ def test_any_byte_changed_or_cut_is_never_another_entry() -> None:
 
 
 def words(data: bytes) -> list[list[bytes]]:
-    """The names and values of each entry."""
+    """Return the names and values of each entry."""
     return [fields for packed in extents.nodes(data) for _, _, fields in Block.unpack(packed, None).entries()]
 
 
 def sealed(table: bytes, rest: bytes) -> bytes:
-    """A payload with this table and the right checksum of it."""
+    """Return a payload with this table and its valid checksum."""
     return b"\1" + len(table).to_bytes(4, "little") + crc32(table).to_bytes(4, "little") + table + rest
 
 
 def spoilt(data: bytes, random: Random) -> bytes:
-    """Bytes with one piece changed, removed, doubled or a number made huge."""
+    """Return bytes with one piece changed, removed, doubled or a number made huge."""
     at = random.randrange(len(data))
     piece = random.choice(
         (b"", bytes((data[at] ^ 1 << random.randrange(8),)), data[at : at + 1] * 2, b"\xff" * 9 + b"\1")
@@ -84,7 +84,10 @@ def spoilt(data: bytes, random: Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_hostile_extent_with_right_checksums_is_refused_or_is_one_node_in_every_part(seed: int) -> None:
-    """Bytes and facts that the writer could not have made are refused, without reading past them."""
+    """Extents that no writer makes are refused despite valid checksums, or are one consistent node.
+
+    Nothing is read out of bounds.
+    """
     random = Random(seed)
     data = payload(random, 8)
     (row, *_) = extents.rows(data)
@@ -105,7 +108,7 @@ def test_a_hostile_extent_with_right_checksums_is_refused_or_is_one_node_in_ever
 
 
 def test_a_table_with_right_checksum_and_other_nodes_is_refused_or_the_same() -> None:
-    """A changed table never makes other words of the bytes: facts of a node are compared with the node."""
+    """A changed table with a valid checksum is refused or harmless: its facts are compared with the nodes."""
     random = Random(5)
     data = payload(random, 12)
     length = int.from_bytes(data[1:5], "little")
@@ -121,7 +124,7 @@ def test_a_table_with_right_checksum_and_other_nodes_is_refused_or_the_same() ->
 
 
 def test_names_that_all_entries_share_do_not_make_small_bytes_huge() -> None:
-    """An entry of two bytes may stand for long names, so the size of the result has a bound."""
+    """The size of the entries read from an extent is bounded, since a two-byte entry may refer to long shared names."""
     facts, node = nodeform.encode(Block(1 << 64, [b"n" * 40_000, b""]))
     entry = node[facts.begin :]
     with pytest.raises(ValueError, match="too large"):
@@ -129,6 +132,6 @@ def test_names_that_all_entries_share_do_not_make_small_bytes_huge() -> None:
 
 
 def test_a_newer_form_is_named() -> None:
-    """It is not damage: another program reads it."""
+    """An extent of a newer format is reported as such, and not as damage."""
     with pytest.raises(extents.NewerExtentError, match="of form 2"):
         extents.rows(b"\2" + payload(Random(1))[1:])

@@ -1,4 +1,4 @@
-"""The groups in C do what those in Python do: step by step, in everything that can be seen.
+"""The groups in C do the same as those in Python: step by step, in everything visible.
 
 A longer campaign (`make test-long`): a million steps, see ``support.campaign``.
 """
@@ -20,7 +20,7 @@ names, times, counts = st.sampled_from(NAMES), st.sampled_from(TIMES), st.sample
 
 
 class GroupTwinMachine(RuleBasedStateMachine):
-    """Both groups, fed the same steps, which hypothesis makes small where they differ."""
+    """Both groups, given the same steps, which hypothesis shrinks on a difference."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,24 +84,24 @@ def _go(seed: int, steps: int, near: int) -> int:
 
 @pytest.mark.parametrize("near", [10, 3_000])
 def test_groups_are_equal_after_random_steps(near: int) -> None:
-    """Few ids, so that they meet; and so many that the index has pieces that are cut, shrink and go."""
+    """Groups of both cores are equal after random steps on few ids, and on so many that index pieces split."""
     _go(1, 3_000, near)
 
 
 def ten_thousand_steps(seed: int) -> int:
-    """A piece of the campaign."""
+    """Run a piece of the campaign."""
     return sum(_go(seed * 100 + at, 1000, (10, 40, 300, 3_000)[at % 4]) for at in range(10))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_million_random_steps_leave_equal_groups() -> None:
-    """The same at length."""
+    """The groups of both cores are equal after a million random steps."""
     campaign.run("group-twins", ten_thousand_steps, range(1, 101), unit="steps")
 
 
 def test_pieces_of_the_index_come_and_go_in_any_order() -> None:
-    """Records by the thousand: added in order and not, removed from both ends and the middle."""
+    """A group's index is right after thousands of records are added in any order and removed anywhere."""
     random = Random(2)
     twins = GroupTwins()
     for order in ("up", "down", "mixed"):
@@ -134,7 +134,7 @@ def test_records_and_views_outlive_their_group() -> None:
 
 
 def test_a_walk_notices_a_change() -> None:
-    """A record that may be freed is not looked at."""
+    """A walk over a group that changes meanwhile raises an error, and reads no freed record."""
     group = native.Group(0, 0)
     group.assign_all(pack_all([1, 2, 3]), group.consumer(b"c", 1), 5, [1, 1, 1])
     for begin in (group.pending.walk, group.order.__iter__, group.consumers[b"c"].pending.walk):
@@ -147,7 +147,7 @@ def test_a_walk_notices_a_change() -> None:
 
 
 def test_what_is_no_argument_is_refused() -> None:
-    """A wrong type or number changes nothing and reads nothing that is not there."""
+    """An argument of the wrong type or size is an error, changes nothing and reads nothing out of bounds."""
     group, other = native.Group(0, 0), native.Group(0, 0)
     consumer = group.consumer(b"c", 1)
     group.assign(1, consumer, 5, 1)

@@ -1,4 +1,4 @@
-"""A stream's memory of its producers' messages, and its length."""
+"""A stream's deduplication of its producers' messages, and its limits."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ pairs = st.lists(st.tuples(st.binary(max_size=4), st.binary(max_size=4)), min_si
 
 @given(pairs, st.randoms())
 def test_the_order_of_the_pairs_does_not_matter(content: list[tuple[bytes, bytes]], random: object) -> None:
-    """The same content in another order is the same message."""
+    """A message with the same pairs in another order is the same message."""
     other = content.copy()
     random.shuffle(other)  # type: ignore[attr-defined] # hypothesis's own random
     flat = [word for pair in content for word in pair]
@@ -23,7 +23,7 @@ def test_the_order_of_the_pairs_does_not_matter(content: list[tuple[bytes, bytes
 
 @given(pairs, pairs)
 def test_other_content_is_another_message(one: list[tuple[bytes, bytes]], two: list[tuple[bytes, bytes]]) -> None:
-    """Two contents are the same message only if they have the same pairs as often."""
+    """Two contents are the same message only if each pair occurs equally often in both."""
     same = sorted(one) == sorted(two)
     digests = [content_digest([word for pair in content for word in pair]) for content in (one, two)]
     assert (digests[0] == digests[1]) == same
@@ -39,7 +39,7 @@ def test_other_content_is_another_message(one: list[tuple[bytes, bytes]], two: l
     ],
 )
 def test_near_misses_are_other_messages(one: list[bytes], two: list[bytes]) -> None:
-    """Repetition, and where one word ends and the next begins, count."""
+    """Messages that differ in a repetition, or in the border between two words, are different messages."""
     assert content_digest(one) != content_digest(two)
 
 
@@ -53,12 +53,12 @@ def test_near_misses_are_other_messages(one: list[bytes], two: list[bytes]) -> N
     ],
 )
 def test_messages_have_the_names_that_redis_gives_them(words: bytes, digest: str) -> None:
-    """A message that a Redis or its replica has copied is known as the same (8.8's files have these bytes)."""
+    """A message's computed id equals that of Redis 8.8, so copies between the two still deduplicate."""
     assert content_digest(words.split()).hex() == digest
 
 
 def test_the_oldest_goes_when_there_are_too_many() -> None:
-    """Each producer has room for so many messages, its own."""
+    """Each producer has its own limit of tracked messages, beyond which its oldest is dropped."""
     memory = Idempotence(duration=100, maxsize=2)
     for number, message in enumerate([b"1", b"2", b"3"]):
         memory.remember(b"p", message, number)
@@ -69,7 +69,7 @@ def test_the_oldest_goes_when_there_are_too_many() -> None:
 
 
 def test_a_change_forgets_all_and_no_change_nothing() -> None:
-    """XCFGSET with the values in force keeps every producer."""
+    """XCFGSET clears all tracked messages if it changes a value, and none if the values are already in force."""
     memory = Idempotence(duration=100, maxsize=100)
     memory.remember(b"p", b"1", 1)
     memory.configure(100, 100)
@@ -81,7 +81,7 @@ def test_a_change_forgets_all_and_no_change_nothing() -> None:
 
 @pytest.fixture
 def world() -> World:
-    """An empty node."""
+    """Return an empty node."""
     return World()
 
 
@@ -91,7 +91,7 @@ def counters(client: Client) -> tuple[object, ...]:
 
 
 def test_a_repeated_message_is_added_once(world: World) -> None:
-    """The second time the first entry's id is answered, and nothing else happens: no entry, no trimming."""
+    """A repeated message returns the id of the first entry, and neither adds an entry nor trims."""
     client = world.client(3)
     first = client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v")
     world.advance(5)
@@ -102,7 +102,7 @@ def test_a_repeated_message_is_added_once(world: World) -> None:
 
 
 def test_content_makes_the_message_with_idmpauto(world: World) -> None:
-    """The same pairs in any order are one message; a producer's given and computed ids share one table."""
+    """IDMPAUTO computes a message's id from its pairs in any order. Given and computed ids share a producer's table."""
     client = world.client(3)
     first = client.call("XADD", "s", "IDMPAUTO", "p", "*", "a", "1", "b", "2")
     world.advance(1)
@@ -112,7 +112,7 @@ def test_content_makes_the_message_with_idmpauto(world: World) -> None:
 
 
 def test_a_deleted_entry_is_still_remembered(world: World) -> None:
-    """XDEL and XTRIM do not touch the memory: the message was added, and will not be added again."""
+    """A message stays tracked after XDEL or XTRIM removed its entry, and is not added again."""
     client = world.client(3)
     first = client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v")
     client.call("XTRIM", "s", "MAXLEN", "0")
@@ -122,7 +122,7 @@ def test_a_deleted_entry_is_still_remembered(world: World) -> None:
 
 
 def test_messages_are_forgotten_by_the_age_of_their_entry(world: World) -> None:
-    """After the stream's duration the job forgets; until it has run, even an old message is known."""
+    """A message older than the stream's duration is dropped by a periodic job, and is a duplicate until then."""
     client = world.client(3)
     client.call("XADD", "s", "1-1", "f", "v")
     client.call("XCFGSET", "s", "IDMP-DURATION", "1")
@@ -135,7 +135,7 @@ def test_messages_are_forgotten_by_the_age_of_their_entry(world: World) -> None:
 
 
 def test_forgetting_is_in_the_log(world: World) -> None:
-    """A recovered node has forgotten what the first had, and remembers what it remembered."""
+    """The drop of old messages is logged, so a recovered node tracks the same messages."""
     client = world.client(3)
     client.call("XADD", "s", "IDMP", "p", "old", "*", "f", "v")
     client.call("XCFGSET", "s", "IDMP-DURATION", "2")
@@ -149,7 +149,7 @@ def test_forgetting_is_in_the_log(world: World) -> None:
 
 
 def test_the_memory_goes_with_the_stream(world: World) -> None:
-    """RENAME and COPY keep it, DEL ends it."""
+    """RENAME and COPY keep a stream's tracked messages, DEL drops them."""
     client = world.client(3)
     first = client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v")
     client.call("RENAME", "s", "t")
@@ -162,7 +162,7 @@ def test_the_memory_goes_with_the_stream(world: World) -> None:
 
 
 def test_a_message_that_is_too_old_is_remembered_until_the_next_look() -> None:
-    """XIDMPRECORD takes an entry older than IDMP-DURATION; a look once a second forgets it, not the command itself."""
+    """XIDMPRECORD tracks an entry older than IDMP-DURATION until the next cleanup, which runs once a second."""
     world = World()
     client = world.client()
     client.call("XADD", "s", "1-1", "f", "v")
@@ -181,7 +181,7 @@ def test_a_message_that_is_too_old_is_remembered_until_the_next_look() -> None:
 
 
 def test_a_look_at_messages_does_not_hold_back_what_expires() -> None:
-    """A key that expires soon goes at its time, though the next look at messages is a second away."""
+    """A key that expires soon is removed in time, though the next cleanup of messages is a second away."""
     world = World({"notify-keyspace-events": "Ex"})
     client, listener = world.client(), world.client()
     client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v")

@@ -1,4 +1,4 @@
-"""Entry ids: every form a client may write, and none that it may not."""
+"""Entry ids: every form that clients may write, and the refusal of all others."""
 
 import pytest
 from hypothesis import given
@@ -59,31 +59,31 @@ REFUSED = [
 
 @pytest.mark.parametrize(("word", "halves"), ACCEPTED.items())
 def test_an_id_may_be_written_as_c_reads_numbers(word: bytes, halves: tuple[int, int]) -> None:
-    """Leading zeros, a plus, blanks in front, and what follows a NUL: read as Redis reads them."""
+    """An id may have leading zeros, a plus, leading blanks and bytes after a NUL, as in Redis."""
     assert ids.parse(word) == ids.make(*halves)
 
 
 @pytest.mark.parametrize("word", REFUSED)
 def test_what_is_no_id_is_refused(word: bytes) -> None:
-    """Empty halves, trailing blanks, signs, hexadecimals and numbers past 64 bits are not ids."""
+    """Empty halves, trailing blanks, signs, hexadecimals and numbers past 64 bits are refused as ids."""
     assert ids.parse(word) is None
 
 
 def test_the_longest_word_has_127_bytes() -> None:
-    """Redis copies an id into 128 bytes, one of which ends it."""
+    """An id has at most 127 bytes: Redis copies it into 128, one of them the terminator."""
     assert ids.parse(b"0" * 125 + b"-1") == ids.make(0, 1)
     assert ids.parse(b"0" * 126 + b"-1") is None
     assert ids.parse_special(b"-" + b"\0" * 127) is None
 
 
 def test_a_missing_sequence_is_what_the_caller_says() -> None:
-    """The end of a range reads ``5`` as the last id of that millisecond."""
+    """A missing sequence has the caller's default: a range's end reads ``5`` as that millisecond's last id."""
     assert ids.parse(b"5", ids.MAX64) == ids.make(5, ids.MAX64)
     assert ids.parse(b"5-0", ids.MAX64) == ids.make(5, 0)
 
 
 def test_minus_and_plus_are_the_smallest_and_the_largest() -> None:
-    """Only where a special id is allowed."""
+    """``-`` and ``+`` are the smallest and largest id, where special ids are allowed."""
     assert ids.parse_special(b"-") == ids.MIN_ID
     assert ids.parse_special(b"+") == ids.MAX_ID
     assert ids.parse_special(b"-\0x") == ids.MIN_ID
@@ -91,7 +91,7 @@ def test_minus_and_plus_are_the_smallest_and_the_largest() -> None:
 
 
 def test_a_parenthesis_excludes_an_id_but_not_a_sign() -> None:
-    """``(5-1`` is a bound; ``(``, ``(-`` and ``(+`` are nothing."""
+    """``(5-1`` is an exclusive bound; ``(``, ``(-`` and ``(+`` are errors."""
     assert ids.parse_bound(b"(5-1", 0) == (ids.make(5, 1), True)
     assert ids.parse_bound(b"(5", ids.MAX64) == (ids.make(5, ids.MAX64), True)
     assert ids.parse_bound(b"5-1", 0) == (ids.make(5, 1), False)
@@ -100,7 +100,7 @@ def test_a_parenthesis_excludes_an_id_but_not_a_sign() -> None:
 
 
 def test_a_star_stands_for_the_sequence_only() -> None:
-    """``ms-*`` and nothing else asks for the next sequence."""
+    """``ms-*`` generates the sequence; a star elsewhere in an id is an error."""
     assert ids.parse_auto_seq(b"5-*") == 5
     assert ids.parse_auto_seq(b"05-*") == 5
     assert [ids.parse_auto_seq(word) for word in (b"5", b"*", b"*-*", b"-*", b"5-**", b"5-1")] == [None] * 6
@@ -108,7 +108,7 @@ def test_a_star_stands_for_the_sequence_only() -> None:
 
 @given(halves, halves)
 def test_text_and_packed_form_come_back(ms: int, seq: int) -> None:
-    """Writing an id and reading it again changes nothing."""
+    """An id that is written as text or packed, and read again, is unchanged."""
     entry = ids.make(ms, seq)
     assert ids.text(entry) == b"%d-%d" % (ms, seq)
     assert ids.parse(ids.text(entry)) == entry
@@ -117,7 +117,7 @@ def test_text_and_packed_form_come_back(ms: int, seq: int) -> None:
 
 @given(st.lists(st.integers(0, ids.MAX_ID)))
 def test_packed_ids_sort_as_the_ids_do(numbers: list[int]) -> None:
-    """Sixteen bytes each, in an order that bytes keep."""
+    """Packed ids have sixteen bytes and sort as bytes in the order of the ids."""
     packed = ids.pack_all(numbers)
     assert len(packed) == 16 * len(numbers)
     assert ids.unpack_all(packed) == numbers

@@ -1,4 +1,4 @@
-"""The number of entries that a group has not been given: exact or unknown, never wrong."""
+"""A group's lag, the number of undelivered entries: exact or unknown, never wrong."""
 
 import pytest
 
@@ -10,7 +10,7 @@ Figures = tuple[object, object]
 
 @pytest.fixture
 def client() -> Client:
-    """A client of an empty node."""
+    """Return a client of an empty node."""
     return World().client(3)
 
 
@@ -20,7 +20,7 @@ def fill(client: Client, *ids: str) -> None:
 
 
 def figures(client: Client, group: str = "g") -> Figures:
-    """entries-read and lag."""
+    """Return entries-read and lag."""
     groups = client.call("XINFO", "GROUPS", "s")
     assert isinstance(groups, list)
     found = next(row for row in map(fields, groups) if row[b"name"] == group.encode())
@@ -32,13 +32,13 @@ def take(client: Client, count: int, group: str = "g", *options: str) -> None:
 
 
 def test_an_empty_stream_has_no_lag(client: Client) -> None:
-    """Nothing was ever added: zero, though nothing is known to be read."""
+    """An empty stream has lag 0, though the number of entries read is unknown."""
     client.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
     assert figures(client) == (None, 0)
 
 
 def test_reading_counts_up_and_the_lag_down(client: Client) -> None:
-    """From the beginning on, each delivery counts, NOACK ones too."""
+    """A group that reads from the beginning has an exact lag, and NOACK deliveries count too."""
     fill(client, "1", "2", "3", "4", "5")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     assert figures(client) == (None, 5)
@@ -53,7 +53,7 @@ def test_reading_counts_up_and_the_lag_down(client: Client) -> None:
 
 
 def test_a_group_at_the_end_knows_its_lag(client: Client) -> None:
-    """A group created at ``$`` is given nothing old."""
+    """A group created at ``$`` has lag 0 and gets no older entry."""
     fill(client, "1", "2", "3")
     client.call("XGROUP", "CREATE", "s", "g", "$")
     assert figures(client) == (None, 0)
@@ -63,7 +63,7 @@ def test_a_group_at_the_end_knows_its_lag(client: Client) -> None:
 
 
 def test_a_group_in_the_middle_does_not_know_until_it_reaches_the_end(client: Client) -> None:
-    """An arbitrary position cannot be counted; the last entry can."""
+    """A group at an arbitrary id has an unknown lag until it reaches the last entry."""
     fill(client, "1", "2", "3", "4", "5")
     client.call("XGROUP", "CREATE", "s", "g", "3")
     assert figures(client) == (None, None)
@@ -74,14 +74,14 @@ def test_a_group_in_the_middle_does_not_know_until_it_reaches_the_end(client: Cl
 
 
 def test_a_group_at_the_first_entry_can_be_counted(client: Client) -> None:
-    """The first live entry's place is known from the totals."""
+    """A group at the first live entry has a known lag, computed from the stream's totals."""
     fill(client, "1", "2", "3")
     client.call("XGROUP", "CREATE", "s", "g", "1")
     assert figures(client) == (None, 2)
 
 
 def test_a_client_may_say_how_many_were_read(client: Client) -> None:
-    """ENTRIESREAD makes the lag known; more than was ever added is taken as all."""
+    """ENTRIESREAD makes the lag known. A number above the total of added entries counts as that total."""
     fill(client, "1", "2", "3", "4", "5")
     client.call("XGROUP", "CREATE", "s", "g", "3", "ENTRIESREAD", "3")
     assert figures(client) == (3, 2)
@@ -92,7 +92,7 @@ def test_a_client_may_say_how_many_were_read(client: Client) -> None:
 
 
 def test_a_deletion_ahead_makes_the_lag_unknown_until_it_is_passed(client: Client) -> None:
-    """A tombstone between the group and the end cannot be counted around."""
+    """A deletion between a group and the stream's end makes its lag unknown until the group has passed it."""
     fill(client, "1", "2", "3", "4", "5")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     take(client, 2)
@@ -105,7 +105,7 @@ def test_a_deletion_ahead_makes_the_lag_unknown_until_it_is_passed(client: Clien
 
 
 def test_a_deletion_behind_does_not_matter(client: Client) -> None:
-    """Entries that the group has passed may be deleted."""
+    """A deletion of entries that the group has passed leaves its lag exact."""
     fill(client, "1", "2", "3", "4")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     take(client, 3)
@@ -114,7 +114,7 @@ def test_a_deletion_behind_does_not_matter(client: Client) -> None:
 
 
 def test_trimming_past_the_group_leaves_what_is_left(client: Client) -> None:
-    """Entries that were trimmed unread are not waited for any more."""
+    """Entries that were trimmed unread no longer count in the lag."""
     fill(client, "1", "2", "3", "4", "5")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     take(client, 1)
@@ -125,7 +125,7 @@ def test_trimming_past_the_group_leaves_what_is_left(client: Client) -> None:
 
 
 def test_an_emptied_stream_has_no_lag(client: Client) -> None:
-    """Nothing is left to deliver, whatever was read."""
+    """An emptied stream has lag 0, whatever was read."""
     fill(client, "1", "2", "3")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     take(client, 1)
@@ -136,7 +136,7 @@ def test_an_emptied_stream_has_no_lag(client: Client) -> None:
 
 
 def test_the_lag_after_entries_were_deleted_and_the_group_was_not_started(client: Client) -> None:
-    """A deletion before the first live entry does not make a gap."""
+    """A deletion before the first live entry leaves the lag exact; a later one makes it unknown."""
     fill(client, "1", "2", "3")
     client.call("XDEL", "s", "1")
     client.call("XGROUP", "CREATE", "s", "g", "0")
@@ -146,7 +146,7 @@ def test_the_lag_after_entries_were_deleted_and_the_group_was_not_started(client
 
 
 def test_claiming_with_lastid_moves_the_position_alone(client: Client) -> None:
-    """As in Redis, XCLAIM LASTID leaves the count as it was: the lag is then what the count says."""
+    """XCLAIM LASTID leaves entries-read unchanged, and the lag is computed from it, as in Redis."""
     fill(client, "1", "2", "3")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     take(client, 1)

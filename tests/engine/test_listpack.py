@@ -1,4 +1,4 @@
-"""Sizes of Redis's packed lists, which decide where a node ends."""
+"""Sizes of Redis's packed lists, by which a node is full."""
 
 import pytest
 
@@ -31,7 +31,7 @@ from millstream.engine.streams.entries import EntryStore
     ],
 )
 def test_integers_take_the_smallest_of_six_forms(value: int, size: int) -> None:
-    """1, 2, 3, 4, 5 or 9 bytes, and one of back length."""
+    """An integer takes 1, 2, 3, 4, 5 or 9 bytes, and one of back length."""
     assert listpack.integer(value) == size
     assert listpack.string(b"%d" % value) == size
 
@@ -57,7 +57,7 @@ def test_integers_take_the_smallest_of_six_forms(value: int, size: int) -> None:
     ],
 )
 def test_strings_have_a_head_and_a_back_length(data: bytes, size: int) -> None:
-    """A head of 1, 2 or 5 bytes, a back length of 1 to 5; only canonical numbers are stored as numbers."""
+    """A string has a head of 1, 2 or 5 bytes and a back length of 1 to 5. Canonical numbers are numbers."""
     assert listpack.string(data) == size
 
 
@@ -70,13 +70,13 @@ def filled(values: list[bytes], max_bytes: int = 4096, max_entries: int = 100) -
 
 
 def test_nodes_end_where_redis_ends_them() -> None:
-    """Eighty entries of one field with 70 bytes are two nodes, the first of 50 (as redis-server 7.0.15 answers)."""
+    """Eighty entries of one field with 70 bytes are two nodes, the first of 50, as in redis-server 7.0.15."""
     store = filled([b"x" * 70] * 80)
     assert [node.live for node in store.nodes()] == [50, 30]
 
 
 def test_a_node_ends_at_its_number_of_entries() -> None:
-    """stream-node-max-entries counts tombstones too; 0 means no bound."""
+    """stream-node-max-entries counts tombstones too, and 0 means no limit."""
     assert [node.stored for node in filled([b"v"] * 7, max_entries=3).nodes()] == [3, 3, 1]
     assert filled([b"v"] * 500, max_entries=0, max_bytes=0).node_count == 1
     store = filled([b"v"] * 3, max_entries=3)
@@ -85,7 +85,7 @@ def test_a_node_ends_at_its_number_of_entries() -> None:
 
 
 def test_shared_field_names_take_room_once() -> None:
-    """An entry with the first one's names is smaller than one with others."""
+    """An entry with the field names of the node's first entry is smaller than one with other names."""
     sizes = []
     for name in (b"name", b"nome"):
         store = EntryStore()
@@ -97,7 +97,7 @@ def test_shared_field_names_take_room_once() -> None:
 
 
 def test_the_counters_at_the_head_grow_with_the_node() -> None:
-    """Deleting turns a live entry into a tombstone: one count down, the other up, bytes as their digits need."""
+    """A deletion counts one live entry less and one tombstone more. The counts' digits are part of the size."""
     store = filled([b"v"] * 130, max_entries=0)
     (before,) = [node.size for node in store.nodes()]
     store.remove(1)

@@ -1,4 +1,4 @@
-"""Random sequences of all stream commands through the node, against the plain model; and their log, replayed.
+"""Random sequences of all stream commands in the node and in the simple model; then their log is replayed.
 
 After every command its reply is compared. After every step the rules of the state are checked and everything XINFO
 shows is compared. At the end of every sequence a second node is made from the log alone and must equal the first in
@@ -49,7 +49,7 @@ flags = st.booleans()
 
 
 class StreamMachine(RuleBasedStateMachine):
-    """One node and one model, fed the same commands."""
+    """One node and one model, given the same commands."""
 
     @initialize(node=st.sampled_from([(1, 0), (3, 0), (100, 0), (100, 80), (5, 200)]), resp=st.sampled_from([2, 3]))
     def begin(self, node: tuple[int, int], resp: int) -> None:
@@ -71,12 +71,12 @@ class StreamMachine(RuleBasedStateMachine):
                 self.pass_time(30)
 
     def follow(self) -> None:
-        """Bring the model to the node's time."""
+        """Set the model's time to the node's."""
         self.model.now = self.world.clock.wall
         self.model.purge()
 
     def pick(self, key: bytes, number: int) -> Id:
-        """Some id worth trying: mostly one that is, or was, in the stream."""
+        """Return an id for a test: mostly one that is, or was, in the stream."""
         stream = self.model.streams.get(key, Stream())
         known = sorted(
             {(one[0], one[1]) for node in stream.nodes for one in node} | {stream.last, stream.gone, ZERO, (3, 1)}
@@ -95,7 +95,7 @@ class StreamMachine(RuleBasedStateMachine):
             assert plain(answer) == wanted, words
 
     def fine(self, words: list[Word], expected: Callable[[], None]) -> None:
-        """The same for commands that reply OK."""
+        """Run a command that replies OK in both and compare."""
 
         def done() -> object:
             expected()
@@ -125,7 +125,7 @@ class StreamMachine(RuleBasedStateMachine):
         what=st.sampled_from([*["nothing"] * 7, "delete", "rename", *["copy"] * 3, "dump", "expire", "destroy"]),
     )
     def disturb(self, key: bytes, what: str) -> None:
-        """End much of a state at once; rare, so that states grow."""
+        """Delete much of a state at once; this is rare, so that states grow."""
         other = KEYS[1 - KEYS.index(key)]
         if what == "delete":
             self.same(["DEL", key], lambda: self.model.delete(key))
@@ -204,7 +204,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule(key=keys, number=picks, policy=policies, rare=small)
     def empty_a_node(self, key: bytes, number: int, policy: str, rare: int) -> None:
-        """Delete a node's newest entry, then trim up to its id; rarely, its id is then to be given again."""
+        """Delete a node's newest entry, then trim up to its id; rarely, free its id for a new entry."""
         stream = self.model.streams.get(key, Stream())
         if not stream.entries:
             return
@@ -506,7 +506,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.lag_is_right_or_unknown()
 
     def look(self, key: bytes) -> bool:
-        """Compare all that XINFO FULL shows; whether there can be news.
+        """Compare everything that XINFO FULL shows; return False if nothing can have changed.
 
         Most steps change one key or none. A comparison is not repeated while the model is the same and the log has not
         grown. A change that is not in the log is found when it is replayed. The same bytes are not read again.
@@ -533,7 +533,7 @@ class StreamMachine(RuleBasedStateMachine):
                 assert [to_pair(one.id) for one in found] == [one.id for one in group.records]
 
     def lag_is_right_or_unknown(self) -> None:
-        """Unless told a position by a client, a group's lag is the number of entries ahead of it, or unknown."""
+        """Check that a lag is unknown or the number of entries ahead, unless a client set the group's position."""
         for stream in self.model.streams.values():
             for group in stream.groups.values():
                 lag = stream.lag(group)
@@ -542,7 +542,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule()
     def rewrite_log(self) -> None:
-        """The log so far becomes a snapshot; nothing shows of it, and what follows applies to what it gives."""
+        """Replace the log so far by a snapshot: nothing visible changes, and later records apply to it."""
         self.world.log.rewrite()
 
     def teardown(self) -> None:
@@ -558,7 +558,7 @@ class StreamMachine(RuleBasedStateMachine):
 
 
 def record_id(stream: Stream) -> Id:
-    """The id of some pending record, so that ids whose entries are gone are tried too."""
+    """Return the id of some pending record, since its entry may be gone."""
     ids = [record.id for group in stream.groups.values() for record in group.records]
     return ids[0] if ids else ZERO
 
@@ -572,7 +572,7 @@ def name_of(value: Id | str | int) -> Word:
 
 
 def plain(value: object) -> object:
-    """A reply with maps as lists of pairs, without what is an implementation's own."""
+    """Return a reply with maps as lists of pairs, without facts that are specific to the implementation."""
     if isinstance(value, Pairs):
         return [[key, plain(item)] for key, item in value if key not in HIDDEN]
     if isinstance(value, list):
@@ -581,7 +581,7 @@ def plain(value: object) -> object:
 
 
 def sequences(number: int, *, random: bool) -> settings:
-    """Settings for a number of sequences of 50 commands; always the same ones unless ``random``."""
+    """Return settings for a number of sequences of 50 commands, always the same ones unless ``random``."""
     skipped: Iterable[HealthCheck] = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
     return settings(
         max_examples=number,
@@ -601,7 +601,7 @@ def test_commands_answer_as_the_model_and_the_log_says_it_all() -> None:
 
 
 def hundred_sequences(number: int) -> None:
-    """A piece of the campaign: the same sequences for the same number."""
+    """Run a piece of the campaign: the same sequences for the same number."""
     machine = seed(number)(type(f"Seed{number}", (StreamMachine,), {}))
     run_state_machine_as_test(machine, settings=sequences(100, random=True))
 
@@ -609,5 +609,5 @@ def hundred_sequences(number: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_commands_answer_as_the_model_in_many_sequences() -> None:
-    """The same over 50,000 other sequences."""
+    """Replies, state and replayed log equal the model's over 50,000 random sequences."""
     campaign.run("machine", hundred_sequences, range(1, 501), version=3, processes=2)

@@ -1,4 +1,4 @@
-"""The count of memory against a sum over all values, with the core at hand."""
+"""The counted memory against the sum over all values, in either core."""
 
 import gc
 from collections.abc import Callable
@@ -54,7 +54,7 @@ WORDS = ("v", "w", "x" * 70, "y" * 700, "12345678", "")
 
 
 def written(random: Random, wall: int) -> list[str]:
-    """A command at random."""
+    """Return a random command."""
     line = random.choice(random.choices((STREAMS, OTHERS, KEYS), (60, 30, 4))[0])
     given = {each: each if random.random() < 0.97 else random.choice("shzlek") for each in "shzlek"}
     given |= {"a": random.choice("shzlek"), "b": random.choice("shzlek"), "n": str(random.choice((0, 0, 0, 1, 2)))}
@@ -67,7 +67,7 @@ def written(random: Random, wall: int) -> list[str]:
 
 
 def in_streams(space: Keyspace) -> int:
-    """Add up the bytes of all entries, groups and records again."""
+    """Return the bytes of all entries, groups and records, summed anew."""
     streams = [value for db in space.databases for value in db.keys.values() if isinstance(value, Stream)]
     for one in streams:
         assert one.entries.taken == sum(node.footprint for node in one.entries.nodes())
@@ -75,7 +75,7 @@ def in_streams(space: Keyspace) -> int:
 
 
 def of_value(value: Value) -> int:
-    """Add up the bytes of a value from its elements."""
+    """Return the bytes of a value, summed over its elements."""
     if isinstance(value, Stream):
         messages = [len(m) + 180 for of in value.idempotence.producers.values() for m in of]
         producers = [len(producer) + 350 for producer in value.idempotence.producers]
@@ -102,7 +102,7 @@ def expect_exact(space: Keyspace) -> None:
 
 
 class Counted(RuleBasedStateMachine):
-    """A node that is sent random commands, together and one by one."""
+    """A node that gets random commands, together and one by one."""
 
     @initialize(entries=st.sampled_from([2, 4, 100]))
     def begin(self, entries: int) -> None:
@@ -112,7 +112,7 @@ class Counted(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 2**32), count=st.sampled_from((1, 5, 40, 80)))
     def send(self, seed: int, count: int) -> None:
-        """Run what came at once as a connection does: plain commands in the native core, others one by one."""
+        """Run commands that arrived together as a connection does: plain ones in the native core, others one by one."""
         reader, world, random = CommandReader(), self.world, Random(seed)
         for _ in range(count):
             reader.feed(pack(*written(random, world.clock.now().wall)))
@@ -122,7 +122,7 @@ class Counted(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from((0, 60, 2000, 200_000)))
     def wait(self, ms: int) -> None:
-        """Keys expire, messages are forgotten."""
+        """Advance the clock, so that keys expire and messages are dropped."""
         self.world.advance(ms)
         self.expect_exact()
 
@@ -133,7 +133,7 @@ class Counted(RuleBasedStateMachine):
         expect_exact(space)
 
     def teardown(self) -> None:
-        """A replayed log, a snapshot and dumps have the same count; a deletion takes its bytes off at once."""
+        """Check that a replayed log, a snapshot and dumps have the same count, and that deletions lower it."""
         if not hasattr(self, "world"):
             return
         node = self.world.node
@@ -155,6 +155,6 @@ class Counted(RuleBasedStateMachine):
 
 
 def test_the_count_is_what_is_added_up_again() -> None:
-    """The memory that is counted is exact after any commands, and falls with each deletion at once."""
+    """The counted memory is exact after any commands, and each deletion lowers it at once."""
     gc.collect()  # nodes of other tests, whose streams would be taken off in between
     run_state_machine_as_test(Counted, settings=settings(max_examples=100, stateful_step_count=12, deadline=None))

@@ -1,4 +1,4 @@
-"""The native core reports a failed allocation, and the object to change is as before."""
+"""The native core reports a failed allocation, and leaves the object unchanged."""
 
 from collections.abc import Callable
 from random import Random
@@ -19,7 +19,7 @@ LARGE = [b"f%d" % at for at in range(100)]  # more words than are looked at with
 
 
 def filled() -> Any:
-    """A store of 15 entries in nodes of three, with tombstones within and at both ends of them."""
+    """Return a store of 15 entries in nodes of three, with tombstones inside and at both ends of nodes."""
     store = native.EntryStore()
     for entry in range(1, 16):
         store.append(entry << 64, [b"f", b"x" * entry * 40], fresh=store.needs_block(2, 0, 3))
@@ -29,7 +29,7 @@ def filled() -> Any:
 
 
 def everything(store: Any) -> list[Any]:
-    """The content of the store, and a check that it can go on."""
+    """Return the content of the store, after a check that it still works."""
     return [[seen(node) for node in store.nodes()], store.length, store.ids(), store.reply(0, 2**128, -1)]
 
 
@@ -59,7 +59,7 @@ NEED_NOTHING = {"remove", "remove below", "drop"}
 
 @pytest.mark.parametrize("what", STEPS)
 def test_an_allocation_that_fails_changes_nothing(what: str) -> None:
-    """Whichever of them it is: MemoryError, and the store as before; with the next try the step is done."""
+    """If any allocation fails, the store raises MemoryError and is unchanged, and the next try works."""
     allocation, succeeded = 0, 0
     while succeeded < 5:  # an allocation may fail unnoticed where memory would only have been given back
         store, wanted = filled(), filled()
@@ -83,7 +83,7 @@ def test_an_allocation_that_fails_changes_nothing(what: str) -> None:
 
 
 def held() -> Any:
-    """A group of 300 records of two consumers at three times, five of them released: pieces that are full and not."""
+    """Return a group of 300 records of two consumers, five records released, in full and partial pieces."""
     group = native.Group(0, 0)
     for at, name in enumerate((b"a", b"b", b"a")):
         ids = range(at * 100 + 1, at * 100 + 101)
@@ -94,7 +94,7 @@ def held() -> Any:
 
 
 def again(group: Any) -> Any:
-    """A new group with what is in another."""
+    """Return a new group with the content of another."""
     found = native.Group(0, 0)
     for one in group.order:
         owner = one.consumer and found.consumer(one.consumer.name, 1)
@@ -128,14 +128,14 @@ PENDING = b"".join(entry.to_bytes(16, "big") + b"\5" + b"\0" * 7 + b"\1" for ent
 
 
 def read_records() -> object:
-    """The records of a group, in another."""
+    """Load the records of one group into another."""
     group = native.Group(0, 0)
     native.read_records(RECORDS, 0, group, [group.consumer(name, 1) for name in PLACES])
     return group_seen(group, 0)
 
 
 def read_pending() -> object:
-    """Redis's records, in a group."""
+    """Load Redis's records into a group."""
     group = native.Group(0, 0)
     native.assign_pending(group, native.read_pending(PENDING, 0, 299)[0], [(group.consumer(b"a", 1), OWNED)])
     return group_seen(group, 0)
@@ -154,7 +154,7 @@ DUMPS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("what", DUMPS)
 def test_a_dump_that_finds_no_memory_is_not_made(what: str) -> None:
-    """Whichever allocation fails: MemoryError, and the next try does all of it."""
+    """If any allocation fails, a dump raises MemoryError, and the next try makes the whole dump."""
     wanted, allocation, succeeded = DUMPS[what](), 0, 0
     while succeeded < 5:
         _testcapi.set_nomemory(allocation, allocation + 1)
@@ -172,9 +172,9 @@ def test_a_dump_that_finds_no_memory_is_not_made(what: str) -> None:
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_groups_change_that_finds_no_memory_changes_nothing(what: str) -> None:
-    """Whichever allocation fails: MemoryError, and the records as before; with the next try the change is made.
+    """If any allocation fails, a change of a group raises MemoryError and changes no record, and the next try works.
 
-    Beyond the first hundred each eleventh: they are of records, one like the other.
+    Beyond the first hundred only each eleventh allocation fails, since those are alike.
     """
     allocation, succeeded = 0, 0
     while succeeded < 5:

@@ -1,4 +1,4 @@
-"""Numbers in order with what they stand for, beside a dictionary."""
+"""A sorted mapping from numbers, compared with a dictionary."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from millstream.engine.streams.ordered import Ordered
 
 
 class Short(Ordered[str]):
-    """In pieces so short that they split and vanish."""
+    """Mapping in pieces so short that they split and vanish."""
 
     __slots__ = ()
     PIECE = 2
@@ -21,7 +21,7 @@ class Short(Ordered[str]):
     st.integers(0, 40),
 )
 def test_it_is_a_sorted_dictionary(steps: list[tuple[str, int]], bound: int, more: int) -> None:
-    """Walks, ends and neighbours after any changes, with pieces so short that they split and vanish."""
+    """Walks, ends and neighbours of the mapping are right after any changes that split and remove its pieces."""
     plain = {number: f"{number}" for number in range(0, more, 3)}
     numbers = Short()
     numbers.fill(list(plain), list(plain.values()))

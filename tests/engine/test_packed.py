@@ -1,4 +1,4 @@
-"""Packed ids against the list they stand for."""
+"""Packed ids against a list of the same ids."""
 
 from bisect import bisect_left, bisect_right
 
@@ -14,7 +14,7 @@ ids = st.builds(make, halves, halves)
 
 @given(st.lists(ids, min_size=1, max_size=20).map(sorted), ids, st.integers(0, 20), st.integers(0, 20))
 def test_packed_ids_are_those_of_the_list(numbers: list[int], wanted: int, start: int, stop: int) -> None:
-    """Each by its place, slices, the places of ids that are there and that are not; also as a snapshot has them."""
+    """Packed ids have the items, slices and index positions of the list, also after a snapshot."""
     for packed in (PackedIds.of(numbers), PackedIds.unpack(pack_all(numbers))):
         assert len(packed) == len(numbers)
         assert packed.pack() == pack_all(numbers)
@@ -26,6 +26,6 @@ def test_packed_ids_are_those_of_the_list(numbers: list[int], wanted: int, start
 
 
 def test_items_are_as_small_as_will_do() -> None:
-    """One byte to eight."""
+    """Packed ids use the smallest item size that fits, one to eight bytes."""
     sizes = [smallest([0, number]).itemsize for number in (0, 255, 256, 65535, 65536, 2**32 - 1, 2**32, MAX64)]
     assert sizes == [1, 1, 2, 2, 4, 4, 8, 8]

@@ -1,4 +1,4 @@
-"""Nodes of a snapshot whose checksum is right though they are damaged: refused, or as they say in every part.
+"""Damaged nodes of a snapshot with a valid checksum are refused, or consistent in every part.
 
 Repeat the campaign on a core with checks of memory (``make core ARGS=--sanitize``) to see that nothing is read beyond.
 """
@@ -20,7 +20,7 @@ ODD: list[Any] = [None, b"", b"f", "f", 1, -1, [], [b"f"], [1], 2**70, 1.5]
 
 
 def made(random: Random) -> list[Any]:
-    """A node as a snapshot has it: shared names and others, tombstones here and there."""
+    """Return a node as in a snapshot: shared and other names, with some tombstones."""
     store = native.EntryStore()
     last = random.choice((1, 5 << 64, (1 << 64) + 3))
     count = random.randrange(1, 9)
@@ -37,7 +37,7 @@ def made(random: Random) -> list[Any]:
 
 
 def damaged(packed: list[Any], random: Random) -> list[Any]:
-    """The same with one or two parts, bytes or numbers changed."""
+    """Return the node with one or two parts, bytes or numbers changed."""
     found: list[Any] = [list(part) if isinstance(part, list) else part for part in packed]
     for _ in range(random.choice((1, 1, 1, 2))):
         at = random.randrange(6)
@@ -89,12 +89,12 @@ def _spoilt(part: bytes, random: Random) -> bytes:
 
 
 def said(packed: list[Any]) -> list[Any]:
-    """The certain content of a node: with a tombstone, whose bytes may have an older id, neither bytes nor places."""
+    """Return the reliable content of a node: with a tombstone, neither bytes nor positions."""
     return [packed[0], *packed[2:5]] if packed[2] else packed
 
 
 def try_damages(seed: int, count: int) -> int:
-    """Damage nodes and have them read; how many."""
+    """Damage nodes and load them; return the number of accepted ones."""
     random = Random(seed)
     accepted = 0
     for _ in range(count):
@@ -120,7 +120,7 @@ def try_damages(seed: int, count: int) -> int:
 
 
 def test_a_node_that_was_not_damaged_is_read() -> None:
-    """Else nothing below would mean anything."""
+    """An undamaged node is read."""
     random = Random(0)
     for _ in range(200):
         packed = made(random)
@@ -149,7 +149,7 @@ PARTS: list[tuple[int, Any]] = [
 @pytest.mark.parametrize("make", [PyEntryStore, native.EntryStore])
 @pytest.mark.parametrize(("part", "wrong"), PARTS)
 def test_parts_that_do_not_belong_together_are_refused(make: Callable[[], Any], part: int, wrong: Any) -> None:
-    """By both cores: no place lies outside of what is there."""
+    """Both cores refuse parts of a node that do not fit together: no position is out of bounds."""
     whole = make()
     for entry in (1, 2, 3):
         whole.append(entry, [b"f", b"v"], fresh=entry == 1)
@@ -161,12 +161,12 @@ def test_parts_that_do_not_belong_together_are_refused(make: Callable[[], Any], 
 
 
 def test_damaged_nodes_are_refused_or_as_they_say() -> None:
-    """Bytes, lengths, places, names, counters and types."""
+    """Nodes with damaged bytes, lengths, positions, names, counters or types are refused, or consistent."""
     try_damages(1, 3000)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_damaged_nodes_are_refused_or_as_they_say() -> None:
-    """The same, 400,000 nodes."""
+    """400,000 damaged nodes are refused, or consistent in every part."""
     campaign.run("packed-nodes", lambda seed: try_damages(seed, 4000), range(100, 200), unit="nodes")

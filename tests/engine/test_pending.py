@@ -1,4 +1,4 @@
-"""Pending records by id and by time, against a dictionary and a list."""
+"""Pending records by id and by time, compared with a dictionary and a list."""
 
 import gc
 import tracemalloc
@@ -21,7 +21,7 @@ changes = st.one_of(
 
 @given(changes, st.integers(0, 160))
 def test_the_index_by_id_is_a_sorted_dictionary(steps: list[tuple[bool, int]], start: int) -> None:
-    """After any additions and removals, walks and ends are those of the sorted ids."""
+    """After any additions and removals, walks and ends of the index are those of the sorted ids."""
     index = IdIndex()
     plain: dict[int, Pending] = {}
     for add, number in steps:
@@ -43,7 +43,7 @@ def test_the_index_by_id_is_a_sorted_dictionary(steps: list[tuple[bool, int]], s
 
 
 def test_the_order_forgets_ids_that_left() -> None:
-    """A long life of adding and removing does not grow the order without bound."""
+    """The memory of the time order stays bounded however many records were added and removed."""
     index = IdIndex()
     for number in range(10_000):
         index.add(Pending(number, None, 0, 0))
@@ -60,7 +60,7 @@ moves = st.lists(
 
 @given(moves)
 def test_time_order_is_the_released_first_then_by_time(steps: list[tuple[str, int, int]]) -> None:
-    """Released records in the order of their release, then owned ones by time, ties in the order of arrival."""
+    """Released records come first in order of release, then owned ones by time, and ties by arrival."""
     order = TimeOrder()
     records: dict[int, Pending] = {}
     zone: list[int] = []
@@ -94,7 +94,7 @@ several = st.lists(
 @settings(deadline=None)
 @given(several)
 def test_several_records_change_as_they_would_one_by_one(steps: list[tuple[str, int, int, int, bool]]) -> None:
-    """Given out and acknowledged together, in order or not: every order and every holder is the same."""
+    """Delivering and acknowledging several records at once has the result of doing so one by one, in any order."""
     together, singly = PyGroup(0, 0), PyGroup(0, 0)
     for name, first, count, time, assign in steps:
         found = list(range(first, first + count))
@@ -114,20 +114,20 @@ def test_several_records_change_as_they_would_one_by_one(steps: list[tuple[str, 
 
 
 def rows(group: PyGroup) -> list[list[object]]:
-    """A group's records in the order of time, and each consumer's."""
+    """Return a group's records in the order of time, and each consumer's."""
     held = [[one.id for one in group.consumer(name, 0).pending.walk()] for name in (b"a", b"b")]
     return [[(one.id, one.time) for one in group.order], *held]
 
 
 def test_a_count_stops_at_the_largest_number() -> None:
-    """No delivery count overflows."""
+    """A delivery count stops at the largest number and never overflows."""
     assert next_count(1) == 2
     assert next_count(MAX_DELIVERIES - 1) == MAX_DELIVERIES
     assert next_count(MAX_DELIVERIES) == MAX_DELIVERIES
 
 
 def test_a_copied_group_is_independent_and_in_the_same_order() -> None:
-    """COPY keeps zone, order, owners, counts and times, and shares nothing."""
+    """COPY of a group preserves released records, order, owners, counts and times, and shares nothing."""
     group = Group(last_id=5, entries_read=3)
     first = group.consumer(b"a", 10)
     second = group.consumer(b"b", 11)
@@ -146,7 +146,7 @@ def test_a_copied_group_is_independent_and_in_the_same_order() -> None:
 
 
 def grown(consumers: int, records: int, at_once: int) -> Group:
-    """A group of so many consumers and records, of which some have one time."""
+    """Return a group of ``consumers`` consumers and ``records`` records, ``at_once`` of them with the same time."""
     group = Group(0, 0)
     for number in range(consumers):
         group.consumer(b"consumer-%d" % number, 1)
@@ -160,7 +160,7 @@ def grown(consumers: int, records: int, at_once: int) -> Group:
 
 @pytest.mark.parametrize("shape", [(1, 20_000, 10), (3, 20_000, 1), (3, 20_000, 100), (1000, 0, 1), (500, 500, 1)])
 def test_a_group_says_how_much_memory_it_takes(shape: tuple[int, int, int]) -> None:
-    """With either core: at least three quarters of it, at most a fifth more."""
+    """The reported memory of a group is between 75 % and 120 % of the real one, in either core."""
     gc.collect()
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""RDB files without a server: what is written is read back whole, and what is damaged or unknown is never half read."""
+"""RDB files without a server: written files are read back whole, and damaged or unknown ones are never half read."""
 
 from random import Random
 from typing import Any
@@ -36,7 +36,7 @@ def written(keyspace: Keyspace, version: int = 14) -> bytes:
 
 
 def adopted(items: list[RdbItem]) -> World:
-    """A node with what was read."""
+    """Return a node with the items read."""
     world = World(SMALL)
     for item in items:
         if isinstance(item, RdbKey):
@@ -48,7 +48,7 @@ def adopted(items: list[RdbItem]) -> World:
 
 
 def told(world: World) -> Any:
-    """All that is held; records of one moment by id, since files do not have the order in which they came."""
+    """Return the whole content; records of one moment are by id, since files lose their order."""
     found = snapshot(world.node)
     for value in (content for keys in found.values() for _, content in keys.values()):
         for group in value["groups"].values() if isinstance(value, dict) else []:
@@ -69,7 +69,7 @@ def lived(seed: int, keys: int = 24) -> World:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("piece", [1, 1000, 1 << 20])
 def test_what_is_written_is_read_back(seed: int, piece: int) -> None:
-    """Every type, databases, times to live, tombstones, nodes, released records in order, producers: in any pieces."""
+    """An RDB file brings back every type, database, time to live, tombstone, node, released record and producer."""
     world = lived(seed, 16 if piece == 1 else 48)
     items = read(written(world.node.keyspace), piece)
     assert items[:2] == [AuxField(b"redis-ver", b"8.8.0"), AuxField(b"repl-offset", b"7")]
@@ -78,7 +78,7 @@ def test_what_is_written_is_read_back(seed: int, piece: int) -> None:
 
 @given(histories)
 def test_any_life_of_a_stream_is_read_back(history: list[Any]) -> None:
-    """A stream of any commands is read back, but what no server may be given: empty nodes and counts beyond its own."""
+    """A stream after any commands is read back from an RDB file, except empty nodes and counts beyond its own."""
     world = World(SMALL)
     client = world.client()
     for at, step in enumerate(history, 1):
@@ -95,7 +95,7 @@ def test_any_life_of_a_stream_is_read_back(history: list[Any]) -> None:
 
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
 def test_older_versions_lack_what_they_have_no_place_for(version: int) -> None:
-    """Released records go to a consumer without a name, delivered at 0; active times and producers are not there."""
+    """A file of an older version has released records under a nameless consumer, and no active times or producers."""
     world = World()
     client = world.client()
     client.call("XADD", "s", "1-1", "f", "v")
@@ -119,7 +119,7 @@ def test_older_versions_lack_what_they_have_no_place_for(version: int) -> None:
 
 
 def test_what_newer_servers_refuse_is_not_written() -> None:
-    """More entries read than were added, and a node in which nothing lives, are called corrupt by Redis 8.8."""
+    """Data that Redis 8.8 calls corrupt is not written, such as a node without live entries."""
     world = World({"stream-node-max-entries": "3"})
     client = world.client()
     for at in range(1, 7):
@@ -139,13 +139,13 @@ def test_what_newer_servers_refuse_is_not_written() -> None:
 
 
 def test_no_other_version_is_written() -> None:
-    """Before a byte is."""
+    """An unsupported RDB version is refused before a byte is written."""
     with pytest.raises(ValueError, match="version 9 is not written"):
         write_file(Keyspace(), aux={}, version=9)
 
 
 def test_a_file_is_written_in_bounded_pieces() -> None:
-    """A stream of many nodes is never one piece, whatever it holds."""
+    """A file is written in pieces of limited size, however many nodes a stream has."""
     world = World()
     client = world.client()
     for at in range(1, 3000):
@@ -157,7 +157,7 @@ def test_a_file_is_written_in_bounded_pieces() -> None:
 
 @pytest.mark.parametrize(("kind", "body", "content"), OLD_FORMS)
 def test_old_forms(kind: int, body: bytes, content: list[Any]) -> None:
-    """Ziplists, zipmaps, intsets and scores in text hold what Redis put into them; cut short they are refused."""
+    """Ziplists, zipmaps, intsets and scores as text are read as Redis wrote them, and refused if cut short."""
     value = rdb_payload.load(payload(kind, body), 100, 100)
     assert isinstance(value, Collection)
     found = value.content()[1]
@@ -198,7 +198,7 @@ def test_old_forms(kind: int, body: bytes, content: list[Any]) -> None:
     ],
 )
 def test_values_that_none_can_be(kind: int, body: bytes) -> None:
-    """Twice the same, no score, elements out of order, counts that are wrong, unknown types."""
+    """Values with duplicates, missing scores, wrong order, wrong counts or unknown types are refused."""
     with pytest.raises(MalformedError):
         rdb_payload.load(payload(kind, body), 100, 100)
 
@@ -224,7 +224,7 @@ PARTS = b"\x01\x05\x02\x06\x03abcd\x04abcdefgh\x05\x02hi\x00"
     ],
 )
 def test_what_is_not_held_is_named_and_passed_over(magic: bytes, part: bytes, what: str, key: bytes | None) -> None:
-    """And what lies behind it is read."""
+    """Parts of a file that Millstream does not support are named and skipped, and the parts after them are read."""
     items = read(file_of(b"\xfe\x03", part, STRING, magic=magic))
     assert items[0] == NotHeld(what, 3, key)
     last = items[-1]
@@ -233,7 +233,10 @@ def test_what_is_not_held_is_named_and_passed_over(magic: bytes, part: bytes, wh
 
 
 def test_what_is_said_before_a_key() -> None:
-    """Times to live in seconds and milliseconds; idle times, frequencies, sizes and slots are read and mean nothing."""
+    """Times to live in seconds and milliseconds are read.
+
+    Idle times, frequencies, sizes and slots are read and ignored.
+    """
     notes = b"\xfe\x01\xfb\x02\x01\xf4\x01\x02\x03\xf8\x41\x00\xf9\x07"
     items = read(file_of(notes, b"\xfd\x05\0\0\0", STRING, b"\xfc" + b"\x07" * 8, STRING, STRING))
     assert [item.expires_at for item in items if isinstance(item, RdbKey)] == [5000, 0x0707070707070707, None]
@@ -262,13 +265,13 @@ BAD_FILES = [
 
 @pytest.mark.parametrize(("data", "text"), BAD_FILES)
 def test_what_is_wrong_is_said_with_its_place(data: bytes, text: str) -> None:
-    """An error that says what, and before which byte; never a wait, nor memory for what is not there."""
+    """An error in a file names the fault and the offset. It never blocks or allocates memory for missing data."""
     with pytest.raises(RdbError, match=text):
         read(data)
 
 
 def test_damaged_files_are_refused_by_their_checksum() -> None:
-    """Wherever a byte is changed or the end is missing."""
+    """The checksum detects any changed byte and a missing end of a file."""
     data = written(lived(5, 8).node.keyspace)[:-8]
     data += crc64(data).to_bytes(8, "little")
     read(data)
@@ -282,7 +285,7 @@ def test_damaged_files_are_refused_by_their_checksum() -> None:
 
 
 def test_damaged_files_without_a_checksum_break_nothing() -> None:
-    """They are refused, or what is read keeps every rule; either way it is over soon."""
+    """Damaged files without a checksum are refused, or read as valid data, in bounded time."""
     world = World(SMALL)
     client = world.client()
     for words in commands(Random(5), 8, is_newest=True):
@@ -311,7 +314,7 @@ def test_damaged_files_without_a_checksum_break_nothing() -> None:
     [([1], True), ([1, 2], True), ([2, 1], True), ([], False), ([1, 1], False), ([3], False), ([1, 9], False)],
 )
 def test_released_records_are_the_ones_that_nobody_has(zone: list[int], is_fine: bool) -> None:
-    """Each is in the group, in no consumer, and there once; and none without a consumer is anywhere else."""
+    """Each released record is in the group once, in no consumer, and listed as released. Others are refused."""
     nobody = [1, 2] if 2 in zone else [1]
     records = b"".join(at.to_bytes(16, "big") + bytes(8) + b"\x05" for at in (1, 2, 3))
     held = [at for at in (1, 2, 3) if at not in nobody]
@@ -330,7 +333,7 @@ def test_released_records_are_the_ones_that_nobody_has(zone: list[int], is_fine:
 
 @pytest.mark.parametrize(("duration", "maxsize"), [(0, 1), (86401, 1), (1, 0), (1, 10001)])
 def test_limits_of_producers_are_redis_s(duration: int, maxsize: int) -> None:
-    """A stream that remembers for longer, or more, or nothing at all, is corrupt to Redis as well."""
+    """A stream whose producer limits exceed Redis's is refused, as Redis does."""
     limits = b"".join(b"\x80" + each.to_bytes(4, "big") for each in (duration, maxsize))
     with pytest.raises(MalformedError):
         rdb_payload.load(payload(26, b"\x00" * 10 + limits + b"\x00\x00\x00", 13), 100, 100)
@@ -339,7 +342,7 @@ def test_limits_of_producers_are_redis_s(duration: int, maxsize: int) -> None:
 
 
 def test_valkeys_own_types_are_not_taken_for_redis_s() -> None:
-    """In payloads of its versions 80 and 81 numbers above 21 are others; those up to it are the same."""
+    """In Valkey's payload versions 80 and 81, types above 21 are not read as Redis's; those up to 21 are equal."""
     assert rdb_payload.is_whole(payload(0, b"\x01v", 80))
     value = rdb_payload.load(payload(0, b"\x01v", 80), 100, 100)
     assert isinstance(value, StringValue)
@@ -350,7 +353,7 @@ def test_valkeys_own_types_are_not_taken_for_redis_s() -> None:
 
 
 def test_payloads_for_redis_are_what_it_would_dump() -> None:
-    """Type, body, version and checksum: RESTORE of ours takes it too."""
+    """A payload for Redis has the type, body, version and checksum of its DUMP, and our RESTORE accepts it too."""
     world = lived(4, 8)
     for base in world.node.keyspace.databases:
         for key, value in base.keys.items():
@@ -360,7 +363,7 @@ def test_payloads_for_redis_are_what_it_would_dump() -> None:
 
 
 def test_elements_of_listpacks_are_as_large_as_is_counted() -> None:
-    """A written listpack is read back, and its size is the one by which nodes close."""
+    """A written listpack is read back, and has the size by which nodes are full."""
     words = [b"", b"0", b"127", b"128", b"-1", b"4095", b"-4097", b"32767", b"8388608", b"-2147483649", b"%d" % 2**62]
     words += [b"w" * size for size in (1, 62, 63, 64, 125, 126, 127, 4094, 4095, 4096, 16377, 16382, 70000)]
     for word in words:
@@ -370,7 +373,7 @@ def test_elements_of_listpacks_are_as_large_as_is_counted() -> None:
 
 
 def test_checksum_goes_on_over_pieces() -> None:
-    """The checksum is the same for any pieces."""
+    """The checksum does not depend on how the bytes are split into pieces."""
     source = PiecedSource([b"12", b"", b"3456", b"789"])
     assert [source.take(size) for size in (1, 4, 4)] == [b"1", b"2345", b"6789"]
     assert (source.checksum(), source.offset, source.is_over()) == (0xE9C6D914C4B8D9CA, 9, True)

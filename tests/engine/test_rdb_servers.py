@@ -1,4 +1,4 @@
-"""RDB files of a real redis-server are read here, and files written here are loaded by one: each key is the same."""
+"""RDB files of a real redis-server are read here, and files written here are loaded by it, with equal keys."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ AUX = {"redis-ver": "7.0.15", "redis-bits": "64", "ctime": "1700000000", "repl-i
 
 
 def asking(client: redis.Redis) -> Any:
-    """The server's own replies, past redis-py's callbacks."""
+    """Return a function for the server's own replies, without redis-py's callbacks."""
     connection = client.connection_pool.get_connection()
 
     def ask(*words: Any) -> Any:
@@ -42,7 +42,7 @@ def in_pieces(path: Path, size: int) -> Iterator[bytes]:
 
 
 def saved(ask: Any) -> Path:
-    """The path of the server's saved file."""
+    """Return the path of the server's saved file."""
     ask("SAVE")
     return Path(ask("CONFIG", "GET", "dir")[1].decode()) / ask("CONFIG", "GET", "dbfilename")[1].decode()
 
@@ -56,7 +56,7 @@ def every_key(ask: Any) -> list[tuple[int, bytes]]:
 
 
 def lived(ask: Any, seed: int, *, is_newest: bool) -> None:
-    """Run the commands; what is refused did not happen."""
+    """Run the commands and ignore those that are refused."""
     for words in commands(Random(seed), KEYS, is_newest=is_newest):
         try:
             ask(*words)
@@ -65,13 +65,13 @@ def lived(ask: Any, seed: int, *, is_newest: bool) -> None:
 
 
 def has_all(ask: Any) -> bool:
-    """True if a server has released records and producers."""
+    """Return True if a server has released records and producers."""
     return "xnack" in ask("INFO", "commandstats").decode() or bool(ask("COMMAND", "INFO", "XNACK")[0])
 
 
 @pytest.mark.parametrize(("seed", "piece"), [(1, 1 << 20), (2, 61)])
 def test_files_of_redis_are_read(each_redis: ServerProcess, seed: int, piece: int) -> None:
-    """Each key holds what the server says, with its time to live; nothing is left out; the checksum is compared."""
+    """Each key of a file from Redis has the server's content and time to live. Nothing is missing."""
     world = World()
     ours = world.client().call
     with each_redis.client(protocol=2) as client:
@@ -96,13 +96,13 @@ def test_files_of_redis_are_read(each_redis: ServerProcess, seed: int, piece: in
 
 
 def reduced(stream: dict[bytes, Any], version: int) -> dict[bytes, Any]:
-    """A stream as it is in a file of an older version."""
+    """Return a stream as a file of an older version stores it."""
     kept = {name: value for name, value in stream.items() if not name.startswith((b"idmp", b"iids", b"pids"))}
     return kept | {b"groups": [reduced_group(group, version) for group in stream[b"groups"]]}
 
 
 def reduced_group(group: dict[bytes, Any], version: int) -> dict[bytes, Any]:
-    """Without released records, which are the nameless consumer's; at first without active times, too."""
+    """Return a group without released records, which a nameless consumer gets, and without newer fields."""
     homeless = [[row[0], 0, row[3]] for row in group[b"pending"] if row[1] == b"" and row[2] == 0]
     if homeless:
         consumers = {each[b"name"]: each for each in group[b"consumers"]}
@@ -117,7 +117,7 @@ def reduced_group(group: dict[bytes, Any], version: int) -> dict[bytes, Any]:
 
 @pytest.mark.parametrize("version", [10, 11, 14])
 def test_files_of_ours_are_loaded(each_redis: ServerProcess, tmp_path: Path, version: int) -> None:
-    """A redis-server starts from them and has each key as it is here, but for what its version has no place for."""
+    """redis-server starts from a file of ours and has the same keys, except what its version cannot store."""
     with each_redis.client(protocol=2) as client:
         if version > int(saved(asking(client)).read_bytes()[5:9]):
             pytest.skip("that server reads no file of a version so new")
@@ -147,7 +147,7 @@ def compare(ask: Any, client: Client, version: int) -> None:
 
 @pytest.mark.parametrize(("kind", "body", "_"), OLD_FORMS)
 def test_old_forms_are_what_redis_takes_them_for(real_redis: ServerProcess, kind: int, body: bytes, _: Any) -> None:
-    """A dump from a Redis before 7.0 is loaded alike by RESTORE of both."""
+    """A dump from a Redis before 7.0 is restored alike by both servers."""
     ours = World().client().call
     with real_redis.client(protocol=2) as client:
         ask = asking(client)
@@ -157,7 +157,7 @@ def test_old_forms_are_what_redis_takes_them_for(real_redis: ServerProcess, kind
 
 
 def test_released_records_keep_their_order(each_redis: ServerProcess, tmp_path: Path) -> None:
-    """In which they are claimed: from a file of Redis 8.8 to us, and from ours to it."""
+    """Released records stay in their order of claiming, from a file of Redis 8.8 to Millstream and back."""
     order = [b"5-1", b"2-1", b"9-1", b"1-1"]
     with each_redis.client(protocol=2) as client:
         ask = asking(client)
@@ -181,7 +181,7 @@ def test_released_records_keep_their_order(each_redis: ServerProcess, tmp_path: 
 
 
 def test_nothing_is_taken_that_redis_refuses(each_redis: ServerProcess) -> None:
-    """Damaged payloads with a right checksum, to a Redis that looks at every byte: what it refuses we refuse."""
+    """A damaged payload with a valid checksum is refused if Redis with full checks refuses it."""
     chance, ours = Random(5), World().client().call
     taken = 0
     with each_redis.client(protocol=2) as client:
@@ -205,7 +205,7 @@ def test_nothing_is_taken_that_redis_refuses(each_redis: ServerProcess) -> None:
 
 
 def test_what_is_not_held_is_passed_over_by_name(each_redis: ServerProcess) -> None:
-    """Libraries of functions, hashes whose fields have times to live, arrays: named, and what follows is read."""
+    """Function libraries, hashes with field expiry, and arrays are named and skipped. Later parts are read."""
     with each_redis.client(protocol=2) as client:
         ask = asking(client)
         ask("FUNCTION", "LOAD", "REPLACE", "#!lua name=l\nredis.register_function('f', function() return 1 end)")
@@ -237,7 +237,7 @@ UNHELD: list[tuple[tuple[Any, ...], str]] = [((b"ARSET", b"array", 3, b"x", b"7"
 
 @pytest.mark.parametrize("more", [[], [("XADD", "s", "4-1", "f", "v"), ("XADD", "s", "7-1", "f", "v")]])
 def test_tombstones_of_redis_above_the_last_id(real_redis: ServerProcess, more: list[tuple[str, ...]]) -> None:
-    """Redis 7.0 lets XSETID put the last id back behind a deleted entry, and adds below its tombstone then."""
+    """A stream of Redis 7.0 whose last id was set back below a tombstone, and then grew, is read."""
     world = World()
     ours = world.client().call
     with real_redis.client(protocol=2) as client:

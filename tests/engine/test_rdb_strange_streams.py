@@ -1,4 +1,4 @@
-"""Streams in every shape that programs of XADD, XDEL, XTRIM and XSETID give Redis's nodes are restored as they are."""
+"""Streams in every shape that XADD, XDEL, XTRIM and XSETID give Redis's nodes are restored unchanged."""
 
 from collections.abc import Iterator
 from random import Random
@@ -28,7 +28,7 @@ CASES = {
 
 
 def program(random: Random) -> Iterator[str]:
-    """Commands on one stream, with ids that often lie below tombstones."""
+    """Yield commands on one stream, with ids that often lie below tombstones."""
     yield f"CONFIG SET stream-node-max-entries {random.choice((1, 2, 3, 100))}"
     for _ in range(random.choice((6, 12, 30))):
         entry_id = f"{random.randrange(1, 7)}-{random.randrange(1, 6)}"
@@ -52,7 +52,7 @@ def program(random: Random) -> Iterator[str]:
 
 
 def difference(wire: Wire, commands: list[str]) -> list[Any]:
-    """The difference between the stream that a server makes by these commands and the one restored here from its DUMP.
+    """Return the differences between the stream that a server builds and the one restored from its DUMP.
 
     Redis 7.0 lets XSETID put the last id below the largest deleted one, which our counters never are.
     """
@@ -83,7 +83,7 @@ def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("core")
 @pytest.mark.parametrize("commands", CASES.values(), ids=list(CASES))
 def test_entries_below_their_node_are_restored(each_redis: ServerProcess, commands: list[str]) -> None:
-    """A node whose id is above its entries, since XSETID put the last id back behind tombstones, is read."""
+    """A node whose id is above its entries, since XSETID set the last id back behind tombstones, is read."""
     with Wire(each_redis.url) as wire:
         assert not difference(wire, commands)
 
@@ -91,7 +91,7 @@ def test_entries_below_their_node_are_restored(each_redis: ServerProcess, comman
 @pytest.mark.usefixtures("core")
 @pytest.mark.parametrize("part", range(20))
 def test_random_streams_are_restored(each_redis: ServerProcess, part: int) -> None:
-    """The DUMP of a random program's stream becomes the same entries, counters and groups here."""
+    """RESTORE of Redis's DUMP of a random stream has the same entries, counters and groups."""
     with Wire(each_redis.url) as wire:
         for seed in range(part * 20, part * 20 + 20):
             assert not difference(wire, list(program(Random(seed)))), seed

@@ -1,4 +1,4 @@
-"""Sorted sets: many changes made together are the same as one by one."""
+"""Sorted sets: many changes together have the result of the same changes one by one."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ changes = st.lists(st.one_of(st.dictionaries(members, scores), st.sets(members))
 
 
 def apply(changes: list[dict[bytes, float] | set[bytes]], together: int) -> ZSetValue:
-    """A sorted set after these changes; of so many on they are made together."""
+    """Return a sorted set after these changes; ``together`` changes or more are made in one step."""
     value = type("Set", (ZSetValue,), {"__slots__": (), "TOGETHER": together})()
     for change in changes:
         if isinstance(change, dict):
@@ -25,7 +25,7 @@ def apply(changes: list[dict[bytes, float] | set[bytes]], together: int) -> ZSet
 @given(changes)
 @settings(max_examples=500, deadline=None)
 def test_together_is_as_one_by_one(changes: list[dict[bytes, float] | set[bytes]]) -> None:
-    """The same members, scores, order and encoding."""
+    """Changes together and one by one give the same members, scores, order and encoding."""
     value = apply(changes, 1)
     assert value.content() == apply(changes, 10**9).content()
     assert [value.rank(member) for _, member in value.between(0, len(value))] == list(range(len(value)))

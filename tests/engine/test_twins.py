@@ -1,4 +1,4 @@
-"""The entry store in C does what the one in Python does: step by step, in everything that can be seen.
+"""The entry store in C does the same as the one in Python: step by step, in everything visible.
 
 A longer campaign (`make test-long`): a million steps, see ``support.campaign``.
 """
@@ -29,7 +29,7 @@ numbers = st.one_of(st.integers(-1, 40), st.sampled_from([MAX_ID, MAX_ID + 1, 1 
 
 
 class TwinMachine(RuleBasedStateMachine):
-    """Both stores, fed the same steps, which hypothesis makes small where they differ."""
+    """Both stores, given the same steps, which hypothesis shrinks on a difference."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class TwinMachine(RuleBasedStateMachine):
         self.twins.compare(0, MAX_ID, -1)
 
     def _near(self, pick: int) -> int:
-        """The id stored at this place, if there is one; else the number itself."""
+        """Return the stored id at this position, if there is one; else the number itself."""
         stored = [entry for node in self.twins.python.nodes() for entry, _, _ in node.entries()]
         return stored[pick] if 0 <= pick < len(stored) else pick
 
@@ -87,7 +87,7 @@ TestTwins.settings = settings(max_examples=60, stateful_step_count=40, deadline=
 
 
 def steps(seed: int, number: int) -> int:
-    """So many steps at random on fresh stores, looked at now and then and at the end."""
+    """Run random steps on new stores, compared now and then and at the end."""
     random, twins = Random(seed), Twins()
     for _ in range(number):
         step(twins, random)
@@ -99,24 +99,27 @@ def steps(seed: int, number: int) -> int:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_steps_lead_to_the_same(seed: int) -> None:
-    """Nodes, sizes, ids, bytes of replies and of snapshots are the same, whatever was done before."""
+    """Nodes, sizes, ids and the bytes of replies and snapshots are the same in both cores after random steps."""
     steps(seed, 300)
 
 
 def ten_thousand_steps(seed: int) -> int:
-    """A piece of the campaign."""
+    """Run a piece of the campaign."""
     return sum(steps(seed * 1000 + at, (20, 100, 1000)[at % 3]) for at in range(27))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_million_random_steps_lead_to_the_same() -> None:
-    """The same at length; with the sanitizers' build it also shows that no byte is read that is not there."""
+    """Both cores are equal after a million random steps.
+
+    The sanitizers' build also shows that no byte is read out of bounds.
+    """
     campaign.run("twins", ten_thousand_steps, range(1, 101), unit="steps")
 
 
 def filled(make: Callable[[], Any], number: int = 12) -> Any:
-    """A store of nodes of five, with a tombstone in the first."""
+    """Return a store of nodes of five, with a tombstone in the first."""
     store = make()
     for entry in range(1, number + 1):
         store.append(entry << 64 | 7, [b"f", b"%d" % entry], fresh=store.needs_block(2, 0, 5))
@@ -148,7 +151,7 @@ DAMAGES: dict[str, Callable[[list[Any]], object]] = {
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_a_damaged_node_of_a_snapshot_is_refused(what: str) -> None:
-    """Nothing is read beyond what is there, and the store is as before."""
+    """A damaged node of a snapshot is refused without reading out of bounds, and the store is unchanged."""
     packed = [node.pack() for node in filled(native.EntryStore).nodes()]
     DAMAGES[what](packed[0])
     store = native.EntryStore()
@@ -166,7 +169,7 @@ def test_no_cut_through_a_nodes_bytes_is_read_over() -> None:
 
 
 def test_nodes_of_a_snapshot_are_added_in_order() -> None:
-    """Those that would lie below what is there are refused, and none of them is added."""
+    """Nodes of a snapshot that would lie below existing ones are refused, and none of them is added."""
     packed = [node.pack() for node in filled(native.EntryStore).nodes()]
     store = native.EntryStore()
     store.extend(packed[:2])
@@ -198,7 +201,7 @@ def test_nodes_of_a_snapshot_are_added_in_order() -> None:
     ],
 )
 def test_what_the_engine_never_asks_is_an_error(wrong: Callable[[Any], object], error: type[Exception]) -> None:
-    """Nothing is taken for what it is not, and the store is as before."""
+    """Calls that the engine never makes raise an error, and the store is unchanged."""
     store = filled(native.EntryStore)
     before = [seen(node) for node in store.nodes()]
     with pytest.raises(error):
@@ -207,7 +210,7 @@ def test_what_the_engine_never_asks_is_an_error(wrong: Callable[[Any], object], 
 
 
 def test_a_view_of_a_node_ends_with_the_next_change() -> None:
-    """It would show another node, or memory that is given back."""
+    """A view of a node becomes invalid with the next change of its store, so it never shows freed memory."""
     store = filled(native.EntryStore)
     nodes, rows = store.nodes(), store.rows(0, MAX_ID)
     node = next(nodes)
@@ -219,14 +222,14 @@ def test_a_view_of_a_node_ends_with_the_next_change() -> None:
 
 
 def test_a_view_keeps_its_store() -> None:
-    """Also when nobody else holds it."""
+    """A view of a node keeps its store alive, also without another reference."""
     node, rows = next(filled(native.EntryStore).nodes()), filled(native.EntryStore).rows(0, MAX_ID)
     gc.collect()
     assert (node.stored, len(list(rows))) == (5, 11)
 
 
 def test_a_reply_of_many_bytes_is_in_pieces() -> None:
-    """So that the largest of them needs no second copy of all."""
+    """A large reply comes in pieces, so that its largest node is not copied a second time."""
     twins = Twins()
     for _ in range(300):
         twins.add(1, [b"f", b"x" * 4000], (4096, 100))

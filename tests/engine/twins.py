@@ -1,4 +1,4 @@
-"""Both cores' entry stores side by side: the same steps, and everything that can be seen of them compared."""
+"""Both cores' entry stores side by side: run the same steps and compare everything visible."""
 
 from random import Random
 from typing import Any
@@ -23,7 +23,7 @@ STEPS = (1, 1, 1, 2, 130, 2**16, 2**31, 2**63, 1 << 64, 3 << 64, (1 << 64) + 5, 
 
 
 class Twins:
-    """The two stores, and the last id as a stream keeps it."""
+    """The two stores, and the last id of the stream."""
 
     def __init__(self) -> None:
         self.python = PyEntryStore()
@@ -38,7 +38,7 @@ class Twins:
         return mine
 
     def add(self, step: int, fields: list[bytes], limits: tuple[int, int], *, dead: bool = False) -> None:
-        """Add an entry so much above the last id, or none where no id is left."""
+        """Add an entry ``step`` above the last id, if an id is left."""
         if self.last + step > MAX_ID:
             return
         self.last += step
@@ -46,12 +46,12 @@ class Twins:
         self.both("append", self.last, fields, fresh=fresh, dead=dead)
 
     def back(self, last: int) -> None:
-        """Take the last id back, but not below a live entry."""
+        """Move the last id back, but not below a live entry."""
         self.last = max(self.python.last_live_id, min(last, self.last))
         self.both("reach_back", self.last)
 
     def restore(self) -> None:
-        """Go on with what a snapshot made of them, each with the other's."""
+        """Continue with new stores, each loaded from the other's snapshot."""
         packed = [[node.pack() for node in store.nodes()] for store in (self.native, self.python)]
         assert packed[0] == packed[1]
         self.python, self.native = PyEntryStore(), native.EntryStore()
@@ -63,17 +63,17 @@ class Twins:
                 store.extend(found[half:])
 
     def copy(self) -> None:
-        """Go on with copies."""
+        """Continue with copies."""
         self.python, self.native = self.python.copy(), self.native.copy()
 
     def some_id(self, random: Random) -> int:
-        """One that is stored, next to one, or anywhere; also outside all ids."""
+        """Return an id that is stored, next to a stored one, or anywhere, also out of range."""
         stored = [entry for node in self.python.nodes() for entry, _, _ in node.entries()]
         near = random.choice(stored) if stored else 0
         return random.choice((near, near, near + 1, near - 1, self.last, self.last + 1, 0, -1, MAX_ID, MAX_ID + 1))
 
     def compare(self, start: int, end: int, count: int) -> None:
-        """Everything that can be seen, and one range of it."""
+        """Compare everything visible, and one range."""
         mine, theirs = self.python, self.native
         for name in ("length", "first_id", "last_live_id", "node_count"):
             assert getattr(mine, name) == getattr(theirs, name), name
@@ -92,7 +92,7 @@ class Twins:
 
 
 def plain(value: Any) -> Any:
-    """A method's result, in a form to compare."""
+    """Return a method's result in a form to compare."""
     if isinstance(value, memoryview):
         return bytes(value)
     if hasattr(value, "__next__"):
@@ -101,7 +101,7 @@ def plain(value: Any) -> Any:
 
 
 def seen(node: Any) -> list[Any]:
-    """All that a node shows."""
+    """Return everything that a node shows."""
     return [
         node.first,
         node.last,
@@ -116,7 +116,7 @@ def seen(node: Any) -> list[Any]:
 
 
 def step(twins: Twins, random: Random) -> None:
-    """One step at random."""
+    """Run one random step."""
     what = random.choices(
         ("add", "dead", "remove", "below", "drop", "back", "restore", "copy"), (69, 3, 20, 4, 3, 4, 1, 1)
     )[0]

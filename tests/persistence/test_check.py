@@ -152,7 +152,7 @@ def test_a_newer_format_is_a_problem(home: Path) -> None:
     ],
 )
 def test_a_manifest_that_no_program_of_ours_wrote(home: Path, of: str, name: str, value: object) -> None:
-    """Its checksum is right and what it says cannot be: a start is refused in words, a check too, and nothing goes."""
+    """A manifest with a valid checksum and impossible content is refused by a start and a check. Nothing changes."""
     log, _ = Log.open(home)
     rewrite = log.begin_rewrite()
     assert rewrite is not None

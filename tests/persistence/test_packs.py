@@ -114,7 +114,7 @@ class Blind(SimDisk):
 
 
 def test_a_start_and_a_rewriting_read_no_entry_of_a_pack() -> None:
-    """They take no longer with more entries in packs, and damage there stops neither."""
+    """A start and a rewriting read no entry of a pack: more entries do not slow them, nor does damage stop them."""
     disk = Blind()
     disk.names = disk_with(made()).names
     log, recovery = Log.open(HOME, disk)
