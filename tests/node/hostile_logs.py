@@ -1,7 +1,7 @@
 """Logs as a broken or hostile primary sends them: valid records with changes, and the outcome of each.
 
-``python -m node.hostile_logs FIRST COUNT`` prints a line for each seed: ``refused``, or a digest of what was taken. It
-raises where something was taken of which a rewriting, or a start after one, makes anything else.
+``python -m node.hostile_logs FIRST COUNT`` prints a line for each seed: ``refused``, or a digest of the accepted data.
+It raises if a rewriting, or a start after one, turns accepted data into anything else.
 """
 
 import random
@@ -56,7 +56,7 @@ ODD: list[Any] = [
 
 @cache
 def recorded(seed: int) -> tuple[list[Steps], list[Steps]]:
-    """The transitions of a log's records, and of those of a snapshot of them."""
+    """Return the transitions of a log's records, and of the records of its snapshot."""
     log, _ = Log.open(HOME, SimDisk(), entropy=entropy(1))
     clock, node = ManualClock(), Node(Config({}), log)
     session = node.sessions.open(clock.now())
@@ -71,7 +71,7 @@ def recorded(seed: int) -> tuple[list[Steps], list[Steps]]:
 
 
 class Hostile:
-    """Changes a log, by a seed."""
+    """Random changes of a log, from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -84,7 +84,7 @@ class Hostile:
         self.other: list[Steps] = msgpack.unpackb(msgpack.packb(recorded((seed + 7) % 20)[0]))
 
     def payloads(self) -> list[bytes]:
-        """The log, changed in a few places."""
+        """Return the log, changed in a few places."""
         kinds: list[Callable[[], None]] = [self.twice, self.gone, self.moved, self.spliced, self.swapped]
         for _ in range(self.random.randint(1, 3)):
             self.random.choice([*kinds, *[self.changed] * 8])()
@@ -95,31 +95,31 @@ class Hostile:
         return made
 
     def twice(self) -> None:
-        """A record, or a step, once more, there or later."""
+        """Repeat a record or a step, at the same place or later."""
         at = self.random.randrange(len(self.log))
         self.log.insert(self.random.choice([at, self.random.randint(at, len(self.log))]), self.log[at])
 
     def gone(self) -> None:
-        """One less."""
+        """Remove a record or a step."""
         if len(self.log) > 1:
             del self.log[self.random.randrange(len(self.log))]
 
     def moved(self) -> None:
-        """Another order."""
+        """Change the order."""
         self.log.insert(self.random.randrange(len(self.log)), self.log.pop(self.random.randrange(len(self.log))))
 
     def spliced(self) -> None:
-        """Some of another log."""
+        """Insert records of another log."""
         first = self.random.randrange(len(self.other))
         at = self.random.randint(0, len(self.log))
         self.log[at:at] = self.other[first : first + self.random.randint(1, 8)]
 
     def swapped(self) -> None:
-        """Two databases at once, or the steps of a record the other way round."""
+        """Exchange two databases, or reverse the steps of a record."""
         self.random.choice(self.log).reverse()
 
     def changed(self) -> None:
-        """One argument of one step."""
+        """Change one argument of one step."""
         steps = self.random.choice(self.log)
         if not steps:
             return
@@ -137,7 +137,7 @@ class Hostile:
             step[place] = self.other_than(step[place])
 
     def other_than(self, value: Any) -> Any:
-        """A value in place of another one: of its type most often."""
+        """Return a value to replace another one, mostly of its type."""
         if self.random.random() < 0.15:
             return self.random.choice([*ODD, *NUMBERS])
         if type(value) is int:
@@ -161,7 +161,7 @@ class Hostile:
         return self.random.choice([*ODD, *NUMBERS])
 
     def damaged(self, value: bytes) -> bytes:
-        """Bytes of it changed, cut or repeated."""
+        """Return bytes with some changed, cut or repeated."""
         if not value:
             return b"x"
         at = self.random.randrange(len(value))
@@ -179,7 +179,7 @@ class Hostile:
 
 
 def image(space: Keyspace) -> str:
-    """A digest of everything that a command can show."""
+    """Return a digest of everything that a command can show."""
     parts = []
     for base in space.databases:
         parts += [
@@ -189,7 +189,7 @@ def image(space: Keyspace) -> str:
 
 
 def outcome(seed: int) -> str:
-    """Try one log; the digest of the data, or that it is refused."""
+    """Try one log; return the digest of the data, or ``refused``."""
     made = Hostile(seed).payloads()
     try:
         taken = from_copy(made)

@@ -1,4 +1,4 @@
-"""Work for a node that takes much at a time: what is plain among it runs together, so that records have many steps."""
+"""Workloads that a node gets in large pieces: plain commands in them run together, so records have many steps."""
 
 import random
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ AHEAD = 1_800_000_000_000
 
 
 def opened(*keys: str) -> Iterator[Line]:
-    """Streams with one entry each, so that additions to them are plain."""
+    """Write one entry to each stream, so that further additions are plain."""
     for key in keys:
         yield ["XADD", key, f"{AHEAD}-0" if key == "s" else "1-0", "n", "0"]
 
 
 def writing(chance: random.Random) -> Iterator[Line]:
-    """Entries of many sizes, strings, reads between them; here and there what is not plain."""
+    """Yield additions of many sizes, strings, reads between them, and some commands that are not plain."""
     yield from opened("s", "t", "u", "w")
     yield ["XGROUP", "CREATE", "w", "g", "$"]
     for number in range(500):
@@ -35,7 +35,7 @@ def writing(chance: random.Random) -> Iterator[Line]:
 
 
 def consuming(chance: random.Random) -> Iterator[Line]:
-    """Two groups read what is new and acknowledge it, in the same runs as it is added; some claim, some forget."""
+    """Yield reads and acknowledgements of two groups between additions, and some claims and deletions."""
     yield from opened("s", "w")
     for group in "gh":
         yield ["XGROUP", "CREATE", "s", group, f"{AHEAD}-0", "ENTRIESREAD", "1"]
@@ -66,7 +66,7 @@ def consuming(chance: random.Random) -> Iterator[Line]:
 
 
 def both(chance: random.Random) -> Iterator[Line]:
-    """The two in turns."""
+    """Alternate between the two workloads."""
     for number, (one, other) in enumerate(zip(consuming(chance), writing(chance), strict=False)):
         yield one
         if other[0] in {"XADD", "SET", "XTRIM"} and other[1] not in ("s", "w")[: 1 + (number < 9)]:
@@ -74,6 +74,6 @@ def both(chance: random.Random) -> Iterator[Line]:
 
 
 WAITING = ["XREADGROUP", "GROUP", "g", "waiter", "BLOCK", "0", "STREAMS", "w", ">"]
-"""What a second client waits for, again and again: plain additions to ``w`` wake it."""
+"""Blocked read of a second client, repeated always; plain additions to ``w`` wake it."""
 
 WORKLOADS = {"plain": writing, "plain-groups": consuming, "plain-rewrite": both}

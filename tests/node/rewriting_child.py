@@ -1,6 +1,6 @@
-"""A snapshot maker for a test: it kills itself after so many operations on the disk.
+"""Process that makes a snapshot for a test, and kills itself after a given number of disk operations.
 
-The variable MILLSTREAM_TEST_KILL says which: ``append 3`` is the third append.
+The variable MILLSTREAM_TEST_KILL names the operation: ``append 3`` is the third append.
 """
 
 import os
@@ -16,7 +16,7 @@ LEFT = {WHAT: int(COUNT)}
 
 
 def done(what: str) -> None:
-    """Die if it is time."""
+    """Kill the process if this is the operation."""
     if what in LEFT:
         LEFT[what] -= 1
         if not LEFT[what]:
@@ -24,7 +24,7 @@ def done(what: str) -> None:
 
 
 class DeadlyFile(RealFile):
-    """A file of the real disk."""
+    """A file of the real disk; the process ends when an operation is done."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class DeadlyFile(RealFile):
 
 
 class DeadlyDisk(RealDisk):
-    """The real disk; the process ends when a step is done."""
+    """The real disk; the process ends when an operation is done."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
-"""A process that writes a log and rewrites it with a real child, and kills itself at one step, for a test.
+"""Process that writes a log, rewrites it with a real child and kills itself at one step, for a test.
 
-Arguments: data directory, a disk operation and a word, and how often it is to be met before the end: ``rename MANIFEST
-1`` kills at the first rename to a name that begins so, once the rewriting has begun; ``none`` kills never. It prints
-the child's pid once it has one, and the number of records that are durable whenever that has grown.
+Arguments: data directory, a disk operation with the start of a name, and its count. ``rename MANIFEST 1`` kills at the
+first rename to a name that begins so after the rewriting has begun; ``none`` kills never. The process prints the
+child's pid once it has one, and the number of durable records whenever it grows.
 """
 
 import os
@@ -20,7 +20,7 @@ STATE = {"armed": False, "left": int(sys.argv[4])}
 
 
 def meet(what: str, path: Path) -> None:
-    """Die if this is the step."""
+    """Kill the process if this is the step."""
     if STATE["armed"] and what == sys.argv[2] and path.name.startswith(sys.argv[3]):
         STATE["left"] -= 1
         if not STATE["left"]:
@@ -55,17 +55,17 @@ class DeadlyDisk(RealDisk):
 
 
 def record(number: int) -> bytes:
-    """A record that appends one element to a list."""
+    """Return a record that appends one element to a list."""
     return codec.pack(number, [("lpush", 0, b"l", [b"%d" % number], False)])
 
 
 def say(*words: object) -> None:
-    """One line at once, whichever thread it comes from."""
+    """Print one line at once, from any thread."""
     os.write(1, " ".join(map(str, words)).encode() + b"\n")
 
 
 class Telling(Rewriter):
-    """Tells the child's pid."""
+    """Rewriter that prints the child's pid."""
 
     def _spawn(self) -> object:  # type: ignore[override] # a child all the same
         child = super()._spawn()

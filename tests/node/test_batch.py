@@ -1,4 +1,4 @@
-"""Plain commands run together answer, change, log and count as they do one by one by their handlers."""
+"""Plain commands that run together have the replies, changes, log and counters of the same commands one by one."""
 
 import itertools
 import random
@@ -60,7 +60,7 @@ GROUP = ("XGROUP CREATE s g 1-1 MKSTREAM ENTRIESREAD 1", "XGROUP CREATECONSUMER 
 
 
 class Lines:
-    """Random commands, most of them plain, from one seed; every third has nothing but what a group is asked."""
+    """Random commands, mostly plain, from one seed; every third sequence has only commands on groups."""
 
     def __init__(self, seed: int, words: list[bytes] = WORDS) -> None:
         self.random = random.Random(seed)
@@ -68,11 +68,11 @@ class Lines:
         self.of_group = seed % 3 == 0
 
     def one(self) -> list[bytes]:
-        """The next command."""
+        """Return the next command."""
         return self.group_command() if self.of_group else self.any_command()
 
     def some(self, count: int) -> list[list[bytes]]:
-        """Commands, some of them in transactions, which may be refused, broken or dropped."""
+        """Return commands, some in transactions, which may be refused, malformed or discarded."""
         found: list[list[bytes]] = []
         while len(found) < count:
             inside = [self.one() for _ in range(self.random.choice([1, 2, 5, 20]))]
@@ -85,7 +85,7 @@ class Lines:
         return found
 
     def group_command(self) -> list[bytes]:
-        """One of a group that is there, and finds something most often."""
+        """Return a command on an existing group, which mostly finds entries."""
         pick, who = self.random.choice, self.random.choice([b"c", b"d"])
         some = [
             b"%d-%d" % (1_700_000_000_000 + self.random.randrange(pick([1, 5])), self.random.randrange(pick([2, 20])))
@@ -103,7 +103,7 @@ class Lines:
         return self.random.choices(made, [9, 9, 3, 5, 5, 5, 1])[0]
 
     def any_command(self) -> list[bytes]:
-        """One of all."""
+        """Return any command."""
         pick = self.random.choice
         key = pick(KEYS)
         fields = [pick(self.words) for _ in range(self.random.choice([2, 2, 4, 6, 6, 6, 3, 40]))]
@@ -156,7 +156,7 @@ class Lines:
         return self.random.choices(made, weights)[0]
 
     def claim(self, key: bytes, name: bytes, who: bytes, some: list[bytes]) -> list[bytes]:
-        """XCLAIM, most often of ascending ids, with any options.
+        """Return XCLAIM, mostly with ascending ids, with any options.
 
         Args:
             key: the stream's.
@@ -171,7 +171,7 @@ class Lines:
         return [b"XCLAIM", key, name, who, pick(IDLES), *wanted, *options]
 
     def options(self) -> list[list[bytes]]:
-        """XCLAIM's options, one with each argument."""
+        """Return XCLAIM's options, one with each argument."""
         pick = self.random.choice
         return [
             *([b"JUSTID"], [b"justid"], [b"FORCE"], [b"IDLE", pick(IDLES)], [b"TIME", pick(IDLES)], [b"RETRYCOUNT"]),
@@ -179,13 +179,13 @@ class Lines:
         ]
 
     def autoclaim(self, key: bytes, name: bytes, who: bytes) -> list[bytes]:
-        """XAUTOCLAIM from anywhere; arguments as above."""
+        """Return XAUTOCLAIM from any start; arguments as in :meth:`claim`."""
         pick = self.random.choice
         options = [word for _ in range(pick([0, 1, 2])) for word in pick([[b"JUSTID"], [b"count", pick(COUNTS)]])]
         return [b"XAUTOCLAIM", key, name, who, pick(IDLES), pick([b"0", pick(IDS)]), *options]
 
     def pending(self, key: bytes, name: bytes, who: bytes) -> list[bytes]:
-        """XPENDING in all its forms; arguments as above."""
+        """Return XPENDING in any of its forms; arguments as in :meth:`claim`."""
         pick, chance = self.random.choice, self.random.random()
         head, ends = [b"XPENDING", key, name], [pick(IDS), pick(IDS), pick(COUNTS)]
         if chance < 0.3:
@@ -195,7 +195,7 @@ class Lines:
 
 
 def run_as_connection(client: Client, pieces: Iterator[bytes]) -> bytes:
-    """Run bytes as a connection does: plain commands together, the others one by one."""
+    """Run bytes as a connection does: plain commands together, other commands one by one."""
     world, reader, replies = client.world, CommandReader(), bytearray()
     for piece in pieces:
         reader.feed(piece)
@@ -206,7 +206,7 @@ def run_as_connection(client: Client, pieces: Iterator[bytes]) -> bytes:
 
 
 def cut(data: bytes, rng: random.Random) -> Iterator[bytes]:
-    """The bytes in pieces, as a network makes them."""
+    """Yield the bytes in pieces, as a network delivers them."""
     at = 0
     while at < len(data):
         size = rng.choice([len(data), len(data), 1000, 100, 7])
@@ -222,7 +222,7 @@ def counted(world: World) -> tuple[object, ...]:
 
 
 def compare(seed: int, rounds: int = 12, *, transactions: bool = False) -> None:
-    """Two worlds with the same commands, in one of which plain commands run together; nothing may tell them apart."""
+    """Send the same commands to two worlds, one of which runs plain ones together, and compare everything."""
     lines = Lines(seed)
     config = {"stream-node-max-entries": lines.random.choice(["100", "5", "1"])}
     single, together = World(config), World(config)
@@ -266,14 +266,14 @@ def compare(seed: int, rounds: int = 12, *, transactions: bool = False) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_commands_run_together_do_what_they_do_one_by_one(part: int) -> None:
-    """Replies, state, log, counters, and who is woken."""
+    """Plain commands that run together have the replies, state, log, counters and wake-ups of one-by-one commands."""
     for seed in range(part * 40, part * 40 + 40):
         compare(seed)
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_transactions_run_together_do_what_they_do_one_by_one(part: int) -> None:
-    """The same of what is queued, whatever is between, with watches and refusals."""
+    """Transactions of plain commands, with any commands between, have the results of one-by-one commands."""
     for seed in range(part * 30, part * 30 + 30):
         compare(seed, 6, transactions=True)
 
@@ -281,7 +281,7 @@ def test_transactions_run_together_do_what_they_do_one_by_one(part: int) -> None
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_commands_run_together() -> None:
-    """The same, 20,000 seeds."""
+    """Commands of 20,000 random seeds have the same results together and one by one."""
 
     def some(piece: int) -> None:
         for seed in range(piece * 200, piece * 200 + 200):
@@ -291,7 +291,7 @@ def test_many_commands_run_together() -> None:
 
 
 def test_a_transaction_of_plain_commands_is_one_record() -> None:
-    """A transaction is one record with any commands between and any number of runs."""
+    """A transaction is one record, with any other commands in between and any number of runs."""
     world = World()
     client = world.client()
     for line in (*GROUP, "XADD s 1-2 a b"):
@@ -309,7 +309,7 @@ def test_a_transaction_of_plain_commands_is_one_record() -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_transaction_changes_no_more_than_a_record_holds(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The very command that would pass the limit is refused, and those that fit behind it are done."""
+    """In a transaction exactly the command that exceeds the record limit is refused. Later ones that fit are done."""
     monkeypatch.setattr(limits, "CHANGE_MAX", 2000)
     world = World()
     client = world.client()
@@ -325,7 +325,7 @@ def test_a_transaction_changes_no_more_than_a_record_holds(together: bool, monke
 
 @needs_runner
 def test_what_is_queued_together_has_words_enough() -> None:
-    """As many as the table of commands asks for; and it writes, as only that weighs in the record."""
+    """A write command is queued natively only if it has as many words as the command table requires."""
     assert core.native is not None
     for name, row in TABLE.items():
         for count in range(1, 12):
@@ -336,7 +336,7 @@ def test_what_is_queued_together_has_words_enough() -> None:
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_count_of_entries_read_stays_within_64_bits(plain: bool) -> None:
-    """Both counts end at the largest number, whoever set them so high; and the log can be read again."""
+    """Counts of entries read and added stop at the largest 64-bit number, and the log stays readable."""
     world = World()
     client = world.client()
     largest = 2**63 - 1
@@ -358,7 +358,7 @@ def test_a_count_of_entries_read_stays_within_64_bits(plain: bool) -> None:
 @needs_runner
 @pytest.mark.parametrize("line", ["GET str", "XRANGE s - +", "XREVRANGE s + -", "XREAD STREAMS s 1-1", READ])
 def test_a_large_reply_goes_the_ordinary_way(line: str) -> None:
-    """It would be held several times; nothing of it is done, and what comes before it is."""
+    """A command with a large reply is left to its handler, and commands before it are done."""
     assert core.native is not None
     world = World()
     client = world.client()
@@ -378,7 +378,7 @@ def test_a_large_reply_goes_the_ordinary_way(line: str) -> None:
 
 
 def test_no_reply_waits_for_a_claim_of_nothing() -> None:
-    """That the consumer tried is logged, and only XINFO shows it; a claim of something is waited for."""
+    """A read that delivers nothing does not wait for its record, which only XINFO shows. A claim that delivers does."""
     world = World()
     client = world.client()
     for line in GROUP:
@@ -398,7 +398,7 @@ def test_no_reply_waits_for_a_claim_of_nothing() -> None:
 @needs_runner
 @pytest.mark.parametrize(("many", "plain"), [(1021, True), (1022, True), (2**16 - 3, True), (2**16 - 2, False)])
 def test_a_command_of_very_many_words_is_plain(many: int, plain: bool) -> None:
-    """An acknowledgement of thousands is one as that of a few is, up to a bound."""
+    """An XACK of thousands of ids is a plain command, up to a limit."""
     assert core.native is not None
     world = World()
     client = world.client()
@@ -415,7 +415,7 @@ USABLE = frozenset(b"GET PING SET XACK XADD XAUTOCLAIM XCLAIM XDEL XGROUP XLEN X
 
 
 def same(seed: int, steps: int) -> int:
-    """Bytes whole, cut off and damaged: runs together and commands one by one reply and change the same."""
+    """Send whole, cut and damaged bytes to runs and to one-by-one commands, and compare replies and changes."""
     lines = Lines(seed)
     config = {"stream-node-max-entries": "7"}
     single, together = World(config), World(config)
@@ -449,7 +449,7 @@ def same(seed: int, steps: int) -> int:
 
 
 def one_by_one(client: Client, pieces: Iterator[bytes]) -> bytes:
-    """The replies to commands that their handlers run."""
+    """Return the replies to commands that their handlers run."""
     world, reader, replies = client.world, CommandReader(), bytearray()
     for piece in pieces:
         reader.feed(piece)
@@ -463,7 +463,7 @@ def one_by_one(client: Client, pieces: Iterator[bytes]) -> bytes:
 @needs_runner
 @pytest.mark.parametrize("count", [1, 2, 99, 512, 1300])
 def test_many_additions_that_are_alike_are_those_added_one_by_one(count: int) -> None:
-    """Nodes begin at the same entries, whatever ends a run: the commands, the replies, or half a command."""
+    """Many equal XADDs begin nodes at the same entries as one by one, whatever ends a run."""
     rng = random.Random(count)
     packed, replies = [], []
     single = [pack("XADD", "s", "*", "f", str(number)) for number in range(count)]
@@ -486,7 +486,7 @@ def test_many_additions_that_are_alike_are_those_added_one_by_one(count: int) ->
 
 @needs_runner
 def test_damaged_bytes_run_together_do_what_they_do_one_by_one() -> None:
-    """Replies, state and counters, of whole, cut off and damaged commands."""
+    """Whole, cut and damaged commands have the same replies, state and counters together and one by one."""
     for seed in range(30):
         same(seed, 30)
 
@@ -495,7 +495,7 @@ def test_damaged_bytes_run_together_do_what_they_do_one_by_one() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_damaged_bytes_do_the_same_a_million_times() -> None:
-    """The same, a million steps."""
+    """A million steps of damaged bytes have the same results together and one by one."""
 
     def ten_thousand_steps(piece: int) -> int:
         return sum(same(seed, 1000) for seed in range(piece * 10, piece * 10 + 10))
@@ -505,7 +505,7 @@ def test_damaged_bytes_do_the_same_a_million_times() -> None:
 
 @needs_runner
 def test_ctrl_c_is_not_swallowed_by_a_run() -> None:
-    """A signal that comes while a value's own code runs is raised; an embedding program would else not end."""
+    """A KeyboardInterrupt during a run is raised, so that an embedding program can end."""
     assert core.native is not None
     db, data = World().node.keyspace.databases[0], pack("SET", "k", "v") * RUN_MAX
     runner = core.native.PlainRunner(Config(), {}, {}, False)
@@ -534,7 +534,7 @@ def test_ctrl_c_is_not_swallowed_by_a_run() -> None:
 
 @needs_runner
 def test_the_native_runner_runs_no_code_of_pythons() -> None:
-    """So no signal's exception comes up between what a run has changed and its record."""
+    """The native runner runs no Python code, so no signal's exception comes between a change and its record."""
     assert core.native is not None
     world = World()
     client = world.client()
@@ -565,7 +565,7 @@ def test_the_native_runner_runs_no_code_of_pythons() -> None:
 
 @needs_runner
 def test_each_command_of_the_runner_counts_under_its_name() -> None:
-    """The names are the core's own and are commands of the table; a result has the fields that readers know."""
+    """Each command that the runner runs counts under its own name in INFO, which is a name of the command table."""
     assert core.native is not None
     world = World()
     runner = core.native.PlainRunner(Config(), {}, {}, True)
@@ -605,7 +605,10 @@ CLAIMS = {
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("what", CLAIMS)
 def test_a_plain_command_that_finds_no_memory_is_done_or_changes_nothing(what: str) -> None:
-    """Whichever allocation fails; a run that cannot even say what it did raises, and the server ends."""
+    """If any allocation fails, a plain command is done or changes nothing.
+
+    A run that cannot even report its changes raises, and the server ends.
+    """
     failing = needs.package("_testcapi")
     assert core.native is not None
     untouched = 0

@@ -1,4 +1,4 @@
-"""Commands that wait: whose turn it is, what wakes them, what does not, and when they give up."""
+"""Commands that block: the order of clients, the events that wake them or do not, and timeouts."""
 
 import pytest
 
@@ -11,28 +11,28 @@ WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
 @pytest.fixture
 def world() -> World:
-    """A node with an empty stream s and its group g."""
+    """Return a node with an empty stream s and its group g."""
     world = World()
     world.client().call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
     return world
 
 
 def reader(world: World, after: str = "$", *, block: int = 0, key: str = "s") -> Client:
-    """A client that waits in XREAD."""
+    """Return a client blocked in XREAD."""
     client = world.client()
     assert client.send("XREAD", "BLOCK", block, "STREAMS", key, after) is WAITING
     return client
 
 
 def worker(world: World, name: str = "c", *, block: int = 0, options: tuple[str, ...] = ()) -> Client:
-    """A client that waits in XREADGROUP for new entries of s."""
+    """Return a client blocked in XREADGROUP for new entries of s."""
     client = world.client()
     assert client.send("XREADGROUP", "GROUP", "g", name, "BLOCK", block, *options, "STREAMS", "s", ">") is WAITING
     return client
 
 
 def entries(*ids: str, key: bytes = b"s") -> list[object]:
-    """The reply with these entries of one stream."""
+    """Return the reply with these entries of one stream."""
     return [[key, [[entry.encode(), [b"f", b"v"]] for entry in ids]]]
 
 
@@ -44,7 +44,7 @@ def add(world: World, entry: str, key: str = "s") -> None:
 
 
 def test_every_reader_without_a_group_gets_a_new_entry(world: World) -> None:
-    """XREAD fans out: nobody takes anything from anybody."""
+    """Every client blocked in XREAD gets each new entry."""
     readers = [reader(world) for _ in range(3)]
     add(world, "1-0")
     assert [client.inbox for client in readers] == [[entries("1-0")]] * 3
@@ -52,7 +52,7 @@ def test_every_reader_without_a_group_gets_a_new_entry(world: World) -> None:
 
 
 def test_a_group_serves_in_the_order_of_arrival(world: World) -> None:
-    """Each new entry goes to the one that has waited longest; one that was served goes to the end."""
+    """In a group each new entry goes to the client that waits longest; a served client goes to the end."""
     one, two, three = (worker(world, name) for name in ("a", "b", "c"))
     add(world, "1-0")
     assert (one.inbox, two.inbox, three.inbox) == ([entries("1-0")], [], [])
@@ -64,7 +64,7 @@ def test_a_group_serves_in_the_order_of_arrival(world: World) -> None:
 
 
 def test_a_transaction_that_adds_many_serves_them_at_once(world: World) -> None:
-    """Waiters see the state after EXEC: the first takes all, unless it asked for fewer."""
+    """Entries added in a transaction are delivered after EXEC: the first waiting client gets all, up to its COUNT."""
     few = worker(world, "few", options=("COUNT", "2"))
     rest = worker(world, "rest")
     client = world.client()
@@ -77,7 +77,7 @@ def test_a_transaction_that_adds_many_serves_them_at_once(world: World) -> None:
 
 
 def test_a_waiter_for_two_keys_is_served_once(world: World) -> None:
-    """The first of its keys to have something ends the whole wait."""
+    """A client that waits for two keys is served once, from the first key that gets an entry."""
     client = world.client()
     assert client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "t", "$", "$") is WAITING
     add(world, "1-0", "t")
@@ -87,7 +87,7 @@ def test_a_waiter_for_two_keys_is_served_once(world: World) -> None:
 
 
 def test_a_key_named_twice_is_served_once(world: World) -> None:
-    """Standing twice in one line is standing once."""
+    """A client that names a key twice is served once."""
     client = world.client()
     assert client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "s", "$", "$") is WAITING
     add(world, "1-0")
@@ -96,7 +96,7 @@ def test_a_key_named_twice_is_served_once(world: World) -> None:
 
 
 def test_the_reply_is_of_the_readers_own_protocol(world: World) -> None:
-    """A RESP3 client gets a map, whoever woke it."""
+    """A woken RESP3 client gets a map, whatever the protocol of the client that added the entry."""
     client = world.client(resp=3)
     assert client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$") is WAITING
     add(world, "1-0")
@@ -104,7 +104,7 @@ def test_the_reply_is_of_the_readers_own_protocol(world: World) -> None:
 
 
 def test_another_database_is_another_stream(world: World) -> None:
-    """A waiter waits for the key of the database it selected."""
+    """A client waits for the key in its selected database only."""
     client = world.client()
     client.call("SELECT", 1)
     assert client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$") is WAITING
@@ -120,7 +120,7 @@ def test_another_database_is_another_stream(world: World) -> None:
 
 
 def test_dollar_is_what_it_was_when_the_wait_began(world: World) -> None:
-    """A stream deleted and begun again with smaller ids has nothing above the frozen ``$``."""
+    """``$`` is fixed when the wait begins, so a stream recreated with smaller ids wakes no such reader."""
     add(world, "5-0")
     client = reader(world)
     world.client().call("DEL", "s")
@@ -131,14 +131,14 @@ def test_dollar_is_what_it_was_when_the_wait_began(world: World) -> None:
 
 
 def test_plus_is_looked_up_anew(world: World) -> None:
-    """``+`` waits for whatever is last when something is there."""
+    """``+`` is resolved when an entry is there: the waiting client gets the last one."""
     client = reader(world, "+")
     add(world, "3-0")
     assert client.inbox == [entries("3-0")]
 
 
 def test_what_is_there_is_replied_at_once(world: World) -> None:
-    """BLOCK waits only where there is nothing."""
+    """BLOCK waits only if there is no entry yet."""
     add(world, "1-0")
     client = world.client()
     assert client.call("XREAD", "BLOCK", 0, "STREAMS", "s", "0") == entries("1-0")
@@ -147,14 +147,14 @@ def test_what_is_there_is_replied_at_once(world: World) -> None:
 
 
 def test_a_reader_waits_for_a_key_that_does_not_exist(world: World) -> None:
-    """A missing stream is one without entries."""
+    """A client may wait for a key that does not exist, as for an empty stream."""
     client = reader(world, key="later")
     add(world, "1-0", "later")
     assert client.inbox == [entries("1-0", key=b"later")]
 
 
 def test_nobody_waits_inside_a_transaction(world: World) -> None:
-    """EXEC answers at once: what would wait is null."""
+    """A blocking read inside a transaction returns null at once."""
     client = world.client()
     client.call("MULTI")
     client.call("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
@@ -167,7 +167,7 @@ def test_nobody_waits_inside_a_transaction(world: World) -> None:
 
 
 def test_added_and_deleted_in_one_transaction_wakes_nobody(world: World) -> None:
-    """Both kinds of waiter look at the state after EXEC, and there is nothing in it."""
+    """An entry added and deleted in one transaction wakes neither XREAD nor XREADGROUP."""
     one, two = reader(world), worker(world)
     client = world.client()
     client.call("MULTI")
@@ -179,7 +179,7 @@ def test_added_and_deleted_in_one_transaction_wakes_nobody(world: World) -> None
 
 
 def test_added_and_its_key_deleted_ends_only_the_groups_wait(world: World) -> None:
-    """A key that is gone is an error to XREADGROUP and no news to XREAD."""
+    """If a transaction adds an entry and deletes the key, XREADGROUP gets an error and XREAD waits on."""
     one, two = reader(world), worker(world)
     client = world.client()
     client.call("MULTI")
@@ -206,7 +206,7 @@ def test_added_and_its_key_deleted_ends_only_the_groups_wait(world: World) -> No
     ],
 )
 def test_what_ends_a_groups_wait_with_an_error(world: World, lines: list[str], error: str) -> None:
-    """XREADGROUP cannot go on without its stream and its group; XREAD goes on waiting."""
+    """A blocked XREADGROUP ends with an error if its stream or group disappears. XREAD waits on."""
     one, two = reader(world), worker(world)
     for line in lines:
         world.client().call(*line.split())
@@ -216,7 +216,7 @@ def test_what_ends_a_groups_wait_with_an_error(world: World, lines: list[str], e
 
 
 def test_a_key_that_expires_ends_a_groups_wait(world: World) -> None:
-    """Nobody needs to look at the key: its time alone does it."""
+    """The expiry of a key ends a blocked XREADGROUP, without any command on the key."""
     client = worker(world)
     world.client().call("PEXPIRE", "s", 50)
     world.advance(40)
@@ -226,7 +226,7 @@ def test_a_key_that_expires_ends_a_groups_wait(world: World) -> None:
 
 
 def test_renaming_a_stream_onto_the_key_serves_what_it_brings(world: World) -> None:
-    """The new stream's group has new entries: they are delivered."""
+    """A RENAME onto the key delivers the new stream's entries to the blocked group reader."""
     client = worker(world)
     add(world, "7-0", "other")
     world.client().call("XGROUP", "CREATE", "other", "g", "0")
@@ -235,7 +235,7 @@ def test_renaming_a_stream_onto_the_key_serves_what_it_brings(world: World) -> N
 
 
 def test_copying_a_stream_onto_the_key_serves_readers(world: World) -> None:
-    """A key that appears is a key that changed."""
+    """A COPY onto the key serves clients blocked in XREAD."""
     client = reader(world, "0", key="copy")
     add(world, "7-0")
     world.client().call("COPY", "s", "copy")
@@ -256,7 +256,7 @@ def test_what_wakes_nobody(world: World, line: str) -> None:
 
 
 def test_a_release_wakes_those_who_claim(world: World) -> None:
-    """XNACK makes an entry claimable at once: a waiter with CLAIM gets it, one without goes on waiting."""
+    """XNACK makes an entry claimable at once: a blocked reader with CLAIM gets it, one without waits on."""
     add(world, "1-0")
     holder = world.client()
     holder.call("XREADGROUP", "GROUP", "g", "holder", "STREAMS", "s", ">")
@@ -268,7 +268,7 @@ def test_a_release_wakes_those_who_claim(world: World) -> None:
 
 
 def test_a_claim_wakes_when_it_is_due(world: World) -> None:
-    """CLAIM with BLOCK is served when the oldest pending entry has been idle long enough, with nobody's help."""
+    """CLAIM with BLOCK gets the oldest pending entry as soon as it is idle long enough, without another command."""
     add(world, "1-0")
     world.client().call("XREADGROUP", "GROUP", "g", "holder", "STREAMS", "s", ">")
     world.advance(100)
@@ -283,7 +283,7 @@ def test_a_claim_wakes_when_it_is_due(world: World) -> None:
 
 
 def test_a_claim_that_came_too_late_waits_for_the_next(world: World) -> None:
-    """Another consumer took the entry meanwhile: the wait goes on until that delivery is stale."""
+    """If another consumer takes the entry first, a blocked CLAIM waits until that delivery is idle long enough."""
     add(world, "1-0")
     world.client().call("XREADGROUP", "GROUP", "g", "holder", "STREAMS", "s", ">")
     claimer = worker(world, "b", options=("CLAIM", "100"))
@@ -296,7 +296,7 @@ def test_a_claim_that_came_too_late_waits_for_the_next(world: World) -> None:
 
 
 def test_a_claim_hears_of_entries_that_become_pending_later(world: World) -> None:
-    """Nothing was pending when the wait began; what another consumer is given meanwhile is claimed when it is stale."""
+    """A blocked CLAIM also gets entries that become pending after its wait began."""
     claimer = worker(world, "b", options=("CLAIM", "100"))
     world.client().call("XGROUP", "SETID", "s", "g", "0")
     add(world, "1-0")
@@ -313,7 +313,7 @@ def test_a_claim_hears_of_entries_that_become_pending_later(world: World) -> Non
 
 
 def test_a_claim_hears_of_the_first_entry_that_becomes_pending(world: World) -> None:
-    """The group had no pending entry at all: the wait learns of the first one, and when it will be stale."""
+    """A blocked CLAIM in a group without pending entries gets the first one once it is idle long enough."""
     claimer = worker(world, "b", options=("CLAIM", "100"))
     other = world.client()
     other.call("MULTI")
@@ -329,7 +329,7 @@ def test_a_claim_hears_of_the_first_entry_that_becomes_pending(world: World) -> 
 
 
 def test_a_wait_ends_at_its_time(world: World) -> None:
-    """Null for both, in each protocol; and the deadline is what the shell is told."""
+    """A wait ends at its deadline with null in either protocol, and the node reports the deadline to the event loop."""
     one, two = reader(world, block=100), worker(world, block=200)
     assert world.node.next_deadline(world.clock.now()) == world.clock.mono + 100
     world.advance(99)
@@ -344,7 +344,7 @@ def test_a_wait_ends_at_its_time(world: World) -> None:
 
 @pytest.mark.parametrize("jump", [-31_536_000_000, -1000, 1000, 31_536_000_000])
 def test_waiting_is_measured_by_a_clock_that_does_not_jump(world: World, jump: int) -> None:
-    """A correction of the wall clock neither ends a wait nor prolongs it."""
+    """A change of the wall clock neither ends a wait nor prolongs it."""
     client = reader(world, block=100)
     world.clock.jump(jump)
     world.tick()
@@ -355,7 +355,7 @@ def test_waiting_is_measured_by_a_clock_that_does_not_jump(world: World, jump: i
 
 
 def test_looking_again_does_not_prolong_a_wait(world: World) -> None:
-    """A waiter that is woken for nothing keeps its first deadline."""
+    """A client that is woken and finds nothing keeps its first deadline."""
     one, two = worker(world, "a", block=1000), worker(world, "b", block=100)
     world.advance(60)
     client = world.client()
@@ -371,7 +371,7 @@ def test_looking_again_does_not_prolong_a_wait(world: World) -> None:
 
 
 def test_one_that_looked_in_vain_goes_to_the_end_of_the_line(world: World) -> None:
-    """Waiters that were woken for nothing keep their order among themselves, behind nobody new."""
+    """Clients that are woken and find nothing keep their order among themselves."""
     one, two = worker(world, "a"), worker(world, "b")
     client = world.client()
     client.call("MULTI")
@@ -388,7 +388,7 @@ def test_one_that_looked_in_vain_goes_to_the_end_of_the_line(world: World) -> No
     [((), None), (("TIMEOUT",), None), (("ERROR",), Error("UNBLOCKED client unblocked via CLIENT UNBLOCK"))],
 )
 def test_another_client_may_end_a_wait(world: World, words: tuple[str, ...], reply: object) -> None:
-    """CLIENT UNBLOCK ends it as a timeout or as an error, once; INFO counts the error as a command that failed."""
+    """CLIENT UNBLOCK ends a wait once, as a timeout or with an error, which INFO counts as a failed call."""
     client, other = worker(world), world.client()
     assert other.call("CLIENT", "UNBLOCK", client.session.id, *words) == 1
     assert client.inbox == [reply]
@@ -400,7 +400,7 @@ def test_another_client_may_end_a_wait(world: World, words: tuple[str, ...], rep
 
 
 def test_a_client_that_goes_away_leaves_nothing(world: World) -> None:
-    """Its place goes to the next, and no timer keeps ticking for it."""
+    """A client that disconnects leaves the queue to the next one, and its timer is removed."""
     one, two = worker(world, "a", block=50), worker(world, "b")
     one.close()
     add(world, "1-0")
@@ -411,7 +411,7 @@ def test_a_client_that_goes_away_leaves_nothing(world: World) -> None:
 
 
 def test_a_waiting_consumer_has_been_seen(world: World) -> None:
-    """The consumer exists from the attempt on; waking it for nothing is another attempt."""
+    """A blocked consumer exists from its first attempt on; each wake-up without an entry counts as another attempt."""
     worker(world, "idle")
     world.advance(70)
     found = world.client(3).call("XINFO", "CONSUMERS", "s", "g")
@@ -419,7 +419,7 @@ def test_a_waiting_consumer_has_been_seen(world: World) -> None:
 
 
 def test_a_thousand_waiters_and_one_entry(world: World) -> None:
-    """One entry goes to exactly one of them, the first; the others wait on, in order."""
+    """One entry goes to exactly the first of a thousand waiting clients; the others stay in order."""
     workers = [worker(world, f"c{number}") for number in range(1000)]
     add(world, "1-0")
     assert [client.waits for client in workers] == [False, *[True] * 999]
@@ -428,7 +428,7 @@ def test_a_thousand_waiters_and_one_entry(world: World) -> None:
 
 
 def test_waking_for_an_error_counts_as_a_failed_call(world: World) -> None:
-    """INFO tells a wait that ended in NOGROUP as one call, failed, with one error of that code."""
+    """INFO counts a wait that ended with NOGROUP as one failed call, with one error of that code."""
     worker(world)
     client = world.client()
     client.call("CONFIG", "RESETSTAT")
@@ -442,7 +442,7 @@ def test_waking_for_an_error_counts_as_a_failed_call(world: World) -> None:
 
 
 def test_info_counts_the_waiting(world: World) -> None:
-    """blocked_clients, and the keys waited for, those with group waiters apart."""
+    """INFO has the number of blocked clients and of keys with waiting clients, with group readers counted apart."""
     reader(world)
     worker(world)
     told = world.client().call("INFO", "clients")
@@ -452,7 +452,7 @@ def test_info_counts_the_waiting(world: World) -> None:
 
 
 def test_quiet_clients_are_served_quietly(world: World) -> None:
-    """CLIENT REPLY OFF: the entries are delivered, and no reply is made for them."""
+    """A blocked client with CLIENT REPLY OFF gets its entries delivered without a reply."""
     client = world.client()
     client.send("CLIENT", "REPLY", "OFF")
     assert client.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">") is WAITING
@@ -463,7 +463,7 @@ def test_quiet_clients_are_served_quietly(world: World) -> None:
 
 
 def test_who_was_killed_takes_nothing(world: World) -> None:
-    """CLIENT KILL in a transaction holds at once: what is pushed behind it stays, and a second KILL finds nobody."""
+    """A waiting client that CLIENT KILL ends inside a transaction gets nothing of what is pushed after that."""
     client, waiting, listening = world.client(), world.client(), world.client()
     assert waiting.send("BLPOP", "l", 0) is WAITING
     listening.call("SUBSCRIBE", "c")

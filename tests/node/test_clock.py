@@ -1,4 +1,4 @@
-"""The wall clock may do anything: ids rise, idle times are never negative, waits end on time."""
+"""Any change of the wall clock: ids rise, idle times are never negative, and waits end on time."""
 
 import pytest
 
@@ -11,7 +11,7 @@ JUMPS = [-1000, -86_400_000, -YEAR, 0, 1000, YEAR]
 
 @pytest.mark.parametrize("jump", JUMPS)
 def test_ids_strictly_rise_whatever_the_clock_does(jump: int) -> None:
-    """Made ids never repeat nor fall, and follow the clock again as soon as it is ahead."""
+    """Generated ids never repeat or fall, and follow the clock again as soon as it is ahead."""
     world = World()
     client = world.client()
     ids = []
@@ -26,7 +26,7 @@ def test_ids_strictly_rise_whatever_the_clock_does(jump: int) -> None:
 
 @pytest.mark.parametrize("wall", [1, 2**48, 2**53, 2**62])
 def test_ids_of_any_time(wall: int) -> None:
-    """Soon after 1970, past 48 bits, past what a float holds."""
+    """Ids are right at any clock time: soon after 1970, past 48 bits, and past the precision of a float."""
     world = World()
     world.clock.wall = wall
     client = world.client()
@@ -40,7 +40,7 @@ def test_ids_of_any_time(wall: int) -> None:
 
 @pytest.mark.parametrize("jump", JUMPS)
 def test_idle_times_are_never_negative(jump: int) -> None:
-    """A delivery from the future is idle for 0 milliseconds, everywhere idle times are shown."""
+    """An entry delivered at a future time is shown with an idle time of 0 milliseconds."""
     world = World()
     client = world.client()
     client.call("XADD", "s", "1-0", "f", "v")
@@ -64,7 +64,10 @@ CLAIMS = {
 
 @pytest.mark.parametrize("line", CLAIMS)
 def test_an_entry_of_the_future_can_be_claimed_whatever_its_idle_time(line: str) -> None:
-    """After the clock was set back: with a least idle time of 0 at once, as in Redis; with another, once it is."""
+    """After the clock was set back, an entry can be claimed at once with min-idle-time 0, as in Redis.
+
+    With another idle time it can be claimed once it is that idle.
+    """
     world = World()
     client = world.client()
     client.call("XADD", "s", "1-0", "f", "v")
@@ -77,7 +80,7 @@ def test_an_entry_of_the_future_can_be_claimed_whatever_its_idle_time(line: str)
 
 
 def test_a_claim_from_the_future_is_due_when_its_time_comes() -> None:
-    """After a correction backwards a waiting claimer waits for the wall time at which the entry is stale."""
+    """After the clock was set back, a blocked CLAIM waits for the wall time at which the entry is idle long enough."""
     world = World()
     holder, waiter = world.client(), world.client()
     holder.call("XADD", "s", "1-0", "f", "v")
@@ -94,7 +97,7 @@ def test_a_claim_from_the_future_is_due_when_its_time_comes() -> None:
 
 @pytest.mark.parametrize("jump", [1000, YEAR])
 def test_a_claim_is_due_soon_after_the_clock_has_jumped_forward(jump: int) -> None:
-    """A reader that waits for a claim due by the jump gets it within 100 ms, though no command comes."""
+    """After the clock jumped forward, a blocked CLAIM that is now due gets its entry within 100 ms."""
     world = World()
     holder, waiter, later = world.client(), world.client(), world.client()
     for key in ("s", "t"):
@@ -120,7 +123,7 @@ def test_a_claim_is_due_soon_after_the_clock_has_jumped_forward(jump: int) -> No
 
 
 def test_a_frozen_clock_stops_nothing() -> None:
-    """Ids count up within the one millisecond, reads and claims work."""
+    """While the clock stands still, ids count up within one millisecond, and reads and claims work."""
     world = World()
     client = world.client()
     for seq in range(300):

@@ -1,4 +1,4 @@
-"""A log as one run of bytes: what is read of it is what was written, or an error, wherever it is cut or changed."""
+"""A log as one sequence of bytes: it is read as written, or is an error if it was cut or changed."""
 
 import json
 import random
@@ -22,10 +22,10 @@ HEAD = len(MAGIC) + 8
 
 @dataclass
 class Whole:
-    """All bytes of a copy.
+    """All bytes of a copied log.
 
     Attributes:
-        data: those.
+        data: the bytes.
     """
 
     data: bytes
@@ -37,7 +37,7 @@ class Whole:
 
 
 def sent(files: LogFiles) -> bytes:
-    """The bytes of a log's files as they are sent."""
+    """Return the bytes of a log's files as they are sent."""
     return head(files) + b"".join(file.read_at(0, size) for file, size in files.files)
 
 
@@ -50,10 +50,10 @@ def record(number: int) -> bytes:
 
 
 class Growing:
-    """A log of a simulated disk, with files of a kilobyte.
+    """A log on a simulated disk, with files of a kilobyte.
 
     Attributes:
-        disk: that.
+        disk: the simulated disk.
         log: the log.
     """
 
@@ -68,7 +68,7 @@ class Growing:
         self.log.sync()
 
     def rewrite(self) -> None:
-        """All so far becomes a snapshot."""
+        """Replace the log so far by a snapshot."""
         rewrite = self.log.begin_rewrite()
         assert rewrite is not None
         make(self.disk, HOME, rewrite, list(contents(self.disk, HOME, rewrite)))
@@ -82,7 +82,7 @@ def growing() -> Growing:
 
 
 def test_each_position_of_a_log_with_and_without_a_snapshot(growing: Growing) -> None:
-    """Records behind the position are passed over, in the last file and where later files were begun."""
+    """Reading a copy from any position skips the records before it, with and without a snapshot."""
     growing.add(60)
     for last in range(61):
         assert read(sent(growing.log.files(last))) == [record(number) for number in range(1, last + 1)]
@@ -97,12 +97,15 @@ def test_each_position_of_a_log_with_and_without_a_snapshot(growing: Growing) ->
 
 
 def test_an_empty_log(growing: Growing) -> None:
-    """It has one file without a record."""
+    """An empty log has one file without a record."""
     assert read(sent(growing.log.files(0))) == []
 
 
 def test_files_that_are_open_outlive_a_rewriting(growing: Growing) -> None:
-    """They lose their names while they are sent; a position that only the new snapshot has is refused in words."""
+    """Files that are being sent stay readable after a rewriting removed them.
+
+    A position that only the new snapshot contains is refused with an error.
+    """
     growing.add(30)
     files = growing.log.files(25)
     growing.add(5)
@@ -115,7 +118,7 @@ def test_files_that_are_open_outlive_a_rewriting(growing: Growing) -> None:
 
 
 def copies() -> list[tuple[bytes, list[bytes]]]:
-    """With and without a snapshot, each with what is in it; the last file goes on behind the position."""
+    """Return copies with and without a snapshot, each with its content; the last file continues behind the position."""
     growing, found = Growing(), []
     growing.add(40)
     for _ in range(2):
@@ -131,7 +134,7 @@ COPIES = copies()
 
 @pytest.mark.parametrize(("data", "expected"), COPIES, ids=["log", "snapshot"])
 def test_a_copy_that_is_cut_anywhere(data: bytes, expected: list[bytes]) -> None:
-    """An error, or all that counts where only what is behind that is missing; never less in silence."""
+    """A copy that is cut anywhere is an error, unless only bytes behind the position are missing."""
     whole = 0
     for size in range(len(data)):
         found: list[bytes] = []
@@ -146,7 +149,7 @@ def test_a_copy_that_is_cut_anywhere(data: bytes, expected: list[bytes]) -> None
 
 @pytest.mark.parametrize(("data", "expected"), COPIES, ids=["log", "snapshot"])
 def test_a_copy_with_one_byte_changed(data: bytes, expected: list[bytes]) -> None:
-    """Every byte: an error, or the records as they were."""
+    """A copy with any one byte changed is an error, or has the original records."""
     chance, refused = random.Random(7), 0
     for at in range(len(data)):
         changed = bytearray(data)
@@ -178,7 +181,7 @@ def test_a_copy_with_one_byte_changed(data: bytes, expected: list[bytes]) -> Non
     ids=str,
 )
 def test_a_head_that_somebody_made_up(change: dict[str, object], reason: str) -> None:
-    """Its checksum is right, and it is told what is wrong; nothing of that size is asked for."""
+    """An invented head with a valid checksum is refused with the reason, before memory of its sizes is allocated."""
     growing = Growing()
     growing.add(3)
     data = sent(growing.log.files(3))
@@ -191,7 +194,7 @@ def test_a_head_that_somebody_made_up(change: dict[str, object], reason: str) ->
 
 
 def test_files_that_do_not_follow_each_other(growing: Growing) -> None:
-    """Files out of order are refused, since records of one would be taken for those of another."""
+    """Files out of order are refused, since records of one could be read as those of another."""
     growing.add(40)
     files = growing.log.files(40)
     first, second, third, *_ = files.manifest.segments
@@ -202,7 +205,7 @@ def test_files_that_do_not_follow_each_other(growing: Growing) -> None:
 
 
 def test_a_head_without_an_end() -> None:
-    """It says that it is longer than any is, and nobody waits for it."""
+    """A head that announces more bytes than any head has is refused at once."""
     with pytest.raises(LogCorruptError, match="cut short"):
         read(MAGIC + pack("<II", 2**32 - 1, 0) + b"{}" * 100)
     with pytest.raises(LogCorruptError, match="does not begin"):
@@ -210,7 +213,7 @@ def test_a_head_without_an_end() -> None:
 
 
 def test_a_file_that_cannot_be_opened(growing: Growing) -> None:
-    """The error names it, and none stays open."""
+    """A file that cannot be opened is named in the error, and all files are closed."""
     growing.add(40)
     growing.disk.remove(HOME / growing.log.files(1).manifest.segments[0].name)
     with pytest.raises(MillstreamError, match="cannot read the log in"):

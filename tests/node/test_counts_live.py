@@ -1,4 +1,4 @@
-"""INFO counts commands as a live redis-server does, also those that reset the counts or run others."""
+"""INFO counts commands as a running redis-server does, also those that reset the counts or run other commands."""
 
 import re
 
@@ -28,7 +28,7 @@ LINES = (
 @pytest.mark.realserver
 @pytest.mark.parametrize("lines", LINES)
 def test_commands_are_counted_as_redis_does(each_redis: ServerProcess, lines: tuple[str, ...]) -> None:
-    """A command is counted when it is through: INFO does not count itself, and CONFIG RESETSTAT does."""
+    """A command is counted when it ends: INFO does not count itself, and CONFIG RESETSTAT does."""
     words = [to_words(line.split(" ")) for line in ("SET k v", "CONFIG RESETSTAT", *lines, "INFO stats commandstats")]
     pipe = Pipe(each_redis.as_new().port)
     try:

@@ -1,7 +1,7 @@
-"""A crash at every disk operation under a whole node: what comes back is a moment of its past with all it had promised.
+"""A crash at every disk operation of a whole node: it recovers a state of its past with every acknowledged write.
 
 Real commands on a real node and log; only disk and clock are the tests'. The log's own crash tests
-(``tests/persistence/test_crash.py``) check records; these check the keyspace, and what replies had promised.
+(``tests/persistence/test_crash.py``) check records; these check the keyspace and the replies.
 """
 
 import copy
@@ -41,7 +41,7 @@ Line = list[str]
 
 
 def adding(chance: random.Random) -> Iterator[Line]:
-    """Entries of many sizes in three streams, some of them in transactions, some twice with one message id."""
+    """Yield additions of many sizes to three streams, some in transactions, some twice with one message id."""
     for number in range(90):
         key = f"s{number % 3}"
         fields = ["n", str(number), "pad", "x" * chance.choice((0, 5, 60, 700))]
@@ -57,7 +57,7 @@ def adding(chance: random.Random) -> Iterator[Line]:
 
 
 def grouping(chance: random.Random) -> Iterator[Line]:
-    """Consumers of two groups read and acknowledge what is added meanwhile."""
+    """Yield reads and acknowledgements of two groups between additions."""
     for group in ("g", "h"):
         yield ["XGROUP", "CREATE", "s", group, "0", "MKSTREAM"]
     for number in range(60):
@@ -72,7 +72,7 @@ def grouping(chance: random.Random) -> Iterator[Line]:
 
 
 def claiming(chance: random.Random) -> Iterator[Line]:
-    """Entries change hands, are released, and are acknowledged with their deletion."""
+    """Yield claims, releases, and acknowledgements with deletion."""
     yield ["XGROUP", "CREATE", "s", "g", "0", "MKSTREAM"]
     for number in range(30):
         yield ["XADD", "s", f"{number + 1}-0", "n", str(number)]
@@ -90,7 +90,7 @@ def claiming(chance: random.Random) -> Iterator[Line]:
 
 
 def trimming(chance: random.Random) -> Iterator[Line]:
-    """Streams are trimmed in every way, entries and keys deleted, keys given a time to die."""
+    """Yield trims of every kind, deletions of entries and keys, and expiry times."""
     yield ["XGROUP", "CREATE", "s", "g", "0", "MKSTREAM"]
     for number in range(80):
         yield ["XADD", "s", f"{number + 1}-0", "n", "x" * chance.choice((1, 50))]
@@ -107,7 +107,7 @@ def trimming(chance: random.Random) -> Iterator[Line]:
 
 
 def mixing(chance: random.Random) -> Iterator[Line]:
-    """Some of everything; the log is rewritten meanwhile, again and again (see :class:`Life`)."""
+    """Yield commands of all kinds; the log is rewritten meanwhile, again and again (see :class:`Life`)."""
     for one, other in zip(islice(grouping(chance), 45), adding(chance), strict=False):
         yield one
         if one[0] != "XGROUP":
@@ -121,17 +121,17 @@ EVERY = WORKLOADS | PLAIN
 
 @dataclass
 class Life:
-    """One node on one disk, and what it promised.
+    """One node on one disk, with its promises.
 
     Args:
         disk: The disk to run on.
         lazy: Syncs every third group, as ``everysec`` does between its seconds.
-        rewrites: Rewrites its log all the while, one step after each group.
+        rewrites: Rewrites its log all the time, one step after each group.
         plain: A group comes in one piece, as from a client that does not wait for replies, while another waits.
 
     Attributes:
         rewritten: The number of rewritings of the log.
-        promised: Log position of the last reply that was let out under ``always``.
+        promised: Log position of the last reply that was sent under ``always``.
         shown: The keyspace's content after the last command, and the log's position then.
     """
 
@@ -149,11 +149,11 @@ class Life:
 
     @classmethod
     def of(cls, name: str, disk: SimDisk, lazy: bool) -> "Life":
-        """A life for a workload."""
+        """Return a life for a workload."""
         return cls(disk, lazy, name.endswith("rewrite"), name in PLAIN)
 
     def open(self) -> tuple[list[bytes], Node]:
-        """Recover, and go on from there."""
+        """Recover the node, and continue with it."""
         marks = random.Random(self.disk.operations)
         self.log, recovery = Log.open(HOME, self.disk, segment_bytes=SEGMENT_BYTES, entropy=marks.randbytes)
         payloads = list(recovery.payloads())
@@ -166,7 +166,7 @@ class Life:
         return payloads, self.node
 
     def run(self, lines: list[Line], chance: random.Random, *, look: bool = False) -> None:
-        """Run commands in groups of many sizes, with a clean restart half-way; ``look`` keeps what each left."""
+        """Run commands in groups of many sizes, with a clean restart half-way; ``look`` records each state."""
         self.open()
         at = 0
         while at < len(lines):
@@ -189,14 +189,14 @@ class Life:
         return outcome
 
     def ask(self, group: list[Line], *, look: bool = False) -> Iterator[int]:
-        """Run commands one by one; yields what their replies wait for."""
+        """Run commands one by one; yield the positions that their replies wait for."""
         for line in group:
             outcome = self.execute(line, look=look)
             if outcome is not None:
                 yield outcome.barrier
 
     def take(self, group: list[Line], *, look: bool = False) -> Iterator[int]:
-        """Run commands that come in one piece; yields what their replies wait for."""
+        """Run commands that come in one piece; yield the positions that their replies wait for."""
         now = self.clock.now()
         if not self.waiting.blocked:
             self.node.execute(self.waiting, to_words(plain_work.WAITING), now)
@@ -210,7 +210,7 @@ class Life:
         self.node.outbox.clear()
 
     def commit(self, barriers: list[int]) -> None:
-        """Bring a group to the disk as the server's loop does; then its replies may go."""
+        """Write and sync a group as the server's loop does; then its replies may be sent."""
         self.groups += 1
         step = CommitStep.WRITE if self.lazy and self.groups % 3 else CommitStep.COMMIT
         error = perform(step, self.log, self.guard).error
@@ -220,7 +220,7 @@ class Life:
             self.rewriting = self.rewrite()
 
     def rewrite(self) -> Iterator[str]:
-        """The steps of a rewriting."""
+        """Run a rewriting, step by step."""
         rewrite = self.log.begin_rewrite()
         if rewrite is None:
             return
@@ -240,8 +240,8 @@ class Reference:
     Attributes:
         lines: its commands.
         payloads: its records.
-        states: what a node made of the first n records holds, for each n from 0.
-        operations: what the disk did.
+        states: the content of a node built from the first n records, for each n from 0.
+        operations: the operations of the disk.
     """
 
     lines: list[Line]
@@ -252,7 +252,7 @@ class Reference:
 
 @functools.cache
 def reference(name: str, seed: int, *, lazy: bool) -> Reference:
-    """Run a workload undisturbed; live and replayed states are compared on the way."""
+    """Run a workload undisturbed, and compare live and replayed states on the way."""
     lines = list(EVERY[name](random.Random(f"{name} {seed}")))
     life = Life.of(name, SimDisk(), lazy)
     life.run(lines, random.Random(seed), look=True)
@@ -271,14 +271,14 @@ def reference(name: str, seed: int, *, lazy: bool) -> Reference:
 
 
 class WatchedDisk(SimDisk):
-    """A disk that keeps what it was after some of its operations, so that one run gives many crashes.
+    """A disk that stores its state at some of its operations, so that one run gives many crashes.
 
     Args:
         wanted: the numbers of those operations.
 
     Attributes:
-        kept: for each of them, the disk as it was then, and what had been promised.
-        life: who promises.
+        kept: for each of them, the disk at that time, and the position promised by then.
+        life: the node that promises.
     """
 
     life: "Life"
@@ -289,7 +289,7 @@ class WatchedDisk(SimDisk):
         self.kept: dict[int, tuple[SimDisk, int]] = {}
 
     def begin(self, what: str, path: Path) -> Fault | None:
-        """Before the next operation, what the last one left."""
+        """Store the disk's state before the next operation."""
         if self.operations in self.wanted:
             then = SimDisk()
             then.names, then._durable_names, then._name_changes = copy.deepcopy(  # noqa: SLF001 - the simulated disk's own state
@@ -301,7 +301,7 @@ class WatchedDisk(SimDisk):
 
 
 def check_recovery(whole: Reference, disk: SimDisk, promised: int, seed: int) -> None:
-    """Recover from a disk after a crash, check, go on, lose power again, check."""
+    """Recover from a disk after a crash, check, continue, lose power again, check."""
     after = Life(disk)
     payloads, node = after.open()
     assert payloads == whole.payloads[: len(payloads)], "something was invented or changed"
@@ -319,7 +319,7 @@ def check_recovery(whole: Reference, disk: SimDisk, promised: int, seed: int) ->
 
 
 def crashes(seed: int, each: int, names: Iterable[str] = WORKLOADS) -> int:
-    """Crash each workload in each way after so many of its operations, all over it; how often that was."""
+    """Crash each workload in each way at operations all over it; return the number of crashes."""
     count = 0
     for number, name in enumerate(names):
         lazy = bool((seed + number) % 2)
@@ -336,7 +336,7 @@ def crashes(seed: int, each: int, names: Iterable[str] = WORKLOADS) -> int:
 
 
 def test_workloads_do_what_they_are_named_for() -> None:
-    """The references are worth crashing: many records over several log files, hardly a command refused."""
+    """The workloads write many records over several log files, with hardly a command refused."""
     for name in EVERY:
         life = Life.of(name, SimDisk(), lazy=False)
         life.run(reference(name, 0, lazy=False).lines, random.Random(0))
@@ -347,13 +347,16 @@ def test_workloads_do_what_they_are_named_for() -> None:
 
 
 def test_a_crash_at_any_operation_leaves_a_moment_of_the_past() -> None:
-    """A prefix with everything promised, nothing invented, nothing twice; 2,000 crashes."""
+    """After a crash at any operation the node has a prefix of its history with everything acknowledged.
+
+    Nothing is invented, and nothing is there twice; 2,000 crashes.
+    """
     assert crashes(0, 70) >= 2000
 
 
 @needs_runner
 def test_records_of_plain_commands_are_worth_crashing() -> None:
-    """Many steps in many of them, of every kind that plain commands make."""
+    """The records of the plain workloads have many steps, of every kind that plain commands write."""
     kinds = set()
     for name in PLAIN:
         steps = [codec.unpack(payload)[1] for payload in reference(name, 0, lazy=False).payloads]
@@ -364,20 +367,26 @@ def test_records_of_plain_commands_are_worth_crashing() -> None:
 
 
 def test_a_crash_amid_plain_commands_leaves_a_moment_of_the_past() -> None:
-    """The same for records of many commands that ran together, and of those whom they woke; 1,200 crashes."""
+    """After a crash amid plain commands, and clients woken by them, the node has a prefix with everything acknowledged.
+
+    1,200 crashes.
+    """
     assert crashes(0, 70, PLAIN) >= 1200
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_crashes_at_any_operation_of_many_workloads() -> None:
-    """50,000 crashes."""
+    """After 50,000 crashes in many workloads, each node has a prefix of its history with everything acknowledged."""
     campaign.run("node-crashes", lambda seed: crashes(seed, 70), range(1, 25), unit="crashes")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_crashes_amid_plain_commands_of_many_workloads() -> None:
-    """The same for records of many commands: 30,000 crashes on each core, and each operation is one of them."""
+    """After a crash at any operation of plain workloads, the node has a prefix with everything acknowledged.
+
+    30,000 crashes on each core; they include each operation.
+    """
     name = f"plain-crashes-{core.NAME}"
     campaign.run(name, lambda seed: crashes(seed, 70, PLAIN), range(1, 25), unit="crashes")

@@ -1,4 +1,4 @@
-"""Records of another server: what no Millstream writes is refused, and all that one does write is taken."""
+"""Records of another server: those that no Millstream writes are refused, and all that one does write are accepted."""
 
 import struct
 from typing import Any
@@ -34,7 +34,7 @@ def made(*steps: Any) -> Keyspace:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_commands_write_is_taken(seed: int) -> None:
-    """Each record of the log, and the snapshot of what they give."""
+    """Each record of a log, and its snapshot, is accepted from another server."""
     log, _ = Log.open(HOME, SimDisk(), entropy=entropy(1))
     clock, node = ManualClock(), Node(Config({}), log)
     session = node.sessions.open(clock.now())
@@ -49,7 +49,7 @@ def test_what_commands_write_is_taken(seed: int) -> None:
 
 
 def test_times_and_counters_may_be_at_their_bounds() -> None:
-    """As far as 64 bits go."""
+    """Times and counters in a record may have any value up to the limits of 64 bits."""
     history = ("hist", NO_DATABASE, NAME, 2**63 - 1, NAME, -1, [NAME, 5] * 32)
     space = made(history, ("set", 0, b"k", b"v", 2**63 - 1), STREAM, GROUP)
     assert space.history.offset == 2**63 - 1
@@ -99,12 +99,12 @@ def test_times_and_counters_may_be_at_their_bounds() -> None:
     ids=str,
 )
 def test_what_no_command_writes_is_refused(step: tuple[Any, ...]) -> None:
-    """Once it was taken, kept, and each command that met it failed; INFO, too, or the next copy."""
+    """A record that no command writes is refused, since it would break later commands, INFO or the next copy."""
     with pytest.raises((ValueError, TypeError, LookupError, OverflowError)):
         made(STREAM, GROUP, step)
 
 
 def test_own_records_are_believed() -> None:
-    """An old log starts, even if newer rules would refuse its content."""
+    """A node's own old log starts, even if newer rules would refuse its content from another server."""
     old = ("gnew", 0, b"s", b"g", FIVE, 2**64 - 1)
     assert differing(made(STREAM, old), from_log([codec.pack(0, [STREAM, old])])) == []

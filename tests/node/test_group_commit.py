@@ -1,4 +1,4 @@
-"""The group commit by itself: whatever order things come in, what it releases is where the policy promises."""
+"""The group commit alone: in any order of events, it releases only replies that the policy allows."""
 
 from pathlib import Path
 
@@ -24,12 +24,12 @@ from millstream.node.log import codec
 
 
 class PositionLog:
-    """A log of positions alone.
+    """A log that has positions only.
 
     Attributes:
         full: writes find no space.
         broken: writes and syncs fail.
-        lost_at: what was durable when it broke.
+        lost_at: the durable position when it broke.
     """
 
     directory = Path("data")
@@ -61,7 +61,7 @@ class PositionLog:
 
 
 def time_syncs(commit: GroupCommit, seconds: float) -> None:
-    """Let it seem that syncs take so long; there is nothing for them to store."""
+    """Report a sync of the given duration; there is nothing to store."""
     for _ in range(60):
         commit.done(Report(CommitStep.SYNC, free=1000, seconds=seconds), 0.0)
 
@@ -70,9 +70,9 @@ class GroupCommits(RuleBasedStateMachine):
     """Commands, a thread that takes its time, a clock, and a disk that is full or fails, in any order.
 
     Attributes:
-        thread: the step that the thread was given, and has not ended.
+        thread: the step that the thread is running.
         refusing: the node refuses writes.
-        opened: the highest position that the shell was asked to let out.
+        opened: the highest position whose replies may be sent.
     """
 
     @initialize(
@@ -91,11 +91,11 @@ class GroupCommits(RuleBasedStateMachine):
             time_syncs(self.commit, 0.0)
 
     def suspend(self, outage: Outage) -> None:
-        """The node's part."""
+        """Stop writes, as the node does."""
         self.refusing = outage
 
     def resume(self) -> None:
-        """The node's part."""
+        """Resume writes, as the node does."""
         self.refusing = None
 
     def report(self, report: Report) -> None:
@@ -106,13 +106,13 @@ class GroupCommits(RuleBasedStateMachine):
     @precondition(lambda self: self.commit.failure is None)
     @rule(count=st.integers(1, 3))
     def commands_run(self, count: int) -> None:
-        """While writes are refused, only what was under way may still append; here nothing is."""
+        """Append records; while writes are refused, none."""
         if self.refusing is None:
             self.log.appended += count
 
     @rule()
     def step(self) -> None:
-        """The shell asks what to do."""
+        """Take the next step that the commit returns."""
         step = self.commit.next_step(self.now)
         if step is None:
             return
@@ -126,7 +126,7 @@ class GroupCommits(RuleBasedStateMachine):
     @precondition(lambda self: self.thread is not None)
     @rule()
     def thread_ends(self) -> None:
-        """The step that was given to the thread is done."""
+        """End the step that the thread is running."""
         assert self.thread is not None
         step, self.thread = self.thread, None
         self.report(perform(step, self.log, self.guard))
@@ -150,21 +150,21 @@ class GroupCommits(RuleBasedStateMachine):
 
     @invariant()
     def released_is_promised(self) -> None:
-        """Nothing is released that is not where the policy says; what is released was let out."""
+        """Check that each released position is as safe as the policy requires."""
         promised = self.log.durable if self.policy == "always" else self.log.written
         assert self.commit.gate.released <= promised
         assert self.commit.gate.released == self.opened
 
     @invariant()
     def failure_is_the_end(self) -> None:
-        """A disk that failed is asked for nothing more, not even by a timer."""
+        """Check that a failed disk gets no further calls, not even by a timer."""
         if self.commit.failure is not None:
             assert self.commit.next_step(self.now) is None
             assert self.commit.next_due() is None
 
     @invariant()
     def something_is_always_due(self) -> None:
-        """Work that waits is done by the thread, at once, or when a timer rings."""
+        """Check that pending work is with the thread, due at once, or due at a timer."""
         commit = self.commit
         if commit.failure is not None or self.thread is not None:
             return
@@ -179,7 +179,7 @@ class GroupCommits(RuleBasedStateMachine):
             assert commit.sync_at <= self.now + SYNC_SECONDS
 
     def teardown(self) -> None:
-        """With space and a disk that works, all that was appended is released in the end."""
+        """Check that with space and a working disk everything appended is released in the end."""
         if not hasattr(self, "log") or self.log.broken:
             return
         self.log.full, self.log.space, self.floor = False, 10**9, 0
@@ -202,7 +202,7 @@ TestGroupCommits.settings = settings(max_examples=150, stateful_step_count=40, d
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 def test_a_group_is_all_that_gathered(policy: Fsync) -> None:
-    """However many commands ran since the last group, they are one write."""
+    """All commands that ran since the last group are committed in one write."""
     log = PositionLog()
     machine = GroupCommits()
     machine.start(policy, 1000)
@@ -217,7 +217,10 @@ def test_a_group_is_all_that_gathered(policy: Fsync) -> None:
 
 
 def test_only_a_quick_disk_is_waited_for() -> None:
-    """A shell that may wait does so once syncs were quick, not for one that stalls often, and again when it is over."""
+    """The event loop itself waits for a sync only while syncs are quick, and only where waiting is allowed.
+
+    One stall does not end that, frequent ones do until syncs are quick again.
+    """
     log = PositionLog()
     switch = GroupCommits()
     switch.start("always", 1000)
@@ -236,7 +239,7 @@ def test_only_a_quick_disk_is_waited_for() -> None:
 
 @pytest.mark.parametrize("policy", ["everysec", "no"])
 def test_only_always_waits(policy: Fsync) -> None:
-    """Replies under other policies wait for no sync."""
+    """Replies under ``everysec`` and ``no`` wait for no sync."""
     machine = GroupCommits()
     machine.start(policy, 1000, may_wait=True)
     machine.log.appended = 1

@@ -1,4 +1,4 @@
-"""Logs of broken and hostile primaries: refused, or taken so that a rewriting and a start make the same of them."""
+"""Logs of broken and hostile primaries are refused, or accepted and then equal after a rewriting and a start."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def pending(*ids: int) -> tuple[Any, ...]:
 
 
 def node(*ids: int, dead: list[int] | None = None, **other: Any) -> list[Any]:
-    """A packed node; whatever is named is another than it should be."""
+    """Return a packed node with the given invalid parts."""
     wires = [b"*2\r\n$3\r\n0-%d\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n" % each for each in ids]
     starts = [sum(map(len, wires[:at])) for at in range(len(wires))]
     places = b"".join(each.to_bytes(4, "little") for each in starts)
@@ -118,7 +118,7 @@ HOSTILE: dict[str, list[tuple[Any, ...]]] = {
 @pytest.mark.parametrize("apart", [False, True], ids=["one record", "a record each"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_a_snapshot_could_not_bring_back_is_not_taken(name: str, *, apart: bool) -> None:
-    """Taken, it would be in the next snapshot, which nobody can read, or fail each command that meets it."""
+    """A record is refused if it would make the next snapshot unreadable, or later commands fail."""
     steps = HOSTILE[name]
     records = [codec.pack(0, [step]) for step in steps] if apart else [codec.pack(0, steps)]
     with pytest.raises((ValueError, TypeError, LookupError, OverflowError)):
@@ -135,14 +135,14 @@ def test_a_record_has_a_time_and_transitions(record: bytes) -> None:
 
 
 def lines(name: str, first: int, count: int) -> list[str]:
-    """The outcomes of some logs on a core."""
+    """Return the outcomes of some logs on a core."""
     words = [sys.executable, "-m", "node.hostile_logs", str(first), str(count)]
     env = os.environ | {core.VARIABLE: name, "PYTHONPATH": str(Path(__file__).parents[1])}
     return subprocess.run(words, capture_output=True, text=True, check=True, env=env).stdout.splitlines()
 
 
 def both_agree(first: int, count: int) -> int:
-    """Try some logs on both cores; how many."""
+    """Try some logs on both cores; return their number."""
     mine = list(outcomes(first, count))
     theirs = mine if core.native is None else lines(core.PYTHON, first, count)
     assert mine == theirs, [pair for pair in zip(mine, theirs, strict=True) if pair[0] != pair[1]][:3]
@@ -150,19 +150,19 @@ def both_agree(first: int, count: int) -> int:
 
 
 def test_a_changed_log_is_refused_or_comes_back_from_a_snapshot() -> None:
-    """The same on both cores: what is taken is after a start, and after a rewriting and a start, what it was."""
+    """A changed log is refused, or has equal data after a start, and after a rewriting and a start, on both cores."""
     both_agree(0, 250)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_changed_logs_are_refused_or_come_back_from_a_snapshot() -> None:
-    """The same, 200,000 logs."""
+    """200,000 changed logs are refused, or have equal data after a start and after a rewriting, on both cores."""
     campaign.run("hostile-logs", lambda seed: both_agree(seed * 2000, 2000), range(1, 101), unit="logs")
 
 
 def directory_of(path: Path, *steps: tuple[Any, ...]) -> Path:
-    """A data directory whose log has these records."""
+    """Return a data directory whose log has these records."""
     log, _ = Log.open(path)
     for step in steps:
         log.append(codec.pack(1, [step]))
@@ -173,7 +173,7 @@ def directory_of(path: Path, *steps: tuple[Any, ...]) -> Path:
 
 
 def test_check_backup_and_restore_read_a_directory_as_a_start_does(tmp_path: Path) -> None:
-    """They called one healthy from which nothing starts, or that the next rewriting destroys."""
+    """Check, backup and restore refuse a directory that no start accepts, or that the next rewriting would destroy."""
     home = directory_of(tmp_path / "bad", *HOSTILE["an entry twice"])
     found = examine_directory(home)
     assert [kind_of(each) for each in found.report.problems] == ["illegible"]
@@ -192,7 +192,7 @@ def test_check_backup_and_restore_read_a_directory_as_a_start_does(tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["an entry twice", "a consumer twice", "nodes in another order"])
 def test_a_snapshot_that_a_start_cannot_read_replaces_nothing(tmp_path: Path, name: str) -> None:
-    """Its checksums are right; the log that it was made from is kept, and goes on."""
+    """A rewriting whose snapshot no start can read is given up, and the log stays and continues."""
     directory_of(tmp_path, NEW)
     log, _ = Log.open(tmp_path)
     rewrite = log.begin_rewrite()

@@ -1,4 +1,4 @@
-"""The limit on changes of one command, transaction or script: no more than a record may hold, refused before."""
+"""The limit on changes of one command, transaction or script: more than a record may hold is refused beforehand."""
 
 import pytest
 
@@ -16,19 +16,22 @@ TOO_LARGE = "ERR the changes of one transaction, script or command take at most"
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """A node that takes little at once."""
+    """Return a node with a small limit."""
     monkeypatch.setattr(limits, "CHANGE_MAX", LIMIT)
     return World()
 
 
 def check(world: World) -> None:
-    """No record is larger than the limit, and the log makes the same node."""
+    """Check that no record exceeds the limit, and that the log rebuilds the same node."""
     assert max(map(len, world.log.payloads)) <= LIMIT
     assert snapshot(world.recovered()) == snapshot(world.node)
 
 
 def test_a_transaction_is_refused_what_is_too_much(world: World) -> None:
-    """The commands that fit are done, each of the others is refused whole, and the next transaction begins anew."""
+    """In a transaction too large for a record, commands that fit are done, others are refused whole.
+
+    The next one starts anew.
+    """
     client = world.client()
     for _ in range(2):
         client.call("MULTI")
@@ -43,7 +46,7 @@ def test_a_transaction_is_refused_what_is_too_much(world: World) -> None:
 
 
 def test_a_script_is_refused_what_is_too_much(world: World) -> None:
-    """It gets an error from the command, as from any other that cannot be done."""
+    """A script whose changes exceed the limit gets an error from the command, as from any other that fails."""
     client = world.client()
     source = "for i = 1, 5 do redis.call('SET', KEYS[i], ARGV[1]) end"
     reply = client.call("EVAL", source, 5, *(f"k{number}" for number in range(5)), PART)
@@ -53,7 +56,7 @@ def test_a_script_is_refused_what_is_too_much(world: World) -> None:
 
 
 def test_reading_is_never_too_much(world: World) -> None:
-    """Only what is written is weighed."""
+    """Reading commands do not count toward the limit on changes."""
     client = world.client()
     client.call("MULTI")
     for _ in range(10):
@@ -62,7 +65,7 @@ def test_reading_is_never_too_much(world: World) -> None:
 
 
 def test_what_a_command_makes_of_little_is_weighed_too(world: World) -> None:
-    """Members deleted by their scores."""
+    """Deletions by score count toward the limit by the members that they delete."""
     client = world.client()
     for number in range(10):
         client.call("ZADD", "z", number, PART[: 20_000 + number])
@@ -77,7 +80,7 @@ def test_what_a_command_makes_of_little_is_weighed_too(world: World) -> None:
     ["LMOVE l m LEFT RIGHT", "SUNIONSTORE d s", "ZUNIONSTORE d 1 z", "ZRANGESTORE d z 0 -1", "SORT l STORE d ALPHA"],
 )
 def test_what_is_moved_or_stored_is_weighed(world: World, line: str) -> None:
-    """A command logs the values of its keys again, so not all of five in a transaction fit."""
+    """Commands that move or store values count whole values toward the limit of a transaction."""
     client = world.client()
     for _ in range(5):
         client.call("RPUSH", "l", PART)
@@ -93,7 +96,7 @@ def test_what_is_moved_or_stored_is_weighed(world: World, line: str) -> None:
 
 
 def test_parts_of_strings_are_logged_as_parts(world: World) -> None:
-    """APPEND and SETRANGE write what changes: otherwise a byte more would cost the string's length each time."""
+    """APPEND and SETRANGE log only the changed bytes, so a byte more does not cost the string's length."""
     client = world.client()
     client.call("SET", "k", PART)
     position = world.log.appended
@@ -108,7 +111,7 @@ def test_parts_of_strings_are_logged_as_parts(world: World) -> None:
 
 
 def test_parts_of_strings_are_as_of_bytes() -> None:
-    """Appended, overwritten, read in part and whole, in turn: what Python's own bytes would be."""
+    """A string after any appends, overwrites and reads has the value of plain bytes."""
     client = World().client()
     plain = b""
     steps = [("APPEND", b"abc"), (5, b"X"), ("GETRANGE", 1), (1, b"YY"), ("GET", 0), ("APPEND", b""), (9, b"long" * 5)]
@@ -126,7 +129,7 @@ def test_parts_of_strings_are_as_of_bytes() -> None:
 
 
 def test_keys_that_expire_together_are_deleted_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long their names are: those of one round are one record."""
+    """Keys that expire together are deleted in rounds; each round is one record, however long the names are."""
     monkeypatch.setattr(cron, "NAMED", LIMIT // 2)
     world = World()
     client = world.client()
@@ -141,7 +144,7 @@ def test_keys_that_expire_together_are_deleted_in_rounds(monkeypatch: pytest.Mon
 
 
 def test_a_snapshot_has_no_huge_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large elements are written one by one, or a log with them could not be rewritten."""
+    """A snapshot writes large elements one by one, since a log with huge records could not be rewritten."""
     monkeypatch.setattr(snapshotting, "LARGE_BYTES", LIMIT)
     world = World()
     client = world.client()

@@ -1,4 +1,4 @@
-"""The native core gives back all memory that it took, whatever was done and however it failed."""
+"""The native core returns all memory that it took, after any use and any failure."""
 
 import gc
 import sys
@@ -33,7 +33,7 @@ DATA = b"".join(pack(*line.split()) for line in LINES)
 
 
 def entries(random: Random) -> None:
-    """Stores of entries."""
+    """Use stores of entries."""
     pair = twins.Twins()
     for _ in range(150):
         twins.step(pair, random)
@@ -41,7 +41,7 @@ def entries(random: Random) -> None:
 
 
 def groups(random: Random) -> None:
-    """Groups, their consumers and records."""
+    """Use groups, their consumers and records."""
     pair = group_twins.GroupTwins()
     for _ in range(150):
         group_twins.step(pair, random)
@@ -49,7 +49,7 @@ def groups(random: Random) -> None:
 
 
 def runs(random: Random) -> None:
-    """Runs of plain commands, and their records applied elsewhere."""
+    """Use runs of plain commands, and apply their records elsewhere."""
     places = [World(), World()]
     for world in places:
         client = world.client()
@@ -73,7 +73,7 @@ def runs(random: Random) -> None:
 
 
 def frames(random: Random) -> None:
-    """Frames made and read, also damaged ones."""
+    """Write and read frames, also damaged ones."""
     payloads = [random.randbytes(random.choice([0, 7, 900, 5000])) for _ in range(5)]
     for index in range(20):
         data = bytearray(b"".join(native.encode_records(HEADER, payloads, index, index)))
@@ -83,7 +83,7 @@ def frames(random: Random) -> None:
 
 
 def filled() -> tuple[Any, Any]:
-    """A store and a group with something in them."""
+    """Return a store and a group with content."""
     store, group = native.EntryStore(), native.Group(0, 0)
     for entry in range(1, 20):
         store.append(entry << 64, [b"f", b"v" * entry], fresh=store.needs_block(2, 0, 5))
@@ -92,7 +92,7 @@ def filled() -> tuple[Any, Any]:
 
 
 def without_memory(_: Random) -> None:
-    """Calls in which an allocation fails, whichever."""
+    """Make calls in which any allocation fails."""
     store, group = filled()
     consumer, nodes = group.consumers[b"a"], [node.pack() for node in store.nodes()]
     data = b"".join(native.encode_records(HEADER, [b"", b"x" * 5000], 3, 3))
@@ -125,7 +125,7 @@ def without_memory(_: Random) -> None:
 
 @pytest.mark.parametrize("work", [entries, groups, runs, frames, without_memory])
 def test_what_is_done_again_takes_no_more_memory(work: Any) -> None:
-    """Every block that Python's allocators gave out is counted: nothing is left of what was done before."""
+    """Repeated use of the native core leaves no block of Python's allocators allocated."""
     kept = []
     tracemalloc.start()
     try:

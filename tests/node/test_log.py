@@ -1,4 +1,4 @@
-"""The node's log, the waits of replies, and the equality of a node made from the log."""
+"""The node's log, the replies that wait for it, and the equality of a node rebuilt from it."""
 
 import logging
 from pathlib import Path
@@ -23,7 +23,7 @@ from support.state import snapshot
 
 @pytest.fixture
 def world() -> World:
-    """A node with a stream s of two entries and its group g."""
+    """Return a node with a stream s of two entries and its group g."""
     world = World()
     client = world.client()
     for line in ("XADD s 1-0 f v", "XADD s 2-0 f v", "XGROUP CREATE s g 0"):
@@ -33,31 +33,31 @@ def world() -> World:
 
 @pytest.fixture
 def client(world: World) -> Client:
-    """One of its clients."""
+    """Return a client of the node."""
     return world.client(3)
 
 
 def ops(world: World, since: int = 0) -> list[list[str]]:
-    """The transitions of each record from position ``since`` on, by name."""
+    """Return the transitions of each record from position ``since`` on, by name."""
     return [[step[0] for step in codec.unpack(payload)[1]] for payload in world.log.payloads[since:]]
 
 
 def test_a_write_waits_for_its_own_record(world: World, client: Client) -> None:
-    """The reply's barrier is the position of what the command logged."""
+    """The reply to a write waits for the position of the record that the command logged."""
     for number in range(3, 6):
         client.call("XADD", "s", f"{number}-0", "f", "v")
         assert client.barrier == world.log.appended
 
 
 def test_a_read_waits_for_every_write_before_it(world: World, client: Client) -> None:
-    """Nobody is shown what is not durable yet: a read has the last write's barrier."""
+    """A read waits for the last write, so no client sees a change that is not durable yet."""
     for words in (["XLEN", "s"], ["XRANGE", "s", "-", "+"], ["XINFO", "STREAM", "s"], ["GET", "nothing"]):
         client.call(*words)
         assert client.barrier == world.log.appended == 3
 
 
 def test_nothing_logged_is_nothing_to_wait_for() -> None:
-    """A node without writes, and one without a log, answer at once."""
+    """A node without writes, and one without a log, replies at once."""
     fresh = World().client()
     fresh.call("PING")
     assert fresh.barrier == 0
@@ -67,14 +67,14 @@ def test_nothing_logged_is_nothing_to_wait_for() -> None:
 
 
 def test_a_refused_command_logs_nothing(world: World, client: Client) -> None:
-    """Its error still waits for what came before, which it may have been about."""
+    """A refused command logs nothing. Its error waits for earlier writes, which may have caused it."""
     assert isinstance(client.call("XADD", "s", "1-0", "f", "v"), Error)
     assert world.log.appended == 3
     assert client.barrier == 3
 
 
 def test_a_consumer_seen_again_delays_only_those_who_look(world: World, client: Client) -> None:
-    """An attempt that delivered nothing is logged, but only XINFO, which shows it, waits for it."""
+    """A read that delivers nothing logs its consumer's seen time, and only XINFO, which shows it, waits for that."""
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
     hard = client.barrier
     assert hard == world.log.appended
@@ -89,14 +89,14 @@ def test_a_consumer_seen_again_delays_only_those_who_look(world: World, client: 
 
 
 def test_a_new_consumer_is_a_write(world: World, client: Client) -> None:
-    """A consumer that comes into being is shown by more than XINFO's times: its reply waits."""
+    """The reply to a read that creates a consumer waits for its record."""
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
     client.call("XREADGROUP", "GROUP", "g", "new", "STREAMS", "s", ">")
     assert client.barrier == world.log.appended
 
 
 def test_a_consumer_is_seen_once_a_moment(world: World, client: Client) -> None:
-    """Attempts within one millisecond are one record, so that an idle poller cannot fill a log faster than time."""
+    """Reads of a consumer within one millisecond log its seen time once, so an idle poller cannot fill a log."""
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
     before = world.log.appended
     for _ in range(5):
@@ -105,7 +105,7 @@ def test_a_consumer_is_seen_once_a_moment(world: World, client: Client) -> None:
 
 
 def test_seen_and_active_times_survive(world: World, client: Client) -> None:
-    """After recovery XINFO tells the same idle and inactive times."""
+    """After recovery XINFO has the same idle and inactive times."""
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
     world.clock.advance(70)
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
@@ -117,7 +117,7 @@ def test_seen_and_active_times_survive(world: World, client: Client) -> None:
 
 
 def test_a_woken_reader_waits_for_the_record_of_its_delivery(world: World) -> None:
-    """A delivery to a waiter is logged before it is sent, in a record after the one that woke it."""
+    """A delivery to a waiting reader is logged before it is sent, in a record after the one that woke the reader."""
     waiter, other = world.client(), world.client()
     other.call("XREADGROUP", "GROUP", "g", "x", "STREAMS", "s", ">")
     waiter.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">")
@@ -128,7 +128,7 @@ def test_a_woken_reader_waits_for_the_record_of_its_delivery(world: World) -> No
 
 
 def test_the_death_of_a_key_is_logged(world: World, client: Client) -> None:
-    """A key's death is logged by a command that looks or by the cron; recovery never has to look at a clock."""
+    """The expiry of a key is logged, by a command that finds it or by the periodic job. Recovery reads no clock."""
     client.call("SET", "looked", "x", "PX", 50)
     client.call("SET", "unseen", "x", "PX", 50)
     position = world.log.appended
@@ -141,7 +141,7 @@ def test_the_death_of_a_key_is_logged(world: World, client: Client) -> None:
 
 
 def test_times_to_die_are_logged_as_moments(world: World, client: Client) -> None:
-    """EXPIRE's seconds are resolved when it runs: a later recovery does not grant them anew."""
+    """EXPIRE logs an absolute time, so a later recovery does not extend the time to live."""
     client.call("PEXPIRE", "s", 5000)
     world.clock.advance(3000)
     world.node = world.recovered()
@@ -149,7 +149,7 @@ def test_times_to_die_are_logged_as_moments(world: World, client: Client) -> Non
 
 
 def test_an_idempotent_duplicate_is_counted_durably(world: World, client: Client) -> None:
-    """The counter XINFO shows is state like any other."""
+    """The counter of duplicate messages in XINFO survives a restart."""
     client.call("XADD", "t", "IDMP", "p", "m", "*", "f", "v")
     client.call("XADD", "t", "IDMP", "p", "m", "*", "f", "v")
     world.node = world.recovered()
@@ -157,7 +157,7 @@ def test_an_idempotent_duplicate_is_counted_durably(world: World, client: Client
 
 
 def test_a_recovered_node_goes_on_where_the_first_stopped(world: World, client: Client) -> None:
-    """Same state, and the same replies to what comes next."""
+    """A recovered node has the same state, and gives the same replies to later commands."""
     client.call("XREADGROUP", "GROUP", "g", "c", "COUNT", 1, "STREAMS", "s", ">")
     client.call("XNACK", "s", "g", "FAIL", "IDS", 1, "1-0")
     first, twin = world.node, world.recovered()
@@ -178,7 +178,7 @@ def test_a_recovered_node_goes_on_where_the_first_stopped(world: World, client: 
 
 
 def test_a_recovered_node_answers_behind_its_log(world: World) -> None:
-    """A recovered state counts as written: replies wait for the log's position at least."""
+    """Replies of a recovered node wait at least for the position of the recovered log."""
     node = Node(Config(), world.log)
     assert node.recover(world.log.payloads) == 3
     outcome = node.execute(node.sessions.open(world.clock.now()), [b"XLEN", b"s"], world.clock.now())
@@ -187,13 +187,13 @@ def test_a_recovered_node_answers_behind_its_log(world: World) -> None:
 
 
 def test_a_record_of_a_later_version_is_refused_with_advice() -> None:
-    """An older program does not guess at what it cannot read."""
+    """A record of a later version is refused with advice, and is not guessed at."""
     with pytest.raises(StorageError, match="start a newer Millstream"):
         codec.unpack(msgpack.packb([codec.VERSION + 1, 0, []]))
 
 
 def test_a_defect_in_a_command_does_not_end_the_node(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """An exception nobody meant becomes an error to that client and a traceback in the log; all else goes on."""
+    """An unexpected exception in a command is an error to its client and a traceback in the log; the node continues."""
 
     def broken(ctx: object, argv: list[bytes]) -> None:
         raise ZeroDivisionError("a defect, planted")
@@ -215,7 +215,7 @@ def test_a_defect_in_a_command_does_not_end_the_node(world: World, caplog: pytes
 
 
 def test_what_a_defect_left_behind_is_logged_all_the_same(world: World) -> None:
-    """A command that broke after its first change: memory and log still agree."""
+    """If a command fails after its first change, that change is logged, so memory and log agree."""
 
     def broken(ctx: object, argv: list[bytes]) -> None:
         ctx.commit(("set", 0, b"half", b"x", None))  # type: ignore[attr-defined] # a context
@@ -233,7 +233,7 @@ def test_what_a_defect_left_behind_is_logged_all_the_same(world: World) -> None:
 
 
 def test_every_key_dies_within_a_round_or_two_of_its_time(world: World) -> None:
-    """The cron looks at every key that expires, in pieces if there are many, from the first again and again."""
+    """The periodic job deletes every expired key within a round or two, also of many, in pieces."""
     client = world.client()
     for number in range(2500):
         client.call("SET", f"k{number}", "x", "PX", 50)
@@ -248,7 +248,7 @@ def test_every_key_dies_within_a_round_or_two_of_its_time(world: World) -> None:
 
 
 def test_looking_inside_a_transaction_waits_too(world: World, client: Client) -> None:
-    """XINFO in MULTI shows what XINFO shows: EXEC's reply waits for the same records."""
+    """EXEC's reply waits for the records that XINFO in the transaction shows, as for XINFO alone."""
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
     world.clock.advance(10)
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
@@ -261,7 +261,7 @@ def test_looking_inside_a_transaction_waits_too(world: World, client: Client) ->
 
 
 def test_a_transaction_that_attempts_and_looks_waits_for_its_own_record(world: World, client: Client) -> None:
-    """A reply that shows softly logged changes of its own transaction waits for their record."""
+    """A transaction with a fruitless read and XINFO waits for its own record of the seen time."""
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
     world.clock.advance(10)
     client.call("MULTI")
@@ -274,7 +274,7 @@ def test_a_transaction_that_attempts_and_looks_waits_for_its_own_record(world: W
 
 
 def test_what_cannot_be_logged_ends_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in memory and others could read it; a start would not have it, nor be able to apply what comes after."""
+    """A change that cannot be logged ends the node, since readers could see it and a restart would not have it."""
     monkeypatch.setattr(log_module, "MAX_PAYLOAD", 1000)
     log, _ = Log.open(tmp_path)
     node = Node(Config(), log)

@@ -1,4 +1,4 @@
-"""Memory that ends amid plain commands: completed changes are in the record, and nothing else is."""
+"""Allocation failures amid plain commands: completed changes are in the record, and nothing else is."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ CASES = {
 
 
 def made(runner: Any) -> tuple[World, Any]:
-    """A node with some values, and a runner for it."""
+    """Return a node with some values, and a runner for it."""
     world = World({"stream-node-max-entries": "2"})
     client = world.client()
     for line in SETUP:
@@ -59,7 +59,7 @@ def made(runner: Any) -> tuple[World, Any]:
 
 
 def taken(world: World, runner: Any, data: bytes) -> tuple[bytes, list[bytes]]:
-    """Run all, what is handed back the ordinary way; replies and records."""
+    """Run all bytes, those that a run leaves by their handlers; return replies and records."""
     session, logged = world.client().session, len(world.log.payloads)
     at, replies, records = 0, b"", []
     while at < len(data):
@@ -76,7 +76,7 @@ def taken(world: World, runner: Any, data: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def replayed(world: World, records: list[bytes]) -> None:
-    """Apply what was recorded."""
+    """Apply records to a node, step by step."""
     for record in records:
         for step in codec.unpack(record)[1]:
             world.node.keyspace.apply(tuple(step))
@@ -84,7 +84,7 @@ def replayed(world: World, records: list[bytes]) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_changed_is_in_the_record_whichever_allocation_fails(case: str) -> None:
-    """A command that finds no memory is handed back with nothing of it done; those before it are whole."""
+    """A plain command without memory is left to its handler unchanged, and earlier commands are done and recorded."""
     data = b"".join(pack(*line.split()) for line in CASES[case])
     expected = taken(*made(native.PlainRunner), data)
     world, runner = made(native.PlainRunner)
@@ -131,7 +131,7 @@ FUNCTIONS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("what", FUNCTIONS)
 def test_frames_that_find_no_memory_say_so(what: str) -> None:
-    """MemoryError, and the next try makes or reads them all."""
+    """If a frame cannot be allocated, MemoryError is raised, and the next try writes or reads all frames."""
     expected = FUNCTIONS[what]()
     allocation, succeeded = 0, 0
     while succeeded < 5:
@@ -150,7 +150,7 @@ def test_frames_that_find_no_memory_say_so(what: str) -> None:
 
 
 def test_a_record_that_finds_no_memory_is_applied_up_to_a_step() -> None:
-    """Recovery ends with the error then; what is there was applied whole, in order."""
+    """If memory ends while a record is applied, recovery ends with the error after a whole step."""
     states = []
     for count in range(len(ADDED) + 1):
         world, _ = made(native.PlainRunner)
@@ -176,7 +176,10 @@ def test_a_record_that_finds_no_memory_is_applied_up_to_a_step() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_scripts_commands_are_whole_or_not_done_whichever_allocation_fails(case: str) -> None:
-    """A command that is not done takes the ordinary way, a missing value ends the script, and Lua gets no error."""
+    """In a script, a command without memory is left to its handler, and a missing value ends the script.
+
+    Lua sees no error.
+    """
     *lines, last = [pack(*line.split()) for line in CASES[case]]
     allocation, succeeded = 0, 0
     while succeeded < 5:
@@ -204,7 +207,7 @@ def test_a_scripts_commands_are_whole_or_not_done_whichever_allocation_fails(cas
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_script_has_changed_is_never_taken_for_not_done_where_memory_stays_away(case: str) -> None:
-    """It is told as what ends the script; where there is no memory for that either, the script's end fails."""
+    """A script's change is never treated as undone after a failed allocation: an error ends the script."""
     *lines, last = [pack(*line.split()) for line in CASES[case]]
     for allocation in range(60):
         world, runner = made(native.PlainRunner)

@@ -1,4 +1,4 @@
-"""While the disk takes no writes: what is refused, that no other tells of held changes, and what is done afterwards."""
+"""While the disk refuses writes: the refused commands, the reads without unwritten changes, and the time after."""
 
 import random
 
@@ -25,7 +25,7 @@ HELD = (
 
 @pytest.fixture
 def world() -> World:
-    """A node with a stream s, its group g, and a string."""
+    """Return a node with a stream s, its group g, and a string."""
     world = World()
     client = world.client()
     for line in ("XADD s 1-0 f v", "XGROUP CREATE s g 0", "SET word x"):
@@ -39,12 +39,12 @@ def client(world: World) -> Client:
 
 
 def hold(world: World, durable: int) -> None:
-    """The disk has taken so many records and refused the rest."""
+    """Refuse all records after ``durable``."""
     world.node.journal.suspend(Outage(WHY, world.log.payloads[durable:]))
 
 
 def low(world: World) -> None:
-    """There is too little space, and nothing is held."""
+    """Leave too little space, with nothing unwritten."""
     hold(world, world.log.appended)
 
 
@@ -57,7 +57,7 @@ WRITING = [row for row in every() if "write" in row.flags and row.handler is not
 
 @pytest.mark.parametrize("row", WRITING, ids=lambda row: row.name)
 def test_every_writing_command_is_refused(world: World, client: Client, row: Command) -> None:
-    """A writing command is refused before its words are read: nothing is logged, and nothing changes."""
+    """Every writing command is refused before its arguments are parsed, logs nothing and changes nothing."""
     low(world)
     words = [*row.name.split("|"), *["s"] * (abs(row.arity) - len(row.name.split("|")))]
     assert refused(client.call(*words))
@@ -67,7 +67,7 @@ def test_every_writing_command_is_refused(world: World, client: Client, row: Com
 
 
 def test_ping_is_refused_and_what_reads_is_not(world: World, client: Client) -> None:
-    """As in Redis; the server's own commands and messages go on too."""
+    """PING is refused, as in Redis. Commands that read, administer or publish work."""
     listener = world.client()
     listener.call("SUBSCRIBE", "c")
     low(world)
@@ -81,7 +81,7 @@ def test_ping_is_refused_and_what_reads_is_not(world: World, client: Client) -> 
 
 
 def test_held_changes_are_not_told_and_others_are_read_at_once(world: World, client: Client) -> None:
-    """Reads of a key with held changes are refused, reads of all keys too; the rest waits for no disk."""
+    """Reads of a key with unwritten changes are refused, as are reads of all keys. Other reads wait for no disk."""
     client.call("XADD", "s", "2-0", "f", "v")
     hold(world, 3)
     for line in ("XRANGE s - +", "XREAD STREAMS word s 0 0", "EXISTS word s", "XINFO STREAM s", "KEYS *", "SCAN 0"):
@@ -102,7 +102,7 @@ def test_held_changes_are_not_told_and_others_are_read_at_once(world: World, cli
 
 
 def test_sort_by_other_keys_may_tell_of_any(world: World, client: Client) -> None:
-    """The patterns of SORT_RO name keys that do not stand in the command."""
+    """SORT_RO with patterns is refused while any change is unwritten, since the patterns may name any key."""
     client.call("RPUSH", "l", "rd")
     durable = world.log.appended
     client.call("SET", "word", "y")
@@ -111,7 +111,7 @@ def test_sort_by_other_keys_may_tell_of_any(world: World, client: Client) -> Non
 
 
 def test_held_flush_and_swap_touch_every_key(world: World, client: Client) -> None:
-    """A change of a whole database is told by no key."""
+    """An unwritten FLUSHDB or SWAPDB counts as a change of every key."""
     client.call("SWAPDB", 0, 1)
     hold(world, 3)
     assert refused(client.call("GET", "word"), HELD)
@@ -119,7 +119,7 @@ def test_held_flush_and_swap_touch_every_key(world: World, client: Client) -> No
 
 
 def test_held_visit_of_a_consumer_hides_its_times_alone(world: World, client: Client) -> None:
-    """A read that found nothing changed what XINFO shows, and nothing else."""
+    """An unwritten seen time of a consumer blocks only XINFO, which shows it."""
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
     world.clock.advance(5)
     durable = world.log.appended
@@ -132,7 +132,7 @@ def test_held_visit_of_a_consumer_hides_its_times_alone(world: World, client: Cl
 
 
 def test_transactions(world: World, client: Client) -> None:
-    """A write is refused when it is queued, or at EXEC if it was queued before; nothing of the transaction is done."""
+    """A write in a transaction is refused when queued, or at EXEC if queued before. Nothing of it is done."""
     client.call("MULTI")
     client.call("GET", "word")
     client.call("SET", "word", "y")
@@ -150,7 +150,7 @@ def test_transactions(world: World, client: Client) -> None:
 
 
 def test_broken_watch_is_not_told_while_what_broke_it_is_held(world: World, client: Client) -> None:
-    """A null from EXEC would tell of the other's change."""
+    """EXEC with a watch that an unwritten change broke is refused, since a null would reveal the change."""
     client.call("WATCH", "word")
     world.client().call("SET", "word", "y")
     hold(world, 3)
@@ -160,7 +160,7 @@ def test_broken_watch_is_not_told_while_what_broke_it_is_held(world: World, clie
 
 
 def test_scripts(world: World, client: Client) -> None:
-    """A script is turned away at its first write, or read of what is held, and has changed nothing."""
+    """A script is refused at its first write, or at its first read of an unwritten change, and has changed nothing."""
     needs.package("lupa")
     client.call("SET", "other", "1")
     hold(world, 3)
@@ -176,7 +176,7 @@ def test_scripts(world: World, client: Client) -> None:
 
 
 def test_expired_keys_are_hidden_and_deleted_later(world: World, client: Client) -> None:
-    """Their deletion is a write of ours: it waits, and nothing is asked for in vain meanwhile."""
+    """An expired key is hidden from readers and deleted once writes are possible, without tries meanwhile."""
     client.call("PEXPIRE", "word", 50)
     low(world)
     before = world.log.appended
@@ -192,7 +192,7 @@ def test_expired_keys_are_hidden_and_deleted_later(world: World, client: Client)
 
 
 def test_waits_end_by_time_and_claims_wait_for_space(world: World, client: Client) -> None:
-    """A timeout is told at once; a claim that has become due is a write, and is made when writes are taken again."""
+    """A timeout is reported at once. A claim that becomes due is a write, and waits until writes are possible."""
     client.call("XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">")
     claimer, reader = world.client(), world.client()
     words: list[Word] = ["XREADGROUP", "GROUP", "g", "b", "BLOCK", 0, "CLAIM", 100, "STREAMS", "s", ">"]
@@ -217,7 +217,7 @@ def test_waits_end_by_time_and_claims_wait_for_space(world: World, client: Clien
 
 
 def test_claims_of_those_who_left_are_forgotten(world: World, client: Client) -> None:
-    """A client that was due meanwhile and hung up is not looked at again."""
+    """A client that disconnected while its claim was due is skipped later."""
     client.call("XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">")
     claimer = world.client()
     claimer.send("XREADGROUP", "GROUP", "g", "b", "BLOCK", 0, "CLAIM", 100, "STREAMS", "s", ">")
@@ -278,7 +278,7 @@ READS = [
 
 
 def nothing_is_told(seed: int) -> None:
-    """After chance changes of which the last were refused, every read is refused or tells of the others alone."""
+    """After random changes, the last ones unwritten, check that each read is refused or shows only durable data."""
     chance = random.Random(seed)
     world = World()
     client = world.client()
@@ -313,14 +313,14 @@ def nothing_is_told(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [*range(60), 1071])
 def test_no_read_tells_of_what_is_held(seed: int) -> None:
-    """Every kind of read against a second node that has only what is durable."""
+    """Every kind of read is refused or equals that of a second node that has only the durable records."""
     nothing_is_told(seed)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_no_read_tells_of_what_is_held_at_length() -> None:
-    """The same, many times."""
+    """Many random cases: every read is refused or shows only durable data."""
 
     def hundred(seed: int) -> None:
         for each in range(100):

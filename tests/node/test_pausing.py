@@ -1,4 +1,4 @@
-"""CLIENT PAUSE: what is held back and what is not, in which order it goes on, and what time does meanwhile."""
+"""CLIENT PAUSE: the commands that it delays, their order afterwards, and the passing of time meanwhile."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from support.inprocess import WAITING, Client, World
 
 @pytest.fixture
 def world() -> World:
-    """A node with a stream, a group with one pending entry, and a string."""
+    """Return a node with a stream, a group with one pending entry, and a string."""
     world = World()
     client = world.client()
     for line in ("XADD s 1-0 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >", "SET k v"):
@@ -18,12 +18,12 @@ def world() -> World:
 
 @pytest.fixture
 def client(world: World) -> Client:
-    """The client that pauses."""
+    """Return the client that pauses."""
     return world.client()
 
 
 def held(world: World, line: str) -> Client:
-    """A client whose command is held back."""
+    """Return a client whose command is delayed."""
     other = world.client()
     assert other.send(*line.split()) is WAITING
     assert other.waits
@@ -31,7 +31,7 @@ def held(world: World, line: str) -> Client:
 
 
 def test_all_holds_back_everything_until_its_time_is_over(world: World, client: Client) -> None:
-    """Reads, writes, and even UNPAUSE wait; after the time they run in the order in which they came."""
+    """CLIENT PAUSE ALL delays every command, even UNPAUSE. After its time they run in the order of arrival."""
     assert client.call("CLIENT", "PAUSE", 1000) == OK
     first = held(world, "APPEND k 1")
     second = held(world, "APPEND k 2")
@@ -49,7 +49,7 @@ def test_all_holds_back_everything_until_its_time_is_over(world: World, client: 
     "line", ["SET k x", "XADD s * f v", "XREADGROUP GROUP g c STREAMS s >", "PUBLISH c m", "EVAL return 0", "DEL none"]
 )
 def test_write_holds_back_what_may_write(world: World, client: Client, line: str) -> None:
-    """A command that may write is held back, even if it would change nothing."""
+    """CLIENT PAUSE WRITE delays each command that may write, even if it would change nothing."""
     client.call("CLIENT", "PAUSE", 1000, "WRITE")
     words = ["EVAL", "return 0", "0"] if line.startswith("EVAL") else line.split()
     other = world.client()
@@ -61,14 +61,14 @@ def test_write_holds_back_what_may_write(world: World, client: Client, line: str
 
 @pytest.mark.parametrize("line", ["GET k", "XREAD STREAMS s 0", "PING", "CLIENT ID", "MULTI", "INFO", "EVAL_RO x"])
 def test_write_lets_readers_go_on(world: World, client: Client, line: str) -> None:
-    """Everything else is answered at once."""
+    """CLIENT PAUSE WRITE lets commands that only read run at once."""
     client.call("CLIENT", "PAUSE", 1000, "write")
     words = ["EVAL_RO", "return 0", "0"] if line.startswith("EVAL_RO") else line.split()
     world.client().call(*words)
 
 
 def test_a_transaction_is_held_back_where_it_would_write(world: World, client: Client) -> None:
-    """A write waits before it is queued; EXEC waits if a write was queued before the pause began."""
+    """A write in MULTI is delayed before it is queued. EXEC is delayed if a write was queued before the pause."""
     reading, writing, late = world.client(), world.client(), world.client()
     for each in (reading, writing, late):
         each.call("MULTI")
@@ -85,7 +85,7 @@ def test_a_transaction_is_held_back_where_it_would_write(world: World, client: C
 
 
 def test_a_pause_is_never_shortened_but_may_be_loosened(world: World, client: Client) -> None:
-    """The later end counts; the last word of what is held back counts, and lets go those it no longer means."""
+    """The later end of two pauses counts. The mode of the last one counts, and releases commands it does not cover."""
     client.call("CLIENT", "PAUSE", 1000, "WRITE")
     client.call("CLIENT", "PAUSE", 10, "WRITE")
     writer = held(world, "APPEND k 1")
@@ -99,7 +99,7 @@ def test_a_pause_is_never_shortened_but_may_be_loosened(world: World, client: Cl
 
 
 def test_waits_time_out_in_a_pause(world: World, client: Client) -> None:
-    """A reader that gave a time is answered in that time."""
+    """A blocked read times out on time during a pause."""
     reader = world.client()
     assert reader.send("XREAD", "BLOCK", 100, "STREAMS", "s", "$") is WAITING
     client.call("CLIENT", "PAUSE", 1000)
@@ -109,7 +109,7 @@ def test_waits_time_out_in_a_pause(world: World, client: Client) -> None:
 
 
 def test_nothing_dies_in_a_pause(world: World, client: Client) -> None:
-    """A key past its time is gone for readers, and is deleted when the pause is over."""
+    """During a pause an expired key is hidden from readers. It is deleted afterwards."""
     client.call("PEXPIRE", "k", 10)
     client.call("CLIENT", "PAUSE", 1000, "WRITE")
     written = len(world.log.payloads)
@@ -121,7 +121,7 @@ def test_nothing_dies_in_a_pause(world: World, client: Client) -> None:
 
 
 def test_what_is_due_waits_for_the_end(world: World, client: Client) -> None:
-    """A reader with CLAIM takes a stale entry only then: that is a write."""
+    """During a pause of writes a blocked CLAIM takes no entry that became due: it is served at the end."""
     reader = world.client()
     assert reader.send("XREADGROUP", "GROUP", "g", "d", "BLOCK", 0, "CLAIM", 100, "STREAMS", "s", ">") is WAITING
     client.call("CLIENT", "PAUSE", 1000, "WRITE")
@@ -135,7 +135,7 @@ def test_what_is_due_waits_for_the_end(world: World, client: Client) -> None:
 
 
 def test_who_is_held_back_can_be_killed(world: World, client: Client) -> None:
-    """INFO counts it as blocked, CLIENT UNBLOCK does not mean it, and its end takes its command with it."""
+    """A delayed client counts as blocked in INFO. CLIENT UNBLOCK ignores it, and CLIENT KILL drops its command."""
     client.call("CLIENT", "PAUSE", 1000, "WRITE")
     writer = held(world, "SET k lost")
     assert client.call("CLIENT", "UNBLOCK", writer.session.id) == 0
@@ -150,14 +150,14 @@ def test_who_is_held_back_can_be_killed(world: World, client: Client) -> None:
 
 
 def test_refusals_are_not_held_back(world: World, client: Client) -> None:
-    """An unknown or malformed command is answered at once, as in Redis."""
+    """An unknown or malformed command gets its error at once during a pause, as in Redis."""
     client.call("CLIENT", "PAUSE", 1000)
     assert isinstance(world.client().call("NOSUCH"), Error)
     assert isinstance(world.client().call("GET"), Error)
 
 
 def test_what_runs_inside_exec_is_not_held_back(world: World, client: Client) -> None:
-    """A transaction that pauses runs to its end."""
+    """A transaction that contains CLIENT PAUSE runs to its end."""
     client.call("MULTI")
     client.call("CLIENT", "PAUSE", 1000)
     client.call("APPEND", "k", "1")
@@ -166,7 +166,7 @@ def test_what_runs_inside_exec_is_not_held_back(world: World, client: Client) ->
 
 
 def test_a_pause_of_writers_lets_scripts_without_writes_run(world: World, client: Client) -> None:
-    """A script that declares no-writes runs, by its text, its SHA-1 and in MULTI; others and wrong flags wait."""
+    """A script with the no-writes flag runs during a pause of writes, by text, SHA-1 and in MULTI; others wait."""
     reading, open_ended = "#!lua flags=no-writes\nreturn 1", "#!lua\nreturn 1"
     sha = client.call("SCRIPT", "LOAD", reading)
     other = client.call("SCRIPT", "LOAD", open_ended)
@@ -190,7 +190,7 @@ def test_a_pause_of_writers_lets_scripts_without_writes_run(world: World, client
 
 @pytest.mark.parametrize("wait", ["BLPOP l 0", "BLMOVE l m LEFT LEFT 0", "XREADGROUP GROUP g d BLOCK 0 STREAMS s >"])
 def test_who_waits_is_not_served_by_the_step_that_pauses(world: World, client: Client, wait: str) -> None:
-    """A transaction that pauses writers and then adds: what waited would write, so it goes on behind the pause."""
+    """If a transaction pauses writes and then adds an entry, blocked group readers are served after the pause."""
     waiting = world.client()
     assert waiting.send(*wait.split()) is WAITING
     for line in ("MULTI", "CLIENT PAUSE 1000 WRITE", "RPUSH l x", "XADD s 2-0 f v", "EXEC"):
@@ -205,7 +205,7 @@ def test_who_waits_is_not_served_by_the_step_that_pauses(world: World, client: C
 
 
 def test_a_reader_is_served_by_the_step_that_pauses_writers(world: World, client: Client) -> None:
-    """XREAD only reads."""
+    """If a transaction pauses writes and then adds an entry, XREAD is served at once, since it only reads."""
     waiting = world.client()
     assert waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$") is WAITING
     for line in ("MULTI", "CLIENT PAUSE 1000 WRITE", "XADD s 2-0 f v", "EXEC"):
@@ -215,7 +215,7 @@ def test_a_reader_is_served_by_the_step_that_pauses_writers(world: World, client
 
 @pytest.mark.parametrize("line", ["GET none x", "SET k other"])
 def test_a_transaction_that_will_fail_keeps_nothing_more(world: World, client: Client, line: str) -> None:
-    """So its EXEC is not held back by what was queued behind the failure, and CLIENT LIST does not count that."""
+    """A write queued after a transaction is bound to fail is dropped: EXEC is not delayed, and CLIENT LIST omits it."""
     other = world.client()
     client.call("WATCH", "k")
     client.call("MULTI")

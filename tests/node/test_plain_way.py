@@ -1,6 +1,6 @@
-"""Obstacles to plain commands, and the clients they reach: both ways side by side, one scene for each reason.
+"""Conditions that prevent plain runs, and their effects on other clients, compared with one-by-one commands.
 
-``test_batch.py`` has what single commands do, at random; here is what others do to them between two.
+``test_batch.py`` compares single commands at random. Here other clients act between two commands.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ READY = (
 )
 
 Scene = list[tuple[str, str]]
-"""Who does what: ``a`` and ``b`` are clients, ``disk`` and ``clock`` what they are."""
+"""The actors and commands of a scene: ``a`` and ``b`` are clients, ``disk`` and ``clock`` the environment."""
 
 SCENES: dict[str, Scene] = {
     "rights taken away": [("a", "SET k 1|ACL SETUSER default -set|SET k 2|GET k|ACL SETUSER default +set|SET k 3")],
@@ -136,7 +136,7 @@ SCENES: dict[str, Scene] = {
 
 
 def together(client: Client, line: str) -> bytes:
-    """Commands in one piece, as a connection takes them."""
+    """Send commands in one piece, as a connection does."""
     world, reader = client.world, CommandReader()
     reader.feed(b"".join(pack(*words.split()) for words in line.split("|")))
     replies = b"".join(found for found, _ in answered(world.node, client.session, reader, world.clock.now()))
@@ -145,7 +145,7 @@ def together(client: Client, line: str) -> bytes:
 
 
 def singly(client: Client, line: str) -> bytes:
-    """The same one by one."""
+    """Send the same commands one by one."""
     world, replies = client.world, b""
     for words in line.split("|"):
         if client.session.blocked:
@@ -157,7 +157,7 @@ def singly(client: Client, line: str) -> bytes:
 
 
 def played(scene: Scene, run: Callable[[Client, str], bytes]) -> list[object]:
-    """All that can be seen of a scene."""
+    """Run a scene and return everything visible."""
     world = World()
     clients = {name: world.client() for name in "ab"}
     for words in READY:
@@ -191,13 +191,13 @@ def played(scene: Scene, run: Callable[[Client, str], bytes]) -> list[object]:
 
 @pytest.mark.parametrize("name", SCENES)
 def test_what_stands_in_the_way_is_seen(name: str) -> None:
-    """Replies, what others are sent, the data, the log and the counters."""
+    """A scene has the same replies, messages to others, data, log and counters together and one by one."""
     assert played(SCENES[name], together) == played(SCENES[name], singly)
 
 
 @needs_runner
 def test_plain_commands_are_plain_again_when_nothing_stands_in_the_way() -> None:
-    """A client that watched, waited, paused or queued leaves nothing behind."""
+    """A client that watched, waited, paused or queued runs plain commands together again afterwards."""
     world = World()
     client, other = world.client(), world.client()
     for words in (*READY, "WATCH k", "UNWATCH", "MULTI", "DISCARD", "CLIENT PAUSE 10 ALL"):
@@ -217,7 +217,7 @@ def test_plain_commands_are_plain_again_when_nothing_stands_in_the_way() -> None
 
 @needs_runner
 def test_a_run_ends_so_that_others_have_their_turn() -> None:
-    """After so many commands, and behind the first that wakes somebody."""
+    """A run ends after a limited number of commands, and after the first that wakes another client."""
     world = World()
     client, other = world.client(), world.client()
     for words in READY:
@@ -234,7 +234,7 @@ def test_a_run_ends_so_that_others_have_their_turn() -> None:
 
 @needs_runner
 def test_each_run_has_the_time_it_is_given() -> None:
-    """And keeps none of an earlier one."""
+    """Each run uses the time of its call, and not that of an earlier run."""
     world = World()
     client = world.client()
     for words in READY:
@@ -248,7 +248,7 @@ def test_each_run_has_the_time_it_is_given() -> None:
 
 @needs_runner
 def test_replies_of_a_run_wait_for_its_record() -> None:
-    """Its own, if it has one, or else the last that replies wait for."""
+    """Replies of a run wait for its own record, or for the last record if it logs none."""
     world = World()
     client, reader = world.client(), CommandReader()
     for words in READY:

@@ -23,7 +23,7 @@ Step = tuple[Any, ...]
 
 
 def streams(*keys: bytes) -> Keyspace:
-    """A keyspace of streams in two databases, of one entry each, since the first opens a node."""
+    """Return a keyspace of streams in two databases, of one entry each, since the first opens a node."""
     space = Keyspace()
     for db in (0, 3):
         for key in keys:
@@ -33,7 +33,7 @@ def streams(*keys: bytes) -> Keyspace:
 
 
 def additions(random: Random, last: int) -> list[Step]:
-    """Steps as XADD makes them, with words and numbers of every length that MessagePack writes in its own way."""
+    """Return steps as XADD logs them, with words and numbers of every length that MessagePack encodes differently."""
     steps: list[Step] = []
     for _ in range(random.choice([1, 1, 2, 15, 16, 40])):
         last += random.choice([1, 1 << 64, 300])
@@ -45,19 +45,19 @@ def additions(random: Random, last: int) -> list[Step]:
 
 
 def facts(space: Keyspace) -> list[tuple[Any, ...]]:
-    """The facts of each stream that an addition changes."""
+    """Return the facts of each stream that an addition changes."""
     found = [(base.index, key, value) for base in space.databases for key, value in base.keys.items()]
     return [(db, key, s.last_id, s.entries_added, s.max_deleted) for db, key, s in found if isinstance(s, Stream)]
 
 
 def short(payload: bytes, space: Keyspace) -> int:
-    """Apply a record by the native core; -1 if it is left to the ordinary way."""
+    """Apply a record by the native core; return -1 if it must be applied by steps."""
     wall: int = native.apply_plain(space.databases, Stream, payload, space.history)
     return wall
 
 
 def by_steps(payload: bytes, space: Keyspace) -> None:
-    """Apply a record as its specification does."""
+    """Apply a record step by step, as specified."""
     for step in codec.unpack(payload)[1]:
         space.apply(tuple(step))
 
@@ -66,7 +66,7 @@ WALLS = (0, 127, 128, 70000, 1 << 33, 1795374684834)
 
 
 def leave_the_same(seed: int) -> int:
-    """Records of one step and of many, of additions of all shapes; how many records."""
+    """Apply records of one step and of many, with additions of all shapes, both ways; return their number."""
     random = Random(seed)
     mine, theirs = streams(b"a", b"b" * 300), streams(b"a", b"b" * 300)
     last = 5 << 64
@@ -85,14 +85,14 @@ def leave_the_same(seed: int) -> int:
 
 
 def test_both_leave_the_same_keyspace() -> None:
-    """Additions of all shapes, in records of one step and of many."""
+    """Records of additions of all shapes, with one step or many, leave the same keyspace both ways."""
     assert sum(leave_the_same(seed) for seed in range(40)) == 240
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_both_leave_the_same_keyspace_after_many_records() -> None:
-    """The same, 60,000 records."""
+    """60,000 records leave the same keyspace both ways."""
 
     def piece(number: int) -> int:
         return sum(leave_the_same(seed) for seed in range(number * 100, number * 100 + 100))
@@ -126,7 +126,7 @@ ODD: list[list[Step]] = [
 
 @pytest.mark.parametrize("steps", ODD, ids=range(len(ODD)))
 def test_what_is_not_plain_is_left_to_the_ordinary_way(steps: list[Step]) -> None:
-    """Another step, another form, a key of another type: nothing is changed, and the ordinary way has it."""
+    """A record with another step, encoding or type of key is left unchanged to the Python code, which applies it."""
     space = streams(b"a")
     space.apply(("set", 0, b"text", b"v", None))
     assert short(codec.pack(5, steps), space) == -1
@@ -135,7 +135,7 @@ def test_what_is_not_plain_is_left_to_the_ordinary_way(steps: list[Step]) -> Non
 
 
 def outcome(apply: Callable[[Keyspace], object]) -> tuple[object, list[tuple[Any, ...]], Keyspace]:
-    """The result of applying, or its failure, and the keyspace after it."""
+    """Return the result of applying, or its error, and the keyspace after it."""
     space = streams(b"a")
     try:
         given = apply(space)
@@ -145,7 +145,7 @@ def outcome(apply: Callable[[Keyspace], object]) -> tuple[object, list[tuple[Any
 
 
 def test_a_damaged_record_changes_nothing_or_is_another_whole_one() -> None:
-    """Cut at each byte and with each byte changed: what is still a record of additions is applied as unpacked."""
+    """A record cut or changed at any byte is refused, or applied as its unpacked steps would be."""
     whole = codec.pack(300, [("xadd", 0, b"a", ID, [b"f", b"v" * 40], False, None)])
     for cut in range(len(whole)):
         assert short(whole[:cut], streams(b"a")) == -1
@@ -165,7 +165,7 @@ def test_a_damaged_record_changes_nothing_or_is_another_whole_one() -> None:
 
 
 def test_a_version_that_is_not_known_is_refused() -> None:
-    """The short way takes nothing that the ordinary one would refuse."""
+    """A record of an unknown version is not applied by the native core."""
     later = msgpack.packb((2, 5, [("xadd", 0, b"a", ID, [b"f", b"v"], False, None)]))
     space = streams(b"a")
     with pytest.raises(Exception, match="records of version 2"):

@@ -1,4 +1,4 @@
-"""``stream-retention``: the entries that go by age and size, and all that must not change by it."""
+"""``stream-retention``: the entries that it removes by age and size, and everything that it must not change."""
 
 import logging
 from random import Random
@@ -17,7 +17,7 @@ NAME = "stream-retention"
 
 
 def begin(rules: str, **given: str) -> tuple[World, Client]:
-    """A node with nodes of ten entries."""
+    """Return a node with stream nodes of ten entries."""
     world = World(
         {NAME: rules, "stream-node-max-entries": "10"} | {key.replace("_", "-"): v for key, v in given.items()}
     )
@@ -25,7 +25,7 @@ def begin(rules: str, **given: str) -> tuple[World, Client]:
 
 
 def fill(world: World, client: Client, key: str, count: int, *, every: int = 0, size: int = 10) -> list[bytes]:
-    """Add entries, and let this much time pass after each; their ids."""
+    """Add entries, with this much time after each; return their ids."""
     found = []
     for _ in range(count):
         reply = client.call("XADD", key, "*", "f", "x" * size)
@@ -36,7 +36,7 @@ def fill(world: World, client: Client, key: str, count: int, *, every: int = 0, 
 
 
 def kept(client: Client, key: str) -> list[bytes]:
-    """The ids that are there."""
+    """Return the ids that are left."""
     rows = client.call("XRANGE", key, "-", "+")
     assert isinstance(rows, list)
     return [row[0] for row in rows]
@@ -49,7 +49,7 @@ def stream(world: World, key: bytes, db: int = 0) -> Stream:
 
 
 def removed(client: Client) -> tuple[int, int]:
-    """The two counters of INFO."""
+    """Return INFO's two counters of removed entries."""
     text = client.call("INFO", "stats")
     assert isinstance(text, bytes)
     rows = dict(line.split(":") for line in text.decode().split() if ":" in line)
@@ -57,7 +57,7 @@ def removed(client: Client) -> tuple[int, int]:
 
 
 def test_what_is_older_goes_by_whole_nodes() -> None:
-    """A node goes when its newest entry is too old, even the last one; until then all of its entries stay."""
+    """A node is removed as a whole when its newest entry is too old, even the last node."""
     world, client = begin("* 1h 0")
     ids = fill(world, client, "s", 45, every=60_000)
     world.tick()
@@ -72,7 +72,7 @@ def test_what_is_older_goes_by_whole_nodes() -> None:
 
 
 def test_what_is_above_the_size_goes_from_the_front() -> None:
-    """A stream takes no more bytes than its rule says, but for its last two nodes."""
+    """A stream larger than its rule allows loses entries from the front, but never its last two nodes."""
     world, client = begin("s* 0 20kb small 0 1")
     ids, few = fill(world, client, "s", 1000, size=50), fill(world, client, "small", 25)
     world.tick()
@@ -107,7 +107,10 @@ def test_what_is_above_the_size_goes_from_the_front() -> None:
     ],
 )
 def test_the_first_rule_that_fits_counts(rules: str, key: str, goes: bool) -> None:
-    """A wide pattern reaches no dead letters, no schedules and no records of this project; one that names them does."""
+    """A wildcard rule skips Millstream's own streams: dead letters, schedules and records.
+
+    A rule that names them applies.
+    """
     world, client = begin(rules)
     fill(world, client, key, 5)
     world.advance(DAY)
@@ -116,7 +119,7 @@ def test_the_first_rule_that_fits_counts(rules: str, key: str, goes: bool) -> No
 
 @pytest.mark.parametrize(("first", "newest"), [("1-1", "9-1"), ("1700000000000-1", f"{1_700_000_000_000 + 3 * DAY}-1")])
 def test_ids_that_are_no_times_have_no_age(first: str, newest: str) -> None:
-    """A stream with ids of its own, from before 2000 or of another day than tomorrow, goes by size only."""
+    """A stream whose ids are not times, before 2000 or beyond tomorrow, is trimmed by size only."""
     world, client = begin("* 1m 0")
     for entry in (first, newest):
         client.call("XADD", "s", entry, "f", "v")
@@ -125,7 +128,7 @@ def test_ids_that_are_no_times_have_no_age(first: str, newest: str) -> None:
 
 
 def test_a_sealed_stream_ages_too() -> None:
-    """A stream that takes no more entries, since its last id is the highest, loses those that are too old."""
+    """A stream with the largest possible last id, which takes no more entries, still loses those that are too old."""
     world, client = begin("* 1m 0")
     fill(world, client, "s", 25)
     assert client.call("XSETID", "s", f"{2**64 - 1}-{2**64 - 1}") == OK
@@ -134,7 +137,7 @@ def test_a_sealed_stream_ages_too() -> None:
 
 
 def test_groups_hold_back_what_they_need() -> None:
-    """With ``hold`` nothing goes that a group has not read or not acknowledged, and all goes once it has."""
+    """With ``hold``, retention removes entries only after every group has read and acknowledged them."""
     world, client = begin("* 1m 0", stream_retention_groups="hold")
     ids = fill(world, client, "s", 45)
     client.call("XGROUP", "CREATE", "s", "g", "0")
@@ -156,7 +159,7 @@ def test_groups_hold_back_what_they_need() -> None:
 
 
 def test_what_no_group_read_is_counted_and_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """With ``ignore`` entries go unread; INFO counts them, and the log says so once a minute."""
+    """With ``ignore``, retention removes unread entries. INFO counts them, and the log reports them once a minute."""
     world, client = begin("* 1m 0")
     for key in ("s", "t"):
         fill(world, client, key, 45)
@@ -189,7 +192,7 @@ MADE: dict[str, tuple[tuple[Word, ...], ...]] = {
 
 @pytest.mark.parametrize("way", MADE)
 def test_every_way_to_make_a_stream(way: str) -> None:
-    """A rule reaches streams that come to their key after it was set, in whatever way, and after a start as well."""
+    """A retention rule applies to streams created after it, in any way, and after a restart."""
     world, client = begin("new 1m 0")
     client.call("XADD", "old", "*", "f", "v")
     for words in MADE[way]:
@@ -214,7 +217,7 @@ def test_every_way_to_make_a_stream(way: str) -> None:
 
 
 def test_a_dump_that_is_restored() -> None:
-    """RESTORE makes a stream that a rule is about."""
+    """A retention rule applies to a stream created by RESTORE."""
     world, client = begin("new 1m 0")
     client.call("XADD", "old", "*", "f", "v")
     payload = client.call("DUMP", "old")
@@ -225,7 +228,7 @@ def test_a_dump_that_is_restored() -> None:
 
 
 def test_rules_that_are_set_later() -> None:
-    """CONFIG SET reaches streams that are there; CONFIG GET replies what was set; empty rules end it."""
+    """CONFIG SET of rules applies to existing streams, CONFIG GET returns the rules, and empty rules end retention."""
     world, client = begin("")
     ids = fill(world, client, "s", 5)
     world.advance(DAY)
@@ -260,7 +263,7 @@ def test_rules_that_are_set_later() -> None:
     ],
 )
 def test_a_rule_that_cannot_be_read(value: str, reason: str) -> None:
-    """CONFIG SET refuses it in one sentence that says what is valid, and the rules stay."""
+    """CONFIG SET refuses an invalid rule with one sentence on valid ones, and the old rules stay."""
     world, client = begin("* 1h 0")
     error = str(client.call("CONFIG", "SET", NAME, value))
     assert f"CONFIG SET failed (possibly related to argument '{NAME}') - {reason}" in error
@@ -268,7 +271,7 @@ def test_a_rule_that_cannot_be_read(value: str, reason: str) -> None:
 
 
 def test_a_round_is_short_and_goes_on_soon() -> None:
-    """One round removes a bounded number of nodes, so nobody waits for millions of entries; the next comes soon."""
+    """A round of retention removes a limited number of nodes, so no client waits long; the next comes soon."""
     world, client = begin("", stream_node_max_entries="1")
     fill(world, client, "s", NODES + 500)
     others = [f"t{at}" for at in range(1500)]
@@ -289,7 +292,7 @@ def test_a_round_is_short_and_goes_on_soon() -> None:
 
 
 def test_it_is_a_change_like_others() -> None:
-    """Watches break, an event is published, the log has it, and nothing goes while clients are paused."""
+    """Retention breaks watches, publishes an event, is logged, and removes nothing while clients are paused."""
     world, client = begin("* 1m 0", notify_keyspace_events="Kt")
     other = world.client()
     other.call("SUBSCRIBE", "__keyspace@0__:s")
@@ -313,7 +316,7 @@ def test_it_is_a_change_like_others() -> None:
 
 
 def test_it_ends_a_shortage_of_memory() -> None:
-    """Above ``maxmemory`` writes are refused until a round has removed enough."""
+    """Above ``maxmemory`` writes are refused until a round of retention has removed enough."""
     world, client = begin("* 1m 0")
     fill(world, client, "s", 1000, size=100)
     used = world.node.memory.facts(0).used
@@ -324,7 +327,7 @@ def test_it_ends_a_shortage_of_memory() -> None:
 
 
 def test_it_is_a_trim_by_id_at_random() -> None:
-    """After any commands and rounds a stream is what XTRIM MINID at a node's begin leaves, and no node may still go."""
+    """After any commands and rounds, a stream is as after XTRIM MINID at a node's first id, with no removable node."""
     for seed in range(40):
         random = Random(seed)
         most = random.choice((0, 1500, 4000))
@@ -356,7 +359,7 @@ def test_it_is_a_trim_by_id_at_random() -> None:
 
 
 def expect_kept_rightly(world: World, most: int) -> None:
-    """Fail if the first node is one that a rule takes."""
+    """Fail if a rule applies to the first node."""
     found, wall = stream(world, b"s"), world.clock.now().wall
     nodes = list(found.entries.nodes())
     if not nodes:
@@ -373,7 +376,7 @@ def expect_kept_rightly(world: World, most: int) -> None:
 
 
 def test_a_stream_that_expires_is_left_alone() -> None:
-    """A stream whose time to live is over is not trimmed: it goes as a whole."""
+    """Retention does not trim a stream whose time to live has passed: it is deleted as a whole."""
     world, client = begin("* 1m 0")
     fill(world, client, "s", 25)
     client.call("PEXPIRE", "s", DAY - 1)
@@ -382,5 +385,5 @@ def test_a_stream_that_expires_is_left_alone() -> None:
 
 
 def test_above_all_ids() -> None:
-    """A bound above every id is written as none, as for XTRIM."""
+    """A bound above every id is logged as none, as for XTRIM."""
     assert packed_bound(MAX_ID + 1) is None

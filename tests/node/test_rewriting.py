@@ -1,4 +1,4 @@
-"""A rewriting by a real child process: killed at every step, it and its parent, and nothing is lost or left."""
+"""A rewriting by a real child process: child or parent killed at any step, nothing lost and nothing left over."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def record(number: int) -> bytes:
 
 
 def fill(log: Log, count: int) -> None:
-    """More elements for one list, each a record."""
+    """Append more elements to one list, each a record."""
     for _ in range(count):
         log.append(record(log.appended + 1))
     log.write()
@@ -44,7 +44,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def recovered(home: Path) -> list[int]:
-    """The list that a start finds."""
+    """Return the list that a start finds."""
     log, recovery = Log.open(home)
     node = Node(Config())
     node.recover(recovery.payloads())
@@ -62,7 +62,7 @@ def ended(rewriter: Rewriter) -> None:
 
 
 def test_a_rewriting_ends_well(log: Log) -> None:
-    """The log is smaller; a second one begins only when the first has ended."""
+    """A rewriting makes the log smaller. A second one begins only after the first has ended."""
     before = log.total_bytes
     rewriter = Rewriter(log, Config())
     assert rewriter.start()
@@ -86,7 +86,7 @@ STEPS = ["open_read 1", "open_read 3", "create 1", "append 1", "append 2", "appe
 def test_a_killed_child_does_no_harm(
     log: Log, step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At every step of it: said in the log, counted, its file removed; the next one works."""
+    """A child killed at any step is logged and counted, and its file is removed. The next rewriting works."""
     monkeypatch.setenv("MILLSTREAM_TEST_KILL", step)
     rewriter = Rewriter(log, Config(), program=[sys.executable, str(HERE / "rewriting_child.py")])
     assert rewriter.start()
@@ -104,7 +104,7 @@ def test_a_killed_child_does_no_harm(
 
 
 def test_a_copy_of_what_was_rewritten_just_now_rewrites_nothing(log: Log, tmp_path: Path) -> None:
-    """It would cost the disk all data once more; when there are many files it is done by the way, as otherwise."""
+    """A copy soon after a rewriting does not rewrite the log, unless it has many files."""
     log.append(codec.pack(0, [("set", 0, b"large", b"v" * 100_000, None)]))
     log.write()
     rewriter, seen = Rewriter(log, Config()), []
@@ -138,7 +138,7 @@ os._exit(compaction.main(*sys.argv[1:]))
 
 
 def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
-    """Its standard input ends, and so does it, without a word, in the midst of a read that lasts for ever."""
+    """A child ends silently with its parent when its standard input closes, even in a read that blocks for ever."""
     rewrite = log.begin_rewrite()
     assert rewrite is not None
     words = [sys.executable, "-P", "-c", WAITS_FOR_EVER, str(log.directory), "3", log.place]
@@ -163,12 +163,12 @@ def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
     ("last", "grown", "expected"), [(-1, 1e6, 0), (0, 0.1, 0), (0, 19.9, 0), (0, 20, 10), (7, 139, 0), (7, 140, 10)]
 )
 def test_a_rewriting_stands_back_only_where_there_is_time(last: int, grown: float, expected: int) -> None:
-    """Behind a log that grows fast it would get the less processor the more is written, and never catch up."""
+    """A rewriting has low priority only if the log grows slowly; after fast growth it could never catch up."""
     assert rewriting.niceness(last, grown) == expected
 
 
 def test_a_log_that_grows_is_rewritten_at_the_priority_it_needs(log: Log, tmp_path: Path) -> None:
-    """The process that does it is told which; one that is asked for stands back."""
+    """A rewriting on request runs at low priority, one that the log's fast growth started at normal priority."""
     told = tmp_path / "told"
     shell = ["/bin/sh", "-c", f'echo "$0 $1" >> {told}; exit 1']
     asked = Rewriter(log, Config(), program=shell)
@@ -182,7 +182,7 @@ def test_a_log_that_grows_is_rewritten_at_the_priority_it_needs(log: Log, tmp_pa
 
 
 def test_damage_is_found_and_said(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """A log file that was damaged since it was written: the rewriting names it, and no snapshot hides it."""
+    """A rewriting names a log file that was damaged since it was written, and makes no snapshot of it."""
     path = min(log.directory.glob("*.seg"))
     data = bytearray(path.read_bytes())
     data[500] ^= 1
@@ -196,7 +196,7 @@ def test_damage_is_found_and_said(log: Log, caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_directory_that_is_gone_is_named_with_what_to_do(log: Log) -> None:
-    """By the process that makes the snapshot, which finds no directory where its parent's log was."""
+    """If the log's directory is gone, the rewriting's error names it and gives advice."""
     rewrite = log.begin_rewrite()
     assert rewrite is not None
     gone = log.directory.with_name("gone")
@@ -212,7 +212,7 @@ def test_a_directory_that_is_gone_is_named_with_what_to_do(log: Log) -> None:
 
 
 def test_an_empty_log_has_nothing_to_rewrite(tmp_path: Path) -> None:
-    """An empty log raises no error, and nothing is made."""
+    """Rewriting an empty log does nothing and raises no error."""
     log, _ = Log.open(tmp_path / "data")
     rewriter = Rewriter(log, Config(), program=["/nonexistent/python"])
     rewriter.start()
@@ -222,7 +222,7 @@ def test_an_empty_log_has_nothing_to_rewrite(tmp_path: Path) -> None:
 
 
 def test_a_defect_of_ours_ends_a_rewriting_and_no_more(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """Any error is logged with its place, the log is as it was, and the next rewriting works."""
+    """An unexpected error in a rewriting is logged with its place. The log is unchanged, the next one works."""
 
     def defect(job: object) -> None:
         raise RuntimeError(f"a defect, not {job}")
@@ -241,7 +241,7 @@ def test_a_defect_of_ours_ends_a_rewriting_and_no_more(log: Log, caplog: pytest.
 
 
 def test_a_program_that_is_not_there(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """Or no Python to start: an error like others."""
+    """A rewriting whose program or Python does not exist fails with an ordinary error."""
     rewriter = Rewriter(log, Config(), program=["/nonexistent/python"])
     rewriter.start()
     ended(rewriter)
@@ -250,7 +250,7 @@ def test_a_program_that_is_not_there(log: Log, caplog: pytest.LogCaptureFixture)
 
 
 def test_ctrl_c_is_for_the_parent_alone(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """A terminal sends it to a group of processes: the child has one of its own, so what it makes is not cut short."""
+    """The child has a process group of its own, so Ctrl-C in a terminal does not end its snapshot."""
     text = "import os, sys; print('alone' if os.getpgrp() == os.getpid() else 'among others'); sys.exit(1)"
     rewriter = Rewriter(log, Config(), program=(sys.executable, "-c", text))
     rewriter.start()
@@ -259,7 +259,7 @@ def test_ctrl_c_is_for_the_parent_alone(log: Log, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_full_disk_at_the_beginning(log: Log) -> None:
-    """No space for a new log file: given up, and another may be begun."""
+    """A rewriting without space for a new log file is given up, and another may begin."""
 
     def full(job: object) -> object:
         raise DiskFullError("cannot add a log file: No space left on device")
@@ -274,7 +274,10 @@ def test_a_full_disk_at_the_beginning(log: Log) -> None:
 
 
 def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the size on, at that growth since the last, not at 0 percent; after a failure only later and later."""
+    """A rewriting begins by itself at the configured size and growth, never at 0 percent.
+
+    After each failure it waits longer.
+    """
     now = 1000.0
     own_clock(monkeypatch, "millstream.node.log.rewriting", monotonic=lambda: now)
     config = Config({"auto-aof-rewrite-min-size": str(log.total_bytes + 1), "auto-aof-rewrite-percentage": "100"})
@@ -311,7 +314,7 @@ def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_stopping_gives_up_what_is_under_way(log: Log, tmp_path: Path) -> None:
-    """The child is killed, the thread ends, nothing begins any more, and nobody calls it a failure."""
+    """A stop kills the child and ends the thread. No rewriting begins after it, and none is reported as failed."""
     marker = tmp_path / "started"
     text = "import os, pathlib, signal, sys; pathlib.Path(sys.argv[1]).write_text(f'{os.getpid()} '); signal.pause()"
     program = [sys.executable, "-c", text, str(marker)]
@@ -343,7 +346,7 @@ PARENTS = [
 
 @pytest.mark.parametrize("step", PARENTS)
 def test_a_killed_parent_loses_nothing_and_takes_its_child_along(tmp_path: Path, step: str) -> None:
-    """At each step: what was durable is there after a start, what was left over is gone, and no process lives on."""
+    """A parent killed at any step loses no durable record, leaves no file after a start, and its child ends too."""
     home = tmp_path / "data"
     command = [sys.executable, str(HERE / "rewriting_parent.py"), str(home), *step.split()]
     process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

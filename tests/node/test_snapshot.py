@@ -1,4 +1,4 @@
-"""A keyspace made from a snapshot of itself shows everything that it showed, and goes on in the same way."""
+"""A keyspace built from its own snapshot shows everything that it showed, and behaves in the same way."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ def _strings(client: Client, world: World) -> None:
 
 
 def _large_once(client: Client, world: World) -> None:
-    """Small collections that were large once keep the encoding of large ones; lists become small at half."""
+    """Write small collections that were large once: they keep the large encoding, but lists become small at half."""
     for number in range(600):
         client.call("HSET", "h", number, "v")
         client.call("SADD", "ints", number)
@@ -39,7 +39,7 @@ def _large_once(client: Client, world: World) -> None:
 
 
 def _sets(client: Client, world: World) -> None:
-    """A set's order is that in which its members came, also of numbers, which shows later."""
+    """Write sets, which iterate in the order in which members came, also of numbers."""
     client.call("SADD", "s", "x", 3, 1, 2)
     client.call("SREM", "s", "x")
     client.call("SADD", "s", "x")
@@ -51,7 +51,7 @@ def _floats(client: Client, world: World) -> None:
 
 
 def _stream(client: Client, world: World) -> None:
-    """Tombstones, several nodes, an entry of other fields, counters set by hand."""
+    """Write a stream with tombstones, several nodes, an entry of other fields, and counters set by hand."""
     client.call("CONFIG", "SET", "stream-node-max-entries", 3)
     for number in range(1, 20):
         client.call("XADD", "s", f"{number}-{number}", "f", "v" * number, *(["other", "x"] if number == 5 else []))
@@ -62,7 +62,7 @@ def _stream(client: Client, world: World) -> None:
 
 
 def _groups(client: Client, world: World) -> None:
-    """Pending entries of several consumers out of order, released ones, consumers that only looked, no positions."""
+    """Write groups with pending entries out of order, released ones, idle consumers and unknown positions."""
     for number in range(1, 30):
         client.call("XADD", "s", f"{number}-0", "f", "v")
     client.call("XGROUP", "CREATE", "s", "g", "0")
@@ -81,7 +81,7 @@ def _groups(client: Client, world: World) -> None:
 
 
 def _producers(client: Client, world: World) -> None:
-    """Remembered messages in their order, a producer without any, totals."""
+    """Write tracked messages in their order, a producer without any, and totals."""
     client.call("XADD", "s", "IDMP", "p", "m2", "*", "f", "v")
     client.call("XADD", "s", "IDMP", "p", "m1", "*", "f", "v")
     client.call("XADD", "s", "IDMP", "q", "m1", "*", "f", "v")
@@ -90,7 +90,7 @@ def _producers(client: Client, world: World) -> None:
 
 
 def _mortals(client: Client, world: World) -> None:
-    """Values of every type with a time to live, and one that has lost it."""
+    """Write values of every type with a time to live, and one whose time to live was removed."""
     client.call("XADD", "s", "1-0", "f", "v")
     client.call("HSET", "h", "f", "v")
     client.call("RPUSH", "l", "v")
@@ -102,7 +102,7 @@ def _mortals(client: Client, world: World) -> None:
 
 
 def _many(client: Client, world: World) -> None:
-    """More than one transition, and more than one payload, of each kind."""
+    """Write enough of each kind for several transitions and several payloads."""
     client.call("SET", "large", "x" * snapshot.PAYLOAD_BYTES)
     client.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
     for number in range(1, 3001):
@@ -119,7 +119,7 @@ FILLS: dict[str, Fill] = {
 
 @pytest.mark.parametrize("name", FILLS)
 def test_a_snapshot_gives_back_what_it_was_made_of(name: str) -> None:
-    """Everything that can be told apart is equal, down to the order of keys and of the members of sets."""
+    """A snapshot restores everything visible, down to the order of keys and of the members of sets."""
     world = World()
     client = world.client()
     FILLS[name](client, world)
@@ -144,7 +144,7 @@ def test_a_snapshot_gives_back_what_it_was_made_of(name: str) -> None:
 
 
 def test_what_a_snapshot_gives_takes_more() -> None:
-    """Entries are added to the node that was not full, and a set of numbers takes a word, as if nothing had been."""
+    """After a snapshot, entries go to the node that was not full, and a set of numbers accepts a word."""
     worlds = [World(), World()]
     shown = []
     for number, world in enumerate(worlds):

@@ -1,4 +1,4 @@
-"""MULTI, EXEC, DISCARD, WATCH: all or nothing in the log, errors inside, and what breaks a watch."""
+"""MULTI, EXEC, DISCARD, WATCH: one log record for all commands, errors inside, and the changes that break a watch."""
 
 import pytest
 
@@ -12,18 +12,18 @@ ABORTED = Error("EXECABORT Transaction discarded because of previous errors.")
 
 @pytest.fixture
 def world() -> World:
-    """An empty node."""
+    """Return an empty node."""
     return World()
 
 
 @pytest.fixture
 def client(world: World) -> Client:
-    """One of its clients."""
+    """Return a client of the node."""
     return world.client()
 
 
 def test_a_transaction_is_one_record(world: World, client: Client) -> None:
-    """The commands of a transaction are in the log together, or not at all."""
+    """The commands of a transaction are one log record, so recovery has all of them or none."""
     assert client.call("MULTI") == OK
     assert client.call("XADD", "s", "1-0", "f", "v") == QUEUED
     client.call("XGROUP", "CREATE", "s", "g", "0")
@@ -38,7 +38,7 @@ def test_a_transaction_is_one_record(world: World, client: Client) -> None:
 
 
 def test_one_time_for_all_commands_inside(world: World, client: Client) -> None:
-    """The clock is read once: ids and times agree."""
+    """All commands of a transaction see the same time, in ids and in delivery times."""
     client.call("MULTI")
     client.call("XADD", "s", "*", "f", "v")
     world.clock.advance(1000)
@@ -48,7 +48,7 @@ def test_one_time_for_all_commands_inside(world: World, client: Client) -> None:
 
 
 def test_an_error_inside_stops_nothing(world: World, client: Client) -> None:
-    """A command that fails while running answers its error; the others are carried out."""
+    """A command that fails at EXEC replies with its error, and the other commands run."""
     client.call("MULTI")
     client.call("SET", "k", "x")
     client.call("XADD", "k", "*", "f", "v")
@@ -60,7 +60,7 @@ def test_an_error_inside_stops_nothing(world: World, client: Client) -> None:
 
 @pytest.mark.parametrize("line", ["NOSUCH a", "XADD s", "XGROUP BAD s g", "WATCH k"])
 def test_a_command_refused_while_queueing_aborts_all(client: Client, line: str) -> None:
-    """Unknown commands and wrong arity are seen at once, and nothing runs; WATCH inside is an error without effect."""
+    """An unknown command or wrong arity aborts the whole transaction. WATCH inside is an error without effect."""
     client.call("MULTI")
     client.call("SET", "k", "x")
     refused = client.call(*line.split())
@@ -74,7 +74,7 @@ def test_a_command_refused_while_queueing_aborts_all(client: Client, line: str) 
 
 
 def test_discard_forgets_what_was_queued(world: World, client: Client) -> None:
-    """Nothing runs, and the watch is gone too."""
+    """DISCARD drops the queued commands and the watches."""
     client.call("WATCH", "k")
     client.call("MULTI")
     client.call("SET", "k", "x")
@@ -88,7 +88,7 @@ def test_discard_forgets_what_was_queued(world: World, client: Client) -> None:
 
 
 def test_transactions_do_not_nest(client: Client) -> None:
-    """A second MULTI is refused, and the first goes on."""
+    """A second MULTI is refused, and the first transaction continues."""
     client.call("MULTI")
     assert client.call("MULTI") == Error("ERR MULTI calls can not be nested")
     client.call("SET", "k", "x")
@@ -146,7 +146,7 @@ def test_a_watched_key_that_changes_stops_the_transaction(world: World, client: 
     ],
 )
 def test_a_stream_whose_entries_stay_lets_it_run(world: World, client: Client, line: str) -> None:
-    """Deliveries, groups, the last id and what is remembered of producers break no watch, as in Redis."""
+    """Deliveries, group changes, XSETID and changes of tracked messages break no watch, as in Redis."""
     other = world.client()
     for words in ("XADD s 1-0 f v", "XADD s 2-0 f v", "XADD s 3-0 f v", "XGROUP CREATE s g 0", "XGROUP CREATE s g2 0"):
         other.call(*words.split())
@@ -163,7 +163,7 @@ def test_a_stream_whose_entries_stay_lets_it_run(world: World, client: Client, l
 
 
 def test_each_reply_of_a_transaction_is_in_the_protocol_of_its_time(client: Client) -> None:
-    """HELLO inside a transaction changes what follows it, not what was answered before."""
+    """HELLO inside a transaction changes the protocol of later replies, not of earlier ones."""
     client.call("MULTI")
     for line in ("GET none", "XLEN none", "HELLO 3", "GET none", "HELLO 2", "GET none", "HELLO 3", "GET none"):
         client.call(*line.split())
@@ -176,7 +176,7 @@ def test_each_reply_of_a_transaction_is_in_the_protocol_of_its_time(client: Clie
 
 @pytest.mark.parametrize("line", ["XNACK s g FAIL IDS 1 1-0", "XGROUP DESTROY s g"])
 def test_what_breaks_no_watch_still_wakes(world: World, client: Client, line: str) -> None:
-    """A reader that waits hears of entries released and of its group's end, though nobody's watch does."""
+    """A waiting reader is woken by released entries and by its group's end, though these break no watch."""
     other, reader = world.client(), world.client()
     for words in ("XADD s 1-0 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >"):
         other.call(*words.split())
@@ -194,7 +194,7 @@ def test_what_breaks_no_watch_still_wakes(world: World, client: Client, line: st
     ["XLEN s", "XRANGE s - +", "XREAD STREAMS s 0", "XADD t 1-0 f v", "XADD s 1-0 f v", "XACK s g 5-0", "XDEL s 7-0"],
 )
 def test_a_watched_key_that_stays_lets_it_run(world: World, client: Client, line: str) -> None:
-    """Reading, other keys, refused commands and commands that found nothing to do break no watch."""
+    """Reads, changes of other keys, refused commands and commands without effect break no watch."""
     other = world.client()
     for words in ("XADD s 1-0 f v", "XGROUP CREATE s g 0"):
         other.call(*words.split())
@@ -206,7 +206,7 @@ def test_a_watched_key_that_stays_lets_it_run(world: World, client: Client, line
 
 
 def test_a_watched_key_whose_time_comes_stops_the_transaction(world: World, client: Client) -> None:
-    """Expiry is a change, whether or not somebody looked."""
+    """The expiry of a key breaks a watch on it, also if no command has read the key since."""
     client.call("SET", "k", "x", "PX", 50)
     client.call("WATCH", "k")
     world.clock.advance(60)
@@ -232,7 +232,7 @@ def test_unwatch_and_exec_end_a_watch(world: World, client: Client) -> None:
 
 
 def test_what_is_queued_is_arguments_not_references(world: World, client: Client) -> None:
-    """Commands run as they were sent, with the state of the moment of EXEC."""
+    """Queued commands run with their arguments as sent, on the state at EXEC."""
     client.call("MULTI")
     client.call("XADD", "s", "5-*", "f", "v")
     world.client().call("XADD", "s", "5-3", "f", "v")
@@ -240,7 +240,7 @@ def test_what_is_queued_is_arguments_not_references(world: World, client: Client
 
 
 def test_a_record_is_a_list_of_plain_values(world: World, client: Client) -> None:
-    """Version, time, and transitions that begin with their names."""
+    """A record has a version, a time, and transitions that begin with their names."""
     client.call("XADD", "s", "1-0", "f", "v")
     wall, steps = codec.unpack(world.log.payloads[0])
     assert wall == world.clock.wall
@@ -248,7 +248,7 @@ def test_a_record_is_a_list_of_plain_values(world: World, client: Client) -> Non
 
 
 def test_a_malformed_exec_ends_the_transaction(world: World, client: Client) -> None:
-    """EXEC with a word too many drops what was queued and what was watched, as Redis's does, and says why."""
+    """EXEC with a surplus argument discards the transaction and its watches with an error, as in Redis."""
     refused = Error("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")
     assert client.call("EXEC", "now") == refused
     client.call("WATCH", "k")

@@ -1,4 +1,4 @@
-"""WAIT and WAITAOF: no replica ever answers, so they tell that, in time; the local disk counts."""
+"""WAIT and WAITAOF without replicas return a count of 0 after their timeout. WAITAOF counts the local disk."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from support.servers import ServerProcess
 
 
 def test_wait_answers_when_its_time_is_up() -> None:
-    """Not before; with a time of 0 it waits for ever, and CLIENT UNBLOCK gives the same answer or an error."""
+    """WAIT returns at its timeout and not before. With 0 it waits until CLIENT UNBLOCK, with a count or an error."""
     world = World()
     one, two, three = world.client(), world.client(), world.client()
     assert one.send("WAIT", 1, 100) is WAITING
@@ -28,7 +28,7 @@ def test_wait_answers_when_its_time_is_up() -> None:
 
 
 def test_wait_does_not_wait_inside_a_transaction() -> None:
-    """Nor where no replica is asked for."""
+    """WAIT returns at once inside a transaction, and if it requests no replica."""
     client = World({"appendonly": "yes"}).client()
     assert client.call("WAIT", 0, 0) == 0
     client.call("MULTI")
@@ -39,7 +39,7 @@ def test_wait_does_not_wait_inside_a_transaction() -> None:
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 def test_waitaof_tells_of_the_local_disk(policy: str) -> None:
-    """Under always the reply itself waits for the write; else the log is brought to the disk first."""
+    """WAITAOF's reply waits for the local disk: under ``always`` as any reply does, else the log is synced first."""
     world = World({"appendonly": "yes", "appendfsync": policy})
     client = world.client()
     client.call("SET", "k", "v")
@@ -51,7 +51,7 @@ def test_waitaof_tells_of_the_local_disk(policy: str) -> None:
 
 
 def test_waitaof_without_a_log() -> None:
-    """Asking for the local disk is an error; asking for nothing answers nothing."""
+    """WAITAOF without a log is an error if it requests the local disk, and returns zeros if it requests nothing."""
     client = World(logged=False).client()
     assert client.call("WAITAOF", 0, 0, 0) == [0, 0]
     refused = client.call("WAITAOF", 1, 0, 0)
@@ -60,7 +60,7 @@ def test_waitaof_without_a_log() -> None:
 
 @pytest.mark.realserver
 def test_waits_answer_as_redis_does(each_redis: ServerProcess) -> None:
-    """Well and badly asked; 7.0 has no WAITAOF."""
+    """WAIT and WAITAOF have Redis's replies to valid and invalid arguments; 7.0 has no WAITAOF."""
     client = World(logged=False).client()
     pipe = Pipe(each_redis.port)
     try:

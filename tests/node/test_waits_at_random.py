@@ -1,4 +1,4 @@
-"""Random commands around clients that wait: nobody goes on waiting for what is there, in any database."""
+"""Random commands around waiting clients: no client waits for an entry that is there, in any database."""
 
 import random
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ class Writer:
         return ["XADD", self.key(), *trim, f"{self.newest}-*", "f", "v"]
 
     def command(self) -> list[str]:
-        """The next one; one in three adds an entry."""
+        """Return the next command; one in three adds an entry."""
         key, other, entry = self.key(), self.key(), f"{self.newest}-0"
         return self.rng.choice(
             [
@@ -73,7 +73,7 @@ class Writer:
         )
 
     def waiting(self) -> list[str]:
-        """A command that may have to wait."""
+        """Return a command that may have to wait."""
         keys = self.rng.sample(KEYS, self.rng.randint(1, 3))
         if self.rng.random() < 0.3:
             return self.rng.choice(
@@ -94,7 +94,7 @@ class Writer:
 
 
 def looked_at_now(world: World, twin: "Node", waiter: "Waiter") -> object:
-    """The answer of a waiting command if it began now, asked of a node made from the log."""
+    """Return the reply of a waiting command if it began now, on a node rebuilt from the log."""
     session = twin.sessions.open(world.clock.now())
     session.db = waiter.places[0][0]
     for words in ([b"MULTI"], waiter.argv, [b"EXEC"]):  # where nobody waits
@@ -106,7 +106,7 @@ def looked_at_now(world: World, twin: "Node", waiter: "Waiter") -> object:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_nobody_waits_for_what_is_there(seed: int) -> None:
-    """After each command, whoever waits would find nothing and no error, if it began to read now."""
+    """After each command, every waiting client would still find nothing, and no error, if it began to read now."""
     world = World({"enable-debug-command": "yes"})
     writer = Writer(seed)
     busy = world.client()
@@ -135,5 +135,5 @@ def test_nobody_waits_for_what_is_there(seed: int) -> None:
 
 
 def is_no_news(argv: list[bytes], found: object) -> bool:
-    """True if it is of no concern to who waits: only XREADGROUP hears that its key has another type now."""
+    """Return True if this result wakes no client: only XREADGROUP is woken by another type at its key."""
     return argv[0] != b"XREADGROUP" and found == Error(WRONGTYPE)

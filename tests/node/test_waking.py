@@ -1,4 +1,4 @@
-"""Clients that wait are served alike whether their commands are run as plain ones, at a glance, or by handlers."""
+"""Waiting clients are served alike by plain runs and by the commands' handlers."""
 
 import operator
 import random
@@ -17,17 +17,17 @@ STEPS = 120
 
 
 class Work:
-    """Events around waiting clients.
+    """Random events around waiting clients.
 
     Args:
-        seed: of all that is random.
+        seed: the random seed.
     """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 
     def change(self, readers: list[int]) -> list[str]:
-        """A command of one who does not wait."""
+        """Return a command of a client that does not wait."""
         key, group = self.random.choice("sst"), self.random.choice("ggh")
         someone, name = str(self.random.choice(readers)), self.random.choice("abc")
         return self.random.choice(
@@ -57,7 +57,7 @@ class Work:
         )
 
     def wait(self) -> list[str]:
-        """A command that may wait."""
+        """Return a command that may wait."""
         block, count = self.random.choice([[], ["COUNT", "1"]]), ["BLOCK", self.random.choice(["0", "0", "30"])]
         keys = self.random.choice([["s"], ["s"], ["t"], ["s", "t"]])
         if self.random.random() < 0.4:
@@ -69,10 +69,10 @@ class Work:
 
 
 class Place:
-    """A node with clients that wait, and what is to be seen of it.
+    """A node with waiting clients, and everything visible of it.
 
     Args:
-        watches: somebody watches a key, so that no command is run as a plain one.
+        watches: a client watches a key, so that no command runs as a plain one.
     """
 
     def __init__(self, *, watches: bool) -> None:
@@ -88,25 +88,25 @@ class Place:
             self.watcher.call(*each)
 
     def say(self, client: "Client", words: list[str]) -> object:
-        """Run a command; what was answered, and what was sent to whom, in order."""
+        """Run a command; return its reply, and the messages to other clients, in order."""
         world = self.world
         outcome = world.node.execute(client.session, [word.encode() for word in words], world.clock.now())
         return self.sent(), outcome and b"".join(outcome.buffers)
 
     def sent(self) -> list[tuple[int, bytes]]:
-        """The replies to others, in order."""
+        """Return the replies to other clients, in order."""
         found = [(session.id, b"".join(outcome.buffers)) for session, outcome in self.world.node.outbox]
         self.world.deliver()
         return found
 
     def pass_time(self, milliseconds: int) -> object:
-        """The replies to each client after some time passed; those with the same deadline have no order."""
+        """Return the replies to each client after some time passed; those with the same deadline have no order."""
         self.world.clock.advance(milliseconds)
         self.world.node.tick(self.world.clock.now())
         return sorted(self.sent(), key=operator.itemgetter(0))
 
     def facts(self) -> object:
-        """All else that can be seen."""
+        """Return everything else that is visible."""
         node = self.world.node
         node.stats.collect()
         counts = {name: (each.calls, each.failed, each.rejected) for name, each in node.stats.commands.items()}
@@ -119,7 +119,7 @@ class Place:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_waiting_commands_are_served_alike_either_way(seed: int) -> None:
-    """Replies, their order, who waits where, counters and the log's state are the same, step by step."""
+    """Waiting commands have the same replies, order, queues, counters and log in plain runs and by handlers."""
     work = Work(seed)
     places = [Place(watches=False), Place(watches=True)]
     for step in range(STEPS):
@@ -144,7 +144,10 @@ def test_waiting_commands_are_served_alike_either_way(seed: int) -> None:
 
 
 def test_what_a_group_notes_while_one_is_served_is_one_record() -> None:
-    """However many wait, an entry for one of them is one record, its delivery another, and one is for the rest."""
+    """With any number of waiting clients, an added entry is one record and its delivery another.
+
+    A third record has the seen times of all others.
+    """
     world = World()
     busy = world.client()
     for line in SETUP:
