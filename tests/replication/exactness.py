@@ -17,7 +17,7 @@ Held = dict[tuple[int, bytes], Any]
 
 
 class Told:
-    """A shell without sockets: what replicas would be sent."""
+    """Shell without sockets, which collects the bytes for replicas."""
 
     def begin(self, feed: Any) -> None:
         self.feed = feed
@@ -32,14 +32,14 @@ class Told:
 
 
 def fed(world: World) -> Told:
-    """The world's node has a replica from now on."""
+    """Attach a replica to the world's node."""
     told = world.node.primary.shell = Told()
     world.client().raw("PSYNC", "?", "-1")
     return told
 
 
 class Replica:
-    """A node of ours that runs what a primary sends, given to it as bytes.
+    """A node of ours that runs a primary's bytes.
 
     Args:
         told: of the primary.
@@ -57,7 +57,7 @@ class Replica:
         self._offset = told.feed.backlog.first
 
     def catch_up(self) -> bytes:
-        """Run what came since the last time; these bytes."""
+        """Run the bytes since the last call, and return them."""
         backlog, parts = self._told.feed.backlog, []
         backlog.sendable = backlog.end
         while data := backlog.read(self._offset, 1 << 20):
@@ -75,11 +75,11 @@ class Replica:
 
 
 def held(space: Keyspace, *, times: bool) -> Held:
-    """All keys as what they would be dumped to, with their times to live.
+    """Return all keys as dump payloads, with their times to live.
 
     Args:
         space: the data.
-        times: also when consumers were last seen and active.
+        times: include the consumers' seen and active times.
     """
     return {
         (db.index, key): (_bytes(value, times=times), db.expires.get(key))

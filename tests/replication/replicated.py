@@ -1,4 +1,4 @@
-"""Random commands that change data, and what of two servers must be equal if one follows the other."""
+"""Random commands that change data, and the state that must be equal on a primary and its replica."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -16,12 +16,12 @@ SCRIPT = b"redis.call('XADD', KEYS[1], '*', 'f', 'lua'); redis.call('SET', KEYS[
 
 
 class Changes:
-    """Commands of one run; most of them change something.
+    """Commands of one run, most of which change something.
 
     Args:
         seed: the same seed makes the same commands.
         since: wall milliseconds of times that are given.
-        newest: also what words of Redis 7.0 lose.
+        newest: include changes that commands of Redis 7.0 cannot express.
     """
 
     def __init__(self, seed: int, since: int, *, newest: bool = False) -> None:
@@ -41,7 +41,7 @@ class Changes:
         ]
 
     def some(self, count: int) -> Iterator[Words]:
-        """The next commands, some of them in transactions."""
+        """Yield the next commands, some of them in transactions."""
         weights = [weight for weight, _ in self._makers]
         for _, maker in self.random.choices(self._makers, weights, k=count):
             if self.random.random() < 0.05:
@@ -187,7 +187,7 @@ class Changes:
 
 
 def state(ask: Ask) -> dict[tuple[int, bytes], Any]:
-    """Every key of databases 0 and 1, as far as a replica by Redis's own words must have it.
+    """Return every key of databases 0 and 1, as a replica fed with Redis's own commands must have it.
 
     Args:
         ask: runs a command and gives its reply, in the protocol's second version.
@@ -221,7 +221,7 @@ _COUNTERS = (b"length", b"last-generated-id", b"max-deleted-entry-id", b"entries
 
 
 def _stream(ask: Ask, key: bytes) -> Any:
-    """Without seen and active times, which are each server's own, and what 7.0 has not: producers."""
+    """Return a stream without seen and active times, which differ per server, and without producers."""
     info = _pairs(ask(b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"))
     groups = {}
     for group in map(_pairs, info[b"groups"]):

@@ -1,4 +1,4 @@
-"""Annotations between servers of ours next to the commands: both hold the same, and each annotation is checked."""
+"""Annotations, which our servers send beside the commands: both have the same data, and each annotation is checked."""
 
 import contextlib
 import random
@@ -22,7 +22,7 @@ from support.inprocess import World
 
 
 def words_of(seed: int, dialect: str, annotate: str, count: int = 300) -> Iterator[tuple[World, Replica]]:
-    """A primary that runs random commands, and its replica, level after each few."""
+    """Yield a primary that runs random commands, and its replica, level after every few commands."""
     world = World({"repl-dialect": dialect, "repl-annotate": annotate}, logged=bool(seed % 2))
     world.clock.wall = int(time.time() * 1000) - 300_000  # what is to expire does so on a real server's clock
     told = fed(world)
@@ -40,7 +40,10 @@ def words_of(seed: int, dialect: str, annotate: str, count: int = 300) -> Iterat
 @pytest.mark.parametrize("annotate", ["lossy", "always"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_ours_hold_the_same_to_the_last_byte(seed: int, dialect: str, annotate: str) -> None:
-    """Messages of producers, the order of released entries, counters and nodes; with ``always`` all times too."""
+    """A replica of ours equals its primary in messages, released entries, counters and nodes.
+
+    With ``repl-annotate always`` all times are equal too.
+    """
     times = annotate == "always"
     for world, replica in words_of(seed, dialect, annotate):
         replica.catch_up()
@@ -48,7 +51,7 @@ def test_ours_hold_the_same_to_the_last_byte(seed: int, dialect: str, annotate: 
 
 
 def test_without_annotations_the_test_above_would_see_it() -> None:
-    """It compares what 7.0's words lose: with ``never``, some seed differs."""
+    """Without annotations, some random commands leave a replica different, so the comparison above is able to fail."""
     assert any(
         held(replica.node.keyspace, times=False) != held(world.node.keyspace, times=False)
         for world, replica in words_of(0, "7.0", "never")
@@ -57,7 +60,7 @@ def test_without_annotations_the_test_above_would_see_it() -> None:
 
 @pytest.mark.parametrize("annotate", ["lossy", "always"])
 def test_one_that_leads_goes_on_as_the_former_would_have(annotate: str) -> None:
-    """A message is known, bounds are kept, what was released is nobody's and in order, nothing counts as deleted."""
+    """A promoted replica knows messages, limits and released entries in order, and counts nothing as deleted."""
     world = World({"repl-annotate": annotate})
     told = fed(world)
     client, replica = world.client(), Replica(told, world.clock)
@@ -91,7 +94,7 @@ def test_one_that_leads_goes_on_as_the_former_would_have(annotate: str) -> None:
 
 
 def test_those_that_follow_a_replica_get_the_same_bytes() -> None:
-    """Annotations go down a chain as they came."""
+    """Annotations go down a chain of replicas unchanged."""
     world = World({"repl-annotate": "always"})
     told = fed(world)
     client, middle = world.client(), Replica(told, world.clock)
@@ -149,7 +152,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_stops_the_link(name: str) -> None:
-    """A hostile primary may send anything: nothing is applied that a command could not do."""
+    """An annotation that no command could cause stops the link, and is not applied."""
     world = World()
     told = fed(world)
     client, replica = world.client(), Replica(told, world.clock)
@@ -168,7 +171,7 @@ def test_what_cannot_be_stops_the_link(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_damaged_annotations_never_break_the_node(seed: int) -> None:
-    """Each annotation of a stream with changed bytes is refused, or does what some primary could have said."""
+    """An annotation with changed bytes is refused, or does what a valid one could do."""
     chance = random.Random(seed)
     world = World({"repl-annotate": "always"})
     told = fed(world)

@@ -1,8 +1,8 @@
-"""One system call fails, or a process is killed in its place, while a primary makes a copy and a replica takes it.
+"""One system call fails, or a process is killed at it, while a primary makes a copy and a replica takes it.
 
-A Redis follows where the fault is that of the process which makes an RDB file, which a Millstream takes only of a large
-log. On whichever side: what a replica shows is all of the old data or all of the new, a start always follows, and in
-the end both hold the same. Data that the replica alone had as a former primary is in its files before it is replaced.
+The replica is a Redis where the fault is in the process that makes an RDB file, since a Millstream takes one only of a
+large log. In each case a replica shows all of the old data or all of the new. A start always succeeds, and in the end
+both have the same data. Data that the replica alone had as a former primary is in its files before it is replaced.
 """
 
 import contextlib
@@ -79,10 +79,10 @@ class Life:
     Attributes:
         folder: for both.
         made: the library.
-        side: ``primary`` or ``replica``: which has the fault; ``rdb`` for the primary of a Redis.
-        fault: what fails; None for nothing.
+        side: the one with the fault, ``primary`` or ``replica``; ``rdb`` is the primary of a Redis.
+        fault: the failing call; None for nothing.
         seen: the calls of that side.
-        codes: with which it ended before it was told to.
+        codes: exit codes of the process when it ended too early.
         said: its log.
     """
 
@@ -95,7 +95,7 @@ class Life:
     said: str = ""
 
     def live(self) -> "Life":
-        """A copy goes from one to the other, however often it has to be tried."""
+        """Copy from one to the other, with as many tries as it takes."""
         faulty = millstream_server(self.folder)
         with contextlib.ExitStack() as stack:
             redis = redis_server(self.folder / "redis") if self.side == "rdb" else ServerThread()
@@ -130,7 +130,7 @@ class Life:
         return self
 
     def _start(self, faulty: ServerProcess, plain: list[str]) -> None:
-        """Start; the fault may end it before it is ready, and then it starts without."""
+        """Start; if the fault ends the process before it is ready, start it without."""
         try:
             faulty.start()
         except (RuntimeError, AssertionError):
@@ -144,7 +144,7 @@ class Life:
         faulty.start()
 
     def _is_through(self, faulty: ServerProcess, plain: list[str], primary: str, replica: str) -> bool:
-        """True if the replica has the copy; whoever has ended is started again."""
+        """Return True if the replica has the copy; start any process that ended again."""
         try:
             with Wire(faulty.url) as wire:
                 wire.ask("PING")
@@ -165,7 +165,7 @@ class Life:
 
 
 def survived(folder: Path, made: Path, side: str, fault: CallFault | None) -> Life:
-    """One life."""
+    """Run one life."""
     try:
         return Life(folder, made, side, fault).live()
     except AssertionError as error:
@@ -189,7 +189,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_child_that_fails_at_a_copy_costs_another_try(
     tmp_path: Path, made: Path, side: str, fault: CallFault
 ) -> None:
-    """That which takes it and is killed, and that which makes it and finds no room."""
+    """A child that is killed while it takes a copy, or finds no space to make one, only costs another try."""
     life = survived(tmp_path / "life", made, side, fault)
     assert any(one.failed for one in life.seen), life.seen
     assert life.codes == []
@@ -202,7 +202,7 @@ def test_a_child_that_fails_at_a_copy_costs_another_try(
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("side", ["replica", "primary", "rdb"])
 def test_every_call_around_a_copy_fails_once(tmp_path: Path, made: Path, side: str) -> None:
-    """Each call of each kind, in each way that it can fail, of both servers and their children."""
+    """Any failing call around a copy, in either server or its children, leaves old or new data, and both end equal."""
     kinds = [kind for kind in KINDS if kind[0] == side]
 
     def piece(seed: int) -> int:

@@ -1,4 +1,4 @@
-"""Each version that is found follows ours in its own dialect, and takes what is said to ours beside it."""
+"""Each version of Redis found here follows ours by its own commands, and ignores those for our own replicas."""
 
 import random
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _MEMORY = (b"idmp-duration", b"idmp-maxsize", b"pids-tracked", b"iids-tracked", 
 
 
 def write(wire: Wire, seed: int, count: int, *, newest: bool) -> None:
-    """Random commands, some at a time."""
+    """Write random commands, a few at a time."""
     since, chance = 1000 * int(wire.ask("TIME")[0]), random.Random(seed)
     commands = [
         words for words in Changes(seed, since, newest=newest).some(count) if not any(own in words for own in _OWN)
@@ -34,14 +34,14 @@ def write(wire: Wire, seed: int, count: int, *, newest: bool) -> None:
 
 
 def dialect_of(wire: Wire) -> str:
-    """The newest dialect that a server understands."""
+    """Return the newest dialect, the set of commands, that a server understands."""
     known = wire.ask("COMMAND", "INFO", "XDELEX", "XCFGSET", "XNACK")
     return ["7.0", "8.2", "8.6", "8.8"][sum(each is not None for each in known)]
 
 
 @pytest.fixture(params=["redis", "redis8", "valkey"])
 def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
-    """Each server that is found, ended behind the test: it then leads."""
+    """Yield each other server found here, which is stopped after the test and leads until then."""
     path = "" if request.param == "redis" else needs.other(request.param)
     with redis_server(tmp_path / request.param, path=path) as server:
         yield server
@@ -49,13 +49,13 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPr
 
 @pytest.fixture
 def redis8(tmp_path: Path) -> Iterator[ServerProcess]:
-    """The newest Redis that is found, ended behind the test."""
+    """Yield the newest Redis found here, which is stopped after the test."""
     with redis_server(tmp_path / "redis8", path=needs.other("redis8")) as server:
         yield server
 
 
 def shown(wire: Wire, dialect: str) -> Any:
-    """The part of random commands' effects that the dialect lets a replica have."""
+    """Return the effects of random commands that a replica gets in the dialect."""
     values = state(wire.ask)
     if dialect == "7.0":  # it has no words for what of trimming was acknowledged, nor for messages
         for value in values.values():
@@ -78,7 +78,7 @@ def shown(wire: Wire, dialect: str) -> Any:
 def test_a_foreign_replica_holds_what_its_dialect_can_say(
     foreign: ServerProcess, annotate: str, tmp_path: Path
 ) -> None:
-    """It has all that its words say, takes annotations in silence, and refuses nothing of the stream."""
+    """A Redis replica has everything that its version can express, ignores annotations, and refuses no command."""
     with ExitStack() as stack:
         server = stack.enter_context(ServerThread(tmp_path / "ours"))
         ours, theirs = stack.enter_context(Wire(server.url)), stack.enter_context(Wire(foreign.url))
@@ -99,14 +99,14 @@ def test_a_foreign_replica_holds_what_its_dialect_can_say(
 
 
 def times(wire: Wire) -> list[Any]:
-    """When each consumer was seen and active."""
+    """Return the seen and active times of each consumer."""
     streams = [wire.ask("XINFO", "STREAM", key, "FULL") for key in wire.ask("KEYS", "[stu]")]
     groups = [group for flat in streams for group in flat[flat.index(b"groups") + 1]]
     return sorted((consumer[1], consumer[3], consumer[5]) for group in groups for consumer in group[-1])
 
 
 def test_messages_named_by_their_content_are_known_across_a_failover(redis8: ServerProcess, tmp_path: Path) -> None:
-    """From a Redis to ours and back: what a producer sends again is answered the first entry's id."""
+    """A producer's repeated message is a duplicate after failovers from a Redis to ours and back."""
     words = ["XADD", "s", "IDMPAUTO", "p", "*", "a", "1", "b", "2"]
     with ServerThread(tmp_path / "ours") as server, Wire(server.url) as ours, Wire(redis8.url) as theirs:
         if dialect_of(theirs) < "8.8":
@@ -132,7 +132,7 @@ def test_messages_named_by_their_content_are_known_across_a_failover(redis8: Ser
 
 
 def test_ours_hold_the_same_behind_a_copy(tmp_path: Path) -> None:
-    """A replica of ours gets the newest form of a copy beside one that reads the oldest, then annotations."""
+    """A replica of ours gets the newest form of a copy, then annotations, while a Redis 7.0 gets the oldest."""
     with ExitStack() as stack:
         servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in ("one", "two")]
         one, two = (stack.enter_context(Wire(server.url)) for server in servers)

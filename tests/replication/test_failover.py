@@ -1,4 +1,4 @@
-"""FAILOVER: the role goes to a replica that holds all, under writers, and back; who refuses does not lead."""
+"""FAILOVER: the role goes to a replica with all data, under writers, and back; a server that refuses does not lead."""
 
 import logging
 import signal
@@ -21,7 +21,7 @@ from support.wire import Wire
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[list[tuple[ServerThread, Wire]]]:
-    """A primary and its replica, both with a log."""
+    """Yield a primary and its replica, both with a log."""
     with ExitStack() as stack:
         servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in ("a", "b")]
         wires = [stack.enter_context(Wire(server.url)) for server in servers]
@@ -32,20 +32,23 @@ def pair(tmp_path: Path) -> Iterator[list[tuple[ServerThread, Wire]]]:
 
 
 def over(wire: Wire) -> bool:
-    """True if no failover is under way, and the server is a replica whose link is up."""
+    """Return True if no failover is under way, and the server is a replica whose link is up."""
     found = info(wire)
     return (found["master_failover_state"], found.get("master_link_status")) == ("no-failover", "up")
 
 
 def add(url: str, ids: list[bytes]) -> None:
-    """Add entries one by one until the server is not a primary any more, and collect the confirmed ids."""
+    """Add entries until the server is not a primary any more, and collect the confirmed ids."""
     with Wire(url) as wire:
         while isinstance(reply := wire.ask("XADD", "written", "*", "f", "v"), bytes) and reply[:1].isdigit():
             ids.append(reply)
 
 
 def test_nothing_is_lost_under_writers(pair: list[tuple[ServerThread, Wire]]) -> None:
-    """All that was confirmed is on the new primary; both go on with one history, without a copy, there and back."""
+    """After FAILOVER under writers the new primary has every confirmed write.
+
+    Both continue with one history, without a copy, there and back.
+    """
     (first, one), (second, other) = pair
     for old, old_wire, new_wire in ((first, one, other), (second, other, one)):
         ids: list[list[bytes]] = [[], [], []]
@@ -70,7 +73,7 @@ def test_nothing_is_lost_under_writers(pair: list[tuple[ServerThread, Wire]]) ->
 def test_the_log_says_who_changed_a_role(
     pair: list[tuple[ServerThread, Wire]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """REPLICAOF, NO ONE and FAILOVER each log one line with the user and the address that asked."""
+    """REPLICAOF, NO ONE and FAILOVER each log one line with the user and the address of the client."""
     (first, one), (second, other) = pair
     with caplog.at_level(logging.INFO):
         assert other.ask("REPLICAOF", "NO", "ONE") == b"OK"
@@ -91,7 +94,7 @@ def test_the_log_says_who_changed_a_role(
 
 
 def test_what_is_refused(pair: list[tuple[ServerThread, Wire]]) -> None:
-    """In Redis's words: no replicas, not that one, no failover to abort, on a replica."""
+    """FAILOVER is refused with Redis's errors: no replicas, unknown replica, nothing to abort, or on a replica."""
     (_, one), (server, other) = pair
     place = ("TO", "127.0.0.1", port_of(server))
     for wire, words, text in (
@@ -111,7 +114,10 @@ def test_what_is_refused(pair: list[tuple[ServerThread, Wire]]) -> None:
 
 
 def test_a_replica_that_never_holds_all(pair: list[tuple[ServerThread, Wire]]) -> None:
-    """Writers are held back meanwhile; ABORT and TIMEOUT let them go on; a second one, and REPLICAOF, are refused."""
+    """While FAILOVER waits for a lagging replica, writers are paused. ABORT and TIMEOUT resume them.
+
+    A second FAILOVER and REPLICAOF are refused.
+    """
     (server, one), (_, other) = pair
     other.ask("CLIENT", "PAUSE", "100000", "WRITE")  # a replica that is paused runs nothing
     one.ask("SET", "k", "it lacks this")
@@ -133,7 +139,7 @@ def test_a_replica_that_never_holds_all(pair: list[tuple[ServerThread, Wire]]) -
 
 
 def test_a_target_that_cannot_be_reached(pair: list[tuple[ServerThread, Wire]]) -> None:
-    """Nobody listens where it said that it does: the role is taken back, and the other replica follows on."""
+    """If FAILOVER cannot connect to its target, the server takes the role back, and the other replica stays."""
     (server, one), (_, other) = pair
     nowhere = free_port()
     with Wire(server.url) as target:
@@ -149,7 +155,7 @@ def test_a_target_that_cannot_be_reached(pair: list[tuple[ServerThread, Wire]]) 
 
 
 def failed(wire: Wire) -> bool:
-    """True if no failover is under way, and the server is a primary that has begun another name of its history."""
+    """Return True if no failover is under way, and the server is a primary whose history has a new name."""
     found = info(wire)
     is_over = (found["master_failover_state"], found["role"]) == ("no-failover", "master")
     return is_over and found["master_replid2"] != "0" * 40
@@ -157,7 +163,7 @@ def failed(wire: Wire) -> bool:
 
 @pytest.mark.realserver
 def test_to_a_redis_and_back(tmp_path: Path) -> None:
-    """Redis takes the role from us by the same words, and gives it back."""
+    """FAILOVER moves the role from ours to a Redis and back, with the same commands."""
     with ServerThread(tmp_path / "ours") as server, Wire(server.url) as ours:
         ours.ask("XADD", "s", "1-1", "f", "v")
         with redis_server(tmp_path / "theirs", *WITH_DEBUG) as redis, Wire(redis.url) as theirs:
@@ -173,7 +179,7 @@ def test_to_a_redis_and_back(tmp_path: Path) -> None:
 
 
 def count(url: str, answers: list[int]) -> None:
-    """Count up until the server is not a primary any more, and collect its answers."""
+    """Count up until the server is not a primary any more, and collect the replies."""
     with Wire(url) as wire:
         while isinstance(reply := wire.ask("INCR", "count"), int):
             answers.append(reply)
@@ -181,7 +187,7 @@ def count(url: str, answers: list[int]) -> None:
 
 @pytest.mark.realserver
 def test_a_redis_under_writers_hands_over(tmp_path: Path) -> None:
-    """The switch of a migration: who is held when it comes is refused, not answered by the Redis that is left."""
+    """FAILOVER from a Redis to Millstream under writers counts each reply once: a paused write gets an error."""
     with ExitStack() as stack:
         redis = stack.enter_context(redis_server(tmp_path / "theirs", *WITH_DEBUG))
         server = stack.enter_context(ServerThread(tmp_path / "ours"))
@@ -202,7 +208,7 @@ def test_a_redis_under_writers_hands_over(tmp_path: Path) -> None:
 
 
 def test_a_primary_that_is_killed_before_the_answer_asks_again(tmp_path: Path) -> None:
-    """Killed between its new role and the answer, it neither leads beside the other nor waits without asking."""
+    """A primary killed between its new role and the target's reply asks again: it neither leads nor waits for ever."""
     former, target = millstream_server(tmp_path / "a"), millstream_server(tmp_path / "b")
     with former, target, Wire(target.url) as other:
         with Wire(former.url) as one:

@@ -1,4 +1,4 @@
-"""We follow ourselves: a chain of three, leading in its midst, and a replica that is killed or finds no room."""
+"""Millstream follows Millstream: a chain of three, a promotion in its middle, and replicas killed or out of space."""
 
 import logging
 import shutil
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_a_primary_that_starts_again_and_its_replica(fsync: "Fsync", tmp_path: Path) -> None:
-    """A replica at its end goes on; one that has more than was left to it gets a copy, under every policy."""
+    """A replica continues after its primary's restart, unless it has more data. Then it gets a copy."""
     port = free_port()
     with ServerThread() as replica, Wire(replica.url) as below:
         with ServerThread(tmp_path / "a", port=port, fsync=fsync) as primary, Wire(primary.url) as above:
@@ -53,7 +53,7 @@ def test_a_primary_that_starts_again_and_its_replica(fsync: "Fsync", tmp_path: P
 
 
 def test_what_a_replica_has_told_its_primary(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """INFO says how far its log had the stream, and its disk; with --memory none. The log tells of both copies."""
+    """INFO has the offsets that a replica has logged and synced, none with --memory. The log reports both copies."""
     with caplog.at_level(logging.INFO, "millstream"), ExitStack() as stack:
         servers = [stack.enter_context(ServerThread(folder)) for folder in (tmp_path / "a", tmp_path / "b", None)]
         first, *replicas = [stack.enter_context(Wire(server.url)) for server in servers]
@@ -74,7 +74,7 @@ def test_what_a_replica_has_told_its_primary(tmp_path: Path, caplog: pytest.LogC
 
 @pytest.fixture
 def chain(tmp_path: Path) -> Iterator[list[Wire]]:
-    """Three servers, with and without a log, each of which follows the one before it."""
+    """Yield a chain of three servers, with and without a log."""
     with ExitStack() as stack:
         servers = [stack.enter_context(ServerThread(folder)) for folder in (tmp_path / "a", tmp_path / "b", None)]
         wires = [stack.enter_context(Wire(server.url)) for server in servers]
@@ -86,7 +86,7 @@ def chain(tmp_path: Path) -> Iterator[list[Wire]]:
 
 
 def test_all_of_a_chain_hold_the_same(chain: list[Wire]) -> None:
-    """Writes to the first reach the last by the same bytes: name and offset of the history are the same."""
+    """Writes to the first of a chain reach the last as the same bytes, with the same history and offset."""
     first, middle, last = chain
     write(first, 2, 600)
     eventually(lambda: is_level(middle, first) and is_level(last, first), what="all are level")
@@ -100,7 +100,10 @@ def test_all_of_a_chain_hold_the_same(chain: list[Wire]) -> None:
 
 
 def test_who_followed_the_one_that_leads_now_goes_on(chain: list[Wire]) -> None:
-    """The middle one leads: what follows it needs no copy, nor does the former primary if it wrote nothing since."""
+    """If the middle of a chain is promoted, its replica and the former primary continue without a copy.
+
+    That requires that the former primary wrote nothing since.
+    """
     first, middle, last = chain
     port = middle.ask("CONFIG", "GET", "port")[1]
     wait_level(middle, first)
@@ -115,7 +118,7 @@ def test_who_followed_the_one_that_leads_now_goes_on(chain: list[Wire]) -> None:
 
 
 def test_a_primary_that_wrote_alone_gets_a_copy(chain: list[Wire]) -> None:
-    """Writes of the former primary made while another led are not in the history that goes on."""
+    """A former primary with writes that the new one lacks gets a copy of the new history."""
     first, middle, _ = chain
     wait_level(middle, first)
     middle.ask("REPLICAOF", "NO", "ONE")
@@ -129,7 +132,7 @@ def test_a_primary_that_wrote_alone_gets_a_copy(chain: list[Wire]) -> None:
 
 
 def test_a_replica_that_is_killed_goes_on(tmp_path: Path) -> None:
-    """Killed at any moment under load it asks for what comes next, and ends the same; the copy was made once."""
+    """A replica killed at any moment under load continues after its last byte, and ends equal with a single copy."""
     with ServerThread(tmp_path / "primary") as primary, Wire(primary.url) as theirs:
         write(theirs, 1, 200)
         replica = millstream_server(tmp_path, "--replicaof", f"127.0.0.1:{port_of(primary)}")
@@ -145,7 +148,7 @@ def test_a_replica_that_is_killed_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_role_that_was_given_is_kept_by_a_start(tmp_path: Path) -> None:
-    """--replicaof is for a directory without a role: who was made a primary stays one."""
+    """--replicaof applies only to a directory without a role: a promoted server stays a primary after a start."""
     words = ("--replicaof", f"127.0.0.1:{free_port()}")
     replica = millstream_server(tmp_path, *words)
     with replica, Wire(replica.url) as ours:
@@ -160,7 +163,7 @@ def test_a_role_that_was_given_is_kept_by_a_start(tmp_path: Path) -> None:
 
 
 def test_a_replica_killed_while_it_takes_a_copy_holds_the_old_data_or_the_new(tmp_path: Path) -> None:
-    """Nothing in between, whenever it is killed, and in the end the copy is taken."""
+    """A replica killed while it takes a copy has all old or all new data, and takes the copy in the end."""
     with ServerThread(tmp_path / "primary") as primary, Wire(primary.url) as theirs:
         theirs.ask_together(["SET", f"k{at}", at] for at in range(20_000))
         replica = millstream_server(tmp_path)

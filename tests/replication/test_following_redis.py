@@ -1,4 +1,4 @@
-"""We follow a real redis-server: its copy, its stream, cuts and restarts on both sides, and leading at the end."""
+"""Millstream follows a real redis-server: copy, stream, cuts and restarts on both sides, and promotion at the end."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def primary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def theirs(primary: ServerProcess) -> Iterator[Wire]:
-    """The primary, empty."""
+    """Yield the primary, empty."""
     with Wire(primary.url) as wire:
         wire.ask("FLUSHALL")
         yield wire
@@ -37,13 +37,13 @@ def theirs(primary: ServerProcess) -> Iterator[Wire]:
 
 @pytest.fixture(params=["log", "memory"])
 def ours(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Wire]:
-    """A server of ours that is to follow it."""
+    """Yield a server of ours that is to follow it."""
     with ServerThread(tmp_path / "data" if request.param == "log" else None) as server, Wire(server.url) as wire:
         yield wire
 
 
 def write(wire: Wire, seed: int, count: int) -> None:
-    """Random changes, but for those of which Redis tells its replicas nothing: reading again what is pending."""
+    """Write random changes, except rereads of pending entries, which Redis does not replicate."""
     since = 1000 * int(wire.ask("TIME")[0])
     told = (words for words in Changes(seed, since).some(count) if words[0] != b"XREADGROUP" or words[-1] == b">")
     wire.ask_together(told)
@@ -54,7 +54,7 @@ def follow(ours: Wire, port: int) -> None:
 
 
 def is_level(ours: Wire, theirs: Wire) -> bool:
-    """True if all that the primary has made was run."""
+    """Return True if the replica has run everything of its primary."""
     mine, its = info(ours), info(theirs)
     return mine["master_link_status"] == "up" and mine["slave_repl_offset"] == its["master_repl_offset"]
 
@@ -64,10 +64,10 @@ def wait_level(ours: Wire, theirs: Wire) -> None:
 
 
 def seen(wire: Wire) -> dict[tuple[int, bytes], Any]:
-    """The data that Redis tells its replicas of.
+    """Return the data that Redis replicates.
 
-    Not how many entries groups have read, which 7.0 also counts in other cases than all that came after it, and not
-    consumers that came for nothing.
+    Left out are the groups' counts of entries read, which 7.0 changes in more cases than it replicates, and consumers
+    that read nothing.
     """
     found = state(wire.ask)
     for place, (expires, value) in found.items():
@@ -81,7 +81,7 @@ def seen(wire: Wire) -> dict[tuple[int, bytes], Any]:
 
 
 def test_a_copy_the_stream_a_cut_and_leading(ours: Wire, theirs: Wire, primary: ServerProcess) -> None:
-    """All data come over while writes go on; a cut costs no copy; afterwards writes are taken here."""
+    """A replica of a Redis takes a copy during writes, continues after a cut without another, and can be promoted."""
     write(theirs, 1, 600)
     ours.ask("SET", "before", "it goes")
     follow(ours, primary.port)
@@ -120,7 +120,7 @@ def test_a_copy_the_stream_a_cut_and_leading(ours: Wire, theirs: Wire, primary: 
 def test_groups_of_a_primary_without_deletions_keep_their_count(
     ours: Wire, theirs: Wire, primary: ServerProcess
 ) -> None:
-    """Redis 7.0 tells its replicas no count of what groups have read; it is made here as it was made there."""
+    """Redis 7.0 does not replicate a group's entries-read; the replica computes the same value, so the lag is equal."""
     follow(ours, primary.port)
     wait_level(ours, theirs)
     theirs.ask("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
@@ -137,7 +137,7 @@ def test_groups_of_a_primary_without_deletions_keep_their_count(
 
 
 def test_what_is_not_held_stops_the_link_before_it(ours: Wire, theirs: Wire, primary: ServerProcess) -> None:
-    """A command that does not exist here is named, and all before it is kept; another REPLICAOF begins anew."""
+    """A command that Millstream lacks stops the link before it and is named. Another REPLICAOF starts afresh."""
     follow(ours, primary.port)
     theirs.ask("SET", "k", "before")
     wait_level(ours, theirs)
@@ -166,7 +166,7 @@ def test_what_is_not_held_stops_the_link_before_it(ours: Wire, theirs: Wire, pri
     ids=lambda words: words[0],
 )
 def test_what_newer_redis_has_stops_the_link_too(each_redis: ServerProcess, words: tuple[str, ...]) -> None:
-    """Times to live of fields and functions are named with the offset, live and in a copy; nothing goes on without."""
+    """Field expiry and functions of newer Redis stop the link, live and in a copy, and are named with the offset."""
     with ServerThread() as server, Wire(server.url) as ours, Wire(each_redis.url) as theirs:
         theirs.ask("HSET", "h", "f", "v")
         follow(ours, each_redis.port)
@@ -187,7 +187,7 @@ def test_what_newer_redis_has_stops_the_link_too(each_redis: ServerProcess, word
 
 
 def test_a_copy_with_what_is_not_held_replaces_nothing(ours: Wire, theirs: Wire, primary: ServerProcess) -> None:
-    """The copy is read to its end first: what is here stays, and the key is named."""
+    """A copy with an unsupported value is read to its end and refused: the old data stays, and the key is named."""
     ours.ask("SET", "mine", "stays")
     theirs.ask("FUNCTION", "LOAD", "#!lua name=own\nredis.register_function('f', function() return 1 end)")
     try:
@@ -203,7 +203,7 @@ def test_a_copy_with_what_is_not_held_replaces_nothing(ours: Wire, theirs: Wire,
 
 
 def test_expiry_is_the_primarys(ours: Wire, theirs: Wire, primary: ServerProcess) -> None:
-    """A key whose time is over is shown by nobody, and goes when the primary says so, not before."""
+    """A replica hides a key whose time is over, and deletes it when the primary does, not before."""
     theirs.ask("DEBUG", "SET-ACTIVE-EXPIRE", "0")
     follow(ours, primary.port)
     theirs.ask("SET", "k", "v", "PX", "1")
@@ -217,7 +217,7 @@ def test_expiry_is_the_primarys(ours: Wire, theirs: Wire, primary: ServerProcess
 
 
 def test_who_waits_is_sent_away_and_who_reads_is_served(ours: Wire, theirs: Wire, primary: ServerProcess) -> None:
-    """Blocked clients are told that this is a replica now; XREAD BLOCK on a replica gets what the primary adds."""
+    """When a server becomes a replica, blocked clients get an error. XREAD BLOCK then gets the primary's entries."""
     with Wire(url_of(ours)) as waiting:
         waiting.send("XREAD", "BLOCK", "0", "STREAMS", "s", "$")
         eventually(lambda: info(ours, "clients")["blocked_clients"] == "1", what="it waits")
@@ -236,7 +236,7 @@ def url_of(wire: Wire) -> str:
 
 
 def test_stale_data_are_hidden_if_that_is_wanted(ours: Wire) -> None:
-    """Without a link reads answer MASTERDOWN if replica-serve-stale-data is no; INFO is answered all the same."""
+    """Without a link and with replica-serve-stale-data no, reads get MASTERDOWN; INFO still replies."""
     ours.ask("SET", "k", "v")
     follow(ours, free_port())
     assert ours.ask("GET", "k") == b"v"
@@ -256,7 +256,7 @@ def test_stale_data_are_hidden_if_that_is_wanted(ours: Wire) -> None:
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_replica_that_starts_again_goes_on(fsync: str, theirs: Wire, primary: ServerProcess, tmp_path: Path) -> None:
-    """The role and the offset are in the log: a restart costs no copy."""
+    """A restarted replica of a Redis needs no copy: role and offset are in its log."""
     with ServerThread(tmp_path, fsync=fsync) as server, Wire(server.url) as ours:
         write(theirs, 1, 200)
         follow(ours, primary.port)
@@ -277,7 +277,7 @@ def test_a_replica_that_starts_again_goes_on(fsync: str, theirs: Wire, primary: 
 
 
 def test_a_primary_that_starts_again_is_followed_again(tmp_path: Path) -> None:
-    """Redis has another history after a start: a copy of that takes the place of what was here."""
+    """A restarted Redis has a new history, so its replica takes a copy, which replaces the old data."""
     primary = redis_server(tmp_path, *WITH_DEBUG, "--requirepass", "secret")
     primary.url = f"redis://:secret@127.0.0.1:{primary.port}"
     parameters = {"masterauth": "secret", "masteruser": "default"}

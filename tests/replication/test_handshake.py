@@ -1,4 +1,4 @@
-"""A replica's side of the handshake, the frame of a copy, and the stream cut into units."""
+"""A replica's side of the handshake, the frame of a copy, and the stream split into units."""
 
 import time
 
@@ -29,7 +29,7 @@ REST = b"*1\r\n$4\r\nPING\r\n"
 
 
 def events(data: bytes, pieces: int, me: Introduction) -> list[Event]:
-    """The events of bytes that come in pieces of a size; consecutive bytes of one kind are joined."""
+    """Return the events of bytes that arrive in pieces; consecutive bytes of one kind are joined."""
     handshake, found = Handshake(me), []
     for at in range(0, len(data), pieces):
         for event in handshake.feed(data[at : at + pieces]):
@@ -42,14 +42,14 @@ def events(data: bytes, pieces: int, me: Introduction) -> list[Event]:
 
 
 def said(found: list[Event]) -> list[bytes]:
-    """The commands that the replica sent, in words."""
+    """Return the commands that the replica sent."""
     return [b" ".join(event.data.split(b"\r\n")[2::2]) for event in found if isinstance(event, Send)]
 
 
 @pytest.mark.parametrize("pieces", range(1, 40))
 @pytest.mark.parametrize("frame", [b"$%d\r\n" % len(COPY) + COPY, b"$EOF:" + MARK + b"\r\n" + COPY + MARK])
 def test_a_copy_and_the_stream_behind_it_are_found_wherever_bytes_are_cut(pieces: int, frame: bytes) -> None:
-    """The copy is whole, and the stream begins at its first byte; empty lines keep the connection alive."""
+    """However the bytes are cut, the copy is whole and the stream begins at its first byte. Empty lines are ignored."""
     answers = b"".join(line + b"\r\n" for line in GREETING) + b"\n\n"
     data = answers + b"+FULLRESYNC %b 17\r\n\n\n" % ID.encode() + frame + REST
     found = events(data, pieces, Introduction(6400))
@@ -67,7 +67,7 @@ def test_a_copy_and_the_stream_behind_it_are_found_wherever_bytes_are_cut(pieces
 @pytest.mark.parametrize("pieces", [1, 3, 1000])
 @pytest.mark.parametrize(("answer", "name"), [(b"+CONTINUE", ID), (b"+CONTINUE " + b"b" * 40, "b" * 40)])
 def test_it_goes_on_behind_what_it_holds(pieces: int, answer: bytes, name: str) -> None:
-    """PSYNC asks for the next byte; the history may have another name from there on."""
+    """PSYNC requests the next byte after the replica's data, and the primary may rename the history from there on."""
     data = b"".join(line + b"\r\n" for line in [b"-NOAUTH no", b"+OK", b"-ERR what", *GREETING[:2], answer]) + REST
     me = Introduction(6400, ID, 99, "worker", "secret", "198.51.100.7")
     found = events(data, pieces, me)
@@ -92,7 +92,7 @@ def test_it_goes_on_behind_what_it_holds(pieces: int, answer: bytes, name: str) 
     ],
 )
 def test_what_the_primary_refuses_is_told_in_its_words(lines: list[bytes], reason: str, is_passing: bool) -> None:
-    """After a refusal nothing more is said over this connection."""
+    """A primary's refusal is reported in its own words, and the replica sends nothing more on the connection."""
     data = b"".join(line + b"\r\n" for line in lines)
     found = events(data + b"+OK\r\n", 7, Introduction(6400, password="secret"))
     assert found[-1] == LinkRefused(reason, is_passing)
@@ -113,7 +113,7 @@ def test_what_the_primary_refuses_is_told_in_its_words(lines: list[bytes], reaso
     ],
 )
 def test_an_answer_that_is_none_is_refused(me: Introduction, answer: bytes) -> None:
-    """Nobody goes on who has nothing; a history has a name of 40 letters, and offsets and sizes are of 64 bits."""
+    """An invalid reply to PSYNC is refused: a bad history name, a number over 64 bits, or CONTINUE without data."""
     data = b"".join(line + b"\r\n" for line in [*GREETING, answer, *GREETING])
     found = events(data, 1000, me)
     assert isinstance(found[-1], LinkRefused)
@@ -122,7 +122,7 @@ def test_an_answer_that_is_none_is_refused(me: Introduction, answer: bytes) -> N
 
 @pytest.mark.parametrize("lines", [[], [b"+PONG"], [*GREETING, b"+FULLRESYNC " + ID.encode() + b" 1"]])
 def test_a_line_without_an_end_is_given_up(lines: list[bytes]) -> None:
-    """It costs no more than a piece of it, and what comes behind it nothing."""
+    """A reply line without an end is given up after a limited number of bytes."""
     handshake = Handshake(Introduction(6400))
     list(handshake.feed(b"".join(line + b"\r\n" for line in lines)))
     found = [event for _ in range(50) for event in handshake.feed(b"$" * 4096)]
@@ -132,7 +132,7 @@ def test_a_line_without_an_end_is_given_up(lines: list[bytes]) -> None:
 
 
 def test_empty_lines_cost_next_to_nothing() -> None:
-    """A million of them at once took seconds, in which nobody was served."""
+    """A million empty lines at once cost next to nothing, so that other clients are served."""
     handshake = Handshake(Introduction(6400))
     began = time.process_time()
     assert not list(handshake.feed(b"\n" * 1_000_000))
@@ -140,7 +140,7 @@ def test_empty_lines_cost_next_to_nothing() -> None:
 
 
 def packed(*words: bytes) -> bytes:
-    """A command as Redis sends it."""
+    """Return a command as Redis sends it."""
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
 
 
@@ -156,7 +156,7 @@ UNITS = [
 
 @pytest.mark.parametrize("pieces", [*range(1, 60), 100_000])
 def test_units_are_whole_and_their_sizes_are_those_of_their_bytes(pieces: int) -> None:
-    """Wherever bytes are cut, the same units come out, each when its last byte is there."""
+    """However the bytes are cut, the same units come out, each when its last byte is there, with their true sizes."""
     raw = [unit[0] if len(unit) == 1 else packed(b"multi") + b"".join(unit) + packed(b"EXEC") for unit in UNITS]
     stream, data, found = ReceivedStream(), b"".join(raw), []
     for at in range(0, len(data), pieces):
@@ -173,7 +173,7 @@ def test_units_are_whole_and_their_sizes_are_those_of_their_bytes(pieces: int) -
 
 
 def test_an_open_transaction_is_no_unit() -> None:
-    """A link that is cut in a transaction goes on before its MULTI."""
+    """An open transaction is not a unit: a link that is cut inside one continues before its MULTI."""
     stream = ReceivedStream()
     stream.feed(packed(b"PING") + packed(b"MULTI") + packed(b"SET", b"k", b"v"))
     assert stream.next() == ReceivedUnit([[b"PING"]], len(packed(b"PING")))
@@ -183,7 +183,7 @@ def test_an_open_transaction_is_no_unit() -> None:
 
 @pytest.mark.parametrize("data", [b"SET k v\r\n", b"*1\r\n:4\r\nPING", b"*x\r\n", b"*1\r\n$-1\r\n", b"*" + b"1" * 40])
 def test_what_is_no_command_is_refused(data: bytes) -> None:
-    """Nothing can be read behind it, and no offset counted."""
+    """Bytes that are not a command end the link, since neither they nor later ones count in the offset."""
     stream = ReceivedStream()
     stream.feed(data)
     with pytest.raises(ProtocolError, match="the primary has sent"):

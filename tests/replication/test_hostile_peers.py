@@ -1,4 +1,4 @@
-"""Primaries, replicas and admins that say what nobody should: nothing is run, held for ever, or shown raw."""
+"""Invalid input from primaries, replicas and admins: it is neither run, nor stored for ever, nor shown raw."""
 
 import errno
 import logging
@@ -35,7 +35,7 @@ from support.wire import Wire
 
 
 class Leader:
-    """A node of ours that leads, and a replica of it whose bytes nobody looks at."""
+    """A node of ours that leads, and a replica whose bytes are not read."""
 
     def __init__(self, log: Log | None = None) -> None:
         self.clock = ManualClock()
@@ -44,13 +44,13 @@ class Leader:
         self.client = self.node.sessions.open(self.clock.now())
 
     def ask(self, *words: bytes | str, session: Session | None = None) -> bytes | None:
-        """A command, and the bytes of its reply; None while it waits."""
+        """Run a command and return the bytes of its reply; None while it waits."""
         given = [word.encode() if isinstance(word, str) else word for word in words]
         outcome = self.node.execute(session or self.client, given, self.clock.now())
         return None if outcome is None else b"".join(map(bytes, outcome.buffers))
 
     def replica(self, *, port: int = 7000) -> Session:
-        """A replica that is online, and has told of nothing."""
+        """Return the session of a replica that is online and has acknowledged nothing."""
         session = self.node.sessions.open(self.clock.now(), addr="127.0.0.1:9")
         self.ask("REPLCONF", "listening-port", str(port), session=session)
         self.ask("PSYNC", "?", "-1", session=session)
@@ -77,7 +77,7 @@ def follower() -> Follower:
     "host", [b"\xff\xfe", b"a\r\nrole:master", b"a b", b"x" * 256, b"", b"\x00", b"a,state=online"]
 )
 def test_a_host_that_is_no_address_is_refused(tmp_path: Path, host: bytes) -> None:
-    """An address that is not text once ended the server, which could not log it; a newline in it forged INFO."""
+    """REPLICAOF refuses a host that is not printable text, which could crash the log or forge lines of INFO."""
     log, _ = Log.open(tmp_path)
     leader = Leader(log)
     assert leader.ask("REPLICAOF", host, "6379") == b"-ERR Invalid master host\r\n"
@@ -87,7 +87,7 @@ def test_a_host_that_is_no_address_is_refused(tmp_path: Path, host: bytes) -> No
 
 @pytest.mark.parametrize("change", [["SET", "k", "v"], ["EVAL", "redis.call('SET', 'k', 'v')", "0"]])
 def test_a_transaction_does_not_change_data_and_the_role(leader: Leader, change: list[str]) -> None:
-    """Behind REPLICAOF it would write to a replica; before it nobody would be told of what the reply confirms."""
+    """REPLICAOF is refused in a transaction with writes: a replica may not write, nor a former primary confirm."""
     leader.replica()
     for words in (["MULTI"], change, ["REPLICAOF", "other", "6379"]):
         leader.ask(*words)
@@ -101,7 +101,7 @@ def test_a_transaction_does_not_change_data_and_the_role(leader: Leader, change:
 
 
 def test_a_server_that_hands_its_role_over_does_not_take_it_meanwhile(leader: Leader) -> None:
-    """It may ask itself, under an address that a replica announced: writers were then held back for a year."""
+    """A server refuses PSYNC FAILOVER while it hands over its own role, for it could take the role from itself."""
     session = leader.replica()
     assert leader.ask("FAILOVER") == b"+OK\r\n"
     leader.ask("REPLCONF", "ACK", str(leader.node.primary.offset + 1), session=session)  # of no replica
@@ -122,7 +122,7 @@ def test_a_server_that_hands_its_role_over_does_not_take_it_meanwhile(leader: Le
 
 
 def test_a_pause_of_clients_and_that_of_a_failover_are_two(leader: Leader) -> None:
-    """CLIENT PAUSE of some milliseconds once held back all, ABORT too, for as long as the failover's: a year."""
+    """CLIENT PAUSE during a failover ends at its own time, and FAILOVER ABORT ends only the failover's pause."""
     leader.replica()
     leader.ask("FAILOVER")
     assert leader.ask("CLIENT", "PAUSE", "10", "ALL") == b"+OK\r\n"
@@ -141,7 +141,7 @@ def test_a_pause_of_clients_and_that_of_a_failover_are_two(leader: Leader) -> No
 
 
 def test_the_end_of_a_failover_is_not_that_of_another_pause(leader: Leader) -> None:
-    """Nor of SHUTDOWN's, which waits for who writes to have an end."""
+    """The end of a failover does not end the pauses of CLIENT PAUSE and SHUTDOWN."""
     leader.replica()
     leader.ask("SET", "k", "v")
     shutter, writer = (leader.node.sessions.open(leader.clock.now()) for _ in range(2))
@@ -163,7 +163,7 @@ def test_the_end_of_a_failover_is_not_that_of_another_pause(leader: Leader) -> N
     [["SET", "k", "v"], ["GET", "k"], ["XADD", "s", "*", "f", "v"], ["EVAL", "return 1", "0"], ["PUBLISH", "c", "m"]],
 )
 def test_a_replica_is_no_client(leader: Leader, words: list[str]) -> None:
-    """No pause holds it back, so it does not meet the data: as in Redis."""
+    """A replica's connection cannot run data commands, as in Redis, since no pause would delay it."""
     session = leader.replica()
     refused = b"-ERR Replica can't interact with the keyspace\r\n"
     assert leader.ask(*words, session=session) == refused
@@ -183,7 +183,7 @@ def test_a_replica_is_no_client(leader: Leader, words: list[str]) -> None:
     ],
 )
 def test_what_a_replica_says_of_itself_fits_its_field(leader: Leader, option: str, value: str) -> None:
-    """INFO shows it between commas, and FAILOVER connects there."""
+    """A replica's announced address and port must be valid, since INFO shows them and FAILOVER connects there."""
     assert (leader.ask("REPLCONF", option, value) or b"").startswith(b"-ERR REPLCONF")
 
 
@@ -192,7 +192,7 @@ def test_what_a_replica_says_of_itself_fits_its_field(leader: Leader, option: st
 
 @pytest.mark.parametrize("number", [b"9" * 5000, b"16", b"1_0", b"+1", b"-1"])
 def test_a_database_that_does_not_exist_stops_the_link(follower: Follower, number: bytes) -> None:
-    """A number of very many digits once was a defect of ours, and tried again for ever."""
+    """SELECT of a database that does not exist stops the link with a reason, whatever the number's length."""
     follower.received.feed(packed([b"SELECT", number]))
     with pytest.raises(NotHeldError, match="selects a database that does not exist here"):
         follower.obedience.run(follower.received, follower.clock.now())
@@ -200,7 +200,7 @@ def test_a_database_that_does_not_exist_stops_the_link(follower: Follower, numbe
 
 @pytest.mark.parametrize("number", [b"99", b"x", b"", b"9" * 5000])
 def test_a_copy_goes_on_with_a_database_that_exists(number: bytes) -> None:
-    """Else it is not taken: once it replaced the data, and each command behind it failed."""
+    """A copy whose stream continues in a database that does not exist is refused, and the old data stays."""
     lacking = fill(Keyspace(), iter([AuxField(b"repl-stream-db", number)]))
     assert len(lacking) == 1
     assert len(lacking[0].what) < 300
@@ -211,7 +211,7 @@ def test_a_copy_goes_on_with_a_database_that_exists(number: bytes) -> None:
 
 @pytest.mark.parametrize("line", [b"*1_0\r\n", b"*+1\r\n", b"* 1\r\n", b"*1\r\n$ 3\r\n", b"*1\r\n$1_0\r\n"])
 def test_a_number_of_the_stream_is_digits(line: bytes) -> None:
-    """Python reads more than Redis writes."""
+    """A number in the stream must be plain digits, also where Python's int() accepts more."""
     stream = ReceivedStream()
     stream.feed(line)
     with pytest.raises(ProtocolError):
@@ -219,7 +219,7 @@ def test_a_number_of_the_stream_is_digits(line: bytes) -> None:
 
 
 def test_a_password_is_any_bytes() -> None:
-    """A password that is not text once was an internal error at each try."""
+    """The password for a primary may be any bytes."""
     words = Introduction(7000, user="\udcfe", password="\udcff", ip="\udcfd")
     shake = Handshake(words)
     sent = b"".join(event.data for event in shake.feed(b"+PONG\r\n"))  # type: ignore[union-attr]  # all are Send
@@ -228,14 +228,14 @@ def test_a_password_is_any_bytes() -> None:
 
 @pytest.mark.parametrize("line", [b"+OK", b":1", b"$5"])
 def test_an_answer_that_is_none_is_said_to_be_that(line: bytes) -> None:
-    """The reason names what came, and is a sentence."""
+    """An invalid reply of a primary is quoted in the reason for the link's end, in one sentence."""
     shake = Handshake(Introduction(7000))
     events = [event for _ in range(4) for event in shake.feed(b"+OK\r\n" if _ < 3 else line + b"\r\n")]
     assert events[-1] == LinkRefused(f"it has answered {line.decode()!r}: it may not be a Redis server")
 
 
 def test_a_name_in_a_reason_is_not_longer_than_a_line() -> None:
-    """A key of 40 MB that could not be held once was 160 MB in INFO, and twice in the log."""
+    """A key's name in the reason for the link's end is shortened to less than a line."""
     assert named(b"key") == "b'key'"
     assert len(named(b"\x1b" * 1_000_000)) < 900
     size = 1_000_000
@@ -246,7 +246,7 @@ def test_a_name_in_a_reason_is_not_longer_than_a_line() -> None:
 
 
 def test_words_of_a_primary_steer_no_terminal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """They come into INFO and the log as what can be printed, in one line."""
+    """Text of a primary appears in INFO and the log as one line of printable characters."""
     primary = Primary(copy(k="theirs"))
     try:
         with ServerThread(tmp_path) as server, Wire(server.url) as ours, caplog.at_level(logging.WARNING):
@@ -266,7 +266,7 @@ def test_words_of_a_primary_steer_no_terminal(tmp_path: Path, caplog: pytest.Log
 def test_a_log_that_fails_while_a_copy_becomes_it_ends_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It once served on with data that the disk may not have any more, and asked for a copy each second."""
+    """A log that fails while it adopts a copy ends the server, since the disk may lack the data."""
     real, commit = RealDisk.sync_directory, Log.commit_rewrite
 
     def failing(self: RealDisk, directory: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_log_that_fails_while_a_copy_becomes_it_ends_the_server(
 
 @pytest.mark.usefixtures("full_disk")
 def test_no_room_for_a_copy_is_said_in_a_sentence(tmp_path: Path) -> None:
-    """With the place, and what to do; it was the system's bare words."""
+    """A full disk on taking a copy is reported in a sentence with the directory and advice."""
     primary = Primary(copy(large="v" * 300_000))
     try:
         with ServerThread(tmp_path) as server, Wire(server.url) as ours:
@@ -313,12 +313,12 @@ def test_no_room_for_a_copy_is_said_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_copies_that_cannot_be_taken_are_asked_for_ever_more_rarely() -> None:
-    """Each costs the primary a rewriting of its log; the first is asked for anew at once, as behind a cut."""
+    """After a failed copy the first retry is immediate. Later ones wait ever longer, as each costs a rewriting."""
     assert [copy_pause(failed) for failed in (0, 1, 2, 3, 100)] == [0, 0, 2, 4, 60]
 
 
 class _Babbling(Primary):
-    """A primary that goes on, and then sends bytes that are not a command."""
+    """Primary that continues the stream, and then sends bytes that are not a command."""
 
     def _answer(self, replica: object, lines: object) -> None:
         while words := self._command(lines):  # type: ignore[arg-type]  # as its base has it
@@ -338,7 +338,7 @@ class _Babbling(Primary):
 def test_a_primary_that_fails_in_one_way_is_one_line_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A link that comes up and brings nothing was tried ten times a second, with a line or a traceback each."""
+    """A link that fails again and again in the same way is retried slowly and logged once."""
     primary = _Babbling(copy(k="theirs"))
     try:
         with ServerThread(tmp_path) as server, Wire(server.url) as ours, caplog.at_level(logging.WARNING):
@@ -352,7 +352,7 @@ def test_a_primary_that_fails_in_one_way_is_one_line_of_the_log(
 
 
 def test_who_takes_a_role_on_a_full_disk_answers_others_as_before(tmp_path: Path) -> None:
-    """The reply to REPLICAOF waits for space; every other reply of the server waited with it, PING's and INFO's too."""
+    """While REPLICAOF waits for disk space, other replies are not delayed, neither PING's nor INFO's."""
     log, _ = Log.open(tmp_path)
     leader = Leader(log)
     now = leader.clock.now()

@@ -1,4 +1,4 @@
-"""The link to a primary that says what the test says: copies that are damaged, questions, data that differ."""
+"""The link to a primary that the test scripts: damaged copies, offset requests, diverging data."""
 
 import contextlib
 import logging
@@ -28,18 +28,18 @@ MARK = b"m" * 40
 
 
 def copy(**keys: str) -> bytes:
-    """An RDB file of strings."""
+    """Return an RDB file of strings."""
     space = Keyspace()
     space.databases[0].keys = {name.encode(): StringValue(value.encode()) for name, value in keys.items()}
     return b"".join(write_file(space, aux={"repl-stream-db": "0"}))
 
 
 class Primary:
-    """Answers one replica after the other, each with the next of some copies.
+    """Answers one replica after the other, each with the next of its copies.
 
     Attributes:
         asked: the words of each PSYNC.
-        acks: offsets that were told.
+        acks: acknowledged offsets.
     """
 
     def __init__(self, *copies: bytes) -> None:
@@ -88,7 +88,7 @@ class Primary:
         return words
 
     def say(self, *commands: str) -> int:
-        """Send commands of the stream; how many bytes."""
+        """Send commands of the stream; return the number of bytes."""
         assert self._replica is not None
         data = b"".join(packed([word.encode() for word in line.split()]) for line in commands)
         self._replica.sendall(data)
@@ -100,7 +100,7 @@ class Primary:
         self._replica.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """The end."""
+        """Close the listener and the connection."""
         self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             self.cut()
@@ -115,7 +115,7 @@ def ours(tmp_path: Path) -> Iterator[Wire]:
 
 
 def test_a_damaged_copy_replaces_nothing_and_another_is_asked_for(ours: Wire) -> None:
-    """The old data is shown until a whole copy is here; then only the copy is."""
+    """A damaged copy changes nothing: the old data is shown until another copy is whole."""
     whole = copy(k="theirs")
     primary = Primary(whole[:-20], b"REDIS0099" + whole[9:], whole)
     try:
@@ -132,14 +132,14 @@ def test_a_damaged_copy_replaces_nothing_and_another_is_asked_for(ours: Wire) ->
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next file for a copy takes nothing; those behind it do."""
+    """Let the first file for a copy be on a full disk; later ones are not."""
     real, files = tempfile.TemporaryFile, [Path("/dev/full").open("w+b")]  # noqa: SIM115 - its user closes it
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **options: files.pop() if files else real(**options))
 
 
 @pytest.mark.usefixtures("full_disk")
 def test_a_copy_that_finds_no_room_is_asked_for_again(ours: Wire) -> None:
-    """Closing its file fails as well, and that once ended the link for ever."""
+    """If a copy finds no space, even when its file is closed, the replica requests another."""
     primary = Primary(copy(k="large"), copy(k="theirs"))
     try:
         follow(ours, primary.port)
@@ -150,7 +150,10 @@ def test_a_copy_that_finds_no_room_is_asked_for_again(ours: Wire) -> None:
 
 @pytest.mark.usefixtures("full_disk")
 def test_no_room_for_a_copy_cuts_who_wants_it_alone() -> None:
-    """With no directory a child writes a copy; one that failed held up all replicas, and was tried for ever."""
+    """If a server without a directory finds no space to write a copy, only the requesting replica is cut.
+
+    The next replica is served.
+    """
     with ServerThread(None) as server, Wire(server.url) as wire, Wire(server.url) as replica, Wire(server.url) as next_:
         replica.send("PSYNC", "?", "-1")
         eventually(lambda: info(wire)["connected_slaves"] == "0", what="it is cut")
@@ -160,7 +163,7 @@ def test_no_room_for_a_copy_cuts_who_wants_it_alone() -> None:
 
 
 def test_what_is_kept_is_told_and_a_cut_transaction_is_asked_for_again(ours: Wire) -> None:
-    """A question is answered when all before it is on the disk; PSYNC asks for the byte behind the last whole unit."""
+    """A GETACK is answered once all before it is durable. After a cut, PSYNC requests the first unapplied unit."""
     primary = Primary(copy(k="1"))
     try:
         follow(ours, primary.port)
@@ -180,7 +183,7 @@ def test_what_is_kept_is_told_and_a_cut_transaction_is_asked_for_again(ours: Wir
 
 
 def test_a_history_that_cannot_be_logged_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As any change would that is in memory and not in the log; the link only tried again."""
+    """A change of history that cannot be logged ends the server, as any change in memory but not in the log does."""
     primary = Primary(copy(k="1"))
 
     def unlogged(following: Following, replid: str, wall: int) -> None:
@@ -212,7 +215,7 @@ def test_a_history_that_cannot_be_logged_ends_the_server(monkeypatch: pytest.Mon
 def test_the_log_names_what_lets_a_replica_in(
     parameters: dict[str, str], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Beside the primary's own words, the parameters to set; a link that is down for another reason names none."""
+    """If the primary refuses a replica's login, the log adds the parameters to set; other failures add none."""
     with (
         ServerThread(parameters={"requirepass": "secret"}) as primary,
         ServerThread(parameters=parameters) as replica,
@@ -234,7 +237,7 @@ def test_the_log_names_what_lets_a_replica_in(
 
 
 def test_data_that_differ_are_replaced_by_a_copy_once(ours: Wire) -> None:
-    """A command that fails here ends the link; a copy is asked for at once, and if it is so again not before long."""
+    """A replicated command that fails ends the link, and a copy is requested at once. The next failure waits."""
     primary = Primary(copy(k="string"), copy(k="string", other="2"))
     try:
         follow(ours, primary.port)
@@ -251,7 +254,7 @@ def test_data_that_differ_are_replaced_by_a_copy_once(ours: Wire) -> None:
 
 
 def test_who_leads_with_data_that_differed_begins_a_history_of_another_name(ours: Wire) -> None:
-    """Replicas of it could have gone on with the former primary, as if their data were the same."""
+    """A replica promoted after its data diverged starts a new history, so no replica continues with the old one."""
     primary = Primary(copy(k="string"))
     try:
         follow(ours, primary.port)

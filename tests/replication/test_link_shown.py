@@ -1,4 +1,4 @@
-"""The link as clients see it (CLIENT LIST and KILL, INFO's bytes), and what a replica says of its disk."""
+"""The link in CLIENT LIST, CLIENT KILL and INFO, and the synced offset that a replica reports."""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from support.wire import Wire
 
 @pytest.fixture(params=["always", "everysec"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Wire]]:
-    """A primary, and a replica with one of the policies."""
+    """Yield a primary, and a replica with one of the policies."""
     with ExitStack() as stack:
         first = stack.enter_context(ServerThread(tmp_path / "a"))
         second = stack.enter_context(ServerThread(tmp_path / "b", fsync=cast("Fsync", request.param)))
@@ -32,13 +32,13 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Wire]]
 
 
 def listed(wire: Wire, kind: str) -> list[dict[str, str]]:
-    """Clients of a type, their fields by name."""
+    """Return the clients of a type, their fields by name."""
     lines = wire.ask("CLIENT", "LIST", "TYPE", kind).decode().splitlines()
     return [dict(field.split("=", 1) for field in line.split(" ")) for line in lines]
 
 
 def test_waitaof_counts_what_replicas_have_synced(pair: list[Wire]) -> None:
-    """Under every policy that syncs: with everysec that is a moment later."""
+    """WAITAOF counts a replica once its disk has the data, under each policy that syncs; with everysec a bit later."""
     one, _ = pair
     for at in range(3):
         one.ask("SET", "k", at)
@@ -46,7 +46,7 @@ def test_waitaof_counts_what_replicas_have_synced(pair: list[Wire]) -> None:
 
 
 def test_the_link_is_a_client(pair: list[Wire]) -> None:
-    """As Redis shows it, on either side; killed, it is made anew, and goes on without a copy."""
+    """CLIENT LIST shows the link on both sides as Redis does. If killed, it reconnects and needs no copy."""
     one, other = pair
     (replica,) = listed(one, "replica")
     (primary,) = listed(other, "master")
@@ -67,7 +67,7 @@ def test_the_link_is_a_client(pair: list[Wire]) -> None:
 
 
 def test_a_change_of_users_leaves_the_link_alone(pair: list[Wire]) -> None:
-    """Commands from the primary run under no user, so the end of a user does not cut the link."""
+    """Changing or deleting a user does not cut the link, since commands of the primary run under no user."""
     one, other = pair
     (before,) = listed(other, "master")
     other.ask("ACL", "SETUSER", "somebody", "on")
@@ -78,7 +78,7 @@ def test_a_change_of_users_leaves_the_link_alone(pair: list[Wire]) -> None:
 
 
 def test_bytes_of_replication_are_counted(pair: list[Wire]) -> None:
-    """In INFO, beside those of all clients, on either side the same."""
+    """INFO counts the bytes of replication apart from those of clients, equally on either side."""
     one, other = pair
     one.ask("CONFIG", "SET", "repl-ping-replica-period", "1000")
     one.ask("SET", "k", "v" * 10_000)
@@ -90,7 +90,7 @@ def test_bytes_of_replication_are_counted(pair: list[Wire]) -> None:
 
 
 def test_who_leads_while_a_question_of_its_primary_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """WAIT on the primary asks how far the replica is; it leads before its disk has that, and answers its clients."""
+    """A replica promoted while its disk has not answered the primary's GETACK serves its clients."""
     may_sync, sync = threading.Event(), Log.sync
     primary = Primary(copy(k="v"))
     try:

@@ -1,4 +1,4 @@
-"""A Millstream begins with the files of its primary's log: who else does not, what is in them, and what is refused."""
+"""A Millstream replica starts from the files of its primary's log: other receivers, the content, and refusals."""
 
 import logging
 import os
@@ -43,7 +43,7 @@ assert transitions.MODULES
 
 
 class Taker:
-    """A connection that asks for a copy; what comes is looked at byte by byte."""
+    """A connection that requests a copy, and returns its bytes."""
 
     def __init__(self, url: str, *announced: bytes) -> None:
         self.wire = Wire(url)
@@ -53,18 +53,18 @@ class Taker:
             assert self.lines.readline() == b"+OK\r\n"
 
     def line(self) -> bytes:
-        """The next line that is not empty."""
+        """Return the next line that is not empty."""
         while (line := self.lines.readline()) == b"\n":
             pass
         return line
 
     def copy(self) -> tuple[str, int, bytes]:
-        """The history, its offset, and the copy."""
+        """Request a copy; return the history, its offset, and the copy."""
         self.wire.send("PSYNC", "?", "-1")
         return self.rest()
 
     def rest(self) -> tuple[str, int, bytes]:
-        """The same, of a copy that was asked for."""
+        """Return the same for a copy that was already requested."""
         _, replid, offset = self.line().split()
         return replid.decode(), int(offset), self.lines.read(int(self.line()[1:]))
 
@@ -77,12 +77,12 @@ class Taker:
 
 
 def ours(url: str) -> Taker:
-    """One that says what a Millstream says."""
+    """Connect and introduce itself as a Millstream replica."""
     return Taker(url, b"capa", b"eof", b"capa", OURS, b"capa", READS_LOG)
 
 
 def test_what_is_sent_are_the_records_up_to_the_moment(tmp_path: Path) -> None:
-    """With a snapshot and records behind it; the stream goes on with the byte behind them."""
+    """A log copy has a snapshot and the records up to its offset, and the stream continues with the next byte."""
     with ServerThread(tmp_path) as server, Wire(server.url) as wire:
         wire.ask("SET", "early", "v")
         wire.ask("BGREWRITEAOF")
@@ -103,7 +103,7 @@ def test_what_is_sent_are_the_records_up_to_the_moment(tmp_path: Path) -> None:
 
 
 def test_the_capability_says_what_is_in_a_log() -> None:
-    """The capability changes with the log's formats; with a stale one each copy would fail."""
+    """The capability that two servers compare changes with the log's formats."""
     forms = [f"{name}({', '.join(signature(applier).parameters)})" for name, applier in sorted(OPS.items())]
     forms += [f"record {codec.VERSION}", f"file {FORMAT_VERSION}", f"manifest {FORMATS}"]
     made = sha256("\n".join(forms).encode()).hexdigest()[:16]
@@ -124,7 +124,7 @@ def test_the_capability_says_what_is_in_a_log() -> None:
     ids=["redis", "earlier", "later", "copy", "keyless"],
 )
 def test_who_else_gets_an_rdb_file(tmp_path: Path, announced: tuple[bytes, ...]) -> None:
-    """A Redis, a Millstream that knows another form of the log, redis-cli --rdb, and who wants no keys."""
+    """A Redis, a Millstream with another log format, redis-cli --rdb and a tool without keys get an RDB file."""
     with ServerThread(tmp_path) as server, Wire(server.url) as wire:
         wire.ask("SET", "k", "v")
         with Taker(server.url, *announced) as taker:
@@ -134,7 +134,7 @@ def test_who_else_gets_an_rdb_file(tmp_path: Path, announced: tuple[bytes, ...])
 
 
 def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outdated records would be sent, read and kept, and so many files could use up all descriptors."""
+    """A log with many records behind its snapshot is rewritten before it is sent, to save bytes and descriptors."""
     for name in ("MOST_BEHIND", "MOST_FILES"):
         with ServerThread(tmp_path) as server, Wire(server.url) as wire, monkeypatch.context() as few:
             few.setattr(making, name, 1)
@@ -148,7 +148,7 @@ def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkey
 
 
 def test_copies_that_nobody_reads_do_not_hold_all_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each holds the files of a log open; those of many replicas that stall would be all that the server may have."""
+    """Copies to replicas that do not read cannot use up all file descriptors."""
     monkeypatch.setattr(making, "MOST_FILES", 1)
     with ServerThread(tmp_path) as server, Wire(server.url) as wire, ours(server.url) as stalled:
         wire.ask("SET", "k", "v" * (32 << 20))
@@ -160,7 +160,7 @@ def test_copies_that_nobody_reads_do_not_hold_all_descriptors(tmp_path: Path, mo
 
 
 def test_who_takes_nothing_of_his_copy_is_sent_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As who is silent is: files that were removed long since stayed on the disk for as long as he liked."""
+    """A replica that reads nothing of its copy is cut after the timeout, so removed files do not stay on disk."""
     parameters = {"repl-timeout": "1"}
     with ServerThread(tmp_path, parameters=parameters) as server, Wire(server.url) as wire, ours(server.url) as stalled:
         wire.ask("SET", "k", "v" * (32 << 20))
@@ -172,9 +172,9 @@ def test_who_takes_nothing_of_his_copy_is_sent_away(tmp_path: Path, caplog: pyte
 
 
 def test_nothing_is_sent_of_what_the_disk_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut would leave a replica ahead of its primary, under the same name.
+    """A log copy contains only what the primary's disk has, so a power cut never leaves the replica ahead.
 
-    The record of the question itself is written and not synced, with all before it.
+    The record of the request itself is written and not synced, with all before it.
     """
     gate, sync = Gate(), Log.sync
 
@@ -202,7 +202,7 @@ def test_nothing_is_sent_of_what_the_disk_has_not(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("memory", [False, True], ids=["directory", "memory"])
 def test_a_replica_holds_what_its_primary_holds(tmp_path: Path, *, memory: bool) -> None:
-    """Also behind a replica, whose log says that it follows somebody else; and under writes."""
+    """A replica that took a log copy has its primary's data, also under writes and behind another replica."""
     with ExitStack() as stack:
         servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in "ab"]
         servers.append(stack.enter_context(ServerThread(None if memory else tmp_path / "c")))
@@ -222,7 +222,7 @@ def test_a_replica_holds_what_its_primary_holds(tmp_path: Path, *, memory: bool)
 
 
 def test_who_starts_with_a_copied_log_follows_whom_it_came_from(tmp_path: Path) -> None:
-    """The records are those of a server that follows another one."""
+    """A server restarted on a copied log follows the server that sent it, and needs no other copy."""
     with ExitStack() as stack:
         servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in "ab"]
         first, second = (stack.enter_context(Wire(server.url)) for server in servers)
@@ -250,7 +250,7 @@ def test_files_that_cannot_be_opened(
     *,
     sent_away: bool,
 ) -> None:
-    """The log was rewritten just then: another try. The disk is broken: the replica is told no, and comes again."""
+    """A copy of log files that a rewriting removed is tried again. After a disk error the replica retries."""
     real: Callable[..., Any] = Log.files
 
     def once(log: Log, last: int) -> Any:
@@ -272,7 +272,7 @@ def test_files_that_cannot_be_opened(
 
 
 def test_no_descriptors_for_the_files_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are as many as clients have left: an RDB file takes one, and is sent."""
+    """If too few file descriptors are left for the log's files, the replica gets an RDB file, which needs one."""
 
     def none_left(log: Log, last: int) -> Any:
         raise DiskFullError("Too many open files")
@@ -286,7 +286,7 @@ def test_no_descriptors_for_the_files_of_the_log(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("lacks", ["memory", "thread"])
 def test_no_memory_to_open_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
-    """A waiting replica is sent away, the server goes on, and the next one gets its copy."""
+    """If memory ends while the log's files are opened, the replica is cut, and the next one gets its copy."""
     real: Callable[..., Any] = Log.files
 
     def once(log: Log, last: int) -> Any:
@@ -311,7 +311,7 @@ def test_no_memory_to_open_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_has_come_is_let_go_once_it_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The file had no name any more, so nobody saw what took the space, for as long as the link was up."""
+    """A replica releases the received copy's disk space as soon as it is adopted."""
     with ExitStack() as stack:
         caplog.set_level(logging.INFO, "millstream")
         servers = [stack.enter_context(ServerThread(tmp_path / name)) for name in "ab"]
@@ -326,7 +326,7 @@ def test_what_has_come_is_let_go_once_it_is_taken(tmp_path: Path, caplog: pytest
 
 
 def test_what_is_out_of_date_in_a_copied_log_goes_as_on_the_primary(tmp_path: Path) -> None:
-    """It would be the measure of the next rewriting, and grow with each copy of a copy."""
+    """Outdated records in a copied log count toward the next rewriting, so they do not grow with each copy."""
     with ExitStack() as stack:
         small = {"auto-aof-rewrite-min-size": "1mb"}
         first = stack.enter_context(ServerThread(tmp_path / "a", parameters={"auto-aof-rewrite-percentage": "0"}))
@@ -345,7 +345,7 @@ def test_what_is_out_of_date_in_a_copied_log_goes_as_on_the_primary(tmp_path: Pa
 
 
 def log_of(*records: bytes) -> bytes:
-    """A copy of a log of records."""
+    """Return a copy of a log of records."""
     made, _ = Log.open(HOME, SimDisk(), entropy=entropy(1))
     for record in records:
         made.append(record)
@@ -396,7 +396,7 @@ def replica(tmp_path: Path) -> Iterator[Wire]:
     ids=range(20),
 )
 def test_a_log_that_is_none_takes_the_place_of_nothing(replica: Wire, data: bytes, reason: str) -> None:
-    """The old data are shown, the reason is told, and the next copy is taken."""
+    """An invalid log copy replaces nothing: the old data is shown with the reason, and the next copy is taken."""
     primary = Primary(data, GOOD)
     try:
         follow(replica, primary.port)
@@ -410,7 +410,7 @@ def test_a_log_that_is_none_takes_the_place_of_nothing(replica: Wire, data: byte
 
 
 def test_no_memory_for_a_copy_is_told_in_words(tmp_path: Path) -> None:
-    """The reason was "MemoryError()", with a traceback; the replica keeps its data and takes the next copy."""
+    """If memory ends on taking a copy, the replica reports it in words, keeps its data and takes the next copy."""
     large = [("overwrite", 0, b"k%d" % number, 500 << 20, b"x") for number in range(12)]
     primary = Primary(log_of(codec.pack(0, [HISTORY, *large])), GOOD)
     server = millstream_server(tmp_path)

@@ -1,4 +1,4 @@
-"""Between the moment of a log's copy and its first byte: who waits goes, the role changes, the log, the server."""
+"""Events between a log copy's moment and its first byte: a replica leaves, the role changes, a rewriting, a stop."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ assert transitions.MODULES
 
 
 def open_logs(directory: Path) -> list[str]:
-    """The files of logs below it that this process has open to read; none where the system does not say."""
+    """Return the log files in the directory that this process is reading, if the system can list them."""
     found = []
     for each in Path("/proc/self/fd").glob("*"):
         with suppress(OSError):  # closed since
@@ -43,7 +43,7 @@ def server(tmp_path: Path, gate: Gate) -> Iterator[ServerThread]:  # noqa: F811 
 
 
 def begin_to_wait(server: ServerThread, gate: Gate, stack: ExitStack, *takers: Taker) -> Wire:  # noqa: F811 - as above
-    """Have the disk hold a write, behind which these wait for a copy."""
+    """Block a write of the disk, so that these replicas wait for their copy."""
     writer = stack.enter_context(Wire(server.url))
     with ours(server.url) as first:
         first.copy()  # a history
@@ -57,7 +57,7 @@ def begin_to_wait(server: ServerThread, gate: Gate, stack: ExitStack, *takers: T
 
 
 def test_who_waits_goes(server: ServerThread, gate: Gate, tmp_path: Path) -> None:  # noqa: F811 - as above
-    """Nothing stays open for it, and the next one gets a copy of its own."""
+    """If a replica leaves while it waits for a copy, no file stays open, and the next one gets its own copy."""
     with ExitStack() as stack:
         with ours(server.url) as taker:
             writer = begin_to_wait(server, gate, stack, taker)
@@ -72,7 +72,7 @@ def test_who_waits_goes(server: ServerThread, gate: Gate, tmp_path: Path) -> Non
 
 
 def test_both_kinds_wait(server: ServerThread, gate: Gate) -> None:  # noqa: F811 - as above
-    """A replica that reads RDB files is next, also if it came first."""
+    """Replicas that take log files and ones that take RDB files wait together, and each gets its kind of copy."""
     with ExitStack() as stack:
         takers = [stack.enter_context(each) for each in (Taker(server.url), ours(server.url), Taker(server.url))]
         writer = begin_to_wait(server, gate, stack, *takers)
@@ -83,7 +83,7 @@ def test_both_kinds_wait(server: ServerThread, gate: Gate) -> None:  # noqa: F81
 
 @pytest.mark.parametrize("role", ["other", "back"])
 def test_the_role_changes(server: ServerThread, gate: Gate, tmp_path: Path, role: str) -> None:  # noqa: F811 - as above
-    """A copy of the history before is given to nobody; who comes then gets one of that which is now."""
+    """If the role changes meanwhile, no replica gets a copy of the old history. Later ones get the current one."""
     with ExitStack() as stack:
         taker = stack.enter_context(ours(server.url))
         begin_to_wait(server, gate, stack, taker)
@@ -107,7 +107,7 @@ def test_the_role_changes(server: ServerThread, gate: Gate, tmp_path: Path, role
 
 
 def test_the_server_stops(tmp_path: Path, gate: Gate) -> None:  # noqa: F811 - as above
-    """While it waits for its disk, a copy is ordered: what is opened then is closed."""
+    """If the server stops while a copy waits for the disk, the files opened for it are closed."""
     with ExitStack() as stack:
         server = ServerThread(tmp_path / "data", fsync="always")
         server.start()
@@ -123,7 +123,7 @@ def test_the_server_stops(tmp_path: Path, gate: Gate) -> None:  # noqa: F811 - a
 def test_the_log_is_rewritten_before_its_files_are_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, more: bool
 ) -> None:
-    """With more behind the moment, which is then in a snapshot with it; and without."""
+    """A copy whose log is rewritten before its files are opened is right, with and without later records."""
     real = Log.files
     tries: list[int] = []
     with ServerThread(tmp_path) as server, Wire(server.url) as wire:
@@ -149,7 +149,7 @@ def test_the_log_is_rewritten_before_its_files_are_opened(
 
 
 def test_what_is_sent_is_open_until_then(tmp_path: Path) -> None:
-    """And no longer: whoever is sent it goes amid that."""
+    """The log's files are open while a copy is sent, and closed when its receiver leaves."""
     with ServerThread(tmp_path) as server, Wire(server.url) as wire:
         for number in range(32):
             wire.ask("SET", b"k%d" % number, b"v" * (1 << 20))

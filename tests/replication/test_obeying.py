@@ -1,4 +1,4 @@
-"""A primary's commands on our node: what they mean in its mouth, what stops them, what is recorded of them."""
+"""A primary's commands on our node: their special meaning, the failures that stop them, and their records."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from millstream.replication.units import EXEC, MULTI, packed
 
 
 class Nowhere:
-    """A shell that connects nobody and sends nothing."""
+    """Shell that connects to nothing and sends nothing."""
 
     def begin(self, feed: object) -> None: ...
 
@@ -32,7 +32,7 @@ class Nowhere:
 
 
 class Follower:
-    """A node of ours that follows, and what its primary sends."""
+    """A replica node, and the commands that its primary sends."""
 
     def __init__(self, log: Log | None = None) -> None:
         self.clock = ManualClock()
@@ -45,14 +45,14 @@ class Follower:
         self.client = self.node.sessions.open(self.clock.now())
 
     def hear(self, *commands: str, whole: bool = False) -> None:
-        """Run what the primary sends, as one unit if ``whole``."""
+        """Run commands of the primary, as one unit if ``whole``."""
         data = b"".join(packed([word.encode() for word in line.split()]) for line in commands)
         self.received.feed(MULTI + data + EXEC if whole else data)
         while self.obedience.run(self.received, self.clock.now()):
             pass
 
     def ask(self, line: str, session: Session | None = None) -> bytes:
-        """A client's command, and the bytes of its reply."""
+        """Run a client's command and return the bytes of its reply."""
         outcome = self.node.execute(session or self.client, line.encode().split(), self.clock.now())
         assert outcome is not None
         return b"".join(map(bytes, outcome.buffers))
@@ -64,7 +64,7 @@ def follower() -> Follower:
 
 
 def test_an_addition_with_an_id_and_a_message_is_made(follower: Follower) -> None:
-    """The primary found it new; afterwards the message is known here too, for when this one leads."""
+    """XADD with an id and a message adds the entry on a replica, which then knows the message for a promotion."""
     follower.hear("XADD s IDMP p m 5-1 f v", "XADD s IDMPAUTO p 6-1 f v")
     assert follower.ask("XRANGE s - +").count(b"-1\r\n") == 2
     follower.hear("XADD s IDMP p m 7-1 f v")  # its clock has forgotten what ours has not
@@ -74,14 +74,14 @@ def test_an_addition_with_an_id_and_a_message_is_made(follower: Follower) -> Non
 
 
 def test_a_duplicate_adds_nothing(follower: Follower) -> None:
-    """Redis tells of one with *, and ours may have forgotten the message already."""
+    """A replicated XADD of a duplicate message adds nothing, with ``*`` as Redis sends it, or an id."""
     follower.hear("XADD s 1-1 f v", "XADD s IDMP p m * f v", "XADD t IDMP p m * f v")
     assert follower.ask("XLEN s") == b":1\r\n"
     assert follower.ask("EXISTS t") == b":0\r\n"
 
 
 def test_words_that_only_a_primary_may_say(follower: Follower) -> None:
-    """LIMIT with =, and a delivery ahead of our clock."""
+    """A primary's commands may have LIMIT with ``=`` and delivery times ahead of the replica's clock."""
     follower.hear(
         "XADD s 1-1 f v", "XADD s 2-1 f v", "XADD s MAXLEN = 2 LIMIT 4 3-1 f v", "XTRIM s MINID = 3-1 LIMIT 9"
     )
@@ -94,7 +94,7 @@ def test_words_that_only_a_primary_may_say(follower: Follower) -> None:
 
 
 def test_a_group_has_read_what_the_primary_says(follower: Follower) -> None:
-    """Also more than was added: XSETID may have set that back, and the primary's group keeps its count."""
+    """A group's replicated entries-read may exceed the entries added, which XSETID can lower."""
     follower.hear("XADD s 1-1 f v", "XGROUP CREATE s g 1-1 ENTRIESREAD 9", "XGROUP CREATE s h 0")
     follower.hear("XGROUP SETID s h 1-1 ENTRIESREAD 8")
     stream = follower.node.keyspace.databases[0].keys[b"s"]
@@ -104,7 +104,7 @@ def test_a_group_has_read_what_the_primary_says(follower: Follower) -> None:
 
 @pytest.mark.parametrize("has_log", [False, True])
 def test_a_history_is_renamed_behind_all_that_came(has_log: bool, tmp_path: Path) -> None:
-    """PING has no change to be counted with; a replica of this one that has it too then needed a copy."""
+    """A renamed history continues behind everything received, also a PING, so a replica of this one needs no copy."""
     log = Log.open(tmp_path)[0] if has_log else None
     follower = Follower(log)
     follower.node.keyspace.history.replid = "a" * 40
@@ -117,7 +117,7 @@ def test_a_history_is_renamed_behind_all_that_came(has_log: bool, tmp_path: Path
 
 
 def test_no_key_is_over_before_the_primary_says_so(follower: Follower) -> None:
-    """Times that are over are kept, a key goes by DEL, and until then readers do not see it."""
+    """A replica stores keys whose time is over, hides them from readers, and deletes them by the primary's DEL."""
     past = follower.clock.wall - 1000
     follower.hear("SET k v", f"PEXPIREAT k {past}", f"SET l v PXAT {past}")
     assert follower.ask("GET k") == b"$-1\r\n"
@@ -133,7 +133,7 @@ def test_no_key_is_over_before_the_primary_says_so(follower: Follower) -> None:
 
 
 def test_rights_roles_and_limits_are_for_clients(follower: Follower) -> None:
-    """Commands from the primary run whatever the default user may do, and count no replica."""
+    """Commands from the primary ignore ACL rules, min-replicas-to-write and the read-only role of the replica."""
     follower.ask("CONFIG SET min-replicas-to-write 1")
     admin = follower.node.sessions.open(follower.clock.now())
     follower.ask("ACL SETUSER default -@write", admin)
@@ -150,7 +150,7 @@ def test_rights_roles_and_limits_are_for_clients(follower: Follower) -> None:
 
 
 def test_what_does_not_exist_here_is_not_run_nor_what_is_with_it(follower: Follower) -> None:
-    """The unit is left whole for another try, and what came before it counts."""
+    """A unit with a command that Millstream lacks is not run at all; earlier units count."""
     with pytest.raises(NotHeldError, match="PFADD visitors one"):
         follower.hear("SET k v", whole=False) or follower.hear("SET k w", "PFADD visitors one", whole=True)
     assert follower.ask("GET k") == b"$1\r\nv\r\n"
@@ -169,7 +169,7 @@ def test_what_does_not_exist_here_is_not_run_nor_what_is_with_it(follower: Follo
     ],
 )
 def test_a_primary_only_changes_data(follower: Follower, line: str) -> None:
-    """Commands that are not part of a stream do not run, alone or with others."""
+    """A primary's command that does not belong in a stream, such as CONFIG, is not run, alone or with others."""
     with pytest.raises(NotHeldError, match=line.partition(" ")[0]):
         follower.hear(line)
     with pytest.raises(NotHeldError):
@@ -178,7 +178,10 @@ def test_a_primary_only_changes_data(follower: Follower, line: str) -> None:
 
 
 def test_what_fails_here_asks_for_a_copy(follower: Follower) -> None:
-    """The data differ: nothing more is run, it is counted, and the history is forgotten with the same record."""
+    """A replicated command that fails means diverged data: nothing more is run, and the history is dropped.
+
+    The failure is counted, in the same record.
+    """
     follower.node.keyspace.history = ReplicationState("a" * 40, 0)
     with pytest.raises(DivergedError, match="LPUSH k v failed here: WRONGTYPE"):
         follower.hear("SET k v", "LPUSH k v", "SET k w")
@@ -189,7 +192,7 @@ def test_what_fails_here_asks_for_a_copy(follower: Follower) -> None:
 
 @pytest.mark.parametrize("line", ["LPUSH k", "SET k", "XADD s 1-1 f", "GET", "NOSUCH k"])
 def test_a_transaction_with_a_word_that_cannot_be_run_is_not_begun(follower: Follower, line: str) -> None:
-    """Unknown, or of a wrong number of words: what stands before it in the transaction is not run either."""
+    """A replicated transaction with an unknown command, or one of wrong arity, is not run at all."""
     follower.hear("SET k v")
     before = follower.node.following.offset
     with pytest.raises((NotHeldError, DivergedError)):
@@ -199,7 +202,7 @@ def test_a_transaction_with_a_word_that_cannot_be_run_is_not_begun(follower: Fol
 
 
 def test_a_transaction_that_fails_in_its_midst_is_never_gone_on_behind(follower: Follower) -> None:
-    """The part that ran stays until the copy comes; the history is given up with it, so no PSYNC continues there."""
+    """If a replicated transaction fails halfway, its first part stays until the copy. The history is dropped."""
     follower.node.keyspace.history = ReplicationState("a" * 40, 0)
     follower.hear("SET k v")
     before = follower.node.following.offset
@@ -214,7 +217,7 @@ def test_a_transaction_that_fails_in_its_midst_is_never_gone_on_behind(follower:
 def test_a_transaction_without_an_end_is_given_up(
     follower: Follower, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would take all memory; a copy has what it made. Small words count as what they take."""
+    """A replicated transaction that exceeds a limit is given up for a copy; small words count with their overhead."""
     monkeypatch.setattr(limits, "CHANGE_MAX", 1 << 16)
     follower.hear("SET k v")
     follower.received.feed(MULTI)
@@ -231,7 +234,7 @@ def test_a_transaction_without_an_end_is_given_up(
 
 
 def test_units_that_come_together_are_one_record_with_their_offset(tmp_path: Path) -> None:
-    """A start finds the offset of just what it finds, signs of life and questions included."""
+    """Units that arrive together are one record with their offset, PING and GETACK included. A start resumes there."""
     log, _ = Log.open(tmp_path)
     follower = Follower(log)
     before = log.appended
@@ -256,7 +259,7 @@ def test_units_that_come_together_are_one_record_with_their_offset(tmp_path: Pat
 
 
 def test_who_watches_and_who_waits_hears_of_it(follower: Follower) -> None:
-    """The primary's changes break WATCH and serve XREAD BLOCK."""
+    """Replicated changes break WATCH and serve XREAD BLOCK."""
     follower.hear("XADD s 1-1 f v")
     follower.ask("WATCH s")
     waiting = follower.node.sessions.open(follower.clock.now())
@@ -270,7 +273,7 @@ def test_who_watches_and_who_waits_hears_of_it(follower: Follower) -> None:
 
 
 def test_the_role_is_refused_where_nobody_can_connect() -> None:
-    """A store in another program has no link, and says so."""
+    """An embedded store refuses REPLICAOF with an error, since it has no link."""
     node = Node(Config({}))
     outcome = node.execute(Session(1), b"REPLICAOF localhost 6379".split(), ManualClock().now())
     assert outcome is not None

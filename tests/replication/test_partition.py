@@ -1,4 +1,4 @@
-"""A primary that Sentinels and its replica do not reach, while its clients do: nothing that was confirmed is lost."""
+"""A primary that Sentinels and its replica do not reach, while its clients do: no confirmed write is lost."""
 
 import contextlib
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
 
 
 class Parted:
-    """Three Sentinels, a primary behind what can cut it off from them and from its replica, and a client beside it.
+    """Three Sentinels, a primary that can be cut off from them and from its replica, and a client beside it.
 
     Args:
         folder: for all data.
         stack: closes what is opened.
-        parameters: words of ``serve`` for both servers.
+        parameters: options of ``serve`` for both servers.
     """
 
     def __init__(self, folder: Path, stack: ExitStack, *parameters: str) -> None:
@@ -48,14 +48,14 @@ class Parted:
         self.between.part()
 
     def successor(self) -> Wire:
-        """Wait for the replica to lead; a client of it."""
+        """Wait for the replica to lead; return a client of it."""
         eventually(lambda: self.watched.chosen() is self.watched.replica, 60, what="the replica leads")
         leader = Wire(self.watched.replica.url)
         eventually(lambda: info(leader)["role"] == "master", what="it does")
         return leader
 
     def heal(self) -> None:
-        """Until the former primary follows."""
+        """Reconnect, and wait until the former primary follows."""
         self.between.go_on()
         eventually(self._is_level, 60, what="the former primary follows")
 
@@ -78,7 +78,7 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.mark.long
 def test_a_primary_cut_off_loses_only_what_nobody_confirmed(tmp_path: Path, stack: ExitStack) -> None:
-    """With WAIT: what that counted is on the new primary, what came behind is in the former one's files."""
+    """Writes confirmed by WAIT are on the new primary. Writes after the cut are in the former primary's files."""
     parted = Parted(tmp_path, stack)
     client = parted.client
     for at in range(20):
@@ -105,7 +105,10 @@ def test_a_primary_cut_off_loses_only_what_nobody_confirmed(tmp_path: Path, stac
 @pytest.mark.long
 @pytest.mark.parametrize("parameter", ["sync-replicas=1", "min-replicas-to-write=1"])
 def test_a_primary_cut_off_confirms_nothing(tmp_path: Path, stack: ExitStack, parameter: str) -> None:
-    """Its client has no OK behind the cut, or under ``min-replicas-to-write`` for its lag; both servers end equal."""
+    """A primary cut off confirms nothing with sync-replicas, nor beyond its lag with ``min-replicas-to-write``.
+
+    Both servers end equal.
+    """
     parted = Parted(tmp_path, stack, parameter, "min-replicas-max-lag=2")
     client = parted.client
     confirmed = [client.ask("XADD", "s", "*", "at", at) for at in range(20)]

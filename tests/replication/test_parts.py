@@ -1,4 +1,4 @@
-"""The parts of a primary without a socket: bytes kept, who may go on where it was, what the log says of the stream."""
+"""Parts of a primary without a socket: stored bytes, partial syncs, and the log's count of the stream."""
 
 import random
 from typing import Any
@@ -20,7 +20,7 @@ from support.resp import decode
 
 
 class Shell:
-    """One that sends nothing."""
+    """Shell that sends nothing."""
 
     def begin(self, feed: Any) -> None: ...
 
@@ -32,7 +32,7 @@ class Shell:
 
 
 def fed(world: World) -> World:
-    """A replica has come to its node."""
+    """Attach a replica to the world's node."""
     world.node.primary.shell = Shell()
     world.client().raw("PSYNC", "?", "-1")
     return world
@@ -42,7 +42,7 @@ def fed(world: World) -> World:
 
 
 def test_bytes_go_out_once_their_position_is_reached() -> None:
-    """Nothing is sent that the log has not kept."""
+    """Bytes are sent to replicas only after the log has written them."""
     backlog = Backlog(100, 1000)
     for position, data in ((1, b"one"), (2, b"two"), (2, b"more")):
         backlog.append(data)
@@ -53,7 +53,7 @@ def test_bytes_go_out_once_their_position_is_reached() -> None:
 
 
 def test_old_bytes_go_and_those_somebody_needs_stay() -> None:
-    """As many are kept as the size says, more where a replica is still to be sent them."""
+    """The backlog stores as many bytes as configured, and more while a replica still needs them."""
     backlog = Backlog(0, 100_000)
     for at in range(10):
         backlog.append(bytes([at]) * 65_536)
@@ -67,7 +67,7 @@ def test_old_bytes_go_and_those_somebody_needs_stay() -> None:
 
 
 def test_whoever_reads_from_wherever_reads_the_same() -> None:
-    """Pieces and blocks of the log have no visible edges for any reader."""
+    """A reader of the backlog gets the same bytes from any offset, across its pieces and blocks."""
     chance = random.Random(7)
     backlog, whole = Backlog(1000, 1 << 30), b""
     for _ in range(400):
@@ -91,12 +91,12 @@ def test_whoever_reads_from_wherever_reads_the_same() -> None:
     [("new", 1, True), ("new", 99, True), ("old", 51, True), ("old", 52, False), ("other", 1, False), ("", 1, False)],
 )
 def test_who_may_go_on_where_it_was(replid: str, offset: int, follows: bool) -> None:
-    """The same history, or the one before up to where both are the same."""
+    """A replica may continue with the same history, or with the previous one up to their common offset."""
     assert ReplicationState("new", 90, 0, "old", 51).follows(replid, offset) is follows
 
 
 def test_nobody_follows_where_there_is_no_history() -> None:
-    """Not even who names none."""
+    """No replica continues with an empty history, not even with an empty name."""
     assert not ReplicationState().follows("", 1)
 
 
@@ -104,7 +104,7 @@ def test_nobody_follows_where_there_is_no_history() -> None:
 
 
 def test_replicas_that_are_not_there_yet_do_not_count() -> None:
-    """Only those that follow have what was written, and only those heard of recently are good."""
+    """WAIT counts only replicas that are online, and ``min-replicas-to-write`` only those heard of recently."""
     followers = Followers()
     for number, stage in enumerate(("wait_bgsave", "send_bulk", "online", "online")):
         follower = followers.known(number, "ip")
@@ -120,7 +120,7 @@ def test_replicas_that_are_not_there_yet_do_not_count() -> None:
 
 
 def test_a_unit_is_one_command_or_a_transaction() -> None:
-    """The database is selected where it changes, before the transaction as Redis does it."""
+    """A unit is one command or a transaction. SELECT comes where the database changes, before MULTI as in Redis."""
     data, db = unit([(2, [b"SET", b"k", b"v"])], NO_DATABASE)
     assert (data.count(b"SELECT"), data.count(b"MULTI"), db) == (1, 0, 2)
     data, db = unit([(2, [b"DEL", b"k"]), (3, [b"DEL", b"k"]), (NO_DATABASE, [b"PING"])], 2)
@@ -129,7 +129,7 @@ def test_a_unit_is_one_command_or_a_transaction() -> None:
 
 
 def test_every_transition_of_commands_is_told_or_meant_to_be_silent() -> None:
-    """One without words would end the first command that makes it, wherever a replica follows."""
+    """Every transition of the log has commands for replicas, or is listed as having none."""
     of_snapshots = {op for op, applier in OPS.items() if applier.__module__ == snapshot_ops.__name__}
     assert set(OPS) - of_snapshots == words.KNOWN | words.SILENT
     assert not words.KNOWN & words.SILENT
@@ -139,7 +139,7 @@ def test_every_transition_of_commands_is_told_or_meant_to_be_silent() -> None:
 
 
 def test_a_record_counts_the_bytes_that_tell_of_it() -> None:
-    """The log says how far the stream is, also of what has no record of its own; so does a snapshot."""
+    """A record counts its bytes in the stream, so log and snapshot have the offset, messages included."""
     world = fed(World())
     client, feed = world.client(), world.node.primary.feed
     assert feed is not None
@@ -161,7 +161,7 @@ def test_a_record_counts_the_bytes_that_tell_of_it() -> None:
 
 
 def test_while_a_copy_is_made_each_record_says_its_database() -> None:
-    """Plain commands too, whose words the core makes: a tool that knows no copy's database had them in another one."""
+    """While a copy is made, each record selects its database, so a tool that misses the copy's database is right."""
     world = fed(World())
     feed = world.node.primary.feed
     assert feed is not None
@@ -177,7 +177,7 @@ def test_while_a_copy_is_made_each_record_says_its_database() -> None:
 
 
 def test_nothing_is_counted_before_a_replica_comes() -> None:
-    """A server without replicas logs what it always did."""
+    """A server without replicas counts no bytes, and logs as it would otherwise."""
     world = World()
     client = world.client()
     client.call("SET", "k", "v")
@@ -186,7 +186,7 @@ def test_nothing_is_counted_before_a_replica_comes() -> None:
 
 
 def test_who_tells_no_replicas_ends_the_history() -> None:
-    """A directory that ``file://`` writes to must not be gone on with as if nothing had changed."""
+    """A directory that ``file://`` writes to ends its history, so that no replica continues with it."""
     world = fed(World())
     world.client().call("SET", "k", "v")
     twin = World()
@@ -196,7 +196,7 @@ def test_who_tells_no_replicas_ends_the_history() -> None:
 
 
 def test_a_start_takes_another_name_and_knows_the_old_one() -> None:
-    """Bytes that were sent and not kept belong to the old name only."""
+    """A start renames the history and lists the old name, under which bytes sent but not stored stay unknown."""
     world = fed(World())
     world.client().call("SET", "k", "v")
     past = world.node.keyspace.history
@@ -212,7 +212,7 @@ def test_a_start_takes_another_name_and_knows_the_old_one() -> None:
 
 
 def test_a_full_disk_makes_no_copy_and_lets_go_on_who_can() -> None:
-    """A replica that needs a copy is told to ask again, and its connection is an ordinary client's."""
+    """With a full disk no copy is made: the replica is told to retry. One that needs none continues."""
     world = fed(World())
     client, feed = world.client(), world.node.primary.feed
     assert feed is not None
@@ -223,7 +223,7 @@ def test_a_full_disk_makes_no_copy_and_lets_go_on_who_can() -> None:
 
 
 def test_a_node_in_another_program_has_no_replicas() -> None:
-    """No replica could reach it."""
+    """A node in another program refuses replicas, which could not reach it."""
     for asked in (["PSYNC", "?", "-1"], ["SYNC"], ["REPLCONF", "listening-port", "7"]):
         assert World().client().raw(*asked).startswith(b"-ERR this server lives in another program")
 
@@ -236,14 +236,14 @@ def test_a_node_in_another_program_has_no_replicas() -> None:
     ],
 )
 def test_what_a_replica_says_wrong(said_words: list[str]) -> None:
-    """An unknown option is an error, which replicas pass over; an address is shown to others in INFO."""
+    """An invalid option of REPLCONF is an error, which replicas ignore."""
     said = fed(World()).client().raw(*said_words)
     assert said.startswith(b"-ERR ")
     assert b"another program" not in said
 
 
 def test_what_a_replica_says_of_itself() -> None:
-    """All in one command too; getting is for primaries."""
+    """REPLCONF accepts all options in one command too, and ignores GETACK, which is for replicas."""
     client = fed(World()).client()
     told = ["listening-port", "7", "ip-address", "there", "capa", "eof", "version", "8.0.0", "rdb-no-compress", "1"]
     assert client.call("REPLCONF", *told) == decode(b"+OK\r\n")
@@ -255,7 +255,7 @@ def test_what_a_replica_says_of_itself() -> None:
 
 
 def test_a_replica_does_not_have_what_it_was_not_sent() -> None:
-    """WAIT would believe one that says it has what is yet to be written, for ever."""
+    """An acknowledgement beyond the bytes sent is ignored, since WAIT would believe it for ever."""
     world = fed(World())
     primary = world.node.primary
     follower = next(iter(primary.followers))
@@ -269,7 +269,7 @@ def test_a_replica_does_not_have_what_it_was_not_sent() -> None:
 
 
 def test_who_goes_on_where_it_was_has_confirmed_nothing() -> None:
-    """It names what it has run, which a power cut may still take from it: what its disk has it says afterwards."""
+    """A replica that continues with PSYNC has confirmed nothing yet: a power cut may still take its last writes."""
     world = fed(World())
     primary = world.node.primary
     feed = primary.feed
@@ -281,7 +281,7 @@ def test_who_goes_on_where_it_was_has_confirmed_nothing() -> None:
 
 
 def test_an_acknowledgement_lets_out_what_waits_for_it() -> None:
-    """At once, and not with the look of each second: replies under ``sync-replicas`` would take that long."""
+    """An acknowledgement releases replies under ``sync-replicas`` at once, not at the next periodic check."""
     world = fed(World({"sync-replicas": "1"}))
     client, primary = world.client(), world.node.primary
     assert world.client().raw("PSYNC", primary.replid, primary.offset + 1).startswith(b"+CONTINUE")
@@ -297,7 +297,7 @@ def test_an_acknowledgement_lets_out_what_waits_for_it() -> None:
 
 
 def test_the_first_ping_is_a_period_after_the_stream_began() -> None:
-    """A stream, and one gone on with by a start, does not move by itself: what was read of it is still so."""
+    """The first PING comes a whole period after a stream began or a start, so the offset does not move by itself."""
     world = World()
     world.clock.advance(3_600_000)
     primary = fed(world).node.primary
@@ -311,7 +311,7 @@ def test_the_first_ping_is_a_period_after_the_stream_began() -> None:
 
 
 def test_while_clients_are_paused_replicas_are_told_that_their_primary_is_there() -> None:
-    """They gave it up after `repl-timeout`, so a longer CLIENT PAUSE cut all of them."""
+    """PINGs to replicas continue during CLIENT PAUSE, so that they do not give the primary up."""
     world = fed(World())
     primary = world.node.primary
     primary.go_online(next(iter(primary.followers)))
@@ -323,7 +323,7 @@ def test_while_clients_are_paused_replicas_are_told_that_their_primary_is_there(
 
 
 def test_silent_replicas_are_named_and_pings_are_counted() -> None:
-    """A PING every period, in the log's count; who is silent for the timeout is to be cut."""
+    """A PING goes out every period and counts in the log. A replica silent for the timeout is listed for cutting."""
     world = fed(World({"repl-timeout": "15"}))
     primary = world.node.primary
     follower = next(iter(primary.followers))

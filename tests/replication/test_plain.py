@@ -1,6 +1,6 @@
-"""The native core's part of replication: plain commands of a primary here, and the records that ours sends to replicas.
+"""The native core's part of replication: plain commands of a primary, and bytes for replicas.
 
-Both are short cuts of what Python does, so each is held to that.
+Both are compared with the Python code that they replace.
 """
 
 from random import Random
@@ -23,14 +23,14 @@ native = needs.native_core(at_work=True)
 
 
 def ordinary() -> Follower:
-    """A follower whose commands all go the ordinary way."""
+    """Return a follower that runs all commands in Python."""
     follower = Follower()
     follower.node.batches._runner = None  # noqa: SLF001 - no setting switches the native runner off alone
     return follower
 
 
 def seen(node: Node) -> list[object]:
-    """All that replication must leave the same."""
+    """Return everything that replication must leave equal."""
     found: list[object] = [node.keyspace.history, node.stats.dirty]
     for db in node.keyspace.databases:
         for key, value in db.keys.items():
@@ -46,7 +46,7 @@ def seen(node: Node) -> list[object]:
 
 
 def lines(random: Random, wall: int, count: int) -> list[bytes]:
-    """Lines that a primary might send, mostly in the forms that are plain, as units."""
+    """Return commands that a primary might send, mostly plain ones, as units."""
     units, ids = [], [1]
 
     def one() -> bytes:
@@ -92,7 +92,7 @@ def lines(random: Random, wall: int, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_native_core_obeys_as_python_does(seed: int) -> None:
-    """Every command of groups in every state, cut anywhere: the same data, counts, offset and failures."""
+    """The native core applies a primary's commands like Python: same data, counts, offset and failures."""
     random = Random(seed)
     mine, theirs = ordinary(), Follower()
     first = [b"XADD s 1-0 f v", b"XADD t 1-0 f v"]
@@ -123,7 +123,7 @@ def test_the_native_core_obeys_as_python_does(seed: int) -> None:
 
 
 def test_plain_commands_are_not_run_one_by_one() -> None:
-    """Or a Redis at full rate outruns its replica: additions, deliveries and acknowledgements, alone and in MULTI."""
+    """A replica runs plain commands together, alone and in MULTI, so it keeps up with a Redis at full rate."""
     follower = Follower()
     follower.hear("XADD s 1-0 f v", "XGROUP CREATE s g 0", "XGROUP CREATECONSUMER s g c", "XADD s 2-0 f v")
     follower.hear("XCLAIM s g c 0 1-0 TIME 5 RETRYCOUNT 1 FORCE JUSTID LASTID 1-0")
@@ -139,7 +139,7 @@ def test_plain_commands_are_not_run_one_by_one() -> None:
 
 
 def test_nothing_of_a_transaction_is_run_that_has_what_does_not_exist_here() -> None:
-    """Neither plain commands before it nor behind it."""
+    """A transaction with a command that Millstream lacks runs none of its commands, plain ones included."""
     follower = Follower()
     follower.hear("XADD s 1-0 f v")
     for stranger in ("PFADD p a", "XGROUP NOPE s g 0 ENTRIESREAD 1", "GET k"):
@@ -150,7 +150,7 @@ def test_nothing_of_a_transaction_is_run_that_has_what_does_not_exist_here() -> 
 
 
 def test_a_client_that_waits_is_served_by_what_comes_in() -> None:
-    """XREAD BLOCK on a replica, from an addition amid a transaction."""
+    """XREAD BLOCK on a replica is served by an addition inside a replicated transaction."""
     follower = Follower()
     follower.hear("XADD s 1-0 f v")
     waiting = follower.node.execute(follower.client, b"XREAD BLOCK 0 STREAMS s 1-0".split(), follower.clock.now())
@@ -163,7 +163,7 @@ def test_a_client_that_waits_is_served_by_what_comes_in() -> None:
 
 
 def told(record: bytes, selected: int, uncounted: int) -> tuple[bytes, int, bytes]:
-    """Python's form of a record, where ``selected`` is the database before it, and the record with its count."""
+    """Return Python's bytes for a record after database ``selected``, and the record with its count."""
     space = Keyspace()
     space.history.db = selected
     feed = feeding.Feed(space, Config({}))
@@ -177,7 +177,7 @@ def told(record: bytes, selected: int, uncounted: int) -> tuple[bytes, int, byte
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_native_core_tells_replicas_what_python_tells(seed: int) -> None:
-    """Byte for byte, records of one step and of many; what it does not know it leaves."""
+    """The native core sends replicas the same bytes as Python, and leaves records that it does not support."""
     random = Random(seed)
 
     def step() -> tuple[object, ...]:
@@ -210,7 +210,7 @@ def test_the_native_core_tells_replicas_what_python_tells(seed: int) -> None:
 
 @pytest.mark.parametrize("tell", [feeding.py_tell_plain, native.tell_plain])
 def test_each_record_selects_while_a_copy_is_made(monkeypatch: pytest.MonkeyPatch, tell: object) -> None:
-    """A tool that takes a copy is told the database by whatever record comes first behind it, a run's too."""
+    """While a copy is made, each record of the native core selects its database too."""
     monkeypatch.setattr(feeding, "tell_plain", tell)
     feed = feeding.Feed(Keyspace(), Config({}))
     feed.selects = True

@@ -1,6 +1,6 @@
-"""A replica is made the primary again and again, under writers: what was confirmed is there, groups as they were.
+"""A replica is promoted again and again under writers: confirmed writes are there, and groups unchanged.
 
-A replica that replaces a killed or separated primary misses the last writes: the link holds some of them up.
+A replica that replaces a killed or separated primary misses the last writes: the link delays some of them.
 """
 
 import random
@@ -23,7 +23,7 @@ from support.waiting import eventually
 from support.wire import Wire
 
 PROMOTIONS = 10
-"""In one piece, to and fro between two servers."""
+"""Promotions in one piece, to and fro between two servers."""
 CONFIRMING: dict[str, list[str]] = {
     "wait": ["WAIT", "1", "1000"],
     "waitaof": ["WAITAOF", "0", "1", "3000"],
@@ -35,7 +35,7 @@ WAYS = ("kill", "detach", "failover")
 
 @dataclass
 class Writer:
-    """Adds to a stream of its own, reads it in a group, acknowledges what it read before, and has that confirmed.
+    """Adds to a stream of its own, reads it in a group, acknowledges earlier entries, and has that confirmed.
 
     Attributes:
         key: The name of the stream.
@@ -59,7 +59,7 @@ class Writer:
     stopped: bool = False
 
     def work(self, url: str, consumer: bytes) -> None:
-        """Go on until it is told to stop, or the server takes nothing more."""
+        """Run until stopped, or until the server accepts nothing more."""
         held: list[bytes] = []
         self.failure, self.stopped = None, False
         try:
@@ -94,7 +94,7 @@ class Writer:
         return {"wait": reply == 1, "waitaof": reply in ([0, 1], [1, 1])}.get(self.confirmation, True)
 
     def check(self, wire: Wire) -> None:
-        """Assert that confirmed writes are there: entries, group position, owners and counts of pending entries."""
+        """Check that confirmed writes are there: entries, group position, owners and counts of pending entries."""
         there = {entry[0] for entry in wire.ask("XRANGE", self.key, "-", "+")}
         assert self.added - there == set()
         pending = {row[0]: row for row in wire.ask("XPENDING", self.key, "g", "-", "+", "1000000")}
@@ -107,19 +107,19 @@ class Writer:
             assert number(group[b"last-delivered-id"]) >= max(map(number, self.delivered))
 
     def forget(self) -> None:
-        """Nothing of it was confirmed."""
+        """Drop the record of confirmed writes."""
         self.added.clear()
         self.delivered.clear()
         self.acked.clear()
 
 
 def number(entry: bytes) -> tuple[int, ...]:
-    """An id, to be compared."""
+    """Return an id in a form to compare."""
     return tuple(map(int, entry.split(b"-")))
 
 
 def promotions(folder: Path, seed: int, count: int) -> int:
-    """So many promotions, before each of which units were confirmed, all of which were on each new primary."""
+    """Run ``count`` promotions with confirmed units before each; check that each new primary has them all."""
     chance = random.Random(seed)
     confirmation = tuple(CONFIRMING)[seed % len(CONFIRMING)]
     options = [
@@ -157,7 +157,7 @@ def promotions(folder: Path, seed: int, count: int) -> int:
 
 
 def pair(primary: ServerProcess, replica: ServerProcess, link: Between) -> None:
-    """The second follows the first over the link, and has all of it."""
+    """Let the second server follow the first over the link, and wait until it has everything."""
     link.target = primary.port
     link.go_on()
     with Wire(primary.url) as one, Wire(replica.url) as other:
@@ -169,7 +169,7 @@ def pair(primary: ServerProcess, replica: ServerProcess, link: Between) -> None:
 def promote(
     servers: Sequence[ServerProcess], link: Between, writers: list[Writer], way: str, consumer: bytes, units: int
 ) -> None:
-    """Under writers, have the second lead in place of the first, and the first be ready to follow.
+    """Under writers, promote the second server in place of the first, and prepare the first to follow.
 
     Args:
         servers: The primary and its replica.
@@ -202,7 +202,7 @@ def promote(
 
 
 def lead(old: ServerProcess, new: ServerProcess, link: Between, way: str) -> None:
-    """The replica leads; where its primary does not hand over, it lacks something that was sent."""
+    """Promote the replica; without a handover it lacks some sent bytes."""
     with Wire(old.url) as one, Wire(new.url) as other:
         if way == "failover":
             assert one.ask("FAILOVER", "TIMEOUT", "20000") == b"OK"
@@ -220,7 +220,7 @@ def lead(old: ServerProcess, new: ServerProcess, link: Between, way: str) -> Non
 
 
 def judge(primary: ServerProcess, writers: list[Writer], way: str) -> None:
-    """Confirmed writes are on the new primary; without confirmation FAILOVER alone promises that."""
+    """Check that confirmed writes are on the new primary; without confirmation only FAILOVER promises that."""
     with Wire(primary.url) as wire:
         for writer in writers:
             if writer.confirmation == "none" and way != "failover":
@@ -229,19 +229,19 @@ def judge(primary: ServerProcess, writers: list[Writer], way: str) -> None:
 
 
 def piece(seed: int) -> int:
-    """Ten promotions of one pair, with one way of confirming."""
+    """Run ten promotions of one pair, with one kind of confirmation."""
     with tempfile.TemporaryDirectory() as folder:
         return promotions(Path(folder), seed, PROMOTIONS)
 
 
 @pytest.mark.parametrize("seed", [1, 2], ids=["waitaof", "sync"])
 def test_what_was_confirmed_is_on_the_new_primary(tmp_path: Path, seed: int) -> None:
-    """By WAIT, WAITAOF and any reply under sync-replicas; positions, owners and counts too."""
+    """Writes confirmed by WAIT, WAITAOF or sync-replicas are on the promoted replica, with their groups' state."""
     assert promotions(tmp_path, seed, 1) == 1
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_two_hundred_promotions_lose_nothing_confirmed() -> None:
-    """True if the primary is killed, loses its replica to REPLICAOF NO ONE, or hands over."""
+    """Two hundred promotions lose no confirmed write: after a kill, REPLICAOF NO ONE, or a handover."""
     run("repl-promote", piece, range(20), version=3, processes=2, unit="promotions")

@@ -1,4 +1,4 @@
-"""A copy that is read while it comes: what reads it is killed, the link is lost, the copy is damaged; nothing is."""
+"""A copy read while it arrives: its reader is killed, the link is lost, the copy is damaged. No data is lost."""
 
 import contextlib
 import os
@@ -23,10 +23,10 @@ from support.wire import Wire
 
 
 class Slow(Primary):
-    """Sends the first half of its first copy, and the rest when it is told to.
+    """Primary that sends the first half of its first copy, and the rest later.
 
     Attributes:
-        rest: set when it is to send that.
+        rest: set to send the rest.
     """
 
     def __init__(self, *copies: bytes) -> None:
@@ -50,7 +50,7 @@ class Slow(Primary):
 
 
 def readers() -> list[int]:
-    """Processes of this one that read a copy."""
+    """Return the child processes that read a copy."""
     found = []
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # a thread, or such a process, has ended
@@ -60,7 +60,7 @@ def readers() -> list[int]:
 
 
 def reader() -> int:
-    """The one that does."""
+    """Return the one such process."""
     return eventually(readers, what="a process reads the copy")[0]
 
 
@@ -83,7 +83,7 @@ def primary() -> Iterator[Slow]:
 
 
 def half_here(ours: Wire, primary: Primary) -> int:
-    """Follow until half of the copy is here; the process that reads it."""
+    """Follow until half of the copy is here; return the process that reads it."""
     follow(ours, primary.port)
     eventually(lambda: int(info(ours)["slave_read_repl_offset"]) >= 0 and readers(), what="a process reads the copy")
     assert ours.ask("GET", "mine") == b"v"
@@ -93,7 +93,7 @@ def half_here(ours: Wire, primary: Primary) -> int:
 def test_a_reader_that_is_killed_while_the_copy_comes(
     ours: Wire, primary: Slow, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The old data stays, the log gives the reason, and another copy is asked for and taken."""
+    """If the reader is killed while the copy arrives, the old data stays, the log has the reason, and it retries."""
     os.kill(half_here(ours, primary), signal.SIGKILL)
     primary.rest.set()
     eventually(lambda: ours.ask("GET", "k") == b"second", what="the next copy is taken")
@@ -105,7 +105,7 @@ def test_a_reader_that_is_killed_while_the_copy_comes(
 def test_a_reader_that_is_killed_while_it_writes(
     ours: Wire, primary: Slow, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of the copy is here, and the snapshot is read back as it is made, of which nothing comes any more."""
+    """If the reader is killed while it writes the snapshot of a complete copy, another copy is taken."""
     real: Callable[..., Any] = Following.prepared
     pid = half_here(ours, primary)
     os.kill(pid, signal.SIGSTOP)  # or it might have done all
@@ -125,7 +125,7 @@ def test_a_reader_that_is_killed_while_it_writes(
 
 
 def test_a_link_that_is_lost_while_the_copy_comes(ours: Wire, primary: Slow) -> None:
-    """The process that reads it ends, what was held stays, and a whole copy is taken from the next link."""
+    """If the link is lost while the copy arrives, its reader ends, the old data stays, and the next copy is taken."""
     pid = half_here(ours, primary)
     primary.cut()
     primary.rest.set()
@@ -135,7 +135,7 @@ def test_a_link_that_is_lost_while_the_copy_comes(ours: Wire, primary: Slow) -> 
 
 
 def test_a_role_that_is_given_while_the_copy_comes(ours: Wire, primary: Slow) -> None:
-    """A server that became a leader keeps its data, and nothing reads the copy any more."""
+    """A server promoted while a copy arrives has its old data, and the reader of the copy ends."""
     pid = half_here(ours, primary)
     assert ours.ask("REPLICAOF", "NO", "ONE") == b"OK"
     primary.rest.set()
@@ -145,7 +145,7 @@ def test_a_role_that_is_given_while_the_copy_comes(ours: Wire, primary: Slow) ->
 
 
 def test_a_server_that_ends_while_the_copy_comes(tmp_path: Path, primary: Slow) -> None:
-    """It waits for no byte more, leaves no process, and holds what it held when it starts again."""
+    """A server stopped while a copy arrives ends at once without a leftover process, and restarts with its old data."""
     with ServerThread(tmp_path) as server, Wire(server.url) as ours:
         assert ours.ask("SET", "mine", "v") == b"OK"
         half_here(ours, primary)
@@ -156,7 +156,7 @@ def test_a_server_that_ends_while_the_copy_comes(tmp_path: Path, primary: Slow) 
 
 
 def test_damage_at_the_end_of_a_copy(ours: Wire, caplog: pytest.LogCaptureFixture) -> None:
-    """The checksum is the last that comes: all before it was read, and none of it is taken."""
+    """A copy with damage at its end, found by the checksum, is refused as a whole."""
     whole = copy(k="first", other="1")
     primary = Primary(whole[:-1] + bytes([whole[-1] ^ 1]), copy(k="second"))
     try:
@@ -170,7 +170,7 @@ def test_damage_at_the_end_of_a_copy(ours: Wire, caplog: pytest.LogCaptureFixtur
 
 
 def test_damage_at_the_beginning_is_told_before_the_end(ours: Wire) -> None:
-    """The reader ended, so the server does not wait for the rest."""
+    """Damage at the beginning of a copy is reported at once, without waiting for the rest."""
     primary = Slow(b"REDIS0099" + copy(large="v" * 200_000)[9:], copy(k="second"))
     try:
         pid = half_here(ours, primary)
@@ -187,7 +187,7 @@ def test_damage_at_the_beginning_is_told_before_the_end(ours: Wire) -> None:
 
 
 class Unsteady(Primary):
-    """Sends empty lines before it goes on, which no Redis does."""
+    """Primary that sends empty lines before it continues the stream, which no Redis does."""
 
     def _answer(self, replica: socket.socket, lines: BinaryIO) -> None:
         while words := self._command(lines):
@@ -207,7 +207,7 @@ class Unsteady(Primary):
 
 
 def test_a_copy_that_was_awaited_and_does_not_come(ours: Wire) -> None:
-    """The link goes on where it was, and nobody waits for the copy."""
+    """If the primary continues the stream where a copy was expected, the link goes on, and the reader ends."""
     primary = Unsteady(copy(k="first"))
     try:
         follow(ours, primary.port)
@@ -222,7 +222,7 @@ def test_a_copy_that_was_awaited_and_does_not_come(ours: Wire) -> None:
 
 
 def test_a_reader_ends_with_its_server_whatever_it_waits_for(tmp_path: Path) -> None:
-    """Its standard input ends, and so does it, in the midst of the copy, without a word."""
+    """A reader ends silently with its server when its standard input closes, in the middle of a copy."""
     path = tmp_path / "copy"
     path.write_bytes(copy(k="v")[:20])
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""A real redis-server follows ours: a copy, the stream, cuts and restarts on both sides."""
+"""A real redis-server follows Millstream: a copy, the stream, cuts and restarts on both sides."""
 
 import random
 import subprocess
@@ -42,7 +42,7 @@ def info(wire: Wire, section: str = "replication") -> dict[str, str]:
 
 
 def follows(replica: Wire, primary: Wire) -> bool:
-    """True if the replica has all that the primary has made."""
+    """Return True if the replica has everything of the primary."""
     mine, its = info(replica), info(primary)
     return mine.get("master_link_status") == "up" and mine["master_repl_offset"] == its["master_repl_offset"]
 
@@ -57,7 +57,7 @@ def write(wire: Wire, seed: int, count: int) -> None:
 
 
 def test_a_copy_then_the_stream_then_a_cut(primary: ServerThread, each_redis: ServerProcess) -> None:
-    """A replica comes to hold what we hold, goes on behind a cut where it was, and WAIT says when it has it."""
+    """A Redis replica takes a copy, continues after a cut where it was, and WAIT reports when it has a write."""
     with Wire(primary.url) as ours, Wire(each_redis.url) as theirs:
         write(ours, 1, 600)
         follow(theirs, port_of(primary))
@@ -83,7 +83,7 @@ def follow(replica: Wire, port: int | str) -> None:
 def test_a_primary_that_starts_again_goes_on_with_its_replica(
     fsync: str, replica: ServerProcess, tmp_path: Path
 ) -> None:
-    """A restart costs no copy: the offset is in the log, and the old history's name is taken for the new one's."""
+    """A restarted Millstream needs no copy for its Redis replica: its log has the offset and the former history."""
     port = free_port()
     with Wire(replica.url) as theirs:
         with ServerThread(tmp_path, port=port, fsync=fsync) as primary, Wire(primary.url) as ours:
@@ -103,7 +103,7 @@ def test_a_primary_that_starts_again_goes_on_with_its_replica(
 
 
 def test_a_primary_that_is_killed_goes_on_with_its_replica(replica: ServerProcess, tmp_path: Path) -> None:
-    """A replica was sent only what the disk has, so what it has is never more than a killed primary starts with."""
+    """A killed primary restarts with everything that its replica has, since only durable bytes are sent."""
     with millstream_server(tmp_path) as primary, Wire(replica.url) as theirs:
         follow(theirs, primary.port)
         with Wire(primary.url) as ours:
@@ -119,7 +119,7 @@ def test_a_primary_that_is_killed_goes_on_with_its_replica(replica: ServerProces
 
 
 def test_a_replica_that_starts_again_gets_what_it_missed(primary: ServerThread, tmp_path: Path) -> None:
-    """A replica that was ended in order knows where it was, and gets the bytes behind that."""
+    """A Redis replica that was stopped cleanly gets only the missed bytes after its restart."""
     options = ("--replicaof", "127.0.0.1", port_of(primary))
     with Wire(primary.url) as ours, redis_server(tmp_path / "r", *options, "--appendonly", "no") as second:
         write(ours, 7, 300)
@@ -136,7 +136,7 @@ def test_a_replica_that_starts_again_gets_what_it_missed(primary: ServerThread, 
 
 
 def test_cuts_at_any_moment(primary: ServerThread, replica: ServerProcess) -> None:
-    """However often it is cut under load, the replica goes on where it was, and holds the same at the end."""
+    """A Redis replica cut again and again under load continues where it was each time, and ends equal."""
     with Wire(primary.url) as ours, Wire(replica.url) as theirs:
         follow(theirs, port_of(primary))
         eventually(lambda: follows(theirs, ours), what="the replica has its copy")
@@ -154,7 +154,7 @@ def test_cuts_at_any_moment(primary: ServerThread, replica: ServerProcess) -> No
 def test_replicas_that_come_together_share_a_copy(
     primary: ServerThread, replica: ServerProcess, tmp_path: Path
 ) -> None:
-    """Both hold the same; each is listed by INFO, ROLE and CLIENT LIST."""
+    """Redis replicas that come together share one copy and end equal; INFO, ROLE and CLIENT LIST have each."""
     with (
         redis_server(tmp_path / "r") as second,
         Wire(second.url) as other,
@@ -184,7 +184,7 @@ def test_replicas_that_come_together_share_a_copy(
 
 
 def test_fields_of_info_are_those_of_redis_in_their_order(primary: ServerThread, replica: ServerProcess) -> None:
-    """Monitoring made for Redis reads them."""
+    """INFO replication has Redis's fields in Redis's order, for monitoring made for Redis."""
     with Wire(primary.url) as ours, Wire(replica.url) as theirs:
         follow(theirs, port_of(primary))
         ours.ask("CONFIG", "SET", "min-replicas-to-write", "1")
@@ -197,7 +197,7 @@ def test_fields_of_info_are_those_of_redis_in_their_order(primary: ServerThread,
 
 
 def test_writes_are_refused_without_enough_replicas(primary: ServerThread, replica: ServerProcess) -> None:
-    """As min-replicas-to-write says: alone, in transactions, in scripts and among plain commands."""
+    """Without ``min-replicas-to-write`` replicas, writes are refused: alone, in transactions and in scripts."""
     refused = "NOREPLICAS Not enough good replicas to write."
     with Wire(primary.url) as ours, Wire(replica.url) as theirs:
         ours.ask("XADD", "s", "*", "f", "v")
@@ -216,7 +216,7 @@ def test_writes_are_refused_without_enough_replicas(primary: ServerThread, repli
 
 
 def test_wait_tells_how_many_when_its_time_is_up(primary: ServerThread, replica: ServerProcess) -> None:
-    """The number of replicas that have it, not an error; a client that is unblocked is told the same."""
+    """WAIT returns the number of replicas with the data at its timeout, and after CLIENT UNBLOCK, not an error."""
     with Wire(primary.url) as ours, Wire(replica.url) as theirs:
         assert ours.ask("WAIT", 0, 0) == 0
         follow(theirs, port_of(primary))
@@ -228,7 +228,7 @@ def test_wait_tells_how_many_when_its_time_is_up(primary: ServerThread, replica:
 
 
 def test_redis_cli_takes_a_copy_and_listens(primary: ServerThread, tmp_path: Path) -> None:
-    """``--rdb`` writes a file that redis-server starts from; ``--replica`` prints the stream."""
+    """``redis-cli --rdb`` writes a file from which redis-server starts; ``--replica`` prints the stream."""
     cli = [program("redis-cli"), "-p", port_of(primary)]
     with Wire(primary.url) as ours:
         write(ours, 12, 300)
@@ -249,9 +249,9 @@ def test_redis_cli_takes_a_copy_and_listens(primary: ServerThread, tmp_path: Pat
 
 @pytest.mark.parametrize("old", [True, False], ids=["SYNC", "PSYNC"])
 def test_a_tool_that_moves_data_listens_as_a_replica(old: bool, primary: ServerThread, tmp_path: Path) -> None:
-    """RedisShake and its like: a copy by the oldest options, the stream, ACKs; what they write is what is here.
+    """A tool such as RedisShake takes a copy with the oldest options and the stream, and writes equal data elsewhere.
 
-    They need not know of a copy's database: the first that comes behind it is SELECT, in a history too.
+    It need not support a copy's database: the stream after a copy begins with SELECT.
     """
     with Wire(primary.url) as ours, Wire(primary.url) as first:
         first.send("PSYNC", "?", "-1")
@@ -284,7 +284,7 @@ def test_a_tool_that_moves_data_listens_as_a_replica(old: bool, primary: ServerT
 
 
 def test_a_replica_that_takes_nothing_is_cut(primary: ServerThread) -> None:
-    """The output for it is bounded by client-output-buffer-limit, and by the size of a backlog at least."""
+    """A replica that reads nothing is cut at client-output-buffer-limit, which is at least the backlog's size."""
     with Wire(primary.url) as ours, Wire(primary.url) as slow:
         ours.ask("CONFIG", "SET", "client-output-buffer-limit", "replica 1mb 0 0", "repl-backlog-size", "16kb")
         slow.send("PSYNC", "?", "-1")
@@ -300,7 +300,7 @@ def test_a_replica_that_takes_nothing_is_cut(primary: ServerThread) -> None:
 
 
 def test_an_old_offset_gets_a_copy(primary: ServerThread) -> None:
-    """Bytes that the backlog has no more are not made up; a history that nobody knows neither."""
+    """A replica whose offset is not in the backlog, or whose history is unknown, gets a copy."""
     with Wire(primary.url) as ours:
         ours.ask("CONFIG", "SET", "repl-backlog-size", "16kb")
         with Wire(primary.url) as first:
@@ -325,7 +325,7 @@ def test_an_old_offset_gets_a_copy(primary: ServerThread) -> None:
 
 
 def test_a_history_ends_when_nobody_has_followed_for_long(primary: ServerThread) -> None:
-    """The backlog is freed, and another name taken, so that nobody goes on over the gap."""
+    """Without replicas for ``repl-backlog-ttl`` the backlog is freed and the history renamed, so none continues."""
     with Wire(primary.url) as ours:
         ours.ask("CONFIG", "SET", "repl-backlog-ttl", "1")
         with Wire(primary.url) as other:
@@ -337,7 +337,7 @@ def test_a_history_ends_when_nobody_has_followed_for_long(primary: ServerThread)
 
 
 def test_a_replica_with_a_user_of_its_own(replica: ServerProcess) -> None:
-    """Three commands are all that a replica needs to be allowed."""
+    """A replica's ACL user needs only three commands."""
     with ServerThread(parameters={"requirepass": "secret"}) as primary, Wire(replica.url) as theirs:
         with Wire(primary.url) as ours:
             ours.ask("AUTH", "secret")

@@ -1,4 +1,4 @@
-"""A role that changes at the very moment at which a link would change data: what the new role says holds."""
+"""A role change at the moment at which a link would change data: the new role holds."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -29,13 +29,13 @@ def primary() -> Iterator[Primary]:
 
 @pytest.fixture
 def replica() -> Iterator[ServerThread]:
-    """One without a log, where no record stands in the way of a copy."""
+    """Yield a replica without a log, so no record delays a copy."""
     with ServerThread() as server:
         yield server
 
 
 def lead(replica: ServerThread) -> None:
-    """REPLICAOF NO ONE, in this very turn of its loop."""
+    """Run REPLICAOF NO ONE in the current turn of the replica's event loop."""
     server = replica.server
     server.node.following.lead(server.clock.now())
     server.after_commands()
@@ -44,7 +44,7 @@ def lead(replica: ServerThread) -> None:
 def test_who_leads_takes_no_copy_over_that_was_about_to_be(
     primary: Primary, replica: ServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy is read, and its taking over is the loop's next thing to do, when REPLICAOF NO ONE is answered."""
+    """A copy that is read but not adopted at REPLICAOF NO ONE is dropped, and the server has its own data."""
     is_queued, loop = threading.Event(), replica.server.loop
     prepare = Following.prepared
 
@@ -76,7 +76,7 @@ def test_who_leads_takes_no_copy_over_that_was_about_to_be(
 def test_who_leads_runs_nothing_more_of_a_primary(
     primary: Primary, replica: ServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Units that came behind a copy are run piece by piece; REPLICAOF NO ONE comes between two of them."""
+    """Units that arrived with a copy are not run after REPLICAOF NO ONE, even if some have been run before it."""
     run = Obedience.run
     roles: list[bool] = []
 

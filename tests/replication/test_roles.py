@@ -25,7 +25,7 @@ from support.wire import Wire
 
 
 def test_who_listened_and_becomes_a_replica_hears_the_stream_alone() -> None:
-    """A push between the stream's bytes would be counted as a part of it, and every later offset be wrong."""
+    """A subscribed connection that becomes a replica gets the stream alone: a push would falsify its offsets."""
     with ServerThread() as server, Wire(server.url) as other, Wire(server.url, resp=3) as wire:
         wire.ask("SUBSCRIBE", "channel")
         wire.ask("PSUBSCRIBE", "*")
@@ -42,7 +42,7 @@ def test_who_listened_and_becomes_a_replica_hears_the_stream_alone() -> None:
 
 
 def test_a_replica_says_where_it_is_reached(tmp_path: Path) -> None:
-    """Its primary, and Sentinel by that, knows it under the address and port that it was told to announce."""
+    """A primary, and so Sentinel, lists a replica under the address and port that it announces."""
     words = ["--replica-announce-ip", "127.0.0.9", "--replica-announce-port", "7777", "--set", "replica-announced=no"]
     with ServerThread() as primary, Wire(primary.url) as theirs:
         place = f"127.0.0.1:{port_of(primary)}"
@@ -55,7 +55,7 @@ def test_a_replica_says_where_it_is_reached(tmp_path: Path) -> None:
 
 
 def test_a_defect_does_not_end_the_looks_at_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once there was none any more, nobody was told that the primary is there, nor noticed who was silent."""
+    """An unexpected error in a periodic check of replicas does not end the checks: PINGs and timeouts continue."""
     tick, calls = Primary.tick, []
 
     def broken(primary: Primary, now: Now) -> list[Follower]:
@@ -71,7 +71,7 @@ def test_a_defect_does_not_end_the_looks_at_replicas(monkeypatch: pytest.MonkeyP
 
 
 def test_no_memory_for_a_copy_cuts_who_wants_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server took that copy for one under way, and began no other."""
+    """If memory ends on making a copy, only the requesting replica is cut, and the next copy is made."""
     begin, calls = making.write_in_child, []
 
     def short(*words: Any) -> None:
@@ -89,7 +89,7 @@ def test_no_memory_for_a_copy_cuts_who_wants_it_alone(monkeypatch: pytest.Monkey
 
 
 def test_a_copy_of_memory_is_told_as_a_fork() -> None:
-    """The time that it blocked everyone is in the same field as in Redis, and RESETSTAT forgets it."""
+    """INFO reports the time that a fork for a copy blocked, in Redis's field, and CONFIG RESETSTAT clears it."""
     with ServerThread() as server, Wire(server.url) as wire, Wire(server.url) as replica:
         assert info(wire, "stats")["total_forks"] == "0"
         replica.send("PSYNC", "?", "-1")
@@ -102,7 +102,7 @@ def test_a_copy_of_memory_is_told_as_a_fork() -> None:
 
 
 def test_a_replica_that_came_by_ipv6_can_be_reached(tmp_path: Path) -> None:
-    """Its address stood in brackets, in which nobody finds it: Sentinel, nor the primary that hands its role over."""
+    """A replica connected over IPv6 is listed by its address without brackets, so Sentinel and FAILOVER reach it."""
     primary = ServerThread(tmp_path / "a", host="::1")
     try:
         primary.start()
@@ -122,7 +122,7 @@ def test_a_replica_that_came_by_ipv6_can_be_reached(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keeps_log", [True, False], ids=["log", "memory"])
 def test_who_never_reached_its_primary_and_leads_has_replicas(tmp_path: Path, *, keeps_log: bool) -> None:
-    """Its history had no name then, so no copy of it was ever made, for no reason that the log told."""
+    """A server promoted before it ever reached its primary has a named history, so replicas get copies."""
     with ServerThread(tmp_path if keeps_log else None) as server, Wire(server.url) as leader, ServerThread() as other:
         leader.ask("REPLICAOF", "127.0.0.1", free_port())
         eventually(lambda: info(leader)["millstream_link_error"], what="nobody answers")
@@ -139,7 +139,7 @@ def test_who_never_reached_its_primary_and_leads_has_replicas(tmp_path: Path, *,
 def test_copies_that_cannot_be_made_are_made_ever_more_rarely_and_say_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, keeps_log: bool
 ) -> None:
-    """A replica that came again each second had the log rewritten each second, and the reason stood elsewhere."""
+    """A copy that fails again and again is made ever more rarely, and the log has the reason."""
     opened: list[str] = []
 
     def full(**_: object) -> IO[bytes]:
@@ -166,7 +166,7 @@ def test_copies_that_cannot_be_made_are_made_ever_more_rarely_and_say_why(
 def test_a_killed_writer_of_a_copy_is_told_as_that(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It could say nothing itself."""
+    """If the process that writes a copy is killed, the log reports that."""
 
     def endless(*_: object) -> Iterator[bytes]:
         yield b"REDIS"
@@ -181,7 +181,7 @@ def test_a_killed_writer_of_a_copy_is_told_as_that(
 
 
 def _killed() -> bool:
-    """Kill the child of this process that has copied it."""
+    """Kill the forked child of this process."""
     for path in Path("/proc/self/task").glob("*/children"):
         for pid in path.read_text().split():
             if Path(f"/proc/{pid}/cmdline").read_bytes() == Path("/proc/self/cmdline").read_bytes():
@@ -191,7 +191,7 @@ def _killed() -> bool:
 
 
 def test_a_program_that_ignores_its_children_has_copies_made() -> None:
-    """The system tells it nothing of a child's end, and no copy was ever made after the first."""
+    """In a program that ignores SIGCHLD every copy is made, though the system reports no child's end."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with ServerThread() as server, Wire(server.url) as wire, Wire(server.url) as replica:

@@ -1,7 +1,7 @@
-"""Redis's Sentinels watch three of ours under load, the primary fails, and what both replicas confirmed is handled.
+"""Redis's Sentinels watch three Millstreams under load, the primary fails, and confirmed entries are handled.
 
-Both count, since Sentinels on a busy machine also replace a primary that is only slow. Until the other replica follows
-the new one, it confirms the writes of the former primary.
+A write counts once both replicas have confirmed it, since Sentinels on a busy machine also replace a slow primary.
+Until the other replica follows the new primary, it confirms the writes of the former one.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ FAILOVERS = 50
 FAULTS = ("killed", "stopped", "full disk")
 REPLICAS = 2
 AHEAD = 300
-"""Confirmed entries that are not handled yet before nothing more is added."""
+"""Number of confirmed entries not yet handled above which nothing is added."""
 
 
 class Producer:
-    """Adds numbers to the stream ``s``, a few at a time, until it is told to stop.
+    """Adds numbers to the stream ``s``, a few at a time, until stopped.
 
     Args:
         url: of the Sentinels.
@@ -48,9 +48,9 @@ class Producer:
         waits: whether WAIT must have counted all replicas; else the reply confirms, as with ``sync-replicas``.
 
     Attributes:
-        confirmed: numbers that all replicas hold, by the server's word.
-        sent: how many were added or tried.
-        failed: how often the server did not take them.
+        confirmed: numbers that all replicas have, according to the server.
+        sent: the number of numbers added or tried.
+        failed: how often the server refused.
     """
 
     def __init__(self, url: str, is_ahead: Callable[[], bool], *, waits: bool) -> None:
@@ -60,11 +60,11 @@ class Producer:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop."""
         self._stop.set()
 
     def run(self) -> None:
-        """Go on through errors, each time by the Sentinels' word."""
+        """Run through errors, each time with the primary that the Sentinels name."""
         while not self._stop.is_set():
             with sync_client(self._url, socket_timeout=5) as client:
                 try:
@@ -89,15 +89,15 @@ class Producer:
 
 
 class Query:
-    """A streaming query of Spark over the stream ``s``, that is started again from its checkpoint when it fails.
+    """A streaming query of Spark over the stream ``s``, restarted from its checkpoint when it fails.
 
     Args:
         url: of the Sentinels.
         folder: for its checkpoints.
-        may_go_back: whether the stream may lose what it had shown; then a new query reads it anew.
+        may_go_back: whether the stream may lose entries already shown; then a new query reads it afresh.
 
     Attributes:
-        restarts: how often it was started again.
+        restarts: the number of restarts.
     """
 
     def __init__(self, url: str, folder: Path, *, may_go_back: bool) -> None:
@@ -108,7 +108,7 @@ class Query:
         self.restarts = 0
 
     def start(self) -> None:
-        """Begin, or go on from the checkpoint."""
+        """Start, or continue from the checkpoint."""
         source = millstream.spark.session().readStream.format("millstream").option("url", self._url)
         rows = source.option("stream", "s").option("startingOffsets", "earliest").load()
         writer = rows.selectExpr("id", "int(fields['x']) x").writeStream.foreachBatch(self._keep)
@@ -118,7 +118,7 @@ class Query:
         self._batches[batch] = [(row.id, row.x) for row in rows.collect()]
 
     def seen(self) -> set[int]:
-        """The numbers of all batches; starts a query that has failed again."""
+        """Return the numbers of all batches; restart a query that has failed."""
         assert self._query is not None
         if failure := self._query.exception():
             self.restarts += 1
@@ -130,7 +130,7 @@ class Query:
         return {number for batch in list(self._batches.values()) for _, number in batch}
 
     def stop(self) -> None:
-        """End, and each entry was in one batch."""
+        """Stop, and check that each entry was in one batch."""
         assert self._query is not None
         self._query.stop()
         ids = [ident for batch in self._batches.values() for ident, _ in batch]
@@ -138,7 +138,7 @@ class Query:
 
 
 async def one_failover(seed: int, folder: Path) -> int:
-    """Have the primary fail under load, as all that was confirmed is handled; how often it failed, which is once."""
+    """Fail the primary under load and check that all confirmed entries are handled; return 1."""
     chance = random.Random(seed)
     fault, waits = FAULTS[seed % len(FAULTS)], chance.random() < 0.5
 
@@ -176,7 +176,7 @@ async def one_failover(seed: int, folder: Path) -> int:
 
 
 async def fail_and_return(watched: Watched, producer: Producer, fault: str, count: int) -> None:
-    """The primary fails once so many more entries are confirmed; another leads, and the failed one follows it."""
+    """Fail the primary after ``count`` more confirmed entries; wait until another leads and the failed one follows."""
     await more(producer, count)
     failed = watched.chosen()
     assert failed is not None
@@ -188,13 +188,13 @@ async def fail_and_return(watched: Watched, producer: Producer, fault: str, coun
 
 
 async def more(producer: Producer, count: int) -> None:
-    """Until so many more entries are confirmed."""
+    """Wait until ``count`` more entries are confirmed."""
     wanted = len(producer.confirmed) + count
     await aeventually(lambda: len(producer.confirmed) > wanted, 90, what="entries are confirmed")
 
 
 def begin_fault(server: ServerProcess, fault: str) -> None:
-    """The primary fails."""
+    """Make the primary fail."""
     if fault == "stopped":
         server.send(signal.SIGSTOP)
     elif fault == "full disk":
@@ -216,7 +216,7 @@ def end_fault(server: ServerProcess, fault: str) -> None:
 
 
 def follows(watched: Watched) -> bool:
-    """True if all but the chosen one follow it."""
+    """Return True if all but the chosen one follow it."""
     chosen = watched.chosen()
     for one in watched.servers:
         if one is not chosen:
@@ -231,7 +231,7 @@ def follows(watched: Watched) -> bool:
 
 
 def compare_all(watched: Watched) -> None:
-    """The replicas hold what the primary holds, once it is at rest."""
+    """Wait until the primary is at rest, and check that the replicas have its data."""
     chosen = watched.chosen()
     assert chosen is not None
     with chosen.client() as client:
@@ -242,25 +242,25 @@ def compare_all(watched: Watched) -> None:
 
 
 def told(watched: Watched) -> str:
-    """The logs of Sentinels and servers."""
+    """Return the logs of Sentinels and servers."""
     logs = (server.log for server in (*watched.sentinels, *watched.servers))
     return "\n".join(f"{log}\n{log.read_text(errors='replace')[-5000:]}" for log in logs)
 
 
 def held(url: str) -> set[int]:
-    """The numbers of the entries that the primary holds."""
+    """Return the numbers of the entries on the primary."""
     with sync_client(url) as client:
         return {int(fields[b"x"]) for _, fields in client.xrange("s")}
 
 
 def pending(url: str) -> int:
-    """Pending entries of the group."""
+    """Return the number of pending entries of the group."""
     with sync_client(url) as client:
         return int(client.xpending("s", "g")["pending"])
 
 
 def piece(seed: int) -> int:
-    """One cluster, one failover."""
+    """Run one failover of one cluster."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(one_failover(seed, Path(folder)))
 
@@ -269,6 +269,9 @@ def piece(seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(LIMIT)
 def test_failovers_by_sentinels_lose_nothing_confirmed() -> None:
-    """Writes that both replicas confirmed are handled by workers that find the new primary; the former one follows."""
+    """After a failover by Sentinels, workers handle every write that both replicas confirmed.
+
+    The failed primary follows the new one.
+    """
     program("redis-server")
     run("repl-sentinel", piece, range(FAILOVERS), version=4, processes=2, unit="failovers")

@@ -1,4 +1,4 @@
-"""SHUTDOWN and SIGTERM wait for replicas that lag, as a redis-server does: the same conversations with both."""
+"""SHUTDOWN and SIGTERM wait for lagging replicas, with the same replies as a redis-server."""
 
 import contextlib
 import re
@@ -29,7 +29,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPro
 
 
 class Lagging:
-    """A replica that takes the stream and says how far it is when told to.
+    """A replica that reads the stream and acknowledges on request.
 
     Args:
         server: its primary.
@@ -55,7 +55,7 @@ class Lagging:
 
 @pytest.fixture
 def lagging(server: ServerProcess) -> Iterator[Lagging]:
-    """A replica that follows and lacks a write."""
+    """Yield a replica that follows and lacks a write."""
     with contextlib.closing(Lagging(server)) as replica, Wire(server.url) as wire:
         replica.acknowledge("0")
         eventually(lambda: "state=online" in info(wire).get("slave0", ""), what="it is online")
@@ -68,14 +68,17 @@ def is_waiting(wire: Wire) -> bool:
 
 
 def ended(server: ServerProcess) -> str:
-    """The log of a server after it ended well."""
+    """Return the log of a server after a clean end."""
     assert server.process is not None
     assert server.process.wait(30) == 0
     return server.log.read_text()
 
 
 def test_shutdown_waits_and_can_be_aborted(server: ServerProcess, lagging: Lagging) -> None:
-    """The asking client and writers wait, readers do not; ABORT reports to them; SIGTERM ends it."""
+    """While SHUTDOWN waits, its client and writers are blocked, readers are not.
+
+    ABORT ends the wait, SIGTERM repeats it.
+    """
     with Wire(server.url) as one, Wire(server.url) as two, Wire(server.url) as wire, Wire(server.url) as writer:
         assert str(wire.ask("SHUTDOWN", "ABORT")) == "ERR No shutdown in progress."
         assert str(wire.ask("SHUTDOWN", "ABORT", "NOW")) == "ERR syntax error"
@@ -112,7 +115,7 @@ def test_shutdown_waits_and_can_be_aborted(server: ServerProcess, lagging: Laggi
 
 @pytest.mark.usefixtures("lagging")
 def test_it_waits_no_longer_than_told(server: ServerProcess) -> None:
-    """``shutdown-timeout`` seconds; then the log names who lagged. SIGTERM is the same as SHUTDOWN."""
+    """SHUTDOWN and SIGTERM wait at most ``shutdown-timeout`` seconds; then the log names the lagging replicas."""
     with Wire(server.url) as wire:
         assert wire.ask("CONFIG", "GET", "shutdown-timeout") == [b"shutdown-timeout", b"10"]
         wire.ask("CONFIG", "SET", "shutdown-timeout", "1")
@@ -127,7 +130,7 @@ def test_it_waits_no_longer_than_told(server: ServerProcess) -> None:
 @pytest.mark.usefixtures("lagging")
 @pytest.mark.parametrize("words", [["NOW"], pytest.param(["NOW", "NOSAVE", "FORCE"], marks=pytest.mark.long), []])
 def test_now_waits_for_nobody(server: ServerProcess, words: list[str]) -> None:
-    """Nor does it where ``shutdown-timeout`` is 0."""
+    """SHUTDOWN NOW waits for no replica, nor does SHUTDOWN with ``shutdown-timeout`` 0."""
     with Wire(server.url) as wire:
         wire.ask("CONFIG", "SET", "shutdown-timeout", "300" if words else "0")
         wire.send("SHUTDOWN", *words)

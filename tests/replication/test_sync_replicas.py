@@ -1,4 +1,4 @@
-"""``sync-replicas``: nobody is told of a write before so many replicas hold it, and without them none is taken."""
+"""``sync-replicas``: a write is confirmed once enough replicas have it, and is refused without them."""
 
 import json
 import threading
@@ -45,29 +45,29 @@ class Pair:
         self.one, self.other = self.client(), self.client(self.replica)
 
     def client(self, server: ServerThread | None = None) -> Wire:
-        """A further client, of the primary unless another server is named."""
+        """Return a further client, of the primary unless another server is given."""
         return self._stack.enter_context(Wire((server or self.primary).url))
 
     def begin(self) -> None:
-        """The replica follows, and writes are taken."""
+        """Let the replica follow, and wait until writes are accepted."""
         follow(self.other, int(port_of(self.primary)))
         eventually(lambda: self.one.ask("SET", "plain", "1") == b"OK", what="writes are taken")
 
     def freeze(self) -> None:
-        """From here on the replica runs nothing; it still says that it is there."""
+        """Stop the replica from running anything; it still sends acknowledgements."""
         self.other.ask("CLIENT", "PAUSE", "1000000", "WRITE")
 
     def thaw(self) -> None:
         self.other.ask("CLIENT", "UNPAUSE")
 
     def waits(self, count: int) -> bool:
-        """True if so many clients of the primary have replies that wait."""
+        """Return True if ``count`` clients of the primary have delayed replies."""
         return len(self.primary.server.gate.holders) == count
 
 
 @pytest.fixture
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
-    """Both with a data directory, or both without."""
+    """Yield a pair, with data directories or without."""
     folder = None if getattr(request, "param", "log") == "memory" else tmp_path
     with ExitStack() as stack:
         servers = [
@@ -78,12 +78,12 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
 
 
 def each_way(*marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
-    """Both with a data directory, and both without: with these marks."""
+    """Parametrize a test with pairs with data directories and without, with these marks."""
     return pytest.mark.parametrize("pair", ["log", pytest.param("memory", marks=marks)], indirect=True)
 
 
 def nothing_yet(*wires: Wire) -> bool:
-    """True if none of them was sent anything."""
+    """Return True if no reply has come on any connection."""
     for wire in wires:
         wire.socket.setblocking(False)
         try:
@@ -95,21 +95,21 @@ def nothing_yet(*wires: Wire) -> bool:
 
 
 def short(pair: Pair, stalled: int = 0) -> None:
-    """Wait until the primary refuses writes, so many milliseconds after the last confirmation."""
+    """Wait until the primary refuses writes, ``stalled`` milliseconds after the last confirmation."""
     pair.patch.setattr(primary, "STALLED", stalled)
     eventually(lambda: pair.primary.server.node.journal.shortage is not None, what="writes are refused")
     assert str(pair.client().ask("SET", "plain", "2")) == NO_REPLICAS
 
 
 def sync_facts(client: Wire) -> tuple[str, ...]:
-    """The facts of INFO: the acceptance of writes, the replicas that must confirm, and those that do."""
+    """Return INFO's facts: if writes are accepted, and the numbers of required and confirming replicas."""
     found = info(client)
     return tuple(found[f"millstream_sync_{name}"] for name in ("state", "asked", "confirming"))
 
 
 @each_way()
 def test_who_watches_the_server_waits_for_nobody(pair: Pair) -> None:
-    """Not for what others wrote; behind a write of one's own replies stay in their order."""
+    """PING, HELLO, INFO and ROLE do not wait for replicas, except behind a delayed reply on the same connection."""
     pair.patch.setattr(primary, "STALLED", 10**9)
     pair.begin()
     pair.freeze()
@@ -131,7 +131,10 @@ def test_who_watches_the_server_waits_for_nobody(pair: Pair) -> None:
 
 @each_way()
 def test_nothing_is_told_before_a_replica_holds_it(pair: Pair) -> None:
-    """Not the writer, a reader, a transaction, a script, one who waits, nor who listens; then all, in order."""
+    """No client sees a write that no replica has: no writer, reader, transaction, script, waiting client or subscriber.
+
+    Once a replica has it, all replies are sent in order.
+    """
     pair.patch.setattr(primary, "STALLED", 10**9)
     pair.begin()
     pair.one.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
@@ -176,7 +179,7 @@ def test_nothing_is_told_before_a_replica_holds_it(pair: Pair) -> None:
 
 
 def test_without_replicas_no_write_is_taken(pair: Pair) -> None:
-    """From the start on, in Redis's words, in transactions and scripts too; reads are answered, and so is PING."""
+    """Without replicas every write is refused with Redis's error, in transactions and scripts too. Reads work."""
     one = pair.one
     for words in (["SET", "k", "v"], ["XADD", "s", "*", "f", "v"]):
         assert str(one.ask(*words)) == NO_REPLICAS
@@ -197,7 +200,10 @@ def test_without_replicas_no_write_is_taken(pair: Pair) -> None:
 
 @each_way(pytest.mark.long)
 def test_what_is_in_flight_when_no_replica_confirms(pair: Pair) -> None:
-    """It is held; reads of what it touched are refused, others and PING answered; n lowered lets it out."""
+    """If confirmation stalls, replies are delayed and reads of changed keys refused. Other reads and PING work.
+
+    A lower ``sync-replicas`` releases the replies.
+    """
     pair.begin()
     pair.freeze()
     writer = pair.client()
@@ -220,7 +226,7 @@ def test_what_is_in_flight_when_no_replica_confirms(pair: Pair) -> None:
 
 
 def test_what_is_held_does_not_end_the_look_of_the_doctor(pair: Pair) -> None:
-    """It names the setting that refuses writes, says what cannot be read meanwhile, and looks at all the rest."""
+    """While writes wait for replicas, the doctor names the setting, lists the unreadable parts and checks the rest."""
     pair.begin()
     pair.freeze()
     writer = pair.client()
@@ -242,7 +248,7 @@ def test_what_is_held_does_not_end_the_look_of_the_doctor(pair: Pair) -> None:
 
 
 def test_a_replica_that_comes_back_lets_out_what_is_held(pair: Pair) -> None:
-    """Its acknowledgement releases what waited, and writes are taken again."""
+    """The acknowledgement of a replica that returns releases the delayed replies, and writes are accepted again."""
     pair.begin()
     pair.freeze()
     writer = pair.client()
@@ -260,7 +266,7 @@ def test_a_replica_that_comes_back_lets_out_what_is_held(pair: Pair) -> None:
 
 @each_way(pytest.mark.long)
 def test_who_follows_another_tells_nobody_of_what_was_held(pair: Pair) -> None:
-    """An error in its place and the end of the connection, also for plain commands of the same turn."""
+    """When the server becomes a replica, delayed replies turn into an error, and their connections are closed."""
     pair.begin()
     pair.freeze()
     writers = [pair.client() for _ in range(3)]
@@ -278,7 +284,7 @@ def test_who_follows_another_tells_nobody_of_what_was_held(pair: Pair) -> None:
 
 @each_way()
 def test_becoming_a_replica_amid_a_pipeline(pair: Pair) -> None:
-    """Writes of a client before its own REPLICAOF are not confirmed by that."""
+    """A client's own REPLICAOF behind unconfirmed writes does not confirm them: they get an error."""
     pair.begin()
     pair.freeze()
     one = pair.client()
@@ -289,7 +295,10 @@ def test_becoming_a_replica_amid_a_pipeline(pair: Pair) -> None:
 
 @each_way(pytest.mark.long)
 def test_failover_with_confirmation(pair: Pair) -> None:
-    """Under writers: all that was confirmed is on the new primary, and who was not told has an error, never an OK."""
+    """After FAILOVER under ``sync-replicas`` the new primary has every confirmed write.
+
+    A writer without confirmation gets an error, never an OK.
+    """
     pair.begin()
     confirmed: list[bytes] = []
 
@@ -308,7 +317,7 @@ def test_failover_with_confirmation(pair: Pair) -> None:
 
 
 def answer(wire: Wire) -> Any:
-    """The reply to one more entry; None where the connection ends."""
+    """Return the reply to one more entry; None if the connection ends."""
     try:
         return wire.ask("XADD", "s", "*", "f", "v")
     except (EOFError, ConnectionError):
@@ -316,7 +325,7 @@ def answer(wire: Wire) -> Any:
 
 
 def test_a_redis_confirms_too(tmp_path: Path) -> None:
-    """Any replica's word counts."""
+    """A Redis replica confirms writes under ``sync-replicas`` too."""
     with (
         ServerThread(tmp_path / "a", parameters={"sync-replicas": "1"}) as server,
         Wire(server.url) as one,
@@ -326,6 +335,6 @@ def test_a_redis_confirms_too(tmp_path: Path) -> None:
 
 
 def test_a_store_in_process_refuses_it() -> None:
-    """No replica reaches it, so no write could ever be confirmed: that is said at once."""
+    """An embedded store refuses ``sync-replicas`` at once, since no replica reaches it."""
     with millstream.connect("memory://") as client, pytest.raises(ResponseError, match="no replica reaches it"):
         client.config_set("sync-replicas", 1)

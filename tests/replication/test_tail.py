@@ -1,4 +1,4 @@
-"""Writes that only a former primary has are in files before the new primary's data takes their place."""
+"""Writes that only a former primary has are saved in files before the new primary's data replaces them."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def take_alone(wire: Wire, name: str) -> None:
-    """Four records: a string, an entry, a transaction, a read of a group."""
+    """Write four records: a string, an entry, a transaction, a read of a group."""
     wire.ask("SET", f"alone:{name}", name)
     wire.ask("XADD", "orders", "*", "from", name)
     wire.ask_together([["MULTI"], ["SELECT", 3], ["LPUSH", "list", name], ["SELECT", 0], ["INCR", "number"], ["EXEC"]])
@@ -36,7 +36,10 @@ def take_alone(wire: Wire, name: str) -> None:
 
 
 def test_what_was_taken_alone_is_in_files_and_can_be_put_back(tmp_path: Path) -> None:
-    """Every record that only the former primary has, of before and after it was started again, and no other."""
+    """The files have every record that only the former primary has, across its restarts, and no other.
+
+    They can be replayed on the new primary.
+    """
     former = millstream_server(tmp_path / "former")
     data = tmp_path / "former" / "data"
     with former, ServerThread(tmp_path / "next") as server, Wire(server.url) as leader:
@@ -73,7 +76,7 @@ def test_what_was_taken_alone_is_in_files_and_can_be_put_back(tmp_path: Path) ->
 
 
 def test_messages_of_producers_are_put_back_with_their_entries(tmp_path: Path) -> None:
-    """The commands record them again: a producer that sends a message once more adds nothing, and iids-added counts."""
+    """Replaying the files restores producers' messages: a repeated message adds nothing, and iids-added counts it."""
     with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
         first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
         first.ask("XADD", "orders", "IDMP", "p", "of-both", "*", "n", "0")
@@ -101,7 +104,7 @@ def test_messages_of_producers_are_put_back_with_their_entries(tmp_path: Path) -
 
 
 def test_entries_are_added_anew_as_the_page_says(tmp_path: Path) -> None:
-    """The steps work with ids ahead and with fields that are not text; only the server's user may read the files."""
+    """The documented steps add such entries anew, with any ids and fields. Only the server's user reads the files."""
     with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
         first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
         first.ask("XADD", "orders", "*", "of", "both")
@@ -124,7 +127,7 @@ def test_entries_are_added_anew_as_the_page_says(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_where_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither by one that goes on without a copy, nor by one that follows a server it never knew."""
+    """No file is written if nothing is lost: without a copy, or on following a server with an unrelated history."""
     with ExitStack() as stack:
         names = ("a", "b", "c")
         servers = {name: stack.enter_context(ServerThread(tmp_path / name)) for name in names}
@@ -143,7 +146,7 @@ def test_nothing_is_written_where_nothing_is_lost(tmp_path: Path, caplog: pytest
 def test_what_a_server_took_that_nobody_had_followed_is_kept_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, rewritten: bool
 ) -> None:
-    """It counts no bytes, and its writes were replaced without a file; what is in a snapshot is told of."""
+    """A server without a history, which had no replica, saves its writes too. The log reports those in a snapshot."""
     with ServerThread(tmp_path / "a") as alone, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
         first, leader = (stack.enter_context(Wire(each.url)) for each in (alone, server))
         first.ask("SET", "alone:early", "v")
@@ -165,7 +168,7 @@ def test_what_a_server_took_that_nobody_had_followed_is_kept_too(
 
 
 def test_without_a_log_it_is_said_that_there_is_no_file(caplog: pytest.LogCaptureFixture) -> None:
-    """A server with --memory cannot keep it, and says how much it was."""
+    """A server with --memory cannot save diverged writes, and logs their number."""
     with ServerThread() as former, ServerThread() as server, Wire(former.url) as first, Wire(server.url) as leader:
         write(first, 1, 50)
         follow(leader, int(port_of(former)))
@@ -179,7 +182,7 @@ def test_without_a_log_it_is_said_that_there_is_no_file(caplog: pytest.LogCaptur
 
 
 def test_only_the_latest_files_are_kept(tmp_path: Path) -> None:
-    """`replica-keep-diverged` says how many; each has its commands beside it."""
+    """`replica-keep-diverged` limits the number of saved files; each has its commands beside it."""
     folder = tmp_path / "a"
     with ServerThread(folder) as former, ServerThread(tmp_path / "b") as server:
         with Wire(former.url) as first, Wire(server.url) as leader:
@@ -206,7 +209,7 @@ def test_only_the_latest_files_are_kept(tmp_path: Path) -> None:
 
 
 def test_killed_while_it_is_written_it_is_there_or_still_in_the_log(tmp_path: Path) -> None:
-    """A former primary that is killed while it writes the file, or right behind it, loses nothing of it."""
+    """A former primary killed while it saves diverged writes, or right after, has them in the file or in the log."""
     former = millstream_server(tmp_path / "former")
     data = tmp_path / "former" / "data"
     with former, ServerThread(tmp_path / "next") as server, Wire(server.url) as leader:
@@ -234,7 +237,7 @@ def test_killed_while_it_is_written_it_is_there_or_still_in_the_log(tmp_path: Pa
 def test_what_was_taken_after_the_history_was_given_up_is_kept_too(
     way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has followed for `repl-backlog-ttl`: no bytes are counted any more, and yet another may lead meanwhile."""
+    """Diverged writes are saved even if no replica has followed for `repl-backlog-ttl`, when bytes are not counted."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "diverged-of-one-killed-1.jsonl.part").touch()
     with ServerThread(tmp_path / "b") as server, Wire(server.url) as leader:
@@ -267,7 +270,7 @@ def test_what_was_taken_after_the_history_was_given_up_is_kept_too(
 
 
 def test_what_was_taken_between_two_histories_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody counted it, and the copy for who came since then, with which another history began, rewrote the log."""
+    """Diverged writes in a log that was rewritten since are reported, though they cannot be saved."""
     with (
         ServerThread(tmp_path / "b") as server,
         ServerThread(tmp_path / "a", parameters={"repl-backlog-ttl": "1"}) as former,
@@ -292,7 +295,7 @@ def test_what_was_taken_between_two_histories_is_told_of(tmp_path: Path, caplog:
 def test_what_was_taken_alone_is_known_behind_further_starts_of_either(
     tmp_path: Path, starts: int, others: int
 ) -> None:
-    """Each start has a new name for the history, and only the last two were known: nobody told of what was lost."""
+    """Diverged writes are found and reported after any number of restarts of either server."""
     with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
         first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
         first.ask("SET", "shared", "v")
@@ -319,7 +322,7 @@ def test_what_was_taken_alone_is_known_behind_further_starts_of_either(
 
 @pytest.mark.parametrize("keeps_log", [True, False], ids=["log", "memory"])
 def test_what_was_taken_alone_is_known_to_who_has_a_copy_of_the_new_primary(tmp_path: Path, *, keeps_log: bool) -> None:
-    """A copy names the histories before its own: whoever has it and leads later knows up to where they are the same."""
+    """A promoted replica that took a copy knows the earlier histories, so diverged writes are still found."""
     with ExitStack() as stack:
         former = stack.enter_context(ServerThread(tmp_path / "a"))
         leader = stack.enter_context(ServerThread(tmp_path / "b" if keeps_log else None))

@@ -1,4 +1,4 @@
-"""A link between servers over TLS: ours to ours, ours to Redis, Redis to ours; and what is refused."""
+"""A link between servers over TLS: ours to ours, ours to Redis, Redis to ours, and refused connections."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def words(files: Certificates, port: int, *, own: str = "server") -> list[str]:
-    """Options that our server and Redis have in common."""
+    """Return options that our server and Redis have in common."""
     found = ["--tls-port", str(port), "--tls-ca-cert-file", str(files.ca)]
     return [*found, "--tls-cert-file", str(files.file(f"{own}.crt")), "--tls-key-file", str(files.file(f"{own}.key"))]
 
@@ -32,7 +32,7 @@ def ours(files: Certificates, port: int | None = 0) -> Tls:
 
 
 def test_we_follow_redis_over_tls(files: Certificates, tmp_path: Path) -> None:
-    """A copy and the stream, and after a cut the next byte; Redis demands a certificate, and is shown the server's."""
+    """Millstream follows a Redis over TLS with a client certificate: a copy, the stream, and a cut."""
     port = free_port()
     with (
         redis_server(tmp_path, "--enable-debug-command", "yes", *words(files, port)) as primary,
@@ -51,7 +51,7 @@ def test_we_follow_redis_over_tls(files: Certificates, tmp_path: Path) -> None:
 
 
 def test_redis_follows_us_over_tls(files: Certificates, tmp_path: Path) -> None:
-    """The other way round, and the roles change by FAILOVER: each tells the other its port for TLS."""
+    """A Redis follows Millstream over TLS, and FAILOVER changes the roles, since each announces its TLS port."""
     port, other = free_port(), free_port()
     options = [*words(files, other), "--tls-replication", "yes", "--enable-debug-command", "yes"]
     with (
@@ -75,7 +75,7 @@ def test_redis_follows_us_over_tls(files: Certificates, tmp_path: Path) -> None:
 
 
 def test_ours_follow_ours_and_no_other_authority(files: Certificates, tmp_path: Path) -> None:
-    """The copy and the stream come over TLS; a primary whose certificate another authority signed is not followed."""
+    """Millstream follows Millstream over TLS, but not a primary whose certificate another authority signed."""
     false = Tls(0, files.file("other_client.crt"), files.file("other_client.key"), files.ca, auth_clients="no")
     with (
         ServerThread(tmp_path / "first", tls=ours(files)) as first,
@@ -97,7 +97,7 @@ def test_ours_follow_ours_and_no_other_authority(files: Certificates, tmp_path: 
 
 
 def test_what_a_link_needs(files: Certificates) -> None:
-    """Without an authority any primary would do, so it is an error; so is a certificate without its key."""
+    """TLS for a link requires an authority, and a certificate requires its key; else the start fails."""
     with pytest.raises(TlsError, match="give its certificate with --tls-ca-cert-file"):
         make_link_context(Tls(None, replication=True))
     with pytest.raises(TlsError, match="give both"):

@@ -1,4 +1,4 @@
-"""Chains of us and each other server that there is, each leading in turn: random changes, copies, cuts, equality."""
+"""Chains of Millstream and each other server, each leading in turn: random changes, copies, cuts, equality."""
 
 import contextlib
 import itertools
@@ -29,20 +29,20 @@ SEEDS = 4
 
 
 def chains() -> list[tuple[str, ...]]:
-    """The chains of the servers that there are."""
+    """Return the chains of the available servers."""
     there = [name for name in THEIRS if name == "redis" or needs.found(name)]
     return [tuple(name.replace("*", other) for name in chain) for other in there + MORE for chain in CHAINS]
 
 
 def program(name: str) -> str:
-    """The path of another server's program; empty for the installed one."""
+    """Return the path of another server's program; empty for the installed one."""
     if name in MORE:
         return name
     return "" if name == "redis" else needs.other(name)
 
 
 def server(name: str, folder: Path, port_above: int | None) -> ServerProcess:
-    """One of a chain, not started yet."""
+    """Return a server of the chain, not started yet."""
     options = [] if port_above is None else ["--replicaof", f"127.0.0.1:{port_above}"]
     if name == OURS:
         return millstream_server(folder, "--fsync", "everysec", *options)
@@ -51,14 +51,14 @@ def server(name: str, folder: Path, port_above: int | None) -> ServerProcess:
 
 
 def changes(seed: int, count: int, first: str, since: int) -> Iterator[list[bytes]]:
-    """Random changes, but for those of which Redis tells its replicas nothing: reading again what is pending."""
+    """Yield random changes, except rereads of pending entries, which Redis does not replicate."""
     for words in Changes(seed, since).some(count):
         if first == OURS or words[0] != b"XREADGROUP" or words[-1] == b">":
             yield words
 
 
 def try_chain(names: tuple[str, ...], seed: int, changed: int) -> int:
-    """Changes on the first while the others come and are cut off; all hold the same in the end.
+    """Change data on the first server while the others connect and are cut off; all end equal.
 
     Args:
         names: of the servers, the first leads.
@@ -102,14 +102,14 @@ def try_chain(names: tuple[str, ...], seed: int, changed: int) -> int:
 
 
 def piece(seed: int) -> int:
-    """One chain."""
+    """Run one chain."""
     found = chains()
     return try_chain(found[seed % len(found)], seed, CHANGES)
 
 
 @pytest.mark.parametrize("names", [(OURS, "valkey", OURS), ("valkey", OURS)], ids=" ".join)
 def test_valkey_follows_and_is_followed(names: tuple[str, ...]) -> None:
-    """Valkey behaves like Redis: it takes our writes and passes them on, and we take its writes."""
+    """Valkey follows Millstream and passes the writes on, and Millstream follows Valkey, as with Redis."""
     needs.other("valkey")
     try_chain(names, 1, 200)
 
@@ -118,5 +118,5 @@ def test_valkey_follows_and_is_followed(names: tuple[str, ...]) -> None:
 @pytest.mark.realserver
 @pytest.mark.timeout(LIMIT)
 def test_versions() -> None:
-    """Each server behind us, before us, and between two of ours, holds what the first one holds."""
+    """Each other server behind Millstream, before it, and between two Millstreams has the first one's data."""
     run("repl-versions", piece, range(SEEDS * len(chains())), unit="commands")

@@ -1,4 +1,4 @@
-"""The commands that replicas get, given to a real server: it comes to hold what ours holds."""
+"""The commands for replicas, run by a real server, build the same data as ours."""
 
 import itertools
 import random
@@ -39,14 +39,14 @@ def together(client: Client, commands: list[list[bytes]], chance: random.Random)
 
 
 def read(data: bytes) -> Any:
-    """A reply as a connection to a server would give it."""
+    """Return a reply decoded as a connection would."""
     reader = hiredis.Reader()
     reader.feed(data)
     return reader.gets()
 
 
 def follow(redis: Wire, feed: Any, offset: int) -> int:
-    """Give the real server what came since an offset; it refuses nothing."""
+    """Run the stream since an offset on the real server, which must refuse nothing."""
     backlog = feed.backlog
     backlog.sendable = backlog.end
     while data := backlog.read(offset, 1 << 20):
@@ -62,7 +62,7 @@ def follow(redis: Wire, feed: Any, offset: int) -> int:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_replicas_are_told_makes_the_same_data(seed: int, redis: Wire) -> None:
-    """After any commands, one by one or in runs, in transactions and scripts, a replica holds what we hold."""
+    """A Redis replica has the same data after any commands, one by one, in runs, transactions and scripts."""
     redis.ask("FLUSHALL")
     world = World(logged=bool(seed % 2))
     world.clock.wall = int(time.time() * 1000) - 60_000  # what is to expire does so on the real server's clock
@@ -77,7 +77,7 @@ def test_what_replicas_are_told_makes_the_same_data(seed: int, redis: Wire) -> N
 
 
 def test_trimming_of_acknowledged_entries_only(redis: Wire) -> None:
-    """From the front it is trimming for a replica too; from the midst it is deleting, which shows in one counter."""
+    """XTRIM ACKED is trimming for a replica at the stream's front, and deletion in its middle."""
     redis.ask("FLUSHALL")
     world = World()
     told, client = fed(world), world.client()
@@ -100,7 +100,7 @@ def test_trimming_of_acknowledged_entries_only(redis: Wire) -> None:
 
 
 def test_a_value_that_was_restored(redis: Wire) -> None:
-    """A replica is given the payload that Redis would have made, since it reads none of ours."""
+    """A RESTORE of our own payload reaches a Redis replica as Redis's payload of the value."""
     redis.ask("FLUSHALL")
     world = World()
     told, client = fed(world), world.client()
@@ -121,7 +121,7 @@ def test_a_value_that_was_restored(redis: Wire) -> None:
 
 
 def test_a_restored_group_that_has_read_more_than_was_added(redis: Wire) -> None:
-    """XSETID can set the additions back; a payload cannot say that of a group, and a replica is told it behind."""
+    """A restored group's entries-read above the number added reaches a replica by a further command."""
     redis.ask("FLUSHALL")
     world = World()
     told, client = fed(world), world.client()
@@ -133,7 +133,7 @@ def test_a_restored_group_that_has_read_more_than_was_added(redis: Wire) -> None
 
 
 def test_a_script_that_ran_before_the_first_replica_came(redis: Wire) -> None:
-    """Without a log, plain commands made no records until then, those of scripts neither."""
+    """Without a log, changes by a script before the first replica came are not sent to it later."""
     redis.ask("FLUSHALL")
     world = World(logged=False)
     client = world.client()

@@ -1,4 +1,4 @@
-"""Any commands, in each dialect: what replicas are told makes the same data, of ours to the last byte."""
+"""Any commands, for each version of replica, build the same data there, on ours to the last byte."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ COMMANDS = 1000
 
 
 def piece(seed: int) -> int:
-    """Ours with annotations, and a Redis 7.0 with and without them; how many commands they were told of, in all."""
+    """Run our replica with annotations, and a Redis 7.0 with and without them; return the number of commands."""
     for annotate in ("lossy", "always"):
         times = annotate == "always"
         for world, replica in words_of(seed, DIALECTS[seed % len(DIALECTS)], annotate, COMMANDS):
@@ -41,7 +41,7 @@ def piece(seed: int) -> int:
 
 
 def asking(replica: Any) -> Any:
-    """Runs a command of a client of a replica's."""
+    """Return a function that runs a client's command on a replica."""
     session = replica.node.sessions.open(replica.clock.now())
 
     def ask(*words: bytes) -> Any:
@@ -52,7 +52,7 @@ def asking(replica: Any) -> Any:
 
 
 def lasting(values: dict[tuple[int, bytes], Any]) -> dict[tuple[int, bytes], Any]:
-    """Without what 7.0's words lose: the largest deleted id, and records of entries that are gone."""
+    """Return values without those that 7.0's commands lose: the largest deleted id, and records of missing entries."""
     for expires, value in values.values():
         del expires
         if isinstance(value, tuple):
@@ -66,12 +66,15 @@ def lasting(values: dict[tuple[int, bytes], Any]) -> dict[tuple[int, bytes], Any
 
 
 def test_one_sequence_of_commands() -> None:
-    """Ours are equal to the last byte; a Redis, and ours without annotations, but for what 7.0's words lose."""
+    """A replica of ours is equal to the last byte.
+
+    A Redis, or ours without annotations, lacks only what 7.0 cannot express.
+    """
     assert piece(1) == 3 * COMMANDS
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_many_sequences_of_commands() -> None:
-    """Each dialect, with annotations: equal to the last byte; 7.0's words on a Redis and on ours: equal as masked."""
+    """In 200 random sequences, our replicas are equal to the last byte. A Redis 7.0 lacks what it cannot express."""
     run("repl-words", piece, range(200), unit="commands", processes=2)

@@ -1,4 +1,4 @@
-"""Writers that change data of a server, from several threads, until they are told to stop."""
+"""Threads of writers that change a server's data until they are stopped."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,9 +14,9 @@ WRITERS = 8
 
 
 class Load(Changes):
-    """With keys that end soon, and clients that wait; without counts that are set.
+    """Random changes with keys that expire soon and blocked clients, without counts that are set by hand.
 
-    A group that has read more than its stream counts is one that no copy can tell of, see docs/replication.md.
+    A group with more entries read than its stream counts cannot be copied, see docs/replication.md.
 
     Args:
         seed: The same seed makes the same commands.
@@ -32,7 +32,7 @@ class Load(Changes):
         self._makers.append((8, self._short))
 
     def some(self, count: int) -> Iterator[Words]:
-        """The next commands, some of them in transactions."""
+        """Yield the next commands, some of them in transactions."""
         return filter(self._is_told, super().some(count))
 
     def _is_told(self, words: Words) -> bool:
@@ -56,16 +56,16 @@ class Load(Changes):
 
 
 class Writers:
-    """Change data from the beginning of ``with`` to its end; a server that is gone is tried again.
+    """Change data while the ``with`` block runs; a server that is down is tried again.
 
     Args:
         url: of the server.
-        seed: of the first; each has one of its own.
-        count: how many.
+        seed: of the first writer; each has one of its own.
+        count: the number of writers.
         options: of :class:`Load`.
 
     Attributes:
-        written: commands that were answered.
+        written: the number of commands with a reply.
     """
 
     def __init__(self, url: str, seed: int, *, count: int = WRITERS, **options: bool) -> None:
@@ -86,7 +86,7 @@ class Writers:
         self.stop()
 
     def stop(self) -> None:
-        """End them; what went wrong in one of them is raised."""
+        """Stop the writers, and raise the first error of any of them."""
         self._stop.set()
         for thread in self._threads:
             thread.join(60)
@@ -94,7 +94,7 @@ class Writers:
             raise self._failures[0]
 
     def more(self, count: int) -> None:
-        """Wait until so many more commands were answered."""
+        """Wait until ``count`` more commands have a reply."""
         wanted = self.written + count
         eventually(lambda: self.written >= wanted or self._failures, what=f"{count} commands more are answered")
 
@@ -121,20 +121,20 @@ Look = Callable[[Wire], dict[tuple[int, bytes], Any]]
 
 
 def all_of(wire: Wire) -> dict[tuple[int, bytes], Any]:
-    """Everything that a replica must have."""
+    """Return everything that a replica must have."""
     return state(wire.ask)
 
 
 def assert_same(replica: Wire, primary: Wire, look: Look = all_of, *, seconds: float = 180) -> None:
-    """Both are at rest and hold the same.
+    """Wait until both servers are at rest, and check that they have the same data.
 
-    Keys that end within the next moments are gone first: only then are the two compared, and a difference stays one.
+    Keys that expire soon are gone first, and only then are the two compared, so a difference is lasting.
 
     Args:
-        replica: the one.
-        primary: the other, to which nobody writes.
-        look: what is compared.
-        seconds: until the replica must be where the primary is.
+        replica: the replica.
+        primary: its primary, which has no more writers.
+        look: returns the data to compare.
+        seconds: the time limit for the replica to catch up.
     """
     eventually(lambda: not _ends_soon(primary), what="keys that end soon are gone")
     eventually(lambda: _is_level(replica, primary), seconds, what="the replica is where its primary is")

@@ -1,6 +1,6 @@
 """A primary and its replica, each on a simulated disk of its own, with a link that the test moves byte by byte.
 
-Nodes, logs and what they say to each other are the real ones; sockets, processes and clocks are the test's. Either
+Nodes, logs and their messages are the real ones; sockets, processes and clocks are the test's. Either
 machine can lose power at any operation of its disk.
 """
 
@@ -42,42 +42,42 @@ CRASHES = list(Crash)
 
 
 class _Quiet:
-    """The shell of both roles: the test sends and connects."""
+    """Shell of both roles that does nothing: the test sends and connects."""
 
     def begin(self, feed: Feed) -> None:
-        """The test reads its backlog."""
+        """Do nothing: the test reads the backlog."""
 
     def join(self, follower: Follower) -> None:
-        """The test has brought it."""
+        """Do nothing: the test has connected the replica."""
 
     def leave(self, follower: Follower) -> None:
-        """The test has cut it."""
+        """Do nothing: the test has cut the replica off."""
 
     def confirmed(self) -> None:
-        """Nobody waits for replicas."""
+        """Do nothing: no reply waits for replicas."""
 
     def refuse_state(self) -> None:
-        """The same."""
+        """Do nothing: no reply waits for replicas."""
 
     def follow(self, host: str, port: int) -> None:
-        """The test connects."""
+        """Do nothing: the test connects."""
 
     def stop(self) -> None:
-        """The same."""
+        """Do nothing: the test disconnects."""
 
 
 class Machine:
-    """A server without its sockets on a disk that may stop.
+    """A server without sockets, on a disk that may lose power.
 
     Args:
-        seed: of all chance.
+        seed: the random seed.
         fsync: the policy.
-        clock: turned by the test.
+        clock: moved by the test.
 
     Attributes:
-        node: what runs now.
-        released: position of the log up to which the policy lets replies and replicas know.
-        losses: how often it was lost.
+        node: the current node.
+        released: position of the log up to which the policy allows replies and bytes to replicas.
+        losses: the number of power losses.
     """
 
     def __init__(self, seed: int, fsync: str, clock: ManualClock) -> None:
@@ -91,11 +91,11 @@ class Machine:
 
     @property
     def now(self) -> Now:
-        """Both clocks."""
+        """Return both clocks' times."""
         return self._clock.now()
 
     def open(self) -> None:
-        """Start on what the disk holds."""
+        """Start from the disk's content."""
         marks = random.Random(self.disk.operations + self.losses)
         self.log, recovery = Log.open(HOME, self.disk, segment_bytes=SEGMENT_BYTES, entropy=marks.randbytes)
         self.node = Node(Config(), self.log)
@@ -111,7 +111,7 @@ class Machine:
         self.released = self.log.durable
 
     def lose(self, crash: Crash, seed: int) -> None:
-        """Power is gone; start again on what that leaves."""
+        """Lose power, and start again from the disk's content."""
         self.losses += 1
         self.disk = self.disk.reboot(crash, seed)
         self.disk.locked.clear()
@@ -119,16 +119,16 @@ class Machine:
 
     @property
     def is_cut(self) -> bool:
-        """True if the disk has done its last operation."""
+        """Report whether the disk has done its last operation."""
         return self.disk.crash_after is not None and self.disk.operations >= self.disk.crash_after
 
     @property
     def offset(self) -> int:
-        """The end of its history in memory."""
+        """Return the offset at the end of the history in memory."""
         return self.node.following.offset
 
     def ask(self, *words: Word) -> Any:
-        """The reply to a command that does not wait."""
+        """Return the reply to a command that does not wait."""
         outcome = self.node.execute(self._sessions[-1], to_words(words), self.now)
         assert outcome is not None
         reader = hiredis.Reader()
@@ -136,7 +136,7 @@ class Machine:
         return reader.gets()
 
     def write(self, count: int) -> None:
-        """So many changes of each of three clients; who waits is passed over."""
+        """Make ``count`` changes from each of three clients; a client that waits is skipped."""
         for session, load in zip(self._sessions, self._loads, strict=False):
             for words in load.some(count):
                 if not session.blocked:
@@ -146,7 +146,7 @@ class Machine:
         self.node.outbox.clear()
 
     def commit(self) -> None:
-        """Bring what has gathered to the disk, as the policy asks."""
+        """Write and sync the appended records as the policy requires."""
         self._commits += 1
         syncs = self.fsync == "always" or (self.fsync == "everysec" and self._commits % 3 == 0)
         error = perform(CommitStep.COMMIT if syncs else CommitStep.WRITE, self.log, self.guard).error
@@ -162,7 +162,7 @@ class Machine:
         self._put(snapshot, lambda: None)
 
     def take(self, copy: bytes, replid: str, offset: int) -> None:
-        """Let a primary's copy take the place of all data, by the steps of the server."""
+        """Replace all data by a primary's copy, by the steps of the server."""
         following = self.node.following
         following.begin_taking(self.now.wall)
         self.log.write()
@@ -186,26 +186,26 @@ class Machine:
         self.log.remove_obsolete()
 
     def lead(self) -> None:
-        """REPLICAOF NO ONE."""
+        """Run REPLICAOF NO ONE."""
         self.node.following.lead(self.now)
         self.node.journal.flush(self.now.wall)
 
     def follow(self) -> None:
-        """REPLICAOF; there is but one other."""
+        """Run REPLICAOF with the other machine."""
         self.node.following.follow("other", 1, self.now)
         self.node.journal.flush(self.now.wall)
 
 
 class Link:
-    """From a replica to its primary, made anew by each of these.
+    """A link from a replica to its primary, connected anew by each object.
 
     Args:
-        primary: the one end.
-        replica: the other.
+        primary: the primary.
+        replica: the replica.
         chance: cuts the bytes in pieces.
 
     Attributes:
-        went_on: whether it goes on without a copy.
+        went_on: whether the link continued without a copy.
     """
 
     def __init__(self, primary: Machine, replica: Machine, chance: random.Random) -> None:
@@ -231,7 +231,7 @@ class Link:
         self._obedience.begin()
 
     def _copy(self) -> None:
-        """As of what is durable, whatever the policy: it is made of sealed files."""
+        """Copy the durable data, under any policy, since a copy is made from sealed files."""
         node, log = self._primary.node, self._primary.log
         log.write()
         log.sync()
@@ -244,7 +244,7 @@ class Link:
         node.primary.go_online(self._follower)
 
     def pump(self, most: int = 1 << 30) -> int:
-        """Bring so many bytes over that may be sent, in pieces; how many there were."""
+        """Send up to ``most`` of the released bytes, in pieces; return their number."""
         primary, replica = self._primary, self._replica
         feed = primary.node.primary.feed
         assert feed is not None
@@ -262,7 +262,7 @@ class Link:
         return count
 
     def _tell(self) -> None:
-        """The replica commits, and says how far it is."""
+        """Commit on the replica, and acknowledge its offset."""
         self._replica.commit()
         backlog = self._replica.node.following.relay.backlog
         backlog.kept(self._replica.released)
@@ -270,21 +270,21 @@ class Link:
 
     @property
     def acked(self) -> int:
-        """The offset that the primary has as acknowledged."""
+        """Return the offset that the primary has as acknowledged."""
         return self._follower.acked
 
     def close(self) -> None:
-        """Cut it."""
+        """Cut the link."""
         self._replica.node.following.lost("cut", self._replica.now.mono)
         self.leave()
 
     def leave(self) -> None:
-        """The replica is gone."""
+        """Remove the replica."""
         self._primary.node.sessions.close(self._session)
 
 
 def assert_level(primary: Machine, replica: Machine, link: Link) -> None:
-    """Bring all over; both hold the same."""
+    """Send all bytes, and check that both have the same data."""
     primary.node.tick(primary.now)
     state(primary.ask)  # what is over goes when it is looked at
     primary.commit()

@@ -1,6 +1,6 @@
-"""A copy of a million entries with many pending is made and taken over while all goes on: memory, and equal ends.
+"""A copy of a million entries with many pending ones, made and taken under load: bounded memory and equal ends.
 
-Replies' times meanwhile are told, and bound to nothing: they are the machine's.
+The times of replies meanwhile are printed and not limited: they depend on the machine.
 """
 
 import hashlib
@@ -38,10 +38,10 @@ DATABASE = 2
 
 
 class Prober:
-    """Adds to the large stream and acknowledges of it, one command after the other, and takes the time.
+    """Adds to the large stream and acknowledges entries, one command after the other, and measures the time.
 
     Attributes:
-        seconds: that each took.
+        seconds: the time of each command.
     """
 
     def __init__(self, url: str) -> None:
@@ -59,7 +59,7 @@ class Prober:
                 wire.ask("XACK", "big", "g", f"{len(self.seconds)}-1")
 
     def stop(self) -> str:
-        """End it; how long replies took."""
+        """Stop, and return the reply times as text."""
         self._stop.set()
         self._thread.join(60)
         times = sorted(self.seconds)
@@ -67,7 +67,7 @@ class Prober:
 
 
 def opened(url: str) -> Wire:
-    """A connection to the large stream's database that has time."""
+    """Open a connection to the large stream's database, with a long timeout."""
     wire = Wire(url)
     wire.socket.settimeout(180)
     wire.ask("SELECT", DATABASE)
@@ -75,7 +75,7 @@ def opened(url: str) -> Wire:
 
 
 def server(kind: str, folder: Path, seed: int) -> ServerProcess:
-    """Ours, or a Redis."""
+    """Return a server of ours, or a Redis."""
     if kind == "m":
         sizes = f"repl-backlog-size={BACKLOG}", f"client-output-buffer-limit=replica {BUFFER} 0 0"
         return millstream_server(folder, *STORES[seed % len(STORES)], "--set", sizes[0], "--set", sizes[1])
@@ -85,7 +85,7 @@ def server(kind: str, folder: Path, seed: int) -> ServerProcess:
 
 
 def fill(url: str, entries: int, pending: int) -> None:
-    """The large stream."""
+    """Write the large stream."""
     with opened(url) as wire:
         for first in range(1, entries + 1, PAGE):
             last = min(first + PAGE, entries + 1)
@@ -96,7 +96,7 @@ def fill(url: str, entries: int, pending: int) -> None:
 
 
 def digest(url: str) -> tuple[str, str, int]:
-    """The content of the large stream, its pending entries by consumer, and the number of entries."""
+    """Return the content of the large stream, its pending entries by consumer, and the number of entries."""
     held, taken = hashlib.sha256(), hashlib.sha256()
     with opened(url) as wire:
         last = b"-"
@@ -111,7 +111,7 @@ def digest(url: str) -> tuple[str, str, int]:
 
 
 def big(way: str, seed: int, entries: int = 1_000_000, pending: int = 100_000) -> int:
-    """One copy under load; how many entries there were."""
+    """Make one copy under load; return the number of entries."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         primary, replica = (
@@ -145,7 +145,10 @@ def big(way: str, seed: int, entries: int = 1_000_000, pending: int = 100_000) -
 
 
 def test_a_copy_under_load() -> None:
-    """The same at the end, by one copy, within the bound of memory; a million entries are in the campaigns."""
+    """A replica that takes a copy under load needs only one, uses bounded memory and ends equal.
+
+    The campaigns do it with a million entries.
+    """
     assert big("mm", 1, 5_000, 500) >= 5_000
 
 
@@ -153,5 +156,8 @@ def test_a_copy_under_load() -> None:
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("way", WAYS)
 def test_copies_of_a_million_entries(way: str) -> None:
-    """With a directory and in memory, of ours and of Redis: memory is bounded by backlog and limit; both end equal."""
+    """A copy of a million entries takes memory within backlog and limit, and both servers end equal.
+
+    With a data directory and in memory, of ours and of Redis.
+    """
     run(f"repl-big-{way}", partial(big, way), range(6), unit="entries")

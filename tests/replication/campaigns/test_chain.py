@@ -1,4 +1,4 @@
-"""A chain of three behind proxies: its middle is killed, promoted, moved; addresses stay right, no copy is needed."""
+"""A chain of three behind proxies: its middle is killed, promoted, moved. Addresses stay right, no copy is needed."""
 
 import random
 import tempfile
@@ -20,12 +20,12 @@ STORES = (("--fsync", "always"), ("--fsync", "everysec"), ("--fsync", "no"))
 
 
 class Chain:
-    """Three servers, each of which is reached by the others through a proxy alone.
+    """Three servers, each of which the others reach only through a proxy.
 
     Args:
         stack: ends them.
         folder: for their data.
-        seed: of all chance.
+        seed: the random seed.
 
     Attributes:
         servers: in no order.
@@ -49,7 +49,7 @@ class Chain:
             follow(wire, self.doors[above].port)
 
     def count_copies(self, without: int | None = None) -> int:
-        """Copies that were asked of all, or of all but one."""
+        """Return the number of copies requested from all servers, or from all but one."""
         found = 0
         for at, server in enumerate(self.servers):
             if at != without:
@@ -58,7 +58,7 @@ class Chain:
         return found
 
     def settle(self) -> None:
-        """Write some; then all hold the same, and know each other by the right addresses."""
+        """Write, then check that all have the same data and the right addresses of each other."""
         first = self.servers[self.order[0]]
         with Writers(first.url, self._chance.randrange(1 << 20), count=2) as writers:
             writers.more(self._chance.choice((50, 300)))
@@ -83,14 +83,14 @@ class Chain:
             assert [row[:2] for row in role[2]] == [[b"127.0.0.1", b"%d" % port]]
 
     def kill(self) -> None:
-        """The middle is killed and comes back; both sides go on."""
+        """Kill the middle server and start it again; both links continue."""
         middle = self.order[1]
         self.servers[middle].kill()
         self.copies = self.count_copies(without=middle)
         self.servers[middle].start()
 
     def promote(self) -> None:
-        """The middle leads; the one that led follows the last."""
+        """Promote the middle server; the former primary follows the last."""
         first, middle, last = self.order
         with Wire(self.servers[middle].url) as wire:
             assert wire.ask("REPLICAOF", "NO", "ONE") == b"OK"
@@ -98,7 +98,7 @@ class Chain:
         self._link(first, last)
 
     def move(self) -> None:
-        """The last goes between the other two."""
+        """Move the last server between the other two."""
         first, middle, last = self.order
         self._link(last, first)
         self._link(middle, last)
@@ -106,7 +106,7 @@ class Chain:
 
 
 def chain(seed: int, count: int = 6) -> int:
-    """So many changes of a chain; how many there were."""
+    """Make ``count`` changes of a chain; return their number."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         made = Chain(stack, folder, seed)
@@ -119,12 +119,15 @@ def chain(seed: int, count: int = 6) -> int:
 
 
 def test_the_middle_of_a_chain_is_killed_and_promoted() -> None:
-    """All go on without a copy, and are listed by the address at which they listen; moves are in the campaign."""
+    """The middle of a chain of three is killed and promoted, and all continue without a copy.
+
+    Each is listed by its listening address; the campaign also moves servers.
+    """
     assert chain(0, 2) == 2
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_chains_that_change() -> None:
-    """The same in any order, with cuts meanwhile, on any store."""
+    """Chains that change in any order, with cuts meanwhile, on any store, continue without a copy."""
     run("repl-chain", chain, range(30), unit="changes")

@@ -1,4 +1,4 @@
-"""The link is cut at random bytes under eight writers: the replica goes on where it was, and ends the same."""
+"""The link is cut at random bytes under eight writers: the replica continues where it was, and ends equal."""
 
 import random
 import tempfile
@@ -28,24 +28,24 @@ FARTHEST = 200_000
 
 
 def ours(folder: Path, seed: int) -> ServerProcess:
-    """A server of ours, with another way to keep its data for each seed."""
+    """Return a server of ours, with another persistence for each seed."""
     return millstream_server(folder, *STORES[seed % len(STORES)], "--set", "repl-backlog-size=256mb")
 
 
 def theirs(folder: Path, seed: int) -> ServerProcess:
-    """A Redis: by turns the one on PATH, and a newer one where there is one."""
+    """Return a Redis: in turn the one on PATH, and a newer one if there is one."""
     path = needs.found("redis8") if seed % 2 else None
     return redis_server(folder, *WITH_DEBUG, "--repl-backlog-size", "256mb", path=path or "")
 
 
 def made(way: str, folder: Path, seed: int) -> list[ServerProcess]:
-    """The servers, each of which follows the one before it."""
+    """Start the servers, each of which follows the one before it."""
     makers: dict[str, Callable[[Path, int], ServerProcess]] = {"m": ours, "r": theirs}
     return [makers[kind](folder / str(at), seed + at) for at, kind in enumerate(way)]
 
 
 def cuts(way: str, seed: int, count: int = 10) -> int:
-    """Cut links so often under load, a third of the times while the link is being made again; how often it was."""
+    """Cut links ``count`` times under load, a third of the times during reconnection; return the number."""
     chance = random.Random(f"{way} {seed}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -87,12 +87,12 @@ def cuts(way: str, seed: int, count: int = 10) -> int:
 
 
 def told(servers: list[ServerProcess]) -> str:
-    """The first that each wrote of itself: how the copy was made."""
+    """Return the first log line of each server about its copy."""
     return "\n\n".join(server.log.read_text(errors="replace")[:20_000] for server in servers)
 
 
 def partial_syncs(primary: Wire) -> int:
-    """The number of syncs without a copy."""
+    """Return the number of syncs without a copy."""
     return int(info(primary, "stats")["sync_partial_ok"])
 
 
@@ -101,7 +101,10 @@ def wait_up(replica: Wire) -> None:
 
 
 def test_some_cuts_under_writers() -> None:
-    """The replica goes on where it was, needs no second copy, and ends the same; 200 of each way in the campaigns."""
+    """A replica cut off under writers continues where it was, needs no second copy, and ends equal.
+
+    The campaigns make 200 cuts of each kind.
+    """
     assert cuts("mm", 0, 2) >= 2
 
 
@@ -109,5 +112,5 @@ def test_some_cuts_under_writers() -> None:
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("way", WAYS)
 def test_two_hundred_cuts_under_writers(way: str) -> None:
-    """Every cut costs what was missed, and no copy; all ends the same, on whatever store, in a chain too."""
+    """A replica cut off 200 times gets the missed bytes and no copy, and ends equal, on any store, in a chain too."""
     run(f"repl-cuts-{way}", partial(cuts, way), range(20), unit="cuts")

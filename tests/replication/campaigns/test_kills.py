@@ -1,4 +1,4 @@
-"""Primary and replica are killed under load and started again: nothing acknowledged is missing, both end the same."""
+"""Primary and replica are killed under load and started again: nothing acknowledged is missing, both end equal."""
 
 import asyncio
 import random
@@ -24,12 +24,12 @@ class Pair:
 
     Args:
         folder: for the data of both.
-        seed: of all chance; it also chooses the fsync policies.
-        clients: how many of those who know what they were told.
+        seed: the random seed; it also chooses the fsync policies.
+        clients: the number of clients that check acknowledged writes.
 
     Attributes:
-        kills: how many there were.
-        partial: starts of the primary behind which the replica went on without a copy.
+        kills: the number of kills.
+        partial: starts of the primary after which the replica continued without a copy.
     """
 
     def __init__(self, folder: Path, seed: int, clients: int) -> None:
@@ -42,7 +42,7 @@ class Pair:
         self._seed = seed
 
     def run(self, count: int) -> None:
-        """So many lives of the primary, with kills of the replica in them; then both are compared."""
+        """Run ``count`` lives of the primary, with kills of the replica in them; then compare both."""
         with self.primary, self.replica:
             with Wire(self.replica.url) as replica:
                 follow(replica, self.primary.port)
@@ -60,7 +60,7 @@ class Pair:
                 assert "Traceback" not in text, text[-3000:]
 
     async def _a_life(self) -> None:
-        """Everybody writes; the replica is killed some times, and at the end the primary."""
+        """Write from all clients; kill the replica a few times, and at the end the primary."""
         working = asyncio.create_task(all_work(self._clients, self.primary.port, self._chance))
         is_settled = True
         for _ in range(self._chance.choice((0, 1, 1, 2))):
@@ -99,7 +99,7 @@ class Pair:
         return found["sync_full"], int(found["sync_partial_ok"]), found["sync_partial_err"]
 
     def _come_back(self) -> None:
-        """The primary starts again, with all it had acknowledged and at least what its replica has."""
+        """Start the primary again, and check that it has every acknowledged write and all data of its replica."""
         with Wire(self.replica.url) as replica:
             eventually(lambda: info(replica)["master_link_status"] == "down", what="the link is down")
             there = int(info(replica)["slave_repl_offset"])
@@ -122,7 +122,7 @@ class Pair:
 
 
 def kills(seed: int, count: int = 6, clients: int = 20) -> int:
-    """So many lives of a primary; how many kills there were."""
+    """Run ``count`` lives of a primary; return the number of kills."""
     with tempfile.TemporaryDirectory() as folder:
         pair = Pair(Path(folder), seed, clients)
         pair.run(count)
@@ -130,12 +130,15 @@ def kills(seed: int, count: int = 6, clients: int = 20) -> int:
 
 
 def test_some_kills_of_both() -> None:
-    """Nothing acknowledged is missing, the replica never had more, and goes on wherever it had all."""
+    """After kills of primary and replica nothing acknowledged is missing, and the replica never has more.
+
+    The replica continues without a copy if it had everything.
+    """
     assert kills(0, 1, 5) >= 1
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_two_hundred_kills_of_both() -> None:
-    """All nine pairs of fsync policies, twice: a killed replica costs no copy."""
+    """Two hundred kills under all nine pairs of fsync policies lose nothing; a killed replica needs no copy."""
     run("repl-kills", kills, range(18), version=2, unit="kills")

@@ -1,4 +1,4 @@
-"""A live move from a Redis to ours, and back to another Redis, under a worker and producers behind one address."""
+"""A live move from a Redis to ours, and back to another Redis, under a worker and producers at one address."""
 
 import asyncio
 import random
@@ -27,16 +27,16 @@ PRODUCERS = 4
 
 
 class Producer:
-    """Adds numbers of its own to ``s`` from a thread, until it is told to stop; who loses a reply goes on behind it.
+    """Adds numbers of its own to ``s`` from a thread until stopped; after a lost reply it continues with the next.
 
     Args:
         url: of the server.
-        number: the rest of all its numbers by :data:`PRODUCERS`.
+        number: the remainder of all its numbers modulo :data:`PRODUCERS`.
         is_ahead: whether the worker has enough to do for now.
 
     Attributes:
-        confirmed: those whose reply came.
-        refused: the errors of others, and how often each came.
+        confirmed: the numbers with a reply.
+        refused: the errors, with the count of each.
     """
 
     def __init__(self, url: str, number: int, is_ahead: Callable[[], bool]) -> None:
@@ -68,13 +68,13 @@ class Producer:
             self.refused[str(reply)] += 1
 
     def stop(self) -> None:
-        """End it."""
+        """Stop."""
         self._stop.set()
         self._thread.join(60)
 
 
 def switch(door: Between, old: ServerProcess, new: ServerProcess) -> None:
-    """Follow docs/replication.md: hold writers, see that all is there, promote the new server, move the clients."""
+    """Follow docs/replication.md: pause writers, check that all arrived, promote the new server, move clients."""
     with Wire(old.url) as one, Wire(new.url) as other:
         follow(other, old.port)
         eventually(lambda: info(other)["master_link_status"] == "up", what="it follows")
@@ -88,7 +88,7 @@ def switch(door: Between, old: ServerProcess, new: ServerProcess) -> None:
 
 
 async def moves(seed: int, folder: Path) -> int:
-    """From a Redis to ours and to a Redis again; how many entries were confirmed, all of which were handled."""
+    """Move from a Redis to ours and to a Redis again; return the number of confirmed entries, all of them handled."""
     chance = random.Random(seed)
     path = (needs.found("redis8") if seed % 2 else None) or ""
     with ExitStack() as stack:
@@ -131,24 +131,27 @@ async def moves(seed: int, folder: Path) -> int:
 
 
 async def more(producers: list[Producer], count: int) -> None:
-    """Until so many more numbers were confirmed."""
+    """Wait until ``count`` more numbers are confirmed."""
     wanted = sum(len(each.confirmed) for each in producers) + count
     await aeventually(lambda: sum(len(each.confirmed) for each in producers) >= wanted, what="entries are added")
 
 
 def piece(seed: int) -> int:
-    """One move there and back."""
+    """Run one move there and back."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(moves(seed, Path(folder)))
 
 
 def test_a_move_there_and_back_under_a_worker() -> None:
-    """Nothing confirmed is lost, nothing is there twice, and the worker handles all, through both moves."""
+    """A move from a Redis to Millstream and back loses no confirmed entry and duplicates none.
+
+    The worker handles all of them through both moves.
+    """
     assert piece(0) > 100
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_many_moves_there_and_back() -> None:
-    """From and to Redis 7.0 and a newer one, at any moment."""
+    """Many moves from and to Redis 7.0 and a newer one, at any moment, lose no confirmed entry."""
     run("repl-migrate", piece, range(30), unit="confirmed entries")

@@ -1,4 +1,4 @@
-"""A primary or its replica loses power at any operation of its disk: no replica is ahead, and none goes on wrongly."""
+"""A primary or its replica loses power at any disk operation: no replica is ahead, and none continues wrongly."""
 
 import random
 
@@ -15,15 +15,15 @@ FARTHEST = 120
 
 
 class Pair:
-    """Two machines, one of which follows the other; either is lost again and again.
+    """Two machines, one of which follows the other; either loses power again and again.
 
     Args:
-        seed: of all chance.
+        seed: the random seed.
         fsync: the policies of both.
 
     Attributes:
         ahead: Times that a replica was ahead of its recovered primary.
-        went_on: Links that went on without a copy, after a loss.
+        went_on: Links that continued without a copy, after a loss.
         copies: Links that needed a copy.
     """
 
@@ -36,7 +36,7 @@ class Pair:
         self._link: Link | None = None
 
     def live(self) -> None:
-        """Until one of them is lost; then both go on, whoever leads, and end the same."""
+        """Run until one of them loses power; then both continue, in either role, and end equal."""
         doomed = self._chance.choice((self.primary, self.replica))
         doomed.disk.crash_after = doomed.disk.operations + self._chance.randint(1, FARTHEST)
         try:
@@ -72,7 +72,7 @@ class Pair:
             self.replica.follow()
 
     def _step(self) -> None:
-        """Write, commit, send; now and then a link that is cut, a log that is rewritten."""
+        """Write, commit and send; now and then cut the link or rewrite the log."""
         chance = self._chance
         if self._link is None:
             self._connect()
@@ -109,7 +109,7 @@ class Pair:
 
 
 def losses(seed: int, count: int = 40) -> tuple[int, Pair]:
-    """Lose one of two machines so often; how often that was, and the two."""
+    """Let two machines lose power ``count`` times; return the number, and the pair."""
     pair = Pair(seed, (POLICIES[seed % 3], POLICIES[seed // 3 % 3]))
     for _ in range(count):
         pair.live()
@@ -117,7 +117,10 @@ def losses(seed: int, count: int = 40) -> tuple[int, Pair]:
 
 
 def test_a_message_is_counted_before_it_is_sent() -> None:
-    """PUBLISH and PING change no data, but move the offset: a primary that lost power had less than its replica."""
+    """PUBLISH and PING, which change only the offset, are logged before they are sent to replicas.
+
+    So a primary that lost power never has a lower offset than its replica.
+    """
     clock = ManualClock()
     primary, replica = (Machine(at, "always", clock) for at in range(2))
     replica.follow()
@@ -133,7 +136,7 @@ def test_a_message_is_counted_before_it_is_sent() -> None:
 
 
 def test_power_is_lost_on_either_side() -> None:
-    """A replica is never ahead of a primary with `always`, and with other policies it is found out when it is."""
+    """With ``always`` a replica is never ahead of a primary that lost power. With other policies that is detected."""
     pairs = [losses(seed, 8)[1] for seed in range(5)]
     assert sum(pair.went_on for pair in pairs) >= 5
     assert sum(pair.copies for pair in pairs) >= 5
@@ -143,5 +146,5 @@ def test_power_is_lost_on_either_side() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_power_is_lost_very_often() -> None:
-    """The same with many seeds: all pairs of policies, all that a loss of power may leave."""
+    """With any pair of policies and any remains on disk, a replica ahead of its primary never goes undetected."""
     run("repl-power", lambda seed: losses(seed)[0], range(180), version=2, unit="losses")

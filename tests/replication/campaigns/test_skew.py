@@ -1,4 +1,4 @@
-"""Clocks of a primary and its replica that are hours apart, and jump: times are the primary's, and so is expiry."""
+"""Clocks of a primary and its replica that are hours apart, and jump: times and expiry are the primary's."""
 
 import random
 
@@ -13,10 +13,10 @@ HOUR = 3_600_000
 
 
 class Skewed(ManualClock):
-    """Another clock, so many milliseconds apart; what is monotonic goes on as it does.
+    """Clock at a distance from another one; its monotonic time is the same.
 
     Args:
-        base: the other.
+        base: the other clock.
 
     Attributes:
         apart: milliseconds that it is ahead.
@@ -39,7 +39,7 @@ class Skewed(ManualClock):
 
 
 def skews(seed: int, count: int = 60) -> int:
-    """Change data while the replica's clock jumps, so often; then it leads; how many jumps there were."""
+    """Change data while the replica's clock jumps, then let it lead; return the number of jumps."""
     chance = random.Random(seed)
     clock = ManualClock()
     other = Skewed(clock)
@@ -74,17 +74,17 @@ def skews(seed: int, count: int = 60) -> int:
 
 
 def sizes(machine: Machine) -> list[int]:
-    """Keys of each database, with those whose time is over."""
+    """Return the number of keys in each database, expired ones included."""
     return [len(db.keys) for db in machine.node.keyspace.databases]
 
 
 def test_clocks_that_are_apart() -> None:
-    """Delivery times and expiry are the primary's, whatever the replica's clock says; no entry is of that clock."""
+    """Delivery times and expiry are the primary's, whatever the replica's clock shows."""
     assert skews(0, 25) == 25
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_clocks_that_are_apart_and_jump() -> None:
-    """The same with many seeds."""
+    """With many seeds of clocks that jump, times and expiry are the primary's."""
     run("repl-skew", skews, range(60), unit="jumps")

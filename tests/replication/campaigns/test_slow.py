@@ -1,4 +1,4 @@
-"""A replica that takes nothing is cut as the limits say, costs no more than they say, and comes back as it can."""
+"""A replica that reads nothing is cut at the configured limits, costs no more memory, and comes back as it can."""
 
 import random
 import tempfile
@@ -36,7 +36,7 @@ class Slow:
     Args:
         stack: ends both.
         folder: for their data.
-        seed: of all chance: the sizes, and whether the replica is a Redis.
+        seed: the random seed, for the sizes and the kind of replica.
         is_soft: whether the soft limit is to cut.
     """
 
@@ -64,12 +64,12 @@ class Slow:
 
     @property
     def pid(self) -> int:
-        """The process id of the primary."""
+        """Return the process id of the primary."""
         assert self.server.process is not None
         return self.server.process.pid
 
     def write(self, size: int) -> None:
-        """Change the same few keys until so many bytes more were written."""
+        """Change the same few keys until ``size`` more bytes were written."""
         goal = self.written + size
         while self.written < goal:
             some = [("XADD", f"s{at}", "MAXLEN", 10, "*", "f", VALUE) for at in range(10)]
@@ -77,7 +77,7 @@ class Slow:
             self.written += 10 * len(VALUE)
 
     def begin(self) -> None:
-        """The replica follows, and all keys are there."""
+        """Connect the replica, and write all keys."""
         self.write(3 * MB)
         follow(self.its, self.link.port)
         self.wait_up()
@@ -85,17 +85,17 @@ class Slow:
         assert_same(self.its, self.mine, all_of)
 
     def wait_up(self) -> None:
-        """Until the link is up."""
+        """Wait until the link is up."""
         eventually(lambda: info(self.its)["master_link_status"] == "up", 60, what="the replica follows")
 
     def stats(self) -> tuple[int, int]:
-        """Full and partial syncs."""
+        """Return the numbers of full and partial syncs."""
         found = info(self.mine, "stats")
         return int(found["sync_full"]), int(found["sync_partial_ok"])
 
 
 def stalls(seed: int, count: int = 3) -> int:
-    """A replica that takes nothing for a while, so often; how often it was cut."""
+    """Stop a replica's reads for a while, ``count`` times; return the number of cuts."""
     is_soft = seed % 2 == 1
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         slow = Slow(stack, Path(folder), seed, is_soft=is_soft)
@@ -120,7 +120,7 @@ def stalls(seed: int, count: int = 3) -> int:
 
 
 def loops(seed: int) -> int:
-    """A replica that is cut again and again while all is written on; how many syncs that cost, each for a limit."""
+    """Cut a replica again and again under writers; return the number of syncs, one for each limit."""
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         slow = Slow(stack, Path(folder), seed, is_soft=False)
         slow.begin()
@@ -143,12 +143,15 @@ def loops(seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_many_replicas_that_take_nothing() -> None:
-    """Backlogs from 16 kB to 64 MB: cut as configured, the primary's memory is bounded, and all ends the same."""
+    """A replica that reads nothing is cut at its limits, the primary's memory is bounded, and both end equal.
+
+    For backlogs from 16 kB to 64 MB.
+    """
     run("repl-slow", stalls, range(30), unit="cuts by a limit")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_replicas_that_stutter() -> None:
-    """A replica that stops and goes on under writes: syncs do not follow each other without end."""
+    """A replica that stops and continues under writes does not cause endless syncs."""
     run("repl-slow-loops", loops, range(30), unit="syncs")
