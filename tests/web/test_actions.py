@@ -1,4 +1,4 @@
-"""Entries, dead letters and workers changed through the pages: what is shown before, what is done, what is refused."""
+"""Changes of entries, dead letters and workers through the pages: previews, outcomes, refusals."""
 
 import html
 import json
@@ -28,7 +28,7 @@ MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[2J\N{RIGH
 
 @pytest.fixture
 def stream(client: redis.Redis, changing: ConsoleThread) -> redis.Redis:
-    """Ten entries that a group was delivered four of."""
+    """A stream of ten entries, with four delivered to a group."""
     for number in range(1, 11):
         client.xadd("orders", {"n": number}, id=f"{number}-0")
     client.xgroup_create("orders", "billing", id="0")
@@ -46,21 +46,21 @@ def post(console: ConsoleThread, path: str, words: dict[str, str]) -> Answer:
 
 
 def form(page: Answer) -> dict[str, str]:
-    """The words of the form that confirms a preview."""
+    """Return the fields of the form that confirms a preview."""
     inside = page.text.partition('<form class="confirm"')[2]
     found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', inside)
     return {name: html.unescape(value) for name, value in found}
 
 
 def confirm(console: ConsoleThread, **words: str) -> Answer:
-    """Look at a change, and make it as it was shown."""
+    """Preview a change, and confirm it as shown."""
     page = ask(console, **words)
     assert (page.status, 'class="act' in page.text) == (200, True), page.text
     return post(console, "/change", form(page))
 
 
 def letters(client: redis.Redis, count: int, first: int = 1, **changes: Any) -> None:
-    """Letters of entries 1-0 and on, under the same ids."""
+    """Add dead letters of entries 1-0 and on, under the same ids."""
     for number in range(first, first + count):
         values: dict[str, Any] = {
             "fields": (b"item", b"tea", b"amount", b"x"), "stream": "orders", "id": f"{number}-0", "group": "billing",
@@ -85,7 +85,7 @@ def enrol(client: redis.Redis, worker: str, **changes: Any) -> None:
 
 
 def written(client: redis.Redis) -> list[str]:
-    """The actions in the audit stream."""
+    """Return the actions in the audit stream."""
     rows: Any = client.xrange("millstream:audit")
     return [fields[b"action"].decode() for _, fields in rows]
 
@@ -101,7 +101,7 @@ ADDED = [
 
 @pytest.mark.parametrize("text", ADDED)
 def test_an_entry_is_added_as_the_shell_adds_it(changing: ConsoleThread, stream: redis.Redis, text: str) -> None:
-    """The command line that the page shows adds the very same bytes; the page says under which id."""
+    """The page adds an entry and shows its id. The printed command line adds the same bytes."""
     page = ask(changing, do="stream add", key="orders", fields=text)
     assert stream.xlen("orders") == 10
     done = post(changing, "/change", form(page))
@@ -121,21 +121,21 @@ def test_an_entry_is_added_as_the_shell_adds_it(changing: ConsoleThread, stream:
      ("{}", "at least one field"), ('{"a": "\\ud800"}', "surrogate")],
 )  # fmt: skip
 def test_what_is_no_entry_is_not_added(changing: ConsoleThread, stream: redis.Redis, fields: str, said: str) -> None:
-    """It says what is wrong with it."""
+    """Fields that do not make an entry are refused with the reason."""
     for answer in (ask(changing, do="stream add", key="orders", fields=fields),
                    post(changing, "/change", {"do": "stream add", "key": "orders", "fields": fields})):  # fmt: skip
         assert (answer.status, said in answer.text, stream.xlen("orders")) == (403, True, 10)
 
 
 def test_an_entry_of_any_bytes_is_added(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """As an address can have them."""
+    """An entry with any bytes in its form is added."""
     page = changing.ask("/change?do=stream+add&key=orders&fields=n%3D%FF")
     assert post(changing, "/change", form(page)).status == 200
     assert stream.xrevrange("orders", count=1)[0][1] == {b"n": b"\xff"}
 
 
 def test_an_entry_makes_a_stream_only_where_none_is(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """The preview says that one is made; if somebody makes it meanwhile, nothing is added."""
+    """The preview says if adding creates the stream. If another user creates it first, the page shows a new preview."""
     page = ask(changing, do="stream add", key="new", fields="a=1")
     assert "The stream 'new' does not exist: it is created" in html.unescape(page.text)
     stream.xadd("new", {"b": 2})
@@ -150,7 +150,7 @@ def test_an_entry_makes_a_stream_only_where_none_is(changing: ConsoleThread, str
 def test_a_stream_is_trimmed_as_it_was_shown(
     changing: ConsoleThread, stream: redis.Redis, words: dict[str, str], left: int
 ) -> None:
-    """With who still needs what goes; what is added meanwhile stays."""
+    """A trim removes the previewed entries and names the groups that need them. Entries added meanwhile stay."""
     page = ask(changing, do="stream trim", key="orders", **words)
     assert "billing" in page.text
     assert stream.xlen("orders") == 10
@@ -162,7 +162,7 @@ def test_a_stream_is_trimmed_as_it_was_shown(
 
 
 def test_letters_behind_many_other_entries_are_put_back(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """Entries of others stay, however many of them are before the first letter."""
+    """Dead letters behind any number of foreign entries are found and put back."""
     for number in range(1, FIRST + 2):
         stream.xadd("orders:dead", {"n": number}, id=f"{number}-0")
     letters(stream, 1, first=FIRST + 2)
@@ -171,7 +171,7 @@ def test_letters_behind_many_other_entries_are_put_back(changing: ConsoleThread,
 
 
 def test_letters_are_put_back_one_ticked_or_a_class(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """Each for the group that gave up; the preview says how many, what they died of, and in which time."""
+    """Dead letters are put back singly, ticked, or by error class. A letter that dies after the preview stays."""
     letters(stream, 6)
     letters(stream, 4, first=7, error="KeyError: 'x'")
     assert confirm(changing, do="dead retry", key="orders:dead", ids="1-0").status == 200
@@ -190,7 +190,7 @@ def test_letters_are_put_back_one_ticked_or_a_class(changing: ConsoleThread, str
 
 
 def test_a_page_of_ticked_letters_comes_as_words_of_one_name(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """As a browser sends checkboxes; the two buttons of the form are two changes."""
+    """Ticked letters arrive as repeated form fields. Each of the form's two buttons previews its own change."""
     letters(stream, 3)
     query = urlencode([("key", "orders:dead"), ("rate", ""), ("do", "dead rm"), ("ids", "1-0"), ("ids", "3-0")])
     page = changing.ask(f"/change?{query}")
@@ -203,7 +203,10 @@ def test_a_page_of_ticked_letters_comes_as_words_of_one_name(changing: ConsoleTh
 def test_putting_back_is_broken_off_and_gone_on_with(
     changing: ConsoleThread, stream: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has a page with its progress; broken off, the rest are letters still, and the same again goes on with them."""
+    """Putting back many letters has a page with progress.
+
+    If stopped, the remaining letters stay and can be put back later.
+    """
     letters(stream, 12)
     monkeypatch.setattr(change, "PATIENCE", 0.05)
     begun = confirm(changing, do="dead retry", key="orders:dead", all="1", rate="1")
@@ -232,7 +235,7 @@ def test_putting_back_is_broken_off_and_gone_on_with(
 def test_only_so_many_changes_are_under_way(
     changing: ConsoleThread, stream: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One more is refused, and says so; a console that ends breaks them off between two letters."""
+    """Beyond the limit of running changes another is refused. A console that stops ends them between two letters."""
     letters(stream, 3)
     monkeypatch.setattr(jobs, "RUNNING", 1)
     monkeypatch.setattr(change, "PATIENCE", 0.05)
@@ -244,7 +247,7 @@ def test_only_so_many_changes_are_under_way(
 
 
 def test_a_letter_is_corrected_and_put_back(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """The preview shows the differences; a text that is not a document stays in the form, with the reason."""
+    """Correcting a letter previews the differences. A text that is not a document stays in the form with the reason."""
     letters(stream, 1)
     page = ask(changing, do="dead edit", key="orders:dead", ids="1-0")
     assert (page.status, "&#34;amount&#34;: &#34;x&#34;" in page.text) == (200, True)
@@ -270,7 +273,10 @@ def test_a_letter_is_corrected_and_put_back(changing: ConsoleThread, stream: red
 
 @pytest.mark.parametrize("extra", [{"do": "stream rm"}, {"do": "dead rm"}, {"digest": "x"}, {}])
 def test_a_correction_is_previewed_alone(changing: ConsoleThread, stream: redis.Redis, extra: dict[str, str]) -> None:
-    """Its address makes no change, whatever else the form names; without a text it shows the page to write one."""
+    """The address of a correction only previews, whatever other fields the form has.
+
+    Without a text it shows the editor.
+    """
     letters(stream, 1)
     words = {"do": "dead edit", "key": "orders:dead", "ids": "1-0", "anyway": "1", **extra}
     looked = post(changing, "/correction", {**words, "document": '{"item": "tea", "amount": "7"}'})
@@ -282,7 +288,7 @@ def test_a_correction_is_previewed_alone(changing: ConsoleThread, stream: redis.
 
 @pytest.mark.parametrize("path", ["/correction", "/change"])
 def test_an_entry_that_is_not_a_letter_is_refused(changing: ConsoleThread, stream: redis.Redis, path: str) -> None:
-    """The page refuses a stranger's entry among the letters, with a way back."""
+    """Correcting an entry that is not a dead letter is refused, with a link back."""
     stream.xadd("orders:dead", {"a": "b"}, id="1-0")
     words = {"do": "dead edit", "key": "orders:dead", "ids": "1-0"}
     for page in (changing.ask(f"{path}?{urlencode(words)}"), post(changing, path, {**words, "document": "{}"})):
@@ -294,7 +300,10 @@ def test_an_entry_that_is_not_a_letter_is_refused(changing: ConsoleThread, strea
 
 @pytest.mark.parametrize("verb", ["quiet", "drain", "stop"])
 def test_a_worker_is_ordered_and_set_to_work_again(changing: ConsoleThread, stream: redis.Redis, verb: str) -> None:
-    """The preview says what it has in hand and what nobody else reads; undone by the link of the result."""
+    """Ordering a worker previews its running entries and streams without another reader.
+
+    The result links to the undo.
+    """
     enrol(stream, "web-1")
     page = ask(changing, do=f"worker {verb}", worker="web-1")
     assert "3 entries running" in page.text
@@ -317,7 +326,10 @@ def test_a_worker_is_ordered_and_set_to_work_again(changing: ConsoleThread, stre
 
 
 def test_what_somebody_else_ordered_meanwhile_stands(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """And an order of all is one of those that are alive; orders of workers that are gone are tidied up."""
+    """If another user orders a worker after the preview, the page shows a new preview.
+
+    An order to all covers the live workers and removes orders of dead ones.
+    """
     enrol(stream, "web-1")
     enrol(stream, "web-2")
     stream.hset(protocol.CONTROL, "worker:gone", "drain")
@@ -335,7 +347,7 @@ def test_what_somebody_else_ordered_meanwhile_stands(changing: ConsoleThread, st
 
 
 def test_a_group_is_paused_and_resumed(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """With the reason and who; the preview stays the same however long it is read."""
+    """A group is paused with reason and user, and resumed. The preview does not depend on the time."""
     enrol(stream, "web-1")
     where = {"key": "orders", "group": "billing"}
     assert ask(changing, do="worker pause", reason=" ", **where).status == 403
@@ -353,7 +365,7 @@ def test_a_group_is_paused_and_resumed(changing: ConsoleThread, stream: redis.Re
 
 
 def test_consumers_that_were_left_behind_are_removed(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """Not those that hold something, nor those of living workers, however idle; one that wakes up stays."""
+    """Removing dead consumers spares those with entries, those of live workers, and those that wake up meanwhile."""
     for name in ("gone", "waking", "alive"):
         stream.xgroup_createconsumer("orders", "billing", name)
     enrol(stream, "web-1", subscribers=[json.loads(stream.get(key) or b"{}")["subscribers"][0] | {"consumer": "alive"}
@@ -368,7 +380,7 @@ def test_consumers_that_were_left_behind_are_removed(changing: ConsoleThread, st
 
 
 def _one(client: redis.Redis) -> str:
-    """The key of a worker that is enrolled here."""
+    """Return the key of an enrolled worker."""
     enrol(client, "web-1")
     return protocol.worker_key("web-1")
 
@@ -377,7 +389,7 @@ def _one(client: redis.Redis) -> str:
 
 
 def test_what_a_user_may_not_is_greyed_out_in_the_new_places(data, client: redis.Redis) -> None:
-    """Letters, workers and streams by the server's own rules; putting back needs the right to add as well."""
+    """Buttons for letters, workers and streams that the user may not change are disabled with the missing command."""
     client.xgroup_create("orders", "billing", mkstream=True)
     letters(client, 2)
     enrol(client, "web-1")
@@ -404,7 +416,7 @@ def test_what_a_user_may_not_is_greyed_out_in_the_new_places(data, client: redis
 
 
 def test_a_read_only_console_has_no_buttons_and_stops_nothing(console: ConsoleThread, stream: redis.Redis) -> None:
-    """It shows what would happen; whatever is posted is refused."""
+    """A read-only console previews changes without buttons and refuses every post."""
     letters(stream, 1)
     enrol(stream, "web-1")
     console.forget()
@@ -417,14 +429,14 @@ def test_a_read_only_console_has_no_buttons_and_stops_nothing(console: ConsoleTh
 
 
 def test_another_sites_page_breaks_nothing_off(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """The new address takes forms of this console alone, and a link to it does nothing."""
+    """Stopping a running change needs a form of this console. A link or a foreign page cannot do it."""
     for headers in ({"origin": "http://evil.example"}, {"origin": changing.address, "sec_fetch_site": "cross-site"}):
         assert changing.ask("/job", method="POST", body=b"id=x", **headers).status == 403
     assert changing.ask("/job?id=x").status == 404
 
 
 def test_hostile_bytes_are_harmless_in_every_new_place(changing: ConsoleThread, client: redis.Redis) -> None:
-    """Names, payloads, errors and workers' ids: no element and no control character of theirs is on a page."""
+    """Hostile names, payloads, errors and worker ids put neither elements nor control characters on a page."""
     raw = MARKUP.encode()
     client.xgroup_create(MARKUP, MARKUP, mkstream=True)
     letters(client, 1, fields=(raw, raw), stream=MARKUP, group=MARKUP, error=MARKUP, traceback=MARKUP, consumer=MARKUP)
@@ -444,7 +456,7 @@ def test_hostile_bytes_are_harmless_in_every_new_place(changing: ConsoleThread, 
 
 
 def test_a_poison_entry_is_set_aside_alone(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """From the group's page: previewed, and confirmed as it was shown, with the moment of the preview as its death."""
+    """``pending dead`` on the group's page makes one entry a dead letter, dated with the preview."""
     assert "pending dead" in changing.ask("/group?key=orders&group=billing").text
     words = {
         "do": "pending dead",
@@ -467,7 +479,7 @@ def test_a_poison_entry_is_set_aside_alone(changing: ConsoleThread, stream: redi
 
 
 def test_a_line_of_the_shell_is_a_form_of_the_page() -> None:
-    """Undos and remedies are shown as command lines, and lead to the preview of the same."""
+    """Printed undo and remedy command lines lead to the page's preview of the same change."""
     line = ("millstream", "pending", "claim", "orders", "billing", "--consumer", "web-1", "--to", "web-2")
     words = {"do": "pending claim", "key": "orders", "group": "billing", "consumer": "web-1", "to": "web-2"}
     assert form_of(line) == words

@@ -1,4 +1,4 @@
-"""Pages and their JSON stay of a size that can be loaded, whatever somebody wrote where workers write."""
+"""Pages and their JSON have a bounded size, whatever data workers or others wrote."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ FACTS = {
 
 
 def subscriber(number: int, jobs: int = 0) -> dict[str, Any]:
-    """A handler as a worker tells of it, with so many entries in hand."""
+    """Build a subscriber's record with a number of running entries."""
     counts = dict.fromkeys(("slots", "running", "buffered", "handled", "failed", "dead"), 1)
     in_hand = [{"id": f"{at}-0", "since_ms": 1, "deliveries": 1} for at in range(jobs)]
     names = {"handler": "h", "stream": f"s{number}", "group": "g", "consumer": "c"}
@@ -27,7 +27,7 @@ def subscriber(number: int, jobs: int = 0) -> dict[str, Any]:
 
 
 def tell(client: redis.Redis, count: int, **facts: object) -> None:
-    """So many workers with these facts."""
+    """Write records of a number of workers with these facts."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(count):
             pipe.zadd(protocol.INDEX, {f"w{number}": 1})
@@ -45,7 +45,7 @@ FORGED = {
 
 @pytest.mark.parametrize(("count", "facts"), FORGED.values(), ids=FORGED)
 def test_workers_of_any_size(console: ConsoleThread, client: redis.Redis, count: int, facts: dict[str, Any]) -> None:
-    """The first are shown, and how many there are."""
+    """The page of workers shows the first ones and the total number."""
     tell(client, count, **facts)
     page, twin = console.ask("/workers"), console.ask("/workers.json")
     assert [len(each.body) < LARGEST for each in (page, twin)] == [True, True]
@@ -56,7 +56,7 @@ def test_workers_of_any_size(console: ConsoleThread, client: redis.Redis, count:
 
 
 def test_vanished_workers_and_pauses_in_thousands(console: ConsoleThread, client: redis.Redis) -> None:
-    """As of workers that are alive."""
+    """Vanished workers and pauses are shown up to a limit, with the total number."""
     client.zadd(protocol.INDEX, {f"w{number}": 1 for number in range(20_000)})
     pause = json.dumps({"reason": "r" * 5000, "by": "b", "at_ms": 1})
     client.hset(protocol.CONTROL, mapping={protocol.pause_field(f"s{number}", "g"): pause for number in range(1000)})
@@ -67,7 +67,7 @@ def test_vanished_workers_and_pauses_in_thousands(console: ConsoleThread, client
 
 
 def test_dead_letters_with_an_error_each(console: ConsoleThread, client: redis.Redis) -> None:
-    """Two hundred tracebacks of a hundred kilobytes: of each the end, of the classes the first."""
+    """A dead letter page shows the end of each long traceback, and the first of many error classes."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(200):
             letter = DeadLetter(
@@ -84,7 +84,7 @@ def test_dead_letters_with_an_error_each(console: ConsoleThread, client: redis.R
 
 
 def test_dead_letter_streams_in_thousands(console: ConsoleThread, client: redis.Redis) -> None:
-    """The first by their keys, and how many there are."""
+    """The page of dead letters shows the first streams by key, and the total number."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(600):
             pipe.xadd(f"s{number:04}:dead", {"n": 1})

@@ -1,4 +1,4 @@
-"""The pages in a real browser: nothing from elsewhere, nothing of others that runs, complete for keys and readers.
+"""The pages in a real browser: no foreign requests, no foreign script, usable by keyboard and screen reader.
 
 One browser, one console and one server for the file.
 """
@@ -66,7 +66,7 @@ PATHS = {
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    """The system's Chromium, without a window."""
+    """The system's Chromium in headless mode."""
     api = package("playwright.sync_api")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
@@ -79,7 +79,7 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture(scope="module")
 def filled(data, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleThread]:
-    """A console that may change something, over streams with something to show, and with what would run if it could."""
+    """A console that may make changes, over streams with contents that try to run as script."""
     with redis.Redis.from_url(data.url) as client:
         client.flushall()
         for number in range(1, 60):
@@ -108,7 +108,7 @@ def filled(data, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleTh
 
 
 def opened(context: "BrowserContext", console: ConsoleThread, path: str) -> "tuple[Page, list[str]]":
-    """A page that is open and live, and what went wrong in it or was asked of another host."""
+    """An open, live page, with its errors and requests to other hosts."""
     page = context.new_page()
     wrong = heard(page, console)
     page.goto(console.address + path)
@@ -116,7 +116,7 @@ def opened(context: "BrowserContext", console: ConsoleThread, path: str) -> "tup
 
 
 def heard(page: "Page", console: ConsoleThread) -> list[str]:
-    """Errors of a page and requests to other hosts from here on; the list grows."""
+    """A growing list of a page's errors and requests to other hosts."""
     wrong: list[str] = []
     page.on("console", lambda said: wrong.append(said.text) if said.type in {"error", "warning"} else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -126,7 +126,7 @@ def heard(page: "Page", console: ConsoleThread) -> list[str]:
 
 @pytest.fixture(scope="module")
 def tab(browser: "Browser", filled: ConsoleThread) -> "Iterator[tuple[Page, list[str]]]":
-    """One tab for all pages of a test, and what was heard of it; a tab for each cost a process and its start."""
+    """One tab for all pages of a test, with its errors and foreign requests. A tab for each test would be slow."""
     context = browser.new_context(color_scheme="light")
     page = context.new_page()
     yield page, heard(page, filled)
@@ -137,9 +137,9 @@ def tab(browser: "Browser", filled: ConsoleThread) -> "Iterator[tuple[Page, list
 def test_a_page_is_accessible_and_runs_nothing_of_others(
     tab: "tuple[Page, list[str]]", filled: ConsoleThread, name: str
 ) -> None:
-    """By axe's rules to WCAG 2.2 AA, in both themes, and no wider than a telephone's screen.
+    """Each page meets axe's rules for WCAG 2.2 AA in both themes, and fits a telephone's screen.
 
-    No error is in its log, no policy broken, no request goes to another host.
+    Its log has no error, it violates no policy, and it sends no request to another host.
     """
     axe = package("axe_core_python.sync_playwright").Axe()
     page, wrong = tab
@@ -162,7 +162,7 @@ def test_a_page_is_accessible_and_runs_nothing_of_others(
 
 @pytest.mark.parametrize("letter", ["a", "W", "0", "\N{CJK UNIFIED IDEOGRAPH-6F22}", "@"])
 def test_no_word_of_a_drawing_is_cut(tab: "tuple[Page, list[str]]", letter: str) -> None:
-    """Names on the left, values of the axis and times at both ends lie on the paper, whatever their letters are."""
+    """Names, axis values and times lie within a diagram's area for letters of any width."""
     page, _ = tab
     hour, day = 3_600_000, 86_400_000
     drawn = [
@@ -188,13 +188,13 @@ def test_no_word_of_a_drawing_is_cut(tab: "tuple[Page, list[str]]", letter: str)
 
 
 def violations(found: Any) -> list[tuple[str, object]]:
-    """The rules that are broken, and where; some must have been tried."""
+    """Return the violated rules with their places; some rules must have been checked."""
     assert found["passes"]
     return [(rule["id"], [node["target"] for node in rule["nodes"]][:3]) for rule in found["violations"]]
 
 
 def test_a_page_is_kept_live_paused_and_gone_on(browser: "Browser", filled: ConsoleThread, data) -> None:
-    """Added entries show by themselves, but not while paused; opened parts stay open."""
+    """A live page shows added entries by itself, but not while paused. Opened parts stay open."""
     context = browser.new_context()
     page, wrong = opened(context, filled, "/stream?key=live")
     with redis.Redis.from_url(data.url) as client:
@@ -215,7 +215,7 @@ def test_a_page_is_kept_live_paused_and_gone_on(browser: "Browser", filled: Cons
 
 
 def test_keys_lead_everywhere(browser: "Browser", filled: ConsoleThread) -> None:
-    """The list of keys, the next row and into it, one level up, another page, the search."""
+    """Keys open the key list, the next row, a level up, another page, and the search."""
     context = browser.new_context()
     page, _ = opened(context, filled, "/")
     page.keyboard.press("?")
@@ -241,7 +241,7 @@ def test_keys_lead_everywhere(browser: "Browser", filled: ConsoleThread) -> None
 
 
 def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThread) -> None:
-    """Read, followed, filtered and paged; the buttons that need scripts are not there."""
+    """Without scripts a page can be read, followed, filtered and paged. Buttons that need scripts are hidden."""
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(filled.address + "/")
@@ -266,7 +266,7 @@ def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThre
 
 
 def test_what_somebody_types_stays_while_the_page_is_refreshed(browser: "Browser", filled: ConsoleThread, data) -> None:
-    """Also where a card appears above it, as that of the trend does with the second reading."""
+    """Text typed into a form stays while the live page is refreshed and another card appears above it."""
     with redis.Redis.from_url(data.url) as client:
         client.xgroup_create("orders", "typed", id="0")
         client.xreadgroup("typed", "web-1", {"orders": ">"}, count=1)
@@ -280,7 +280,7 @@ def test_what_somebody_types_stays_while_the_page_is_refreshed(browser: "Browser
 
 
 def test_a_stuck_consumers_entries_are_moved(browser: "Browser", filled: ConsoleThread, data) -> None:
-    """From its group's page: a preview, one button, and what became of it with its undo."""
+    """A stuck consumer's entries are moved from its group's page with a preview, one button, and an undo."""
     with redis.Redis.from_url(data.url) as client:
         client.xgroup_create("orders", "stuck", id="0")
         client.xreadgroup("stuck", "gone", {"orders": ">"}, count=3)
@@ -299,7 +299,7 @@ def test_a_stuck_consumers_entries_are_moved(browser: "Browser", filled: Console
 
 
 def test_a_reader_is_told_when_the_console_is_gone(browser: "Browser", data) -> None:
-    """With the age of what is shown."""
+    """A page reports when the console is gone, with the age of its data."""
     context = browser.new_context()
     with ConsoleThread(data.url) as console:
         page, _ = opened(context, console, "/")

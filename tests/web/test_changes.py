@@ -1,4 +1,4 @@
-"""Changes through the pages: previewed, confirmed, made once, written down; refused where they may not be."""
+"""Changes through the pages: previewed, confirmed, made once, audited, and refused where not allowed."""
 
 import html
 import re
@@ -13,7 +13,7 @@ from support.console import Answer, ConsoleThread
 
 @pytest.fixture
 def held(client: redis.Redis, changing: ConsoleThread) -> redis.Redis:
-    """A group with ten entries, four of them with one consumer."""
+    """A group with ten entries, four of them pending with one consumer."""
     for number in range(1, 11):
         client.xadd("s", {"n": number}, id=f"{number}-0")
     client.xgroup_create("s", "g", id="0")
@@ -39,7 +39,7 @@ def holders(client: redis.Redis) -> dict[bytes, int]:
 
 
 def test_a_place_is_found_behind_names_that_look_like_its_option(changing: ConsoleThread, held: redis.Redis) -> None:
-    """A stream may be called --to: the place is the one that was typed, and not the name of the group."""
+    """A rewind finds its typed position even if the stream is named like the option ``--to``."""
     held.rename("s", "--to")
     words = {"do": "group rewind", "key": "--to", "group": "g", "to": "-3", "even_if_moved": "1"}
     facts = preview(changing, words).facts
@@ -47,7 +47,7 @@ def test_a_place_is_found_behind_names_that_look_like_its_option(changing: Conso
 
 
 def test_a_change_is_previewed_confirmed_and_written_down(changing: ConsoleThread, held: redis.Redis) -> None:
-    """The preview changes nothing; the change is what it said, with who, from where, and its undo."""
+    """A preview changes nothing. The confirmed change is audited with user, address and undo."""
     facts = preview(changing, CLAIM).facts
     assert (facts["applied"], facts["action"], holders(held)) == (False, "pending claim", {b"c1": 4})
     made = confirm(changing, CLAIM | {"digest": facts["digest"]})
@@ -60,7 +60,7 @@ def test_a_change_is_previewed_confirmed_and_written_down(changing: ConsoleThrea
 
 
 def test_a_group_is_rewound_by_its_page(changing: ConsoleThread, held: redis.Redis) -> None:
-    """Before and after are shown; the lag stays known."""
+    """A rewind shows the group before and after, and the lag stays known."""
     words = {"do": "group rewind", "key": "s", "group": "g", "to": "2-0"}
     facts = preview(changing, words).facts
     table = {row["fact"]: (row["before"], row["after"]) for row in facts["before_after"]}
@@ -71,7 +71,7 @@ def test_a_group_is_rewound_by_its_page(changing: ConsoleThread, held: redis.Red
 
 
 def test_what_moved_since_its_preview_is_not_changed(changing: ConsoleThread, held: redis.Redis) -> None:
-    """The page shows what would happen now instead; without a digest that is all that happens as well."""
+    """If the data changed after the preview, or without a digest, the page shows a new preview and changes nothing."""
     facts = preview(changing, {"do": "group rm", "key": "s", "group": "g"}).facts
     held.xreadgroup("g", "c2", {"s": ">"}, count=1)
     for digest in (facts["digest"], ""):
@@ -84,7 +84,7 @@ def test_what_moved_since_its_preview_is_not_changed(changing: ConsoleThread, he
 def test_a_group_that_is_being_read_is_rewound_by_the_first_confirmation(
     changing: ConsoleThread, held: redis.Redis, to: str
 ) -> None:
-    """To the place that was shown, however far the group has read on and the stream has grown meanwhile."""
+    """A rewind of an active group works at the first confirmation, to the previewed position."""
     words = {"do": "group rewind", "key": "s", "group": "g", "to": to}
     page = changing.ask(f"/change?{urlencode(words)}")
     (pause,) = re.findall(r'<a href="([^"]+)">a pause of its workers</a>', page.text)
@@ -101,7 +101,7 @@ def test_a_group_that_is_being_read_is_rewound_by_the_first_confirmation(
 
 
 def test_entries_that_are_gone_are_chosen_by_a_tick(changing: ConsoleThread, held: redis.Redis) -> None:
-    """On the group's page, which lists them as well; what is there stays pending."""
+    """The group's page lists pending entries that are gone, and a tick selects them for acknowledgement."""
     held.xtrim("s", minid="3-0", approximate=False)
     page = changing.ask("/group?key=s&group=g").text
     assert "only entries trimmed or deleted from the stream" in page
@@ -119,7 +119,7 @@ def test_entries_that_are_gone_are_chosen_by_a_tick(changing: ConsoleThread, hel
 
 
 def test_a_read_only_console_changes_nothing(console: ConsoleThread, held: redis.Redis) -> None:
-    """A read-only console changes nothing on any post; it previews without a button, and says how to do it."""
+    """A read-only console refuses every post. It previews without a button, and explains how to allow changes."""
     facts = preview(console, CLAIM).facts
     answer = confirm(console, CLAIM | {"digest": facts["digest"]})
     assert (answer.status, "read-only" in answer.text, holders(held)) == (403, True, {b"c1": 4})
@@ -133,7 +133,7 @@ def test_a_read_only_console_changes_nothing(console: ConsoleThread, held: redis
 def test_another_sites_page_changes_nothing(
     changing: ConsoleThread, held: redis.Redis, headers: dict[str, str]
 ) -> None:
-    """Even with the digest; and no address that is asked for changes anything."""
+    """A foreign page cannot make a change, even with the digest. No GET request changes anything."""
     facts = preview(changing, CLAIM).facts
     words = CLAIM | {"digest": facts["digest"], "anyway": "1"}
     assert confirm(changing, words, **headers).status == 403
@@ -142,7 +142,7 @@ def test_another_sites_page_changes_nothing(
 
 
 def test_what_a_user_may_not_is_greyed_out_with_the_reason(data, client: redis.Redis) -> None:
-    """By the server's own rules; the form says who may not what, and the change is refused as well."""
+    """A change that the user's rights do not allow is disabled with the reason, and refused if posted."""
     client.xadd("s", {"n": 1}, id="1-0")
     client.xgroup_create("s", "g", id="0")
     client.xreadgroup("g", "c1", {"s": ">"})
@@ -159,7 +159,7 @@ def test_what_a_user_may_not_is_greyed_out_with_the_reason(data, client: redis.R
 
 
 def test_an_undo_is_offered_where_the_audit_stream_has_the_change(data, held: redis.Redis) -> None:
-    """A change that was not written down cannot be looked up by its name."""
+    """An undo is offered only for a change that is in the audit stream."""
     held.acl_setuser("silent", enabled=True, passwords=["+pw"], keys=["s"], categories=["+@all"])
     with ConsoleThread(data.url.replace("redis://", "redis://silent:pw@"), allow_changes=True) as limited:
         digest = preview(limited, CLAIM).facts["digest"]
@@ -187,7 +187,7 @@ def test_an_undo_is_offered_where_the_audit_stream_has_the_change(data, held: re
 def test_a_wrong_word_is_said_so(
     changing: ConsoleThread, held: redis.Redis, words: dict[str, str], status: int, said: str
 ) -> None:
-    """By preview and confirmation alike."""
+    """A wrong field is refused by the preview and by the confirmation with the same error."""
     for answer in (preview(changing, words), confirm(changing, words)):
         assert (answer.status, said in answer.text) == (status, True)
     assert "<b>" not in changing.ask(f"/change?{urlencode(words)}").text.partition("<main")[2]
@@ -198,7 +198,7 @@ def test_a_wrong_word_is_said_so(
 def test_letters_are_chosen_up_to_the_newest_whichever_that_is(
     changing: ConsoleThread, client: redis.Redis, do: str, newest: str | None
 ) -> None:
-    """The preview says that no letter is chosen if nothing died, or under the highest id."""
+    """Previewing all dead letters works without any, and with one under the highest id."""
     if newest is not None:
         client.xadd("s:dead", {"no": "letter"}, id=newest)
     changing.forget()
@@ -207,7 +207,7 @@ def test_letters_are_chosen_up_to_the_newest_whichever_that_is(
 
 
 def test_who_was_refused_is_led_back_to_the_form(changing: ConsoleThread, held: redis.Redis) -> None:
-    """Required fields are marked for the browser; a request without them gets a way back."""
+    """Required fields are marked for the browser. A refused request has a link back to the form."""
     page = changing.ask("/group?key=s&group=g").text
     claims = re.findall(r"<form[^>]*>(?:(?!</form>).)*pending claim.*?</form>", page, re.DOTALL)
     assert len(claims) > 1
@@ -222,7 +222,7 @@ def test_who_was_refused_is_led_back_to_the_form(changing: ConsoleThread, held: 
 
 
 def test_entries_are_offered_to_nobody_but_readers(changing: ConsoleThread, held: redis.Redis) -> None:
-    """Not to the name under which workers keep what waits for its next try, however lately it was seen."""
+    """A form that moves entries does not offer the consumer name under which delayed entries wait."""
     held.xgroup_createconsumer("s", "g", WAITING)
     changing.forget()
     page = changing.ask("/group?key=s&group=g").text
@@ -234,7 +234,7 @@ def test_entries_are_offered_to_nobody_but_readers(changing: ConsoleThread, held
 
 
 def test_a_form_has_an_end(changing: ConsoleThread) -> None:
-    """A longer form is not read."""
+    """A form over the size limit is refused."""
     assert confirm(changing, {"do": "x" * 2_000_000}).status == 413
 
 
@@ -251,7 +251,7 @@ def test_a_form_has_an_end(changing: ConsoleThread) -> None:
 def test_a_key_that_is_not_a_stream_is_named(
     changing: ConsoleThread, client: redis.Redis, words: dict[str, str]
 ) -> None:
-    """The page is a refusal, not a failure of the console or of the server."""
+    """A key that is not a stream is a refusal that names it."""
     client.set("text", 1)
     page = preview(changing, {**words, "key": "text"})
     assert page.status in {403, 404}
@@ -259,7 +259,7 @@ def test_a_key_that_is_not_a_stream_is_named(
 
 
 def test_a_damaged_descriptor_is_a_refusal(changing: ConsoleThread, client: redis.Redis) -> None:
-    """The page names the key."""
+    """A damaged partition descriptor is a refusal that names its key."""
     client.set("millstream:{s}:partitions", "junk")
     page = preview(changing, {"do": "stream unseal", "key": "s"})
     assert (page.status, "millstream:{s}:partitions does not describe" in page.facts["error"]) == (403, True)

@@ -1,4 +1,4 @@
-"""The command lines that pages and the shell print: whatever names are, the shell reads them as names."""
+"""Printed command lines of pages and shell: a shell reads every name as a name."""
 
 import shlex
 from urllib.parse import quote
@@ -19,7 +19,7 @@ SERVER = ConsoleServer("redis://127.0.0.1:7777")
 
 
 def parsed(line: list[str]) -> tuple[list[str], dict[str, object]]:
-    """The names and the options that the command line has, as click reads them; it may run nothing."""
+    """Return the names and options of a command line as click parses them, without running it."""
     command: click.Command = main
     context = click.Context(main)
     words = line[1:]
@@ -37,7 +37,7 @@ def parsed(line: list[str]) -> tuple[list[str], dict[str, object]]:
 @pytest.mark.parametrize("stream", NAMES)
 @pytest.mark.parametrize("group", ["billing", "--", "-n"])
 def test_no_name_passes_for_an_option(stream: str, group: str) -> None:
-    """In a line for another server too: its --url is an option, and never a name after ``--``."""
+    """A stream or group named like an option is read as a name, and --url as the option."""
     words = command_words("pending ack", stream, group, "1-0", options=("--consumer", "--", "--idle", "1h"))
     names, options = parsed(SERVER.command_line(*words[1:]))
     assert (names, options["consumer"], options["idle"]) == ([stream, group, "1-0"], "--", "1h")
@@ -49,7 +49,7 @@ def test_no_name_passes_for_an_option(stream: str, group: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_page_names_what_the_page_is_about(data: ServerThread, client: redis.Redis, name: str) -> None:
-    """Stream, group, entry, letters, a search, and each change with its undo."""
+    """Each page's command line names its stream, group, entry, letters or search, and each change its undo."""
     client.xadd(name, {"n": 1}, id="1-0")
     client.xadd(name, {"n": 2}, id="2-0")
     client.xgroup_create(name, name, id="0")

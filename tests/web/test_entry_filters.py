@@ -1,4 +1,4 @@
-"""Entries of a stream's page by conditions: looked for within bounds, gone on with, had as a file, shared."""
+"""Conditions on a stream's page: bounded searches that can be continued, exported and shared."""
 
 import html
 import re
@@ -18,7 +18,7 @@ from support.console import ConsoleThread
 
 @pytest.fixture
 def orders(client: redis.Redis, console: ConsoleThread) -> redis.Redis:
-    """A hundred entries, every tenth of which failed."""
+    """A hundred entries, every tenth with status failed."""
     for number in range(1, 101):
         status = "failed" if number % 10 == 0 else "ok"
         client.xadd("orders", {"amount": number, "status": status, "user": '{"city": "=Graz"}'}, id=f"{number}-0")
@@ -31,7 +31,7 @@ def ids(console: ConsoleThread, query: str) -> list[str]:
 
 
 def test_conditions_are_those_of_the_shell(console: ConsoleThread, orders: redis.Redis) -> None:
-    """--where, --grep and a time together; the command line of the page has them too."""
+    """A page applies --where, --grep and a time together, and prints a command line with them."""
     assert ids(console, "where=status%3Dfailed%20and%20amount%3E50") == ["100-0", "90-0", "80-0", "70-0", "60-0"]
     assert ids(console, "where=status%3Dfailed&order=oldest&to=30-0") == ["10-0", "20-0", "30-0"]
     assert ids(console, "grep=GRAZ&count=2") == ["100-0", "99-0"]
@@ -45,7 +45,7 @@ def test_conditions_are_those_of_the_shell(console: ConsoleThread, orders: redis
 def test_a_search_has_a_bound_and_goes_on(
     console: ConsoleThread, orders: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So many entries are looked at, which it says; each page begins where the one before ended."""
+    """A search reads a bounded number of entries, reports it, and continues where it ended."""
     monkeypatch.setattr(found, "LOOKED_AT", 30)
     path, seen, pages = "/stream?key=orders&where=status%3Dfailed", list[str](), 0
     while path:
@@ -58,7 +58,7 @@ def test_a_search_has_a_bound_and_goes_on(
 
 
 def test_a_page_is_had_as_a_file(console: ConsoleThread, orders: redis.Redis) -> None:
-    """The same bytes as the shell's; a cell that a spreadsheet would run is none."""
+    """A page's export has the same bytes as the shell's. A CSV cell cannot be a formula."""
     orders.xadd("orders", {"=cmd()": "=1+1", "x": b"\xff", "note": "\x1b[2J"}, id="200-0")
     for kind in ("jsonl", "csv"):
         answer = console.ask(f"/stream.{kind}?key=orders&from=91-0&order=oldest")
@@ -73,7 +73,7 @@ def test_a_page_is_had_as_a_file(console: ConsoleThread, orders: redis.Redis) ->
 
 
 def test_an_address_can_be_shared(console: ConsoleThread, orders: redis.Redis) -> None:
-    """It shows the same entries after more were added, conditions included."""
+    """A shared address shows the same entries with its conditions after more were added."""
     text = html.unescape(console.ask("/stream?key=orders&where=status%3Dfailed&count=3").text)
     pinned = re.search(r'href="([^"]*)">an address that shows just these', text)
     assert pinned is not None
@@ -86,7 +86,7 @@ def test_an_address_can_be_shared(console: ConsoleThread, orders: redis.Redis) -
 async def test_what_is_kept_of_a_page_has_no_long_values(
     data: ServerThread, console: ConsoleThread, client: redis.Redis
 ) -> None:
-    """Readings are kept for all who look; a file has the whole."""
+    """A cached reading of a page holds shortened values, and an export has the full ones."""
     client.xadd("orders", {"n": "x" * 100_000})
     line = Line(data.url)
     try:

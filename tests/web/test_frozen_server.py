@@ -1,4 +1,4 @@
-"""A server that is frozen: it keeps its connections open and answers nothing. Pages answer all the same."""
+"""Pages answer although the server is frozen: connected, but without replies."""
 
 import os
 import signal
@@ -22,14 +22,14 @@ PATHS = (
 
 
 def silent(console: ConsoleThread, path: str, *, wanted: bool = True) -> bool:
-    """A page reports, or no longer reports, that the server does not answer."""
+    """Report whether a page's "does not answer" matches the wanted state."""
     return ("does not answer" in console.ask(path).text) == wanted
 
 
 def test_every_page_answers_while_the_server_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bounded time, with which server does not answer and what to do; what was read before is shown with its age.
+    """With a frozen server each page answers in bounded time with the server's name and a remedy.
 
-    Once the server goes on, so do the pages.
+    Data read before is shown with its age. Once the server continues, so do the pages.
     """
     monkeypatch.setattr(watch, "LONGEST", 0.3)
     monkeypatch.setattr(watch, "_AGAIN", 0.1)

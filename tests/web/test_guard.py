@@ -1,4 +1,4 @@
-"""The requests that the console answers, and the headers of every answer, for any page that made a browser ask."""
+"""The console's protection against requests from foreign pages, and the headers of its answers."""
 
 import base64
 import socket
@@ -15,7 +15,7 @@ from support.waiting import eventually
 
 @pytest.fixture(scope="module")
 def locked(data) -> Iterator[ConsoleThread]:
-    """A console that asks for a password, and believes a proxy on this machine."""
+    """A console with a password and a trusted proxy on this machine."""
     access = Access(frozenset({"console.example.org"}), digest("s3cret/é"), "x-user")
     with ConsoleThread(data.url, access=access) as found:
         yield found
@@ -27,7 +27,7 @@ def basic(password: str, user: str = "anna") -> str:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{}", "localhost:{}", "[::1]:{}", "LOCALHOST", "10.1.2.3:{}"])
 def test_numbers_and_localhost_are_the_consoles_names(console: ConsoleThread, host: str) -> None:
-    """No name of an attacker's is among them: those have to be resolved."""
+    """The console answers to IP addresses and to localhost."""
     assert console.ask("/", host=host.format(console.port)).status == 200
 
 
@@ -36,7 +36,7 @@ def test_numbers_and_localhost_are_the_consoles_names(console: ConsoleThread, ho
     ["evil.example:{}", "localhost.evil.example", "127.0.0.1.evil.example:{}", "", "a:b:c", "127.0.0.1:x", "[::1"],
 )
 def test_a_name_that_is_not_the_consoles_gets_no_page(console: ConsoleThread, client, host: str) -> None:
-    """A page of evil.example, whose name now leads to 127.0.0.1, reads nothing; the answer says how to allow a name."""
+    """A foreign host name, as in DNS rebinding, gets no data. The answer names --allow-host."""
     client.xadd("orders", {"n": 1})
     for path in ("/", "/overview.json", "/static/console.js", "/nowhere"):
         answer = console.ask(path, host=host.format(console.port))
@@ -48,7 +48,7 @@ def test_a_name_that_is_not_the_consoles_gets_no_page(console: ConsoleThread, cl
     "framing", ["Content-Length: 5\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\ncontent-length: 0"]
 )
 def test_a_request_with_two_ends_is_refused_and_the_connection_closed(console: ConsoleThread, framing: str) -> None:
-    """No second request hides in the body, whichever end a proxy before the console believes."""
+    """A request with two contradictory lengths is refused and its connection closed, so that none hides in the body."""
     head = f"POST /change HTTP/1.1\r\nHost: 127.0.0.1\r\n{framing}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", console.port), timeout=10) as connection:
         connection.sendall(f"{head}0\r\n\r\nGET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
@@ -58,7 +58,7 @@ def test_a_request_with_two_ends_is_refused_and_the_connection_closed(console: C
 
 
 def test_a_name_that_was_allowed_is_answered(locked: ConsoleThread) -> None:
-    """With and without port, in any case, with a dot behind it."""
+    """An allowed host name is answered with and without port, in any case, and with a final dot."""
     for host in ("console.example.org", "Console.Example.Org:443", "console.example.org."):
         assert locked.ask("/", host=host, authorization=basic("s3cret/é")).status == 200
 
@@ -76,12 +76,12 @@ def test_a_name_that_was_allowed_is_answered(locked: ConsoleThread) -> None:
     ],
 )
 def test_a_name_is_taken_out_of_its_header(host: str, name: str | None) -> None:
-    """Lower case, without port; what is none is None."""
+    """A host name is parsed from its header in lower case without port, or is None."""
     assert host_name(host) == name
 
 
 def test_another_sites_page_gets_nothing(console: ConsoleThread) -> None:
-    """Neither data for its scripts nor images; another port is another site. A link may be followed."""
+    """Scripts and images of a foreign page get nothing, also from another port. Following a link is allowed."""
     for site in ("cross-site", "same-site"):
         asked = console.ask("/overview.json", sec_fetch_site=site, sec_fetch_mode="no-cors")
         assert asked.status == 403
@@ -106,7 +106,7 @@ def test_another_sites_page_gets_nothing(console: ConsoleThread) -> None:
     ],
 )
 def test_a_change_needs_to_come_from_the_console(console: ConsoleThread, headers: dict[str, str]) -> None:
-    """Nothing but a page of this very console sends its Origin; without one nobody knows."""
+    """A change needs the console's own Origin header."""
     own, place = console.address, console.address.removeprefix("http://")
     given = {name: value.format(own=own, place=place) for name, value in headers.items()}
     for path in ("/", "/group?key=a&group=b", "/nowhere"):
@@ -114,12 +114,12 @@ def test_a_change_needs_to_come_from_the_console(console: ConsoleThread, headers
 
 
 def test_a_change_from_the_console_gets_through(console: ConsoleThread) -> None:
-    """To where it is decided; this page takes none."""
+    """A post with the console's own Origin passes the guard."""
     assert console.ask("/", method="POST", origin=console.address, sec_fetch_site="same-origin").status == 405
 
 
 def test_every_answer_carries_the_policy(console: ConsoleThread) -> None:
-    """Pages, files, JSON, refusals: no script but ours, no frame, no sniffing, nothing kept by caches."""
+    """Every answer has the security headers: own scripts only, no frames, no sniffing, no caching."""
     for path, host in (("/", None), ("/overview.json", None), ("/nowhere", None), ("/", "evil.example")):
         headers = console.ask(path, host=host).headers
         assert headers["content-security-policy"] == POLICY
@@ -132,13 +132,13 @@ def test_every_answer_carries_the_policy(console: ConsoleThread) -> None:
 
 
 def test_files_are_only_ours(console: ConsoleThread) -> None:
-    """No path leads out of the folder."""
+    """Only files of the static folder are served, for any path."""
     for path in ("/static/../app.py", "/static/..%2fapp.py", "/static/%2e%2e/app.py", "/static/base.html", "/static/"):
         assert console.ask(path).status == 404
 
 
 def test_without_the_password_nobody_comes_in(locked: ConsoleThread, client) -> None:
-    """Neither without one, nor with a wrong one, nor with what is none."""
+    """Without the right password no page is served."""
     client.xadd("orders", {"n": 1})
     tries = [(path, {}) for path in ("/", "/overview.json", "/static/console.js", "/nowhere")]
     tries += [("/", {"authorization": given}) for given in (basic("other"), "Basic %%%", "Bearer x", "Basic")]
@@ -151,7 +151,7 @@ def test_without_the_password_nobody_comes_in(locked: ConsoleThread, client) -> 
 
 
 def test_a_proxys_word_counts_from_its_address_alone(data) -> None:
-    """A header is easily sent: from elsewhere it says nothing."""
+    """A proxy's user header counts only from the proxy's address."""
     with ConsoleThread(data.url, access=Access(user_header="x-user")) as trusted:
         assert "berta" in trusted.ask("/", x_user="berta").text
         assert trusted.ask("/").status == 401
@@ -162,7 +162,7 @@ def test_a_proxys_word_counts_from_its_address_alone(data) -> None:
 
 
 def test_a_user_that_is_named_twice_is_nobody(data) -> None:
-    """A proxy that adds its header behind one that was sent to it does not lend somebody another's name."""
+    """A user header sent twice is refused, so that a client cannot add another user's name."""
     with ConsoleThread(data.url, access=Access(user_header="x-user")) as trusted:
         answer = trusted.ask("/", x_user="mallory", X_User="anna")
         assert (answer.status, "mallory" in answer.text, "replace it" in answer.text) == (401, False, True)
@@ -183,13 +183,13 @@ def test_a_user_that_is_named_twice_is_nobody(data) -> None:
     ],
 )
 def test_a_proxy_is_known_however_its_address_is_written(peer: str, counts: bool) -> None:
-    """A console that listens for IPv6 too sees IPv4 addresses as IPv6 ones; networks are trusted whole."""
+    """A trusted proxy's address matches in IPv4 and mapped IPv6 form, and by network."""
     access = Access(proxies=(ip_network("10.0.0.0/24"), ip_network("2001:db8::/32")))
     assert access.is_proxy(peer) == counts
 
 
 def test_a_form_that_is_cut_is_no_failure(console: ConsoleThread, caplog: pytest.LogCaptureFixture) -> None:
-    """A client that disconnects amid a form leaves one line in the log."""
+    """A client that disconnects in the middle of a form leaves one log line."""
     head = f"POST /change HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\nOrigin: {console.address}\r\n"
     with socket.create_connection(("127.0.0.1", console.port)) as opened:
         opened.sendall(f"{head}Expect: 100-continue\r\nContent-Length: 9\r\n\r\n".encode())

@@ -1,4 +1,4 @@
-"""A job on the page of its entry, and the form that cancels it."""
+"""A job on the page of its entry, with the form that cancels it."""
 
 from urllib.parse import urlencode
 
@@ -10,7 +10,7 @@ from web.test_schedules import HOSTILE, confirmed
 
 
 def test_an_entry_shows_its_job_and_cancels_it(changing: ConsoleThread, client: redis.Redis) -> None:
-    """State, progress and result of each group, as text whoever wrote them; a plain entry shows nothing of it."""
+    """An entry's page shows its job's state, progress and result by group, escaped, and cancels it."""
     for group in ("a", "b"):
         client.xgroup_create("orders", group, mkstream=True)
     plain = client.xadd("orders", {"n": 1}).decode()

@@ -1,4 +1,4 @@
-"""Addresses carry names of any bytes there and back."""
+"""Addresses carry names with any bytes."""
 
 import html
 import re
@@ -27,7 +27,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_comes_back_from_an_address(name: str) -> None:
-    """An address with any name is ASCII, and nothing in it ends the query."""
+    """A name with any bytes becomes ASCII in an address and is read back."""
     made = address("/group", {"key": name, "group": name, "start": None}, 2)
     assert made.isascii()
     parts = urlsplit(made)
@@ -37,14 +37,14 @@ def test_a_name_comes_back_from_an_address(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_comes_back_from_a_form(name: str) -> None:
-    """A browser sends UTF-8 and its own ends of lines; what is neither goes as base64."""
+    """A name in a form is read back as the browser sends it. Other bytes are sent as base64."""
     field, value = form_word("key", name)
     assert value.isprintable()
     assert words_of(f"{field}={quote(value)}".encode()) == {"key": name}
 
 
 def test_what_is_no_address_is_said_so() -> None:
-    """Too many words, and invalid base64."""
+    """An address with too many fields or invalid base64 is refused with the reason."""
     with pytest.raises(AddressError, match="at most 80"):
         words_of(b"&".join(b"a=1" for _ in range(81)))
     with pytest.raises(AddressError, match="key64 is not base64"):
@@ -52,14 +52,14 @@ def test_what_is_no_address_is_said_so() -> None:
 
 
 def test_a_twin_is_beside_its_page() -> None:
-    """With the same query; the overview has a name there."""
+    """A page's JSON has the same address with ``.json`` and the same query. The overview's is /overview.json."""
     assert twin("/", "") == "/overview.json"
     assert twin("/group", "key=a&group=%FF") == "/group.json?key=a&group=%FF"
 
 
 @pytest.mark.parametrize("sent_on", [True, False])
 def test_a_console_below_a_path_of_a_proxy_leads_nowhere_else(data: ServerThread, sent_on: bool) -> None:
-    """Every link, form, file and redirection is below the path, whether the proxy removes it or sends it on."""
+    """Below a proxy's path, every link, form, file and redirect stays below it, stripped or not."""
     with redis.Redis.from_url(data.url) as client:
         client.flushall()
         client.xadd("orders", {"n": 1})
@@ -89,7 +89,7 @@ def test_a_console_below_a_path_of_a_proxy_leads_nowhere_else(data: ServerThread
 
 
 def test_half_a_character_is_an_address_too() -> None:
-    """JSON in a record that somebody forged may hold one: the page is shown, and its link leads nowhere."""
+    """A name with an unpaired surrogate has a valid address, and its link finds nothing."""
     found = words_of(urlsplit(address("/worker", {"id": "\ud800"})).query.encode())
     assert found == {"id": "\\ud800"}
     assert form_word("id", "\ud800")[0] == "id64"

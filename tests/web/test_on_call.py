@@ -1,6 +1,6 @@
-"""The eight tasks of somebody on call, each played in a real browser against a server with real workers.
+"""The eight on-call tasks in a real browser, against a server with real workers.
 
-Each step is one thing that a person does: a click, a text typed, a box ticked. ``docs/console.md`` lists them.
+Each step is one action: a click, a typed text, a ticked box. ``docs/console.md`` lists them.
 """
 
 import re
@@ -26,15 +26,15 @@ PAGE = (ROOT / "docs/console.md").read_text()
 STEPS = {
     name.strip(): int(steps) for name, steps in re.findall(r"^\| ([^|]+) \| (\d+): [^|]*\| \d+: ", PAGE, re.MULTILINE)
 }
-"""Task -> steps on the pages, as the document says."""
+"""Tasks with their numbers of steps, as in the document."""
 
 
 class Person:
-    """Somebody at the browser, whose steps are counted.
+    """A user of the browser with counted steps.
 
     Args:
-        page: of the browser.
-        console: that is looked at.
+        page: page of the browser.
+        console: the console.
     """
 
     def __init__(self, page: "Page", console: ConsoleThread) -> None:
@@ -48,24 +48,24 @@ class Person:
         self.task = task
 
     def click(self, what: str, *, inside: str = "body") -> None:
-        """A link or button by its text."""
+        """Click a link or button by its text."""
         self.steps.append(f"click {what!r}")
         names = self.page.locator(inside).locator("a, button, summary")
         names.filter(has_text=re.compile(rf"^\s*{re.escape(what)}\s*$")).first.click()
 
     def write(self, text: str, *, into: str) -> None:
-        """A text into a field."""
+        """Type a text into a field."""
         self.steps.append(f"write {text[:20]!r}")
         self.page.locator(into).fill(text)
 
     def reads(self, words: str) -> None:
-        """Wait for words that need no step."""
+        """Wait for a text, which is not a step."""
         self.page.wait_for_selector(f"text={words}")
 
 
 @pytest.fixture(scope="module", params=["redis", "millstream"])
 def crew(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCall]:
-    """A server on which everything is wrong, each kind in turn."""
+    """A server with every fault, once for each kind."""
     folder = tmp_path_factory.mktemp("crew")
     made = redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory")
     with made as server, on_call(server, folder) as found:
@@ -74,14 +74,14 @@ def crew(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def console(crew: OnCall) -> Iterator[ConsoleThread]:
-    """A console that may change something."""
+    """A console that may make changes."""
     with ConsoleThread(crew.server.url, allow_changes=True) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def tab() -> "Iterator[Page]":
-    """A tab of the system's Chromium, without a window."""
+    """A tab of the system's Chromium in headless mode."""
     api = package("playwright.sync_api")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
@@ -94,7 +94,7 @@ def tab() -> "Iterator[Page]":
 
 @pytest.fixture
 def person(tab: "Page", console: ConsoleThread) -> Iterator[Person]:
-    """A person on call, at the overview, who takes as many steps as the document says."""
+    """A user on call at the overview, with as many steps as the document gives."""
     found = Person(tab, console)
     yield found
     print(f"{found.task}: {len(found.steps)} steps: {'; '.join(found.steps)}")  # noqa: T201 - for whoever compares
@@ -102,7 +102,7 @@ def person(tab: "Page", console: ConsoleThread) -> Iterator[Person]:
 
 
 def test_the_stuck_consumer_is_found(crew: OnCall, person: Person) -> None:
-    """The overview names the worker and the line where it stands; the group what it holds."""
+    """The overview names the stuck worker with its source line, and the group's page its entries."""
     person.does("Find the stuck consumer, and why")
     person.reads(f"the worker {crew.worker('stuck')} is blocked at crew.py:")
     person.click("render")
@@ -112,7 +112,7 @@ def test_the_stuck_consumer_is_found(crew: OnCall, person: Person) -> None:
 
 
 def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
-    """By its row on the group's page, to the consumer that is proposed; undone by the line of the result."""
+    """Stuck entries are claimed from their row for the proposed consumer, and the result's undo works."""
     person.does("Reclaim what it holds")
     person.click("render")
     person.click("Claim")
@@ -124,7 +124,7 @@ def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
 
 
 def test_why_entries_die_is_found(person: Person) -> None:
-    """By what they died of, with the traceback of the last."""
+    """Dead letters are grouped by error, with the last one's traceback."""
     person.does("Find why entries die")
     person.click("Dead letters")
     person.reads("ZeroDivisionError")
@@ -133,7 +133,7 @@ def test_why_entries_die_is_found(person: Person) -> None:
 
 
 def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
-    """The page shows the differences, and the worker handles the corrected entry."""
+    """A dead letter is corrected with a preview of the differences, and the worker handles it."""
     person.does("Correct one and replay it")
     person.click("Dead letters")
     person.click("Edit", inside="tr:has-text('ValueError')")
@@ -147,7 +147,7 @@ def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
 
 
 def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
-    """The preview says how many entries are delivered again; the lag stays known."""
+    """A rewind by an hour previews the number of redelivered entries, and the lag stays known."""
     person.does("Rewind a group by an hour, safely")
     person.click("mail")
     person.write("1h-ago", into="form:has(input[value='group rewind']) [name=to]")
@@ -162,7 +162,7 @@ def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
 
 
 def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Person) -> None:
-    """Why the server does not know it, what it is when counted, and the change that repairs it."""
+    """The page gives the reason of an unknown lag, its count, and the change that repairs it."""
     person.does("Explain an unknown lag")
     person.click("sessions")
     person.reads("Reason for the unknown lag")
@@ -174,7 +174,7 @@ def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Perso
 
 
 def test_the_slow_command_is_found(crew: OnCall, person: Person) -> None:
-    """With how long it took and who sent it; from a server without SLOWLOG, which commands cost most."""
+    """The server's page shows the slow command. Without SLOWLOG it shows the total cost of each command."""
     person.does("Find the slow command")
     person.click("Server")
     person.reads("Cost of commands")
@@ -182,7 +182,10 @@ def test_the_slow_command_is_found(crew: OnCall, person: Person) -> None:
 
 
 def test_a_worker_is_drained_before_a_deploy(crew: OnCall, person: Person) -> None:
-    """The preview names its entries in hand and streams without other readers; a worker off the list has ended."""
+    """Draining a worker previews its entries and streams without another reader.
+
+    Its row disappears when it has ended.
+    """
     person.does("Drain a worker before a deploy")
     worker = crew.worker("well")
     person.click("Workers")

@@ -1,4 +1,4 @@
-"""Each page as HTML and as JSON: what anybody may have written into a stream is shown, and does nothing."""
+"""Each page as HTML and JSON: foreign content in a stream is shown and has no effect."""
 
 import html.parser
 import re
@@ -19,7 +19,7 @@ NAMES = [MARKUP.encode(), ESCAPES.encode(), BYTES, b"", b"a/b?c#d&e=f", b"x" * 3
 
 
 class Tags(html.parser.HTMLParser):
-    """A page as a browser reads it: its elements, and those that would run or load."""
+    """A page parsed like a browser does: its elements, and those that would run or load something."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def q(name: bytes) -> str:
 
 
 def is_harmless(text: str) -> bool:
-    """True if no element but ours is there, nothing runs, and nothing could move a terminal's cursor or turn text."""
+    """Check that a page has only its own elements, runs nothing foreign, and has no control characters."""
     found = Tags(text)
     assert found.risky == []
     assert found.names.count("script") == 1
@@ -56,7 +56,7 @@ def is_harmless(text: str) -> bool:
 def test_names_of_any_bytes_are_shown_and_lead_to_their_pages(
     console: ConsoleThread, client: redis.Redis, name: bytes
 ) -> None:
-    """As key, group and consumer at once; every link of every page leads somewhere, and nothing of it runs."""
+    """Keys, groups and consumers with any bytes are shown escaped, and every link of every page works."""
     client.xadd(name, {name or b"n": name}, id="1-1")
     client.xadd(name, {b"n": 2}, id="2-1")
     client.xgroup_create(name, name, id="0")
@@ -90,7 +90,7 @@ VALUES = [
 
 @pytest.mark.parametrize("number", range(len(VALUES)))
 def test_values_of_any_bytes_are_shown(console: ConsoleThread, client: redis.Redis, number: int) -> None:
-    """In lists, on their own page and in every form; a large one is cut, and no page grows with it."""
+    """Values with any bytes are shown escaped in lists, entries and all formats. Large ones are cut."""
     key, value = f"values-{number}", VALUES[number]
     client.xadd(key, {b"v": value, value[:40]: b"1"}, id="1-1")
     client.xgroup_create(key, "g", id="0")
@@ -103,7 +103,7 @@ def test_values_of_any_bytes_are_shown(console: ConsoleThread, client: redis.Red
 
 
 def test_a_list_holds_no_more_than_the_beginning_of_a_long_value(console: ConsoleThread, client: redis.Redis) -> None:
-    """Neither in the page nor in its twin; the entry's own page has all of it in its twin."""
+    """Lists hold only the beginning of a long value, in HTML and JSON. The entry's own JSON has all of it."""
     client.xadd("large", {b"v": b"x" * 1_000_000}, id="1-1")
     assert len(console.ask("/stream.json?key=large").body) < 40_000
     (field,) = console.ask("/entry.json?key=large&id=1-1").facts["fields"]
@@ -111,7 +111,7 @@ def test_a_list_holds_no_more_than_the_beginning_of_a_long_value(console: Consol
 
 
 def shape(value: object) -> object:
-    """The names of a JSON, without its values."""
+    """Return the field names of a JSON without its values."""
     if isinstance(value, dict):
         return {name: shape(each) for name, each in value.items()}
     return [shape(value[0])] if isinstance(value, list) and value else None
@@ -128,7 +128,7 @@ FIELD = {"name": None, "form": None, "size": None, "value": None}
 
 
 def frame(console: ConsoleThread, path: str) -> dict[str, object]:
-    """The shape of a twin, its lists of command lines as such."""
+    """Return the shape of a page's JSON, and check its lists of command lines."""
     facts = console.ask(path).facts
     assert all(isinstance(line, str) for line in [*facts.pop("shell"), *facts.pop("commands")])
     found = shape(facts)
@@ -137,7 +137,7 @@ def frame(console: ConsoleThread, path: str) -> dict[str, object]:
 
 
 def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis) -> None:
-    """Programs read them: a field that is renamed or gone fails here. Groups have the shell's names."""
+    """Field names of a page's JSON do not change, since programs read them. Groups have the shell's names."""
     client.xadd("shapes", {"n": 1}, id="1-1")
     client.xadd("shapes", {"n": 2}, id="2-1")
     client.xgroup_create("shapes", "g", id="0")
@@ -184,7 +184,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
 
 
 def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, client: redis.Redis) -> None:
-    """A group far behind whose consumer is at work needs nobody yet, but all is not well either."""
+    """The overview does not report "nothing needs attention" while it marks a group as far behind."""
     assert "Nothing needs attention" in console.ask("/").text
     first = 10**12
     for ms in range(first, first + 40):
@@ -199,7 +199,7 @@ def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, c
 
 
 def test_findings_of_one_kind_are_one_row(console: ConsoleThread, client: redis.Redis) -> None:
-    """Common help for twelve groups without readers is there once, the others below it when asked for."""
+    """Findings of one kind are one row with the remedy once, and the others are folded below it."""
     client.xadd("s", {"n": 1})
     for number in range(12):
         client.xgroup_create("s", f"g{number:02}", id="0")
@@ -212,7 +212,7 @@ def test_findings_of_one_kind_are_one_row(console: ConsoleThread, client: redis.
 
 
 def test_what_is_not_there_is_said_so(console: ConsoleThread, client: redis.Redis) -> None:
-    """With what to do; in JSON as well."""
+    """A missing stream, group or page is reported with a remedy, also in JSON."""
     client.set("text", "x")
     client.xadd("s", {"n": 1})
     for path, words in [
@@ -233,7 +233,7 @@ def test_what_is_not_there_is_said_so(console: ConsoleThread, client: redis.Redi
 
 
 def test_an_entry_says_how_it_stands_in_each_group(console: ConsoleThread, client: redis.Redis) -> None:
-    """Not delivered, pending with whom and how often, or done; and when it is gone."""
+    """An entry's page shows it as not delivered, pending or acknowledged in each group, and if it is gone."""
     for number in (1, 2, 3):
         client.xadd("standing", {"n": number}, id=f"{number}-0")
     for group, start in (("ahead", "3-0"), ("at work", "0"), ("behind", "1-0")):
@@ -251,7 +251,7 @@ def test_an_entry_says_how_it_stands_in_each_group(console: ConsoleThread, clien
 
 
 def test_unowned_entries_and_their_payloads_are_on_the_groups_page(console: ConsoleThread, client: redis.Redis) -> None:
-    """Entries that XNACK gave back have no owner: they are listed, and listed alone on request."""
+    """Entries without an owner are on the group's page with their payload, and can be listed alone."""
     for number in (1, 2, 3):
         client.xadd("nacked", {"n": f"value {number}"}, id=f"{number}-0")
     client.xgroup_create("nacked", "unowned", id="0")
@@ -267,7 +267,7 @@ def test_unowned_entries_and_their_payloads_are_on_the_groups_page(console: Cons
 
 
 def test_every_page_says_how_it_was_made(console: ConsoleThread, client: redis.Redis) -> None:
-    """Its command line for a shell, the raw commands, and where its JSON is; names of any bytes can be pasted."""
+    """Every page shows its command line, its raw commands and its JSON address, with names quoted for a shell."""
     client.xadd(b"a\xff'b", {"n": 1}, id="1-1")
     page = console.ask("/stream?key=a%FF%27b")
     facts = console.ask("/stream.json?key=a%FF%27b").facts
@@ -278,7 +278,7 @@ def test_every_page_says_how_it_was_made(console: ConsoleThread, client: redis.R
 
 
 def test_no_secret_of_a_url_is_anywhere(data) -> None:
-    """Neither on a page nor in JSON nor in an error, whether the server lets the console in or not."""
+    """No page, JSON or error has a URL's password, with or without access to the server."""
     port = data.url.rpartition(":")[2].partition("/")[0]
     with ConsoleThread(f"redis://anna:s3cret@127.0.0.1:{port}/0", "redis://:s3cret@127.0.0.1:1/0") as console:
         for number in (0, 1):
@@ -289,7 +289,7 @@ def test_no_secret_of_a_url_is_anywhere(data) -> None:
 
 
 def test_dead_letters_are_on_the_first_page(console: ConsoleThread, client: redis.Redis) -> None:
-    """With the way to them; with none the page reports no problem."""
+    """Dead letters are a problem on the overview, with a link. Without any there is none."""
     client.xadd("orders", {"n": 1})
     assert "Nothing needs attention" in console.ask("/").text
     client.xadd("orders:dead", {"n": 1})

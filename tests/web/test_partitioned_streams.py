@@ -1,4 +1,4 @@
-"""A partitioned stream on the pages: one row of the overview, and a page with its partitions and their owners."""
+"""A partitioned stream on the pages: one row of the overview, and a page with its partitions and owners."""
 
 import re
 import time
@@ -16,7 +16,7 @@ from support.partitioned import partition, second_generation
 
 
 def fill(data: ServerThread, client: redis.Redis) -> None:
-    """Two partitions and a group that has read one entry of the second, which has an owner."""
+    """Add two partitions with a group that has read one entry of the second, which has an owner."""
     partition(data.url, "orders", 2)
     for at in range(2):
         client.xgroup_create(f"orders{{{at}}}", "billing", "0", mkstream=True)
@@ -29,7 +29,7 @@ def fill(data: ServerThread, client: redis.Redis) -> None:
 def test_a_partitioned_stream_is_one_row_and_a_page(
     data: ServerThread, console: ConsoleThread, client: redis.Redis
 ) -> None:
-    """The row has the sums; the page shows each partition with its share, lag and owner, and leads to it."""
+    """The overview's row has sums, and the page shows and links each partition with share, lag and owner."""
     fill(data, client)
     (row,) = console.ask("/overview.json").facts["streams"]
     assert (row["key"], row["partitions"], row["length"], row["lag"]) == ("orders", 2, 4, 3)
@@ -48,7 +48,7 @@ def test_a_partitioned_stream_is_one_row_and_a_page(
 def test_uneven_and_sealed_partitions_are_findings(
     data: ServerThread, console: ConsoleThread, client: redis.Redis
 ) -> None:
-    """A busiest partition above three times the mean, and old entries in a partition that takes no more."""
+    """A partition with over three times the mean number of entries is a finding. A drained sealed one is not."""
     fill(data, client)
     client.execute_command("XSETID", "orders{1}", HIGHEST_ID)
     second_generation(client, "orders", 4)
@@ -74,7 +74,7 @@ def test_uneven_and_sealed_partitions_are_findings(
 def test_separators_alone_name_nothing(
     data: ServerThread, console: ConsoleThread, client: redis.Redis, action: str
 ) -> None:
-    """A list of ids that has only separators is refused in the words of a stream that is not partitioned."""
+    """A list of ids with only separators is refused like on a plain stream."""
     fill(data, client)
     client.xadd("plain", {"n": 1})
     client.xgroup_create("plain", "billing", "0")
@@ -87,7 +87,7 @@ def test_separators_alone_name_nothing(
 def test_a_letter_of_a_partition_is_corrected_by_the_name_of_the_stream(
     data: ServerThread, console: ConsoleThread, client: redis.Redis
 ) -> None:
-    """The form is that of the partition's letter; an id that no partition has is refused with the stream's name."""
+    """A partition's dead letter is corrected by the stream's name. A missing id is refused with that name."""
     fill(data, client)
     letter = DeadLetter((b"n", b"1"), "orders{1}", "1-1", "billing", "c", 5, "error", "ValueError: no", "T", 1, 1001)
     ident = client.execute_command("XADD", "orders{1}:dead", "*", *pack(letter)).decode()
@@ -102,7 +102,7 @@ def test_a_letter_of_a_partition_is_corrected_by_the_name_of_the_stream(
 def test_a_group_that_no_partition_has_is_named(
     data: ServerThread, console: ConsoleThread, client: redis.Redis
 ) -> None:
-    """The ids of a change are not what is wrong then."""
+    """A change in a group that no partition has is refused with the group's name, not with the ids."""
     fill(data, client)
     words = {"do": "pending claim", "key": "orders", "ids": "1-0", "to": "c"}
     for group, reason in (

@@ -1,4 +1,4 @@
-"""Schedules on the pages: those of a stream, recurring ones, and the forms that change them."""
+"""Schedules on the pages: a stream's waiting ones, recurring ones, and forms that change them."""
 
 import html
 import re
@@ -19,13 +19,13 @@ HOSTILE = "<script>alert(1)</script>\"'\x1b[2J\n"
 
 
 def wait(client: redis.Redis, ident: str, at_ms: int, *words: str) -> None:
-    """A schedule of ``mails``."""
+    """Add a schedule to ``mails``."""
     client.hset(schedule.content_key("mails"), ident, b"-:" + schedule.packed(["*", *words]))
     client.zadd(schedule.due_key("mails"), {ident: at_ms})
 
 
 def confirmed(console: ConsoleThread, **words: str) -> Answer:
-    """Look at a change, and make it as it was shown."""
+    """Preview a change, and confirm it as shown."""
     page = console.ask(f"/change?{urlencode(words)}")
     inside = page.text.partition('<form class="confirm"')[2]
     found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', inside)
@@ -35,7 +35,7 @@ def confirmed(console: ConsoleThread, **words: str) -> Answer:
 
 
 def test_a_stream_shows_what_waits_for_its_time(changing: ConsoleThread, client: redis.Redis) -> None:
-    """The next ten, their number, and the delay of the first; names and values that anybody wrote are only text."""
+    """A stream's page shows the next ten schedules, their number, and the first one's delay, escaped."""
     client.xadd("mails", {"n": 1})
     changing.forget()
     assert "<h2>Scheduled</h2>" not in changing.ask("/stream?key=mails").text
@@ -59,7 +59,7 @@ def test_a_stream_shows_what_waits_for_its_time(changing: ConsoleThread, client:
 
 @pytest.mark.parametrize("words", [{"do": "later cancel"}, {"do": "later fire"}, {"do": "later move", "delay": "2h"}])
 def test_a_schedule_is_changed_by_a_form(changing: ConsoleThread, client: redis.Redis, words: dict[str, str]) -> None:
-    """The preview changes nothing, and its form makes the change that was shown."""
+    """A schedule's preview changes nothing, and its form makes the previewed change."""
     client.xadd("mails", {"n": 1})
     wait(client, "a", NOW + 3_600_000, "n", "2")
     before = client.zscore(schedule.due_key("mails"), "a")
@@ -71,7 +71,7 @@ def test_a_schedule_is_changed_by_a_form(changing: ConsoleThread, client: redis.
 
 
 def test_recurring_schedules_have_a_page_where_there_are_any(changing: ConsoleThread, client: redis.Redis) -> None:
-    """The overview leads to it only then; it pauses one, and shows damaged records as such."""
+    """Recurring schedules have a page, linked only if there are any. It can pause one, and marks damaged ones."""
     changing.forget()
     assert "/schedules" not in changing.ask("/").text
     one = Recurring("nightly", timetable("nightly", "0 3 * * *"), "mails", (b"*", b"n", b"1"))

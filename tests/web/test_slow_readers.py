@@ -1,4 +1,4 @@
-"""A slow or silent reader costs the console a bounded amount of memory, and no other reader the page."""
+"""A slow or silent reader costs bounded memory and blocks no other reader."""
 
 import contextlib
 import socket
@@ -16,7 +16,7 @@ _LARGE = b"x" * 1_000_000
 
 @contextlib.contextmanager
 def unread(console: ConsoleThread, path: str, accept: str = "*/*") -> Iterator[socket.socket]:
-    """A browser that asks for a page and reads nothing of it."""
+    """A browser that requests a page and does not read it."""
     with socket.socket() as opened:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         opened.settimeout(DEADLINE)
@@ -32,7 +32,7 @@ def connected(console: ConsoleThread) -> int:
 def test_somebody_who_reads_nothing_is_hung_up_on(
     console: ConsoleThread, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what was kept for them is let go of; somebody who reads slowly gets all of it."""
+    """A connection that reads nothing is closed and its data freed. One that reads slowly receives all of it."""
     monkeypatch.setattr(connections, "PATIENCE", 0.3)
     for _ in range(20):
         client.xadd("large", {"v": _LARGE})
@@ -59,7 +59,7 @@ def test_somebody_who_reads_nothing_is_hung_up_on(
 def test_no_more_pages_are_live_than_the_console_bears(
     console: ConsoleThread, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader beyond the limit gets the reason and the page as it is, and live updates when there is room."""
+    """Beyond the limit of live pages a reader gets the page with the reason, and updates once there is room."""
     client.xadd("orders", {"n": 1})
     monkeypatch.setattr(live, "MOST", 2)
     eventually(lambda: not console.process.server_state.tasks, what="the pages before are gone")
@@ -93,7 +93,7 @@ def test_no_more_pages_are_live_than_the_console_bears(
 def test_a_request_that_does_not_come_is_not_awaited_for_ever(
     console: ConsoleThread, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    """Neither one that was never begun, nor one that stays unfinished, nor one behind another."""
+    """A connection without a complete request is closed, also after an earlier request."""
     monkeypatch.setattr(connections, "PATIENCE", 0.3)
     with socket.create_connection(("127.0.0.1", console.port), DEADLINE) as opened:
         opened.sendall(begun)
@@ -103,7 +103,7 @@ def test_a_request_that_does_not_come_is_not_awaited_for_ever(
 
 
 def test_who_only_waits_makes_room_for_who_asks(console: ConsoleThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many connections somebody opens and leaves so, whoever comes then has the page."""
+    """Idle connections are closed to make room for a new request."""
     monkeypatch.setattr(connections, "MOST", 4)
     with contextlib.ExitStack() as opened:
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""A server that takes its time: what a page begins with is there at once, and the rest is whole."""
+"""With a slow server the beginning of a page is sent at once, and then the rest."""
 
 import http.client
 
@@ -12,7 +12,7 @@ from support.waiting import DEADLINE
 def test_a_page_begins_before_the_server_has_answered(
     console: ConsoleThread, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the bar and who is asked; the rest follows in the same answer, so that it needs no script."""
+    """A page begins before the server has replied. The rest follows in the same answer and needs no script."""
     monkeypatch.setattr("millstream.web.serving.app.AT_ONCE", 0.1)
     client.xadd("orders", {"n": 1})
     client.execute_command("CLIENT", "PAUSE", 1000, "ALL")
@@ -33,7 +33,7 @@ def test_a_page_begins_before_the_server_has_answered(
 
 
 def test_a_page_that_is_quick_has_its_own_status(console: ConsoleThread, client: redis.Redis) -> None:
-    """It is sent in one piece."""
+    """A quick page is sent in one piece with its own status code."""
     console.ask("/stream?key=nope")
     answer = console.ask("/stream?key=nope")
     assert (answer.status, b'id="asking"' in answer.body) == (404, False)

@@ -1,4 +1,4 @@
-"""The pages about Spark: queries as their drivers tell of them, where they stand beside groups, and the archive."""
+"""The pages on Spark: queries, their positions beside groups, and the archive."""
 
 import json
 import time
@@ -21,7 +21,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}"
 
 
 def told(client: redis.Redis, ident: str, *, alive: bool = True, **facts: Any) -> None:
-    """A query has reported."""
+    """Write a query's record."""
     whole = {**store.NEW, "id": ident, "driver": f"driver of {ident}", "at_ms": 1_000, **facts}
     client.hset(store.QUERIES, ident.encode(errors="backslashreplace"), json.dumps(whole))
     if alive:
@@ -33,7 +33,7 @@ def place(stream: str, at: str, n: int, latest: int) -> dict[str, Any]:
 
 
 def test_queries_are_shown_the_lost_ones_first(console: ConsoleThread, client: redis.Redis) -> None:
-    """One whose driver was killed is lost; the page counts what does not run, and the JSON has all that is known."""
+    """A query with a killed driver is shown as lost, first. The page counts stopped ones, and JSON has all facts."""
     assert "No query has reported" in console.ask("/spark").text
     told(client, "q1", name="lake", rows_per_second=12.5, phases={"addBatch": 5})
     told(client, "q2", name="windows", alive=False)
@@ -47,7 +47,7 @@ def test_queries_are_shown_the_lost_ones_first(console: ConsoleThread, client: r
 
 
 def test_a_query_that_runs_again_is_counted_once(console: ConsoleThread, client: redis.Redis) -> None:
-    """The headline counts what the overview counts: an earlier run of a name that runs again is not lost."""
+    """A query's earlier lost run is not counted if a later run of the same name is running."""
     told(client, "q1", name="lake", state="failed", error="Bad: x")
     told(client, "q2", name="lake")
     console.forget()
@@ -61,7 +61,7 @@ def test_a_query_that_runs_again_is_counted_once(console: ConsoleThread, client:
 
 
 def test_what_a_program_is_to_say_has_no_stars_for_a_password(data: ServerThread, client: redis.Redis) -> None:
-    """A variable has the URL then, as a page names none; the command lines name a context."""
+    """Program snippets take a URL with a password from a variable, and command lines name a context."""
     client.acl_setuser("driver", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"])
     with ConsoleThread(data.url.replace("://", "://driver:pw@")) as guarded:
         text = guarded.ask("/spark").text
@@ -72,7 +72,7 @@ def test_what_a_program_is_to_say_has_no_stars_for_a_password(data: ServerThread
 
 
 def test_a_lost_query_is_found_on_the_overview(console: ConsoleThread, client: redis.Redis) -> None:
-    """For a day, unless it runs again under its name; and one that ends no batch while entries wait."""
+    """A lost query is on the overview for a day, unless its name runs again. So is a query without progress."""
     for ms in range(1, 4):
         client.xadd("orders", {"n": ms}, id=f"{ms}-0")
     now = time.time_ns() // 1_000_000
@@ -97,7 +97,7 @@ def test_a_lost_query_is_found_on_the_overview(console: ConsoleThread, client: r
 
 
 def test_a_query_stands_on_one_axis_with_the_groups_of_its_stream(console: ConsoleThread, client: redis.Redis) -> None:
-    """On its own page, on the page of all, and on the stream's."""
+    """A query and the groups of its stream share one axis, on the pages of the query, of Spark and of the stream."""
     for ms in range(1, 21):
         client.xadd("orders", {"n": ms}, id=f"{ms * 1000}-0")
     client.xgroup_create("orders", "billing", id="5000-0")
@@ -108,7 +108,10 @@ def test_a_query_stands_on_one_axis_with_the_groups_of_its_stream(console: Conso
 
 
 def test_a_query_tells_what_it_wrote_into_streams(console: ConsoleThread, client: redis.Redis) -> None:
-    """The commit record gives the entries not published yet; a record of another form is skipped."""
+    """A query's page shows from its commit record if a batch is not completely published.
+
+    An invalid record is skipped.
+    """
     told(client, "q1")
     for kept, said in [
         ({"version": 7, "parts": None}, "batch 7, published whole"),
@@ -123,7 +126,7 @@ def test_a_query_tells_what_it_wrote_into_streams(console: ConsoleThread, client
 
 
 def test_whatever_stands_in_a_report_does_nothing(console: ConsoleThread, client: redis.Redis) -> None:
-    """Names, errors and phases are anybody's; a record that no driver wrote is passed over."""
+    """Hostile names, errors and phases in a query's record are escaped. A foreign record is skipped."""
     client.xadd(HOSTILE, {"n": 1}, id="1-0")
     told(
         client,
@@ -150,7 +153,7 @@ def test_whatever_stands_in_a_report_does_nothing(console: ConsoleThread, client
 
 @pytest.fixture
 def archived(data: ServerThread, client: redis.Redis, tmp_path: Path) -> Path:
-    """An archive of a stream whose first ten entries of thirty are in it, five of them trimmed."""
+    """An archive of a stream of thirty entries with the first ten archived and five of them trimmed."""
     for ms in range(1, 31):
         client.xadd("orders", {"n": ms}, id=f"{ms}-0")
     client.xgroup_create("orders", "billing", id="7-0")
@@ -166,7 +169,7 @@ def archived(data: ServerThread, client: redis.Redis, tmp_path: Path) -> Path:
 def test_the_last_archived_entry_is_held_by_who_has_it_pending(
     data: ServerThread, client: redis.Redis, archived: Path
 ) -> None:
-    """Also where all before it is done."""
+    """A pending entry keeps the last archived entry from being trimmed, and the page names the group."""
     client.xgroup_setid("orders", "billing", "9-0")
     client.xreadgroup("billing", "c1", {"orders": ">"})
     client.xtrim("orders", minid="10-0", approximate=False)
@@ -176,7 +179,7 @@ def test_the_last_archived_entry_is_held_by_who_has_it_pending(
 
 
 def test_an_archive_is_shown_beside_its_streams(data: ServerThread, archived: Path) -> None:
-    """The page shows waiting entries, archived ones still there, the group that keeps them, and the files."""
+    """The archive page shows waiting and archived entries, the group that keeps them in the stream, and the files."""
     with ConsoleThread(data.url, archive=archived) as console:
         page = console.ask("/archive")
         gone, orders = console.ask("/archive.json").facts["streams"]
@@ -193,7 +196,7 @@ def test_an_archive_is_shown_beside_its_streams(data: ServerThread, archived: Pa
 
 
 def test_a_stream_s_page_draws_how_far_it_is_archived(data: ServerThread, archived: Path) -> None:
-    """Beside its groups, on the same axis; a stream that is not archived has no such row."""
+    """A stream's page draws the archive's position beside its groups. Without an archive there is no row."""
     with ConsoleThread(data.url, archive=archived) as console:
         with redis.Redis.from_url(data.url) as client:
             client.xadd("other", {"n": 1})
@@ -206,7 +209,7 @@ def test_a_stream_s_page_draws_how_far_it_is_archived(data: ServerThread, archiv
 def test_the_archive_is_drawn_whatever_crowd_reads_the_stream(
     data: ServerThread, client: redis.Redis, archived: Path
 ) -> None:
-    """A drawing has room for twenty: the archive and the queries are among them, and how many are not is said."""
+    """A diagram with too many groups keeps the archive and the queries, and counts the omitted readers."""
     for number in range(25):
         client.xgroup_create("orders", f"group{number}", id="0")
     told(client, "q1", name="lake", places=[place("orders", "15-0", 15, 20)])
@@ -219,7 +222,7 @@ def test_the_archive_is_drawn_whatever_crowd_reads_the_stream(
 
 
 def test_a_stream_without_groups_draws_its_archive(data: ServerThread, client: redis.Redis, archived: Path) -> None:
-    """The diagram has the archive's reader even without a group."""
+    """The diagram of a stream without groups shows the archive."""
     client.xgroup_destroy("orders", "billing")
     with ConsoleThread(data.url, archive=archived) as console:
         page = console.ask("/stream?key=orders").text
@@ -228,7 +231,7 @@ def test_a_stream_without_groups_draws_its_archive(data: ServerThread, client: r
 
 
 def test_without_an_archive_the_page_says_how_to_have_one(console: ConsoleThread, client: redis.Redis) -> None:
-    """And no page leads there."""
+    """Without an archive the archive page explains how to make one, and no page links to it."""
     answer = console.ask("/archive")
     assert (answer.status, "--archive DIR" in answer.text) == (404, True)
     assert 'href="/archive"' not in console.ask("/").text

@@ -1,4 +1,4 @@
-"""A server is asked once for all who look, no more than it can bear, and not at all while nobody looks."""
+"""The console reads a server once for all viewers, at a bounded rate, and not at all without viewers."""
 
 import asyncio
 from typing import Any
@@ -19,19 +19,19 @@ from support.waiting import eventually
 
 
 def calls(client: redis.Redis, command: str) -> int:
-    """The number of times that the server ran a command."""
+    """Return the number of times that the server ran a command."""
     return int(client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time passes between two readings, however busy the machine is."""
+    """Freeze the console's clock, so that no time passes between two readings."""
     own_clock(monkeypatch, watching.__name__, monotonic=lambda: 100.0)
 
 
 @pytest.mark.usefixtures("at_once")
 async def test_one_reading_is_for_all_who_look(data: ServerThread) -> None:
-    """Those who come while it is under way wait for it, and those who come soon after get it."""
+    """Viewers who come during a reading wait for it, and those soon after share its result."""
     watch = ServerWatch(ConsoleServer(data.url))
     asked: list[int] = []
 
@@ -51,7 +51,7 @@ async def test_one_reading_is_for_all_who_look(data: ServerThread) -> None:
 
 
 async def test_a_slow_server_is_not_taken_for_a_silent_one(data: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a late answer has come, the next question has its whole time again, a change's preview among them."""
+    """After a late reply the next reading has its full time again, as does a change's preview."""
     watch = ServerWatch(ConsoleServer(data.url))
     go_on, went_on = asyncio.Event(), asyncio.Event()
 
@@ -72,7 +72,7 @@ async def test_a_slow_server_is_not_taken_for_a_silent_one(data: ServerThread, m
 
 @pytest.mark.usefixtures("at_once")
 async def test_a_reading_that_a_change_overtook_is_made_anew(data: ServerThread) -> None:
-    """It began before the change, so it may show what was before it."""
+    """A reading that began before a change is made again."""
     watch = ServerWatch(ConsoleServer(data.url))
     asked: list[int] = []
 
@@ -88,7 +88,7 @@ async def test_a_reading_that_a_change_overtook_is_made_anew(data: ServerThread)
 
 
 async def test_somebody_who_goes_away_takes_the_reading_from_nobody(data: ServerThread) -> None:
-    """The one who asked first closes the page; the other one gets the answer."""
+    """If the viewer who caused a reading closes the page, the other viewers still get it."""
     watch = ServerWatch(ConsoleServer(data.url))
     go_on = asyncio.Event()
 
@@ -106,7 +106,7 @@ async def test_somebody_who_goes_away_takes_the_reading_from_nobody(data: Server
 
 
 async def test_an_answer_of_another_shape_is_said_so(data: ServerThread) -> None:
-    """A server that is not a Redis ends neither the page nor the terminal, and the next reading tries again."""
+    """A reply of an unexpected form is an error on the page, and the next reading tries again."""
     watch = ServerWatch(ConsoleServer(data.url))
 
     async def work(line: Line) -> object:
@@ -122,7 +122,7 @@ async def test_an_answer_of_another_shape_is_said_so(data: ServerThread) -> None
 
 
 async def test_readings_take_no_more_than_their_share(data: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longer they take, all together, the seldomer they are; no question makes another seldom for ever."""
+    """All readings together take a bounded share of time: the longer they take, the rarer they are."""
     watch = ServerWatch(ConsoleServer(data.url))
     clock = [100.0]
     own_clock(monkeypatch, watching.__name__, monotonic=lambda: clock[0])
@@ -152,7 +152,7 @@ async def test_readings_take_no_more_than_their_share(data: ServerThread, monkey
 
 
 async def test_what_was_read_before_stays_with_its_age(data: ServerThread) -> None:
-    """A server that went away: the last reading and why there is no newer one; no reading ever is an error."""
+    """If the server is gone, the last reading is shown with its age and the reason. Without one it is an error."""
     port = free_port()
     watch = ServerWatch(ConsoleServer(f"redis://:s3cret@127.0.0.1:{port}/0"))
 
@@ -182,7 +182,7 @@ async def test_what_was_read_before_stays_with_its_age(data: ServerThread) -> No
 
 
 def test_nothing_is_asked_while_nobody_looks(console: ConsoleThread, client: redis.Redis) -> None:
-    """An open page asks about once a second however many there are; a closed one ends it."""
+    """Open pages cause about one reading a second in total, and none once they are closed."""
     client.xadd("quiet", {"n": 1})
     began: Any = client.time()
     before = calls(client, "scan")
@@ -199,7 +199,7 @@ def test_nothing_is_asked_while_nobody_looks(console: ConsoleThread, client: red
 
 
 def test_a_live_page_is_sent_as_it_changes(console: ConsoleThread, client: redis.Redis) -> None:
-    """A live page sends its escaped main part with the time of the reading, then later changes."""
+    """A live page receives its escaped main part with the time, and then each change."""
     client.xadd("tail", {"n": "<b>one"})
     with console.events("/stream?key=tail") as events:
         kind, facts = events.next()
@@ -211,7 +211,7 @@ def test_a_live_page_is_sent_as_it_changes(console: ConsoleThread, client: redis
 
 
 def test_a_server_that_comes_back_is_shown_again(data: ServerThread, tmp_path) -> None:
-    """A page that is open says that the server is gone, and goes on by itself when it is back."""
+    """An open page reports that the server is gone, and shows new data when it is back."""
     port = free_port()
     url = f"redis://127.0.0.1:{port}/0"
     with ConsoleThread(url) as console, console.events("/") as events:
@@ -223,7 +223,7 @@ def test_a_server_that_comes_back_is_shown_again(data: ServerThread, tmp_path) -
 
 
 async def test_a_rate_is_there_again_after_a_page_was_left(data: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reading keeps the one before it for ten minutes, so that a page that is opened again has a rate at once."""
+    """A page opened again within ten minutes has a rate at once, since its previous reading is kept."""
     watch = ServerWatch(ConsoleServer(data.url))
     clock = [100.0]
     own_clock(monkeypatch, watching.__name__, monotonic=lambda: clock[0])

@@ -1,4 +1,4 @@
-"""Which entries a page of a stream shows, and whether there are more before and behind them."""
+"""The range of entries that a stream's page shows, and its links to the pages before and after."""
 
 import pytest
 import redis
@@ -25,19 +25,19 @@ NOW = 1_763_721_600_000
     ],
 )
 def test_words_of_an_address_become_a_range(words: dict[str, str], command: tuple[object, ...]) -> None:
-    """Ids as they are, times as their milliseconds."""
+    """Ids and times in an address become a range of entries."""
     assert window(words, NOW, 2).command("s") == command
 
 
 @pytest.mark.parametrize("words", [{"from": "yesterday"}, {"to": "5-x"}, {"before": "5"}, {"after": "9-9 COUNT 1"}])
 def test_what_is_neither_id_nor_time_is_refused(words: dict[str, str]) -> None:
-    """With the word that is wrong."""
+    """A bound that is neither an id nor a time is refused by name."""
     with pytest.raises(NoPageError, match=next(iter(words))):
         window(words, NOW, 2)
 
 
 def test_pages_follow_one_another(console: ConsoleThread, client: redis.Redis) -> None:
-    """Each entry once, in both orders and both directions; the ends say that they are."""
+    """Pages show each entry once in both orders and directions, and the end pages lack the further link."""
     for number in range(1, 8):
         client.xadd("s", {"n": number}, id=f"{number}-0")
 

@@ -1,4 +1,4 @@
-"""A console over a server that is neither Redis nor like it: each page says so, whole."""
+"""A console over a server that is not Redis reports that on each page."""
 
 import pytest
 
@@ -14,7 +14,7 @@ PLACES = """/ /overview.json /stream?key=s /stream.json?key=s /stream.jsonl?key=
 
 @pytest.mark.parametrize("reply", WRONG.values(), ids=WRONG)
 def test_no_reply_ends_a_page(reply: bytes) -> None:
-    """No "Internal Server Error", and no page that stops in the middle."""
+    """No reply of a server causes an internal error or a truncated page."""
     with same_answer(reply) as url, ConsoleThread(url, allow_changes=True) as console:
         for place in PLACES.split():
             answer = console.ask(place)
@@ -23,7 +23,7 @@ def test_no_reply_ends_a_page(reply: bytes) -> None:
 
 
 def test_a_page_that_was_begun_ends_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error in the second half is shown there; a browser would otherwise see a broken connection."""
+    """An error in the second half of a page is shown there, and the page ends properly."""
     drawn = rendering.rest
 
     def rest(page: WebPage, asked: Asked) -> bytes:
