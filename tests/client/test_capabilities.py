@@ -1,4 +1,4 @@
-"""Abilities of a server are found by asking it."""
+"""The capabilities of a server are found by probing it."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ NOTHING = Capabilities()
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server of ours, in memory."""
+    """One Millstream server in memory."""
     with millstream_server(tmp_path_factory.mktemp("capabilities"), "--memory") as found:
         yield found
 
@@ -30,7 +30,7 @@ async def ask(server: ServerProcess) -> Capabilities:
 
 
 async def test_an_old_server_has_none_and_keeps_no_trace(real_redis: ServerProcess) -> None:
-    """Redis 7.0 has none of the newer commands; asking leaves no key behind."""
+    """Redis 7.0 has none of the newer commands, and probing leaves no key."""
     assert await ask(real_redis) == NOTHING
     with real_redis.client() as client:
         assert capabilities.find_sync(client) == NOTHING
@@ -38,7 +38,7 @@ async def test_an_old_server_has_none_and_keeps_no_trace(real_redis: ServerProce
 
 
 async def test_our_server_has_all_and_both_ways_of_asking_agree(ours: ServerProcess) -> None:
-    """The worker takes the short way on our server; the answer is asked for once per pool."""
+    """Millstream has every capability, by both kinds of client, and is probed once per pool."""
     found = await ask(ours)
     assert found.xnack
     assert found.claim
@@ -50,14 +50,14 @@ async def test_our_server_has_all_and_both_ways_of_asking_agree(ours: ServerProc
 
 
 def test_a_server_that_takes_no_writes_now_tells_less() -> None:
-    """It refuses the probes whatever it can: that is not known then, and asked again where it matters."""
+    """A capability is unknown if the server refuses writes now, and is probed again when needed."""
     refused = ResponseError("NOREPLICAS Not enough good replicas to write.")
     found = capabilities_of([[[b"xnack"], None, None], refused, ReadOnlyError("You can't write")])
     assert found == Capabilities(xnack=True, unknown=frozenset({"claim", "idmp"}))
 
 
 def test_it_is_asked_again_once_it_takes_writes(ours: ServerProcess) -> None:
-    """A replica says less than it can, until it leads."""
+    """A replica's unknown capabilities are probed again after its promotion."""
     with ours.client() as client, ours.client() as other:
         whole = capabilities.find_sync(client)
         client.replicaof("127.0.0.1", free_port())
@@ -79,5 +79,5 @@ def test_it_is_asked_again_once_it_takes_writes(ours: ServerProcess) -> None:
     ],
 )
 def test_doubt_means_absent(replies: list[object], expected: Capabilities) -> None:
-    """The way that works everywhere is taken if the server may not or will not answer."""
+    """A capability that cannot be probed counts as absent."""
     assert capabilities_of(replies) == expected

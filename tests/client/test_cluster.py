@@ -1,4 +1,4 @@
-"""Redis Cluster: what a worker promises holds on three nodes, also while a slot moves or its node dies."""
+"""Redis Cluster: a worker's promises hold on three nodes, also during a slot migration or a node's death."""
 
 import asyncio
 import contextlib
@@ -57,21 +57,21 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
 
 @pytest.fixture(autouse=True)
 def no_hooks() -> Iterator[None]:
-    """No test leaves a hook behind; those of the contract set some."""
+    """Remove every hook that a test has registered."""
     yield
     failpoints.clear()
 
 
 @pytest.fixture
 def client(three: Three) -> Iterator[Any]:
-    """Redis-py's client of the cluster, by our door; everything is flushed."""
+    """A redis-py cluster client made by the library, on an emptied cluster."""
     three.flush()
     with millstream.connect(three.url, decode_responses=True) as found:
         yield found
 
 
 async def test_commands_wait_for_a_connection_to_a_node(three: Three, client: Any) -> None:
-    """A hundred and more commands to one node at once are answered; those that wait too long are an error."""
+    """Over a hundred concurrent commands to one node are answered. Too long a wait for a connection is an error."""
     async with millstream.connect_async(three.url) as found:
         assert await asyncio.gather(*(found.blpop("nothing", 0.1) for _ in range(150))) == [None] * 150
     async with millstream.connect_async(three.url, max_connections=2, timeout=0.2) as found:
@@ -138,7 +138,7 @@ NO_PUBSUB = pytest.mark.skipif(
     ],
 )
 async def test_whatever_takes_a_connection_to_a_node_waits(three: Three, client: Any, use: Any, hold: Any) -> None:
-    """Pipelines, transactions and pub/sub objects beyond the connections wait; too long a wait is an error of ours."""
+    """Pipelines, transactions and pub/sub objects beyond the connection limit wait. Too long a wait is an error."""
     async with millstream.connect_async(three.url, max_connections=3) as found:
         await asyncio.gather(*(use(found) for _ in range(30)))
     async with millstream.connect_async(three.url, max_connections=3, timeout=0.1) as found:
@@ -152,7 +152,7 @@ async def test_whatever_takes_a_connection_to_a_node_waits(three: Three, client:
 
 
 async def test_a_redirected_pipeline_waits_for_no_second_connection(three: Three, client: Any) -> None:
-    """A pipeline with the only turn of its client sends its commands again to the node that has the slot by now."""
+    """A pipeline on a client's only connection follows a moved slot without waiting for a second one."""
     async with millstream.connect_async(three.url, max_connections=1, timeout=1) as found:
         await found.set("moved", 1)
         await asyncio.to_thread(three.move, "moved")
@@ -164,7 +164,7 @@ async def test_a_redirected_pipeline_waits_for_no_second_connection(three: Three
 
 
 async def test_the_console_sees_every_node(three: Three, client: Any) -> None:
-    """Streams, groups and pending entries wherever they live, workers in the registry, and each node by itself."""
+    """The console shows all nodes' streams, groups and pending entries, the workers, and each node."""
     keys = ["{a}", "{b}", "{c}"]
     for key in keys:
         client.xadd(key, {"n": 1}, id="1-0")
@@ -186,7 +186,7 @@ async def test_the_console_sees_every_node(three: Three, client: Any) -> None:
 
 
 async def test_an_app_with_streams_on_every_node(three: Three, client: Any) -> None:
-    """Publishing, reading, acks, retries, death, effects by once, for streams that live on three different nodes."""
+    """An app publishes, reads, acknowledges, retries, dead-letters and uses ``once`` on streams of three nodes."""
     streams = ["{a}", "{b}", "{c}"]
     assert len({three.owner(stream).port for stream in streams}) == 3
     app, runs = App(three.url), Counter[str]()
@@ -213,7 +213,7 @@ async def test_an_app_with_streams_on_every_node(three: Three, client: Any) -> N
 
 
 async def test_stale_entries_are_claimed_and_a_stop_hands_back(three: Three, client: Any) -> None:
-    """Entries of a dead consumer are taken. Entries that a stop finds unbegun are free at once, without a charge."""
+    """On a cluster, a dead consumer's entries are claimed. A stop hands unbegun entries back at once, uncharged."""
     client.xgroup_create("{a}", "g", "0", mkstream=True)
     left = [client.xadd("{a}", {"x": x}) for x in range(5)]
     client.xreadgroup("g", "ghost", {"{a}": ">"})
@@ -236,7 +236,7 @@ async def test_stale_entries_are_claimed_and_a_stop_hands_back(three: Three, cli
 
 
 async def test_a_slot_moves_and_a_node_dies_under_work(three: Three, client: Any) -> None:
-    """The worker and the publisher follow the stream to its new node and wait for one that is down; nothing is lost."""
+    """Worker and publisher follow a moved slot, wait for a node that is down, and lose nothing."""
     app, seen = App(three.url), Counter[int]()
 
     @app.subscriber(StreamSub("{a}", group="g", min_idle_time=1_000))
@@ -285,7 +285,7 @@ def _nothing_pending(client: Any) -> bool:
 
 
 async def test_the_command_line_sees_all_nodes(three: Three, client: Any) -> None:
-    """``dead ls`` finds the letters of every node, ``dead retry`` puts one back, ``worker ls`` sees who works."""
+    """``dead ls`` and ``dead retry`` work for letters of every node, and ``worker ls`` lists all workers."""
     app = App(three.url)
 
     async def handle(x: int) -> None:
@@ -311,7 +311,7 @@ async def test_the_command_line_sees_all_nodes(three: Three, client: Any) -> Non
     "words", ["stream ls", "stream ls a*", "stream find a", "group ls", "dead ls", "check", "console-page"]
 )
 async def test_one_node_is_not_taken_for_the_whole(three: Three, client: Any, words: str) -> None:
-    """SCAN answers from a node as from a server: a list of a third of the streams is refused with the URL to write."""
+    """Listing through one node's URL is refused with the cluster URL to use, instead of showing a part."""
     client.xgroup_create("{a}", "g", 0, mkstream=True)
     node = three.nodes[0].url
     if words == "console-page":
@@ -339,7 +339,7 @@ async def test_one_node_is_not_taken_for_the_whole(three: Three, client: Any, wo
     ],
 )
 async def test_a_key_of_another_node_is_named_with_the_url_to_write(three: Three, words: str) -> None:
-    """Two of three nodes do not have the key: commands report the URL to write, with one exit code."""
+    """A key of another node is an error with the cluster URL to use and one exit code."""
     said = []
     for node in three.nodes:
         done = await asyncio.to_thread(CliRunner().invoke, main, [*words.split(), "--url", node.url])
@@ -360,7 +360,7 @@ def _hashes(url: str) -> list[list[bytes]]:
 
 @pytest.mark.parametrize("read", [_by_pattern, _hashes])
 def test_spark_reads_no_part_of_a_cluster_by_a_pattern(three: Three, client: Any, read: Any) -> None:
-    """Neither streams nor hashes: each node has a share of them, and none tells of the others."""
+    """Spark refuses a pattern of streams or hashes on one node of a cluster."""
     with pytest.raises(ConfigError, match="one node of a Redis Cluster of 3 masters"):
         read(three.nodes[0].url)
 
@@ -372,7 +372,7 @@ def _cli(*words: str) -> Any:
 
 
 async def test_what_cannot_be_one_transaction_is_refused_at_the_start(three: Three, client: Any) -> None:
-    """A stream and its dead-letter stream in two slots: the error says which name would do, and that one does."""
+    """A stream and dead-letter stream in two slots are refused at the start, with a name that fits."""
     app = App(three.url)
 
     @app.subscriber("orders")
@@ -388,7 +388,7 @@ async def test_what_cannot_be_one_transaction_is_refused_at_the_start(three: Thr
 
 
 async def test_a_delay_outlives_its_worker_on_the_node_of_its_stream(three: Three, client: Any) -> None:
-    """The due time is in the stream's slot; who comes later, when the entry is idle for long, lets it wait on."""
+    """A retry delay is stored in its stream's slot and is kept after its worker ended."""
     runs: list[int] = []
 
     def app() -> App:
@@ -420,14 +420,14 @@ async def test_a_delay_outlives_its_worker_on_the_node_of_its_stream(three: Thre
 
 
 class Tagged(redis.RedisCluster):
-    """Redis-py's client for tests whose stream is ``s``: here it is ``{s}``, so that all about it is in one slot."""
+    """A redis-py client for tests with a stream ``s``: it adds braces to names, so that all are in one slot."""
 
     def execute_command(self, *words: Any, **options: Any) -> Any:
-        """The same command with the keys' names as they are here."""
+        """Run the command with the tagged key names."""
         return super().execute_command(words[0], *map(_tagged, words[1:]), **options)
 
     def exists(self, *keys: Any) -> Any:
-        """Redis-py looks for the node of each key before it makes the command."""
+        """Tag the names before redis-py looks for their nodes."""
         return super().exists(*map(_tagged, keys))
 
 
@@ -436,14 +436,14 @@ def _tagged(word: Any) -> Any:
 
 
 class Door:
-    """A cluster as the tests of one server see it."""
+    """A cluster in the form of the one-server tests' server."""
 
     def __init__(self, three: Three) -> None:
         self.url = three.url
         self._port = three.nodes[0].port
 
     def client(self, **options: Any) -> redis.Redis:
-        """A client of the whole cluster."""
+        """Return a client of the whole cluster."""
         return Tagged(host="127.0.0.1", port=self._port, **options)  # type: ignore[return-value] # of the same methods
 
 
@@ -466,7 +466,7 @@ handlers_in_threads_run_at_the_same_time_and_settle
 async def test_the_contract_of_one_server_holds_on_a_cluster(
     three: Three, client: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The worker's contract tests themselves, over three nodes, with the stream's name in braces."""
+    """The one-server contract tests of the worker pass on a cluster of three nodes."""
     monkeypatch.setattr(contract, "StreamSub", lambda stream, **options: StreamSub(_tagged(stream), **options))
     door = Door(three)
     with door.client(decode_responses=True) as tagged:
@@ -474,7 +474,7 @@ async def test_the_contract_of_one_server_holds_on_a_cluster(
 
 
 async def test_what_names_no_key_needs_to_know_where(three: Three) -> None:
-    """A transaction over all nodes does not exist: the line says so, instead of asking any node."""
+    """A command without a key, such as MULTI, is refused on a cluster line unless a nearby key is given."""
     line = ClusterLine(three.url)
     with pytest.raises(UsageError, match="MULTI names no key"):
         await line.calls([("MULTI",), ("SET", "{a}1", 1), ("EXEC",)])
@@ -486,7 +486,7 @@ async def test_what_names_no_key_needs_to_know_where(three: Three) -> None:
 
 
 async def test_a_closed_line_tells_its_callers(three: Three) -> None:
-    """As with one server: who waits for an answer gets Disconnected and is not cancelled; who asks later likewise."""
+    """Closing a cluster line raises Disconnected in waiting and later callers, and does not cancel them."""
     line = ClusterLine(three.url)
     elsewhere = next(key for key in ("{b}", "{c}", "{d}") if three.owner(key) is not three.owner("{a}"))
     asked = [line.calls([("BLPOP", "{a}none", 0)]), line.calls([("GET", elsewhere)])]
@@ -501,7 +501,7 @@ async def test_a_closed_line_tells_its_callers(three: Three) -> None:
 
 
 async def test_no_node_that_answers_is_a_line_that_is_down() -> None:
-    """All addresses are tried, and the error says what happened."""
+    """If no node answers, every address is tried, and the error gives the reasons."""
     line = ClusterLine(f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{free_port()}")
     with pytest.raises(Disconnected, match="no node of the cluster answers"):
         await line.call("GET", "a")
@@ -509,7 +509,7 @@ async def test_no_node_that_answers_is_a_line_that_is_down() -> None:
 
 
 def test_urls_and_slots() -> None:
-    """A URL may name a cluster. Keys are neighbours by the rules of the cluster specification."""
+    """A URL may name a cluster, and keys share a slot by the rules of the cluster specification."""
     found = parse_cluster("redis+cluster://u:p%40@a:1,[::1]:2,c")
     assert found.nodes == (("a", 1), ("::1", 2), ("c", 6379))
     assert found.url(("::1", 2)) == "redis://u:p%40@[::1]:2/0"
@@ -527,13 +527,13 @@ def test_urls_and_slots() -> None:
 
 
 def test_parts_that_need_one_server_say_so() -> None:
-    """Spark, transfers and upkeep use the plain client: a cluster's URL is an error there that says where it works."""
+    """Parts that need one server refuse a cluster's URL with the reason."""
     with pytest.raises(ConfigError, match="needs one server"):
         sync_client("redis+cluster://a:1")
 
 
 def test_dead_letters_are_found_on_every_node(three: Three, client: Any) -> None:
-    """Under any name, by the stream they came from; put back; and a name that nothing has is an error there too."""
+    """Dead letters of any stream name are found on every node and put back. A missing name is an error."""
     values: Any = {"consumer": "c", "deliveries": 5, "reason": "error", "error": "E", "traceback": "", "group": "g"}
     for stream, key in (("{a}", "{a}:dead"), ("{b}", "failed{b}"), ("{c}", "{c}:dead")):
         letter = DeadLetter((b"n", b"1"), stream, "1-0", published_ms=1, died_ms=2, **values)
@@ -554,7 +554,7 @@ def test_dead_letters_are_found_on_every_node(three: Three, client: Any) -> None
 
 
 def test_changes_are_made_on_the_node_and_written_down_on_another(three: Three, client: Any) -> None:
-    """A group is rewound and a consumer removed wherever the stream lives; the audit stream is one; the undo works."""
+    """Groups are rewound and consumers removed on the stream's node, with one audit stream and a working undo."""
     streams = ["{a}", "{b}", "{c}"]
     for stream in streams:
         for number in range(1, 4):

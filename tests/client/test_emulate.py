@@ -1,4 +1,4 @@
-"""XNACK and its emulation leave entries in the same state, as far as a reader can tell."""
+"""XNACK and its emulation leave entries in the same state for any reader."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ HOUR = 3_600_000
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server of ours, in memory."""
+    """One Millstream server in memory."""
     with millstream_server(tmp_path_factory.mktemp("emulate"), "--memory") as found:
         yield found
 
@@ -35,7 +35,7 @@ def place(request: pytest.FixtureRequest) -> tuple[ServerProcess, Capabilities]:
 
 
 def delivered(client: redis.Redis, count: int, times: int) -> list[str]:
-    """Entries of consumer ``a``, delivered so often."""
+    """Add entries of consumer ``a`` with a delivery count."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids: Any = [client.xadd("s", {"x": number}) for number in range(count)]
     client.xreadgroup("g", "a", {"s": ">"})
@@ -47,7 +47,7 @@ def delivered(client: redis.Redis, count: int, times: int) -> list[str]:
 def test_released_entries_can_be_claimed_at_once_by_anybody(
     place: tuple[ServerProcess, Capabilities], charge: bool
 ) -> None:
-    """The min-idle of a claimer does not matter. The count goes on from its value, or one less without a charge."""
+    """A released entry can be claimed at once with any min-idle, with its count or one less."""
     server, found = place
     with server.client(decode_responses=True) as client:
         ids = delivered(client, 3, times=4)
@@ -59,7 +59,7 @@ def test_released_entries_can_be_claimed_at_once_by_anybody(
 
 
 def test_a_delayed_entry_is_not_claimable_before_its_time(place: tuple[ServerProcess, Capabilities]) -> None:
-    """min_idle minus delay of idle time: a claimer gets it when the delay is over, count unchanged."""
+    """A delayed entry cannot be claimed before its time, and keeps its count."""
     server, _ = place
     with server.client(decode_responses=True) as client:
         (entry,) = delivered(client, 1, times=2)
@@ -71,7 +71,7 @@ def test_a_delayed_entry_is_not_claimable_before_its_time(place: tuple[ServerPro
 
 
 def test_renewal_resets_idle_time_and_nothing_else(place: tuple[ServerProcess, Capabilities]) -> None:
-    """Owner and count stay as they are."""
+    """A lease renewal resets the idle time only, not the owner or count."""
     server, _ = place
     with server.client(decode_responses=True) as client:
         ids = delivered(client, 2, times=2)
@@ -83,7 +83,7 @@ def test_renewal_resets_idle_time_and_nothing_else(place: tuple[ServerProcess, C
 
 @given(st.integers(-10, 10**9), st.integers(1, 10**9))
 def test_idle_time_given_is_never_out_of_range(delay_ms: int, min_idle_ms: int) -> None:
-    """A delay longer than min_idle begins with no idle time at all, one that is over with all of it."""
+    """The idle time set by a delay stays between zero and min_idle."""
     command = emulate.delay("g", deliveries=1, delay_ms=delay_ms, min_idle_ms=min_idle_ms).command("s", [b"1-1"])
     idle = command[command.index("IDLE") + 1]
     assert isinstance(idle, int)

@@ -1,4 +1,4 @@
-"""A server that is frozen: its sockets stay open and nothing is ever answered. No client waits for it without end."""
+"""A frozen server keeps its sockets open and never replies. No client waits for it without end."""
 
 import asyncio
 import gc
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.realserver
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is short here, so that the tests are."""
+    """A short reply limit, so that the tests are quick."""
     monkeypatch.setattr(bounded, "LIMIT", 0.4)
 
 
 @pytest.fixture
 def patient(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real limit: nothing is frozen, and a hundred connections at once take long on a busy machine."""
+    """The real reply limit, for tests without a freeze and with many connections."""
     monkeypatch.setattr(bounded, "LIMIT", 10.0)
 
 
@@ -49,13 +49,13 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def freeze(server: ServerProcess) -> None:
-    """Its sockets stay open."""
+    """Stop the server's process; its sockets stay open."""
     assert server.process is not None
     os.kill(server.process.pid, signal.SIGSTOP)
 
 
 def thaw(server: ServerProcess) -> None:
-    """It goes on."""
+    """Continue the server's process."""
     assert server.process is not None
     os.kill(server.process.pid, signal.SIGCONT)
 
@@ -72,7 +72,7 @@ COMMANDS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: " ".join(map(str, one[:3])))
 @pytest.mark.parametrize("fresh", [False, True], ids=["pooled", "fresh"])
 async def test_a_frozen_server_is_a_timeout(server: ServerProcess, command: tuple[Any, ...], fresh: bool) -> None:
-    """Blocking and asyncio clients give up, whether they were connected before or not."""
+    """Blocking and asyncio clients raise a timeout for a frozen server, connected or not."""
     waiting: Any = async_client(server.url)
     client: Any = millstream.connect(server.url)
     with client:
@@ -92,7 +92,7 @@ async def test_a_frozen_server_is_a_timeout(server: ServerProcess, command: tupl
 
 
 def test_a_large_write_to_a_frozen_server_is_a_timeout(server: ServerProcess) -> None:
-    """The blocking client does not wait without end for room in the socket's buffer."""
+    """A large write to a frozen server raises a timeout although the socket's buffer is full."""
     with millstream.connect(server.url) as client:
         client.ping()
         freeze(server)
@@ -101,7 +101,7 @@ def test_a_large_write_to_a_frozen_server_is_a_timeout(server: ServerProcess) ->
 
 
 async def test_what_waits_on_purpose_is_left_waiting(server: ServerProcess) -> None:
-    """BLOCK 0, a BLOCK beyond the limit, and SUBSCRIBE outlast the limit on a server that answers."""
+    """BLOCK 0, a long BLOCK, and SUBSCRIBE may wait longer than the limit on a live server."""
     waiting: Any = async_client(server.url)
     client: Any = millstream.connect(server.url)
     with client, server.client() as other:
@@ -128,7 +128,7 @@ async def test_what_waits_on_purpose_is_left_waiting(server: ServerProcess) -> N
 
 
 async def test_clients_follow_the_sentinels_away_from_a_frozen_primary(tmp_path: Path) -> None:
-    """The app's client, a publisher and connect() go on with the new primary; a thawed one gets nothing more."""
+    """App, publisher and ``connect()`` follow the Sentinels to the new primary, and leave the frozen one."""
     with Watched(tmp_path, redis_server, silence=1_000) as watched:
         app = App(watched.url)
         with millstream.connect(watched.url) as client:
@@ -164,7 +164,7 @@ async def test_clients_follow_the_sentinels_away_from_a_frozen_primary(tmp_path:
 
 
 async def test_kept_connections_and_polled_subscribers_leave_a_frozen_primary(tmp_path: Path) -> None:
-    """A client of one connection, and ``get_message(timeout=)``, go on with the new primary, blocking and not."""
+    """A single-connection client and ``get_message(timeout=)`` continue with the new primary, blocking and async."""
     with Watched(tmp_path, redis_server, silence=1_000) as watched:
         waiting: Any = async_client(watched.url)
         client: Any = millstream.connect(watched.url)
@@ -202,7 +202,7 @@ async def test_kept_connections_and_polled_subscribers_leave_a_frozen_primary(tm
 
 @pytest.mark.parametrize("fail", [False, True], ids=["quiet", "frozen"])
 async def test_a_polled_subscriber_tells_quiet_from_frozen(server: ServerProcess, fail: bool) -> None:
-    """Without messages ``get_message(timeout=)`` returns None beyond the limit; from a frozen server it raises."""
+    """``get_message(timeout=)`` returns None on a quiet channel, and raises for a frozen server."""
     waiting: Any = async_client(server.url)
     with millstream.connect(server.url) as client, server.client() as other:
         polled, listening = client.pubsub(), waiting.pubsub()
@@ -237,7 +237,7 @@ async def test_a_polled_subscriber_tells_quiet_from_frozen(server: ServerProcess
 
 
 async def test_a_sentinel_on_the_frozen_host_holds_up_no_client(tmp_path: Path) -> None:
-    """The first Sentinel of the URL is frozen with its primary: old and new clients, and short tries, ask another."""
+    """If the URL's first Sentinel is frozen with its primary, clients use another Sentinel."""
     with Watched(tmp_path, redis_server, silence=1_000) as watched:
         app, waiting = App(watched.url), async_client(watched.url)
         await app.publish("s", {"x": 0}, retry="10s")
@@ -275,7 +275,7 @@ async def test_a_sentinel_on_the_frozen_host_holds_up_no_client(tmp_path: Path) 
 
 
 async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
-    """READONLY on a pooled connection: the next command goes to the one that the Sentinels name."""
+    """After READONLY on a pooled connection, the next command goes to the primary that the Sentinels name."""
     with Watched(tmp_path, redis_server) as watched:
         waiting = async_client(watched.url)
         await waiting.set("a", 1)
@@ -296,7 +296,7 @@ async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("patient")
 async def test_a_hundred_commands_at_once_wait_for_a_connection(server: ServerProcess) -> None:
-    """More commands than the pool has connections are all answered, by a server and by a store of this process."""
+    """More concurrent commands than the pool has connections are all answered, on a server and an in-process store."""
     for url in (server.url, "memory://many-at-once"):
         app = App(url)
         assert await asyncio.gather(*(app.client.blpop("nothing", 0.1) for _ in range(150))) == [None] * 150
@@ -308,7 +308,7 @@ async def test_a_hundred_commands_at_once_wait_for_a_connection(server: ServerPr
 async def test_no_command_waits_without_end_for_a_connection(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
-    """Pub/sub objects have all connections: the next command ends with the limit and the remedy, and later ones run."""
+    """If all connections are held, a command ends with an error that gives the limit and remedy."""
     monkeypatch.setattr(waiting_pool, "PATIENCE", 0.2)
     app = App(server.url + option)
     limit = 110 if option else 100
@@ -329,7 +329,7 @@ async def test_no_command_waits_without_end_for_a_connection(
 
 
 async def test_a_store_of_this_process_has_a_connection_for_each() -> None:
-    """Nothing of the system is behind one: 120 pub/sub objects of one app are all there."""
+    """An in-process store has no connection limit: 120 pub/sub objects work."""
     app = App("memory://many-listeners")
     listening = [app.client.pubsub() for _ in range(120)]
     for one in listening:
@@ -341,7 +341,7 @@ async def test_a_store_of_this_process_has_a_connection_for_each() -> None:
 
 
 async def test_publish_tries_more_than_once_in_its_time(server: ServerProcess) -> None:
-    """A frozen server answers again before retry= is over: the entry is added, once."""
+    """A publish with ``retry=`` adds its entry once when a frozen server continues in time."""
     app = App(server.url)
     await app.publish("s", {"x": 0}, retry="10s")
     with server.client() as client:
@@ -360,7 +360,7 @@ async def test_publish_tries_more_than_once_in_its_time(server: ServerProcess) -
 
 @pytest.mark.parametrize("options", [{"delay": "1h"}, {"unique": "u"}, {"key": "k"}], ids=lambda one: next(iter(one)))
 async def test_no_form_of_publish_outlasts_its_retry(server: ServerProcess, options: dict[str, Any]) -> None:
-    """A schedule, a unique name and a key ask the server more than once: each question has a share of the time."""
+    """With ``retry=`` every form of publish ends in time on a frozen server."""
     app = App(server.url)
     await app.publish("other", {"x": 0}, retry="10s")
     freeze(server)
@@ -377,7 +377,7 @@ async def test_no_form_of_publish_outlasts_its_retry(server: ServerProcess, opti
     r"|socket\.socket ):pytest.PytestUnraisableExceptionWarning"
 )
 async def test_a_frozen_node_of_a_cluster_is_an_error(tmp_path: Path) -> None:
-    """Both clients of a cluster give up on the node, and go on when it answers again."""
+    """Both kinds of cluster client raise an error for a frozen node, and work when it continues."""
     with Three(tmp_path) as three:
         waiting = async_client(three.url)
         client = millstream.connect(three.url)
@@ -399,7 +399,7 @@ async def test_a_frozen_node_of_a_cluster_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_a_worker_goes_on_with_the_new_primary(tmp_path: Path) -> None:
-    """Handlers that use the injected client or connect() do not keep a worker on a frozen or thawed primary."""
+    """A worker continues with the new primary although handlers use its injected client or ``connect()``."""
     with Watched(tmp_path, redis_server, silence=1_000) as watched:
         app = App(watched.url)
         done: dict[str, set[int]] = {"injected": set(), "connected": set()}
@@ -432,7 +432,7 @@ async def test_a_worker_goes_on_with_the_new_primary(tmp_path: Path) -> None:
 
 
 async def test_a_line_follows_the_sentinels_while_it_waits(tmp_path: Path) -> None:
-    """However long an answer may take: it is not waited for once another server is the master."""
+    """A waiting command, with any timeout, ends once the Sentinels name another master."""
     with Watched(tmp_path, redis_server, silence=1_000) as watched:
         line = Line(watched.url, timeout=3600)
         assert await line.call("XLEN", "s") == 0
@@ -449,7 +449,7 @@ async def test_a_line_follows_the_sentinels_while_it_waits(tmp_path: Path) -> No
 async def test_a_full_worker_of_a_frozen_server_is_not_ready(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its handlers wait for that server too, and it does not read: what it reports and renews has no answer."""
+    """A worker with all lanes busy on a frozen server is not ready."""
     monkeypatch.setattr(intake, "_SILENT_MS", 500)
     app, going = App(server.url, registry=False), asyncio.Event()
 
@@ -481,5 +481,5 @@ async def test_a_full_worker_of_a_frozen_server_is_not_ready(
     ],
 )
 def test_a_name_is_not_taken_for_an_option(command: tuple[Any, ...], seconds: float) -> None:
-    """Groups, consumers and streams may be called as the option is."""
+    """Groups, consumers and streams named like BLOCK are not taken for the option."""
     assert blocks_for(command) == seconds

@@ -1,4 +1,4 @@
-"""A client that waits for a server of its own machine is never connected to itself."""
+"""A client that waits for a server on its own machine never connects to itself."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from support.ports import free_port
 
 
 class OnItself(socket.socket):
-    """A socket that gets the port it connects to as its own, as the kernel may choose it where no server listens."""
+    """A socket whose own port is the port it connects to, as the kernel may choose."""
 
     def connect(self, address: Any) -> None:
         self.bind(address)
@@ -20,7 +20,7 @@ class OnItself(socket.socket):
 
 
 def test_a_port_that_leads_to_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would read its own HELLO as the reply, and keep the port from the server that comes back."""
+    """A connection to its own port is refused."""
     port = free_port()
     monkeypatch.setattr(socket, "socket", OnItself)
     with (
@@ -31,7 +31,7 @@ def test_a_port_that_leads_to_itself_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_the_same_under_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers' connections."""
+    """A worker's asyncio connection to its own port is refused."""
     port = free_port()
     connect = asyncio.open_connection
 

@@ -1,4 +1,4 @@
-"""One connection shared by many: order, errors in place, a broken connection told apart from a refusal."""
+"""One connection shared by many callers: order, errors in place, and loss of the connection."""
 
 import asyncio
 from pathlib import Path
@@ -21,14 +21,14 @@ async def line(real_redis: ServerProcess):  # type: ignore[no-untyped-def] # pyt
 
 
 async def test_callers_share_a_connection_and_get_their_own_replies(line: Line) -> None:
-    """A hundred callers at once, one connection, each its own reply."""
+    """A hundred concurrent callers on one connection each get their own reply."""
     replies = await asyncio.gather(*(line.call("ECHO", number) for number in range(100)))
     assert replies == [str(number).encode() for number in range(100)]
     assert line.connects == 1
 
 
 async def test_an_error_reply_stays_in_its_place(line: Line) -> None:
-    """One refused command of many spoils neither the others nor the connection."""
+    """A refused command among many affects neither the others nor the connection."""
     first, error, last = await line.calls([("ECHO", "a"), ("XLEN",), ("ECHO", "b")])
     assert (first, last) == (b"a", b"b")
     assert isinstance(error, ResponseError)
@@ -38,7 +38,7 @@ async def test_an_error_reply_stays_in_its_place(line: Line) -> None:
 
 
 async def test_a_cancelled_caller_does_not_shift_the_replies_of_others(line: Line) -> None:
-    """The reply nobody waits for any more is read and thrown away, not given to the next."""
+    """The reply for a cancelled caller is discarded, and others still get their own."""
     blocked = asyncio.create_task(line.call("BLPOP", "nothing", 0.2))
     await asyncio.sleep(0)
     waiting = asyncio.create_task(line.call("ECHO", "mine"))
@@ -48,7 +48,10 @@ async def test_a_cancelled_caller_does_not_shift_the_replies_of_others(line: Lin
 
 
 async def test_a_broken_connection_is_told_and_mended(tmp_path: Path) -> None:
-    """Waiting callers learn that nothing is known. The next call connects again. Nothing is sent twice by itself."""
+    """A broken connection raises Disconnected in waiting callers.
+
+    The next call reconnects, and nothing is sent twice.
+    """
     with redis_server(tmp_path) as server:
         line = Line(server.url)
         assert await line.call("INCR", "n") == 1
@@ -68,7 +71,7 @@ async def test_a_broken_connection_is_told_and_mended(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_does_not_come_in_time_ends_the_connection(line: Line) -> None:
-    """A dead network must not hang the worker: past its time a call fails and the connection is given up."""
+    """A reply over its time limit raises Disconnected, and the next call uses a new connection."""
     await line.call("PING")  # else the time might end while it connects
     with pytest.raises(Disconnected):
         await line.call("BLPOP", "nothing", 0, timeout=0.05)
@@ -77,7 +80,7 @@ async def test_an_answer_that_does_not_come_in_time_ends_the_connection(line: Li
 
 
 async def test_nobody_there_and_wrong_password_are_different_errors(tmp_path: Path) -> None:
-    """The one may pass, the other will not."""
+    """An unreachable server and a wrong password are different errors."""
     nobody = Line(f"redis://127.0.0.1:{free_port()}/0")
     with pytest.raises(Disconnected):
         await nobody.call("PING")
@@ -95,7 +98,7 @@ async def test_nobody_there_and_wrong_password_are_different_errors(tmp_path: Pa
 
 
 async def test_a_line_is_closed_whenever_that_is_asked(real_redis: ServerProcess) -> None:
-    """Also between two steps of redis-py's that take no cancellation, as sending with a ``socket_timeout`` has some."""
+    """A connection can be closed at any moment, also while redis-py does not accept a cancellation."""
     for turns in range(12):
         line = Line(real_redis.url + "?socket_timeout=20")
         await line.call("PING")

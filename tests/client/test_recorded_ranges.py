@@ -1,4 +1,4 @@
-"""Ranges of a report: what several replies say together, never more and never less than the server said."""
+"""Ranges in a report: several replies together give exactly the server's entries."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ ASKED = st.tuples(BOUNDS, st.none() | st.integers(0, 4), st.booleans())
 
 
 def served(held: set[tuple[int, int]], asked: Any) -> list[list[object]]:
-    """The reply of a server that holds these ids."""
+    """Return the reply of a server with these ids."""
     (low, high), count, falling = asked
     found = sorted((one for one in held if low <= one <= high), reverse=falling)
     return [[b"%d-%d" % one, []] for one in (found if count is None else found[:count])]
@@ -22,7 +22,7 @@ def served(held: set[tuple[int, int]], asked: Any) -> list[list[object]]:
 @settings(max_examples=300, deadline=None)
 @given(st.sets(IDS), st.lists(ASKED, max_size=6), ASKED)
 def test_what_is_known_is_what_the_server_says(held: set[tuple[int, int]], learned: list[Any], asked: Any) -> None:
-    """Earlier questions do not matter. The range that was asked is known, in either order."""
+    """A known range gives the server's reply, and every recorded range is known, in either order."""
     known = KnownRange()
     for (low, high), count, falling in learned:
         known.learn(low, high, served(held, ((low, high), count, falling)), count=count, falling=falling)
@@ -36,7 +36,7 @@ def test_what_is_known_is_what_the_server_says(held: set[tuple[int, int]], learn
 
 
 def test_bounds_are_read_as_the_server_reads_them() -> None:
-    """Without a number, exclusive, and over the edge of a millisecond."""
+    """Range bounds are read like the server does: without a number, exclusive, and at a millisecond's edge."""
     assert (low_of(b"-"), high_of(b"+")) == (FIRST, LAST)
     assert (low_of(b"5"), high_of(b"5")) == ((5, 0), (5, LAST[1]))
     assert (low_of(b"(5-1"), high_of(b"(5-1")) == ((5, 2), (5, 0))

@@ -1,4 +1,4 @@
-"""Secrets of URLs never come out, in whatever text, log, repr or command the URL stands."""
+"""Secrets in URLs are masked in every text, log, repr and command."""
 
 import logging
 from pathlib import Path
@@ -63,7 +63,7 @@ URLS = [*WRONG, *OTHERS]
     ],
 )
 def test_a_store_and_a_report_do_not_print_what_they_refuse(url: str) -> None:
-    """Shapes that begin as no URL does: open_store, connect and an app name the kind at most."""
+    """open_store, connect and an app refuse a malformed URL without its secret."""
     for use in (
         millstream.open_store,
         lambda url: millstream.connect(url).ping(),
@@ -76,7 +76,7 @@ def test_a_store_and_a_report_do_not_print_what_they_refuse(url: str) -> None:
 
 @pytest.mark.parametrize("url", URLS)
 def test_no_text_has_the_secret(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A URL alone, in a sentence, in an error's summary, in a log record and in the tracebacks of a chain."""
+    """A URL's password is masked alone, in a sentence, in an error, in a log record and in tracebacks."""
     shown = [without_password(url), without_secrets(f"bad '{url}': no"), summarize(ValueError(f"cannot reach {url}."))]
     log = logger("millstream.redact-test")
     chain = OSError(f"'{url}'")
@@ -92,7 +92,7 @@ PART = st.text("ab:/?#@[]%&=,", max_size=8)
 
 @given(PART, PART, st.sampled_from(["redis", "rediss", "redis+sentinel", "redis+cluster", "s3"]))
 def test_a_password_with_any_mark_is_hidden(before: str, after: str, scheme: str) -> None:
-    """No unescaped mark around it lets a piece of a password out, unless it looks like a server's name itself."""
+    """A password with special characters, also unescaped ones, is masked as a whole."""
     url = f"{scheme}://app:{before}{SECRET}{after.rpartition('@')[0]}x@h:1"
     assert SECRET not in without_password(url)
     assert SECRET not in without_secrets(f"cannot reach {url}: no")
@@ -112,7 +112,7 @@ def test_a_password_with_any_mark_is_hidden(before: str, after: str, scheme: str
     ],
 )
 def test_a_user_name_alone_is_not_refused(url: str, secret: bool) -> None:
-    """A command line takes a URL with a user, since its password may come from elsewhere."""
+    """A user name without a password is accepted on the command line."""
     assert has_password(url) is secret
 
 
@@ -133,7 +133,7 @@ HARMLESS = [
 
 @pytest.mark.parametrize("url", HARMLESS)
 def test_what_hides_nothing_is_left_as_it_is(url: str) -> None:
-    """A URL without secrets is shown whole, alone and within a text."""
+    """A URL without secrets is shown unchanged, alone and in a text."""
     assert without_password(url) == url
     text = f"'{url}' does not answer; write to a@b.example, ({url})."
     assert without_secrets(text) == text
@@ -150,7 +150,7 @@ def test_what_hides_nothing_is_left_as_it_is(url: str) -> None:
     ids=["letters", "hex", "marks", "urls"],
 )
 def test_a_long_text_is_masked_in_linear_time(text: str) -> None:
-    """A long word or many URLs in an error or a log line do not hold up the event loop for minutes."""
+    """Masking takes linear time for long words and many URLs."""
     assert without_secrets(text) == text.replace("a:b", "a:***")
 
 
@@ -160,21 +160,21 @@ def test_a_long_text_is_masked_in_linear_time(text: str) -> None:
     ids=["bare", "quoted", "hyphens"],
 )
 def test_a_secret_without_a_scheme_is_hidden(text: str) -> None:
-    """An account before a query, and a quoted value of a password, are hidden as well."""
+    """An account before a query, and a quoted password value, are masked without a scheme."""
     assert SECRET not in without_secrets(f"cannot connect: {text} (refused)")
 
 
 @pytest.mark.parametrize("mark", "'\"<>()`")
 @pytest.mark.parametrize("before", ["", "12345"])
 def test_a_mark_that_ends_a_word_ends_no_password(mark: str, before: str) -> None:
-    """In a sentence it closes a quotation or a bracket; before an @ it is a part of the password."""
+    """A quotation mark or bracket before an @ is part of the password."""
     found = without_secrets(f"cannot reach redis://app:{before}{mark}{SECRET}@h:1/0: (no)")
     assert SECRET not in found
     assert found.endswith("@h:1/0: (no)")
 
 
 def test_the_options_of_spark_show_no_url() -> None:
-    """The repr of parsed options, which Spark's tracebacks and plans may have, leaves the URL out."""
+    """The repr of parsed Spark options leaves out the URL."""
     url = f"redis://app:{SECRET}@h:1/0"
     for found in (
         parse_read({"url": url, "stream": "s"}),
@@ -194,7 +194,7 @@ def test_the_options_of_spark_show_no_url() -> None:
     ],
 )
 def test_an_object_store_takes_no_keys_in_its_url(url: str) -> None:
-    """The manifest and the tables' metadata have the URL, so the URL of an archive is refused with keys in it."""
+    """An archive URL with keys in it is refused without showing them."""
     with pytest.raises(ConfigError) as refused:
         ObjectStorage(url)
     assert SECRET not in str(refused.value)
@@ -202,7 +202,7 @@ def test_an_object_store_takes_no_keys_in_its_url(url: str) -> None:
 
 @pytest.mark.parametrize("url", [f"app:{SECRET}@h:1", f"redis://{SECRET}@h:x"])
 def test_a_url_in_place_of_an_app_is_not_quoted(url: str) -> None:
-    """``millstream run URL`` refuses the word without its secret."""
+    """``millstream run URL`` is refused without the URL's secret."""
     with pytest.raises(ConfigError) as refused:
         find_app(url)
     assert SECRET not in str(refused.value)
@@ -239,7 +239,7 @@ WORDS: list[tuple[str, ...]] = [
 def test_no_command_prints_the_secret_of_its_words(
     words: tuple[str, ...], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The errors of every command that is given a wrong URL, in whatever place, quote no secret."""
+    """Errors of every command with a wrong URL contain no secret."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     done: Any = CliRunner().invoke(main, [word.replace("URL", url) for word in words])

@@ -1,4 +1,4 @@
-"""The routes of a cluster without a cluster: which node has a key, and what each error reply changes."""
+"""The routes of a cluster, without a cluster: the node of a key, and the effect of each error reply."""
 
 import pytest
 
@@ -10,14 +10,14 @@ SLOT = slot_of("k")
 
 
 def routes() -> Routes:
-    """All slots on one node, as it says itself."""
+    """Return routes with all slots on one node, as the node reports."""
     made = Routes(URL)
     made.learn([[0, 16_383, [b"", 7, b"id"]]], ("a", 1))
     return made
 
 
 def test_nodes_are_asked_until_one_tells() -> None:
-    """First those of the URL, later those that were seen; a cluster without slots is asked again."""
+    """Nodes of the URL and then seen ones are asked. A cluster without slots is asked again."""
     made = Routes(URL)
     assert (made.known, made.candidates) == (False, [("a", 1), ("b", 2)])
     made.learn([], ("a", 1))
@@ -29,12 +29,12 @@ def test_nodes_are_asked_until_one_tells() -> None:
 
 
 def test_an_empty_host_is_the_node_that_was_asked() -> None:
-    """A node that does not know its own name leaves it out."""
+    """A node with an empty host name in its reply is the node that was asked."""
     assert routes().of("k") == ("a", 7)
 
 
 def test_a_slot_of_nobody_has_the_cluster_asked_again() -> None:
-    """It may have an owner by the next look."""
+    """A slot without an owner has the cluster asked again."""
     made = Routes(URL)
     made.learn([[SLOT + 1, 16_383, [b"c", 3, b"id"]]], ("a", 1))
     assert (made.of("k"), made.known) == (None, False)
@@ -58,13 +58,13 @@ def test_a_slot_of_nobody_has_the_cluster_asked_again() -> None:
 def test_an_error_reply_changes_the_routes(
     code: str, rest: str, found: Redirection | None, node: tuple[str, int], known: bool
 ) -> None:
-    """A move is learned, a node is asked again where the reply leaves that open; any bytes end in one of the two."""
+    """An error reply moves a slot's route or has the cluster asked again, for any bytes."""
     made = routes()
     assert (made.heed(code, rest), made.of("k"), made.known) == (found, node, known)
 
 
 def test_what_a_node_says_replaces_what_was_moved() -> None:
-    """Its answer is newer."""
+    """A node's newer report replaces an earlier moved slot."""
     made = routes()
     made.heed("MOVED", f"{SLOT} c:3")
     made.learn([[0, 16_383, [b"d", 4, b"id"]]], ("a", 1))

@@ -1,4 +1,4 @@
-"""A URL that is refused is not quoted: nobody knows where the password in it ends."""
+"""A refused URL is never quoted, since the end of its password is not known."""
 
 import json
 import traceback
@@ -68,21 +68,21 @@ WRONG = [
 
 
 def ask(url: str) -> None:
-    """The command line, by its environment: an argument with a password is refused for itself."""
+    """Run the command line with the URL in its environment, since a password argument is refused by itself."""
     done = CliRunner().invoke(main, ["stream", "ls"], env={"MILLSTREAM_URL": url})
     assert done.exit_code != 0
     raise ConfigError(done.output + repr(done.exception))
 
 
 def named(url: str) -> None:
-    """The command line's option."""
+    """Run the command line with the URL as its option."""
     done = CliRunner().invoke(main, ["stream", "ls", "--url", url])
     assert done.exit_code != 0
     raise ConfigError(done.output + repr(done.exception))
 
 
 def close(client: Any) -> None:
-    """A URL of these makes no client."""
+    """Fail, since a refused URL must not make a client."""
     raise AssertionError(f"{client!r} was made")
 
 
@@ -99,7 +99,7 @@ DOORS: dict[str, Callable[[str], Any]] = {
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("url", WRONG)
 def test_a_refused_url_is_not_quoted(door: str, url: str) -> None:
-    """Text, repr and traceback have nothing of the password, through every door."""
+    """The error of a refused URL has no part of the password in text, repr or traceback, by every entry point."""
     try:
         DOORS[door](url)
     except ConfigError as error:
@@ -114,7 +114,7 @@ def test_a_refused_url_is_not_quoted(door: str, url: str) -> None:
 )
 @pytest.mark.parametrize("url", [f"unix://app:{SECRET}@/tmp/x", f"s3://AK:{SECRET}@b/x", f"redis://app:{SECRET}@h:1/0"])
 def test_a_url_in_place_of_a_directory_is_refused_without_its_secret(words: list[str], url: str) -> None:
-    """As a path a URL loses a slash, so no later error would find the secret in it."""
+    """A URL in place of a directory is refused without its secret."""
     done = CliRunner().invoke(main, [url if word == "URL" else word for word in words])
     assert done.exit_code == 2
     assert "is a URL" in done.output
@@ -122,7 +122,7 @@ def test_a_url_in_place_of_a_directory_is_refused_without_its_secret(words: list
 
 
 def test_what_was_read_of_a_url_hides_its_secrets() -> None:
-    """The repr of what a URL was parsed to has no password."""
+    """The repr of a parsed URL has no password."""
     for found in (
         parse_cluster(f"redis+cluster://app:{SECRET}@h:1"),
         parse_service(f"redis+sentinel://app:{SECRET}@h:1/s?sentinel_password={SECRET}"),

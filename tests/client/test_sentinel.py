@@ -1,4 +1,4 @@
-"""Sentinel URLs: who the master is, is asked at every connection; the master dies and the workers go on."""
+"""Sentinel URLs: each connection asks for the current master, so workers survive a failover."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]
 
 
 async def test_workers_go_on_with_the_new_master(watched: Watched) -> None:
-    """Killed with twenty entries handled and twenty more published: the replica takes over, and all are handled."""
+    """If the master dies with entries unhandled, workers continue on the promoted replica and handle all."""
     app, seen, refusals = App(watched.url), set(), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=1_000))
@@ -74,7 +74,7 @@ async def test_workers_go_on_with_the_new_master(watched: Watched) -> None:
 
 
 def test_replicas_of_a_service(watched: Watched) -> None:
-    """`millstream replicas` shows the service's primary by its address, with the replica behind it."""
+    """`millstream replicas` shows a Sentinel service's primary by its address, with its replica."""
     done = CliRunner().invoke(main, ["replicas", watched.url, "-o", "json"])
     assert done.exit_code == 0, (done.output, done.exception)
     found = json.loads(done.stdout)
@@ -83,7 +83,7 @@ def test_replicas_of_a_service(watched: Watched) -> None:
 
 
 async def test_nobody_answers() -> None:
-    """No Sentinel there: an error like that of a server that is down, so that a worker tries again, without objects."""
+    """If no Sentinel answers, the client raises an ordinary connection error."""
     url = f"redis+sentinel://127.0.0.1:{free_port()}/orders"
     with sync_client(url) as client, pytest.raises(redis.ConnectionError, match="no Sentinel of 'orders' answers"):
         client.ping()
@@ -94,7 +94,7 @@ async def test_nobody_answers() -> None:
 
 
 def test_what_a_url_says() -> None:
-    """Addresses with and without ports, account, database, the Sentinels' own account."""
+    """A Sentinel URL has addresses with and without ports, account, database and the Sentinels' own account."""
     found = parse_service("redis+sentinel://u:p%40@a:1,[::1]:2,c/my%20service/3?sentinel_password=q")
     assert found.sentinels == (("a", 1), ("::1", 2), ("c", 26379))
     assert (found.name, found.options) == ("my service", {"username": "u", "password": "p@", "db": 3})
@@ -113,7 +113,7 @@ def test_what_a_url_says() -> None:
     ],
 )
 def test_what_is_no_such_url(url: str) -> None:
-    """The error shows the form."""
+    """An invalid Sentinel URL is refused with the correct form."""
     with pytest.raises(ConfigError, match="host:port"):
         parse_service(url)
 
@@ -126,7 +126,7 @@ HINDRANCES = {
 
 @pytest.mark.parametrize("code", HINDRANCES)
 async def test_a_master_that_takes_no_writes_for_a_while_is_waited_for(real_redis: ServerProcess, code: str) -> None:
-    """It became a replica, or lacks some: that passes, and ends no worker, also if its connection breaks meanwhile."""
+    """A worker waits while its master refuses writes, as a replica or without replicas, also over a reconnection."""
     app, seen = App(real_redis.url), []
     hinder, end = HINDRANCES[code]
 
@@ -152,6 +152,6 @@ async def test_a_master_that_takes_no_writes_for_a_while_is_waited_for(real_redi
 
 
 def refusals(client: redis.Redis, code: str) -> int:
-    """The number of times that the server wrote this."""
+    """Return the number of refusals of this kind by the server."""
     told: Any = client.info("errorstats")
     return int(told.get(f"errorstat_{code}", {"count": 0})["count"])

@@ -1,4 +1,4 @@
-"""Cron lines and intervals: the times they name, in every zone and on the nights when clocks change."""
+"""Cron lines and intervals: their times in every zone, also when clocks change."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -18,12 +18,12 @@ MINUTE = 60_000
 
 
 def ms(text: str) -> int:
-    """Milliseconds of an ISO time."""
+    """Return the milliseconds of an ISO time."""
     return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def times_of(table: Timetable, after: str, count: int) -> list[str]:
-    """The next times in UTC."""
+    """Return the next times in UTC."""
     found = islice(table.after(ms(after)), count)
     return [datetime.fromtimestamp(at / 1000, UTC).strftime("%m-%d %H:%M") for at in found]
 
@@ -38,13 +38,13 @@ def times_of(table: Timetable, after: str, count: int) -> list[str]:
     ],
 )
 def test_nights_when_clocks_change(line: str, after: str, expected: list[str]) -> None:
-    """A daily time fires once where it is missing, and once where it exists twice; the rest goes by the clock."""
+    """A daily time fires once where it is skipped and once where it occurs twice. Other times follow the clock."""
     assert times_of(timetable("x", line, tz="Europe/Berlin"), after, len(expected)) == expected
 
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_daily_time_fires_once_a_day_all_year(zone: str) -> None:
-    """In twelve zones, over a year with all changes of clocks: one firing a day, at its time unless that is missing."""
+    """A daily time fires once a day in twelve zones for a year, at its time unless that is skipped."""
     for line, hour, minute in (("30 2 * * *", 2, 30), ("15 1 * * *", 1, 15), ("0 0 * * *", 0, 0)):
         table = timetable("x", line, tz=zone)
         days = []
@@ -58,7 +58,7 @@ def test_a_daily_time_fires_once_a_day_all_year(zone: str) -> None:
 
 
 def test_an_interval_is_a_grid_that_nothing_moves() -> None:
-    """The times are multiples of the interval since 1970, moved by the offset, after any moment."""
+    """An interval's times are multiples of it since 1970 plus the offset."""
     table = timetable("x", every="6h", offset="1h")
     for after in ("2026-01-01T00:00Z", "2026-01-01T06:59:59Z", "2026-03-29T02:30+02:00"):
         (at,) = islice(table.after(ms(after)), 1)
@@ -86,13 +86,13 @@ def test_an_interval_is_a_grid_that_nothing_moves() -> None:
     ],
 )
 def test_a_wrong_timetable_is_refused(options: dict[str, object], words: str) -> None:
-    """Each mistake has an error that names the schedule and what to write."""
+    """A wrong timetable is an error with the schedule's name and the correct form."""
     with pytest.raises(ConfigError, match=f"(?i)schedule 'x'.*{words}"):
         timetable("x", **options)  # type: ignore[arg-type] # wrong on purpose
 
 
 def table(catch_up: str) -> Timetable:
-    """Every minute."""
+    """Build a timetable of every minute."""
     return timetable("x", every="1m", catch_up=catch_up, grace="90s")  # type: ignore[arg-type] # drawn
 
 
@@ -115,7 +115,7 @@ NOW = 100 * MINUTE + 30_000
 def test_missed_firings_are_made_up_for_as_it_was_said(
     catch_up: str, placed: int | None, expected: tuple[int, list[int]] | None
 ) -> None:
-    """One for all, those within the grace, or each; the rest are counted."""
+    """After missed firings ``catch_up`` runs one, those within the grace, or all. The others are counted."""
     found = placing(table(catch_up), None if placed is None else placed * MINUTE, NOW)
     if expected is None:
         assert found is None
@@ -127,7 +127,7 @@ def test_missed_firings_are_made_up_for_as_it_was_said(
 @pytest.mark.parametrize("catch_up", ["latest", "none", "all"])
 @pytest.mark.parametrize("line", [None, "* * * * *"])
 def test_a_very_long_outage_takes_no_long_look(catch_up: str, line: str | None) -> None:
-    """After ten years of minutes the look is bounded, and the next firing is not in the past for ever."""
+    """After ten years of missed minutes the catch-up is bounded, and the next firing is not long past."""
     one = timetable("x", line, every=None if line else "1m", catch_up=catch_up)  # type: ignore[arg-type] # drawn
     now = ms("2026-01-01T00:00:30Z")
     found = placing(one, ms("2016-01-01T00:00Z"), now)
@@ -141,7 +141,7 @@ def test_a_very_long_outage_takes_no_long_look(catch_up: str, line: str | None) 
 
 
 def test_a_declaration_survives_its_way_to_the_server() -> None:
-    """Read back, it is the same; what somebody else wrote is none."""
+    """A schedule declaration is read back equal. A foreign one is ignored."""
     one = Recurring("näme", timetable("x", "0 3 * * *", tz="Asia/Tokyo"), "s", (b"*", b"\xff", b""), True, "g", 5, 6)
     assert Recurring.of_json(one.to_json().encode()) == one
     for text in (b"", b"[]", b"{}", b'{"table": {"cron": "x"}}', one.to_json().replace("0 3", "99 3").encode()):

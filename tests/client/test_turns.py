@@ -1,4 +1,4 @@
-"""The turns by which users of a cluster's client wait for its connections."""
+"""The turns in which a cluster client's users wait for its connections."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from millstream.client.discovery.waiting_pool import HeldTurn, Turns
 
 
 async def test_two_tasks_of_one_object_have_one_turn() -> None:
-    """An object that two tasks begin to use at once takes one turn, and gives one back."""
+    """Two tasks that use one object at once share a turn and give it back once."""
     turns = Turns(1, patience=5)
     await turns.take()
     one = HeldTurn(turns)

@@ -1,4 +1,4 @@
-"""URLs: what redis-py passes over or says in its own words is one clear error, and no password is shown."""
+"""URLs that redis-py misreads are a clear error without a password."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ CLIENTS: list[Callable[[str], Any]] = [sync_client, async_client]
     ],
 )
 def test_a_wrong_url_says_what_is_wrong(client: Callable[[str], Any], url: str, told: str) -> None:
-    """redis-py takes ``/orders`` for database 0 and port 0 for 6379: somebody else's data, and no word of it."""
+    """A wrong database or port, which redis-py takes for a default, is an error with the reason."""
     with pytest.raises(ConfigError, match=told) as caught:
         client(url)
     assert "secret" not in str(caught.value)
@@ -65,7 +65,7 @@ def test_a_wrong_url_says_what_is_wrong(client: Callable[[str], Any], url: str, 
     ],
 )
 def test_a_right_url_means_what_it_says(client: Callable[[str], Any], url: str, expected: tuple[Any, Any]) -> None:
-    """URLs that redis-py documents are taken as they are."""
+    """URLs that redis-py documents are accepted as they are."""
     told = client(url).connection_pool.connection_kwargs
     assert (told.get("host"), told.get("db")) == expected
 
@@ -80,12 +80,12 @@ def test_a_right_url_means_what_it_says(client: Callable[[str], Any], url: str, 
     ],
 )
 def test_only_the_password_is_hidden(url: str, shown: str) -> None:
-    """The parts after it tell servers apart: a replay's cursor is named after the URL as it is shown."""
+    """Only the password is masked. The other parts stay, as they tell servers apart."""
     assert without_password(url) == shown
 
 
 def test_sentinels_that_do_not_answer_are_named() -> None:
-    """The error has the address and the reason, and does not claim that they know no master."""
+    """Sentinels that do not answer are named with the reason, not reported as without a master."""
     port = free_port()
     with pytest.raises(redis.ConnectionError, match=f"no Sentinel of 'svc' answers: .*{port}.*refused"):
         millstream.connect(f"redis+sentinel://127.0.0.1:{port}/svc", retry=Retry(NoBackoff(), 0)).ping()
@@ -101,7 +101,7 @@ async def _pong(client: Any) -> None:
 async def test_a_connection_that_cannot_be_made_has_a_reason_in_plain_words(
     client: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    """No number of an error and no tuple of an address is in it, over TCP, TLS and a socket file."""
+    """A failed connection is explained in words over TCP, TLS and a socket file, without error numbers."""
     port = free_port()
     reasons = {
         f"redis://127.0.0.1:{port}": f"connection refused at 127.0.0.1:{port}",

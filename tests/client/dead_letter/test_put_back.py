@@ -1,4 +1,4 @@
-"""Putting back without a server: what is asked when no reply came, and what is said of each letter."""
+"""Putting back without a server: the commands after a lost reply, and the outcome of each letter."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +17,12 @@ def letter(number: int) -> DeadLetter:
 
 
 def row(number: int) -> list[Any]:
-    """A row of XRANGE, of a letter whose own id is that of its entry."""
+    """Return an XRANGE row of a dead letter with its entry's id."""
     return [f"{number}-0".encode(), pack(letter(number))]
 
 
 def info(last: bytes) -> list[Any]:
-    """The reply to XINFO STREAM."""
+    """Return the reply to XINFO STREAM."""
     return [b"last-generated-id", last]
 
 
@@ -32,13 +32,13 @@ def begun(*numbers: int) -> tuple[PutBack, PutBackOutcome]:
 
 
 def begin(exchange: Any) -> Any:
-    """Let it try whether a transaction is allowed; what it asks then."""
+    """Answer the probe for transactions; return the next commands."""
     assert next(exchange) == [("UNWATCH",), ("MULTI",), ("EXEC",)]
     return exchange.send([b"OK", b"OK", []])
 
 
 def sent(batch: PutBack, *numbers: int) -> Any:
-    """Answer the looks; then the transaction is to be sent."""
+    """Answer the reads, so that the transaction is sent next."""
     exchange = batch.run()
     assert begin(exchange)[0] == ("WATCH", "s:dead")
     looks = exchange.send([b"OK", *([row(number)] for number in numbers), info(b"5-0")])
@@ -54,7 +54,10 @@ def ended(step: Callable[[], Any]) -> Any:
 
 
 def test_what_was_put_back_beside_a_refused_letter_is_reported_and_that_letter_stays_in_hand() -> None:
-    """EXEC has run. A letter that the server takes back at the second try only is unsettled until then."""
+    """Letters that EXEC put back are returned at once.
+
+    A letter refused in it is unsettled until it is written again.
+    """
     batch, outcome = begun(1, 2, 3)
     exchange = sent(batch, 1, 2, 3)
     look = exchange.send([b"OK", *[b"QUEUED"] * 6, [b"9-0", 1, FULL, 1, FULL, 1]])
@@ -77,7 +80,7 @@ def test_what_was_put_back_beside_a_refused_letter_is_reported_and_that_letter_s
 
 
 def test_a_transaction_that_was_not_run_cannot_arrive_late() -> None:
-    """The reply is lost and the letter still there: the key is touched, so that a late EXEC finds it changed."""
+    """After a lost reply with the letter still there, its key is changed so that a late EXEC fails."""
     batch, outcome = begun(1)
     sent(batch, 1).close()
     assert batch.unsettled == [stored(row(1))]
@@ -97,7 +100,7 @@ def test_a_transaction_that_was_not_run_cannot_arrive_late() -> None:
     [(True, b"9-0", None), (False, b"7-0", "takes no entry"), (False, b"9-0", "look before you put it back again")],
 )
 def test_a_lost_reply_is_read_off_both_streams(there: bool, last: bytes, says: str | None) -> None:
-    """The entry is there: done. The stream is as before: refused. It went on without the entry: said to be unknown."""
+    """After a lost reply the target stream decides: entry found is done, unchanged is refused, otherwise unknown."""
     batch, outcome = begun(1)
     sent(batch, 1).close()
     again = batch.run()
@@ -124,7 +127,7 @@ def test_a_lost_reply_is_read_off_both_streams(there: bool, last: bytes, says: s
 
 
 def test_letters_that_nobody_could_ask_for_are_in_the_outcome() -> None:
-    """Given up: whoever asked gets the letters themselves."""
+    """If the server stays away, the outcome contains the unsettled letters themselves."""
     batch, outcome = begun(1)
     sent(batch, 1).close()
     batch.give_up()

@@ -1,4 +1,4 @@
-"""The dead-letter transaction without a server: what is asked in which order, and what is known when no reply came."""
+"""The dead-letter transaction without a server: the order of commands, and the state after a lost reply."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ NO_STREAM_YET = ValueError("no such key")
 
 @dataclass
 class Entry:
-    """An entry that is to be dead."""
+    """An entry that becomes a dead letter."""
 
     id: bytes
     deliveries: int = 1
@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def letter(self) -> DeadLetter:
-        """The command that is written for it."""
+        """Return the dead letter of the entry."""
         return DeadLetter((b"n", b"1"), "s", self.id.decode(), "g", "me", 1, "reject", "", "", 0, 0)
 
 
@@ -39,7 +39,7 @@ Fates = dict[bytes, Fate]
 
 
 def begun(route: DeadLetterRoute = ROUTE) -> tuple[DeadLetterTransaction[Entry], Fates, Unsure]:
-    """A transaction, what it reports, and what it leaves unsure."""
+    """Build a transaction with its reported fates and its unsure entries."""
     fates: Fates = {}
     unsure: Unsure = {}
 
@@ -51,38 +51,38 @@ def begun(route: DeadLetterRoute = ROUTE) -> tuple[DeadLetterTransaction[Entry],
 
 
 def pending(entry: Entry, owner: bytes = b"me", deliveries: int = 1) -> list[Any]:
-    """The reply to XPENDING of one id."""
+    """Return the reply to XPENDING for one id."""
     return [[entry.id, owner, 0, deliveries]]
 
 
 def names(commands: list[Any]) -> list[str]:
-    """The commands by name."""
+    """Return the commands' names."""
     return [command[0] for command in commands]
 
 
 def ended(step: Callable[[], Any]) -> Any:
-    """The result of an exchange that has nothing more to ask."""
+    """Return the result of an exchange that has ended."""
     with pytest.raises(StopIteration) as end:
         step()
     return end.value.value
 
 
 def begin(exchange: Generator[Any, Any, Any]) -> list[Any]:
-    """Let it try whether a transaction is allowed; what it asks then."""
+    """Answer the probe for transactions; return the next commands."""
     assert names(next(exchange)) == ["UNWATCH", "MULTI", "EXEC"]
     commands: list[Any] = exchange.send([b"OK", b"OK", []])
     return commands
 
 
 def looked(exchange: Generator[Any, Any, Any], *replies: Any) -> list[Any]:
-    """Begin, answer the look, and see what is to be sent then."""
+    """Begin, answer the reads, and return the commands that follow."""
     assert names(begin(exchange))[:3] == ["WATCH", "TYPE", "XINFO"]
     commands: list[Any] = exchange.send([b"OK", b"none", NO_STREAM_YET, *replies])
     return commands
 
 
 def test_only_what_is_ours_and_pending_is_written() -> None:
-    """Another's, one with another count (claimed under our name) and one that is pending no more are lost."""
+    """Only entries that are pending with the own consumer and delivery count get a letter. The others count as lost."""
     entries = [Entry(b"%d-0" % n) for n in range(4)]
     transaction, fates, unsure = begun()
     exchange = transaction.by_transaction(entries, 9)
@@ -97,7 +97,10 @@ def test_only_what_is_ours_and_pending_is_written() -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_lost_reply_is_read_off_the_pending_list(there: bool) -> None:
-    """The connection breaks at EXEC: pending no more and with a letter is dead; pending means that nothing was done."""
+    """After a connection lost at EXEC, an entry that is not pending and has a letter is dead.
+
+    A pending one is retried.
+    """
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     exchange = transaction.by_transaction([entry], 9)
@@ -115,7 +118,7 @@ def test_a_lost_reply_is_read_off_the_pending_list(there: bool) -> None:
 
 @pytest.mark.parametrize("nothing_ran", [None, [b"OK", b"QUEUED", b"QUEUED", None]])
 def test_what_was_not_run_is_not_taken_for_written(nothing_ran: Any) -> None:
-    """Not sent, or EXEC refused since somebody wrote: an entry that is gone at the next look is another's doing."""
+    """If EXEC did not run, an entry that is gone at the next read was settled by another consumer."""
     entry = Entry(b"1-0")
     transaction, fates, _ = begun()
     exchange = transaction.by_transaction([entry], 9)
@@ -126,7 +129,7 @@ def test_what_was_not_run_is_not_taken_for_written(nothing_ran: Any) -> None:
 
 
 def test_a_connection_that_breaks_at_the_look_leaves_nothing_unsure() -> None:
-    """No letter was sent: what is gone by the next look was acknowledged by another, and counts as lost."""
+    """A connection lost before EXEC leaves nothing unsure. An entry gone afterwards counts as lost."""
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     exchange = transaction.by_transaction([entry], 9)
@@ -138,7 +141,7 @@ def test_a_connection_that_breaks_at_the_look_leaves_nothing_unsure() -> None:
 
 
 def test_what_was_acked_without_a_letter_is_pending_again_before_anything_else_is_asked() -> None:
-    """A connection that breaks at the next command must find it put back."""
+    """An entry acknowledged without its letter is made pending again before any other command."""
     entries = [Entry(b"1-0"), Entry(b"2-0", 3)]
     transaction, fates, _ = begun()
     exchange = transaction.by_transaction(entries, 9)
@@ -154,7 +157,7 @@ def test_what_was_acked_without_a_letter_is_pending_again_before_anything_else_i
 
 
 def test_an_entry_that_others_acked_in_between_is_not_made_pending_again() -> None:
-    """EXEC's XACK took nothing out, so there is nothing to put back."""
+    """If EXEC's XACK removed nothing, the entry is not made pending again."""
     entry = Entry(b"1-0")
     transaction, _, _ = begun()
     exchange = transaction.by_transaction([entry], 9)
@@ -164,7 +167,7 @@ def test_an_entry_that_others_acked_in_between_is_not_made_pending_again() -> No
 
 
 def test_a_key_that_hinders_is_let_go_of_and_nothing_is_written() -> None:
-    """UNWATCH, and the error says what the key has."""
+    """If the dead-letter key has another type, nothing is written and the error gives the type."""
     entry = Entry(b"1-0")
     transaction, fates, _ = begun()
     exchange = transaction.by_transaction([entry], 9)
@@ -177,7 +180,7 @@ def test_a_key_that_hinders_is_let_go_of_and_nothing_is_written() -> None:
 
 
 def test_the_script_says_the_fate_of_each() -> None:
-    """Written, another's, refused; and gone after a lost reply, which means written."""
+    """The script reports each entry as written, lost or refused. One gone after a lost reply counts as written."""
     entries = [Entry(b"%d-0" % n) for n in range(4)]
     transaction, fates, unsure = begun()
     unsure[b"3-0"] = None
@@ -191,7 +194,7 @@ def test_the_script_says_the_fate_of_each() -> None:
 
 
 def test_a_user_who_may_not_ask_for_the_type_writes_letters() -> None:
-    """TYPE is not among ``+@stream``, which is all that docs/server.md gives to workers; XINFO tells as well."""
+    """A user without the right to TYPE writes letters, since XINFO also reports a wrong type."""
     denied = NoPermissionError("no permissions to run the 'type' command")
     entry = Entry(b"1-0")
     transaction, fates, _ = begun()
@@ -208,7 +211,7 @@ def test_a_user_who_may_not_ask_for_the_type_writes_letters() -> None:
 
 
 def test_a_transaction_that_arrives_late_is_known_as_ours() -> None:
-    """No reply, still pending at the next look, and then the first one runs after all: it breaks the second's WATCH."""
+    """A first EXEC that runs late, after its reply was lost, breaks the second one's WATCH and counts as written."""
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     exchange = transaction.by_transaction([entry], 9)
@@ -223,7 +226,7 @@ def test_a_transaction_that_arrives_late_is_known_as_ours() -> None:
 
 
 def test_an_entry_that_cannot_be_made_pending_again_is_named() -> None:
-    """Nobody is told that it stays pending when it does not."""
+    """An entry that cannot be made pending again is named in the error."""
     entry = Entry(b"1-0")
     transaction, _, _ = begun()
     exchange = transaction.by_transaction([entry], 9)
@@ -239,7 +242,7 @@ LAST_ID = [b"last-generated-id", b"5-0"]
 
 @pytest.mark.parametrize(("claimed", "unsure_then"), [([b"1-0"], {}), ([], {b"1-0": b"5-0"})], ids=["there", "deleted"])
 def test_what_has_no_letter_behind_a_lost_exec_is_pending_again_and_written(claimed: Any, unsure_then: Unsure) -> None:
-    """All that came since the look is searched; an entry that was deleted meanwhile gets its letter all the same."""
+    """After a lost EXEC without a letter the entry is made pending again and gets its letter."""
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     first = transaction.by_transaction([entry], 9)
@@ -262,7 +265,7 @@ def test_what_has_no_letter_behind_a_lost_exec_is_pending_again_and_written(clai
 
 
 def test_what_was_acked_without_a_letter_stays_ours_though_the_connection_breaks() -> None:
-    """Nothing is looked for: EXEC's reply said that there is none. It is pending again even while the key hinders."""
+    """An entry acknowledged without its letter is made pending again over the next connection."""
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     exchange = transaction.by_transaction([entry], 9)
@@ -279,7 +282,7 @@ def test_what_was_acked_without_a_letter_stays_ours_though_the_connection_breaks
 
 
 def test_what_is_pending_again_though_nobody_saw_it_gets_one_letter() -> None:
-    """A refused letter, a lost reply to the undoing, and one to the next EXEC, whose letter is looked for."""
+    """An entry made pending again over lost replies gets exactly one letter."""
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     refused = transaction.by_transaction([entry], 9)
@@ -298,7 +301,7 @@ def test_what_is_pending_again_though_nobody_saw_it_gets_one_letter() -> None:
 
 
 def test_where_nobody_may_ask_for_the_last_id_pending_no_more_means_written() -> None:
-    """Letters cannot be looked for then; a user with the rights of docs/server.md may."""
+    """Without the right to read the stream's last id, an entry no longer pending counts as written."""
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     denied = NoPermissionError("no permissions to run the 'xinfo' command")
