@@ -1,4 +1,4 @@
-"""An unmodified FastStream 0.7 app against our server, and side by side with our worker on one stream."""
+"""An unmodified FastStream 0.7 app on a Millstream server, and beside a Millstream worker on one stream."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,13 +20,16 @@ from support.waiting import aeventually
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """Our server on a data directory, as a FastStream user would start it."""
+    """A Millstream server with a data directory, as a FastStream user would start it."""
     with millstream_server(tmp_path) as found:
         yield found
 
 
 async def test_publish_consume_and_claim(server: ServerProcess) -> None:
-    """Publisher, group consumer and a min_idle_time claimer: what the first fails on, the second claims and acks."""
+    """FastStream publishes and consumes in a group.
+
+    Entries that fail are claimed after min_idle_time and acknowledged.
+    """
     broker = RedisBroker(server.url, logger=None)
     seen: list[dict[str, int]] = []
     claimed: list[dict[str, int]] = []
@@ -59,7 +62,7 @@ async def test_publish_consume_and_claim(server: ServerProcess) -> None:
 
 @pytest.mark.parametrize("restart", [pytest.param("stop", marks=pytest.mark.long), "kill"])
 async def test_app_lives_through_a_restart(server: ServerProcess, restart: str) -> None:
-    """An app that stays up while the server restarts goes on: what was published is read, what failed is claimed."""
+    """A FastStream app continues after a server restart: new entries are read, and failed ones claimed."""
     broker = RedisBroker(server.url, logger=None)
     seen: list[int] = []
     refused: list[int] = []
@@ -116,7 +119,7 @@ async def published(broker: RedisBroker, order: dict[str, int]) -> None:
 
 
 async def test_reading_and_claiming_with_one_subscriber(server: ServerProcess) -> None:
-    """FastStream's claim_min_idle_time needs XREADGROUP CLAIM, which our server has: one subscriber does both."""
+    """FastStream's claim_min_idle_time works on the server's XREADGROUP CLAIM. One subscriber reads and claims."""
     broker = RedisBroker(server.url, logger=None)
     seen: list[str] = []
 
@@ -140,7 +143,7 @@ async def test_reading_and_claiming_with_one_subscriber(server: ServerProcess) -
 
 
 async def test_their_publisher_and_our_worker(server: ServerProcess) -> None:
-    """Both sides can be moved one at a time: FastStream's envelope reaches our handlers decoded, headers included."""
+    """A Millstream handler receives entries of FastStream's publisher decoded, with headers."""
     broker, app = RedisBroker(server.url), App(server.url)
     seen: list[tuple[int, str]] = []
     done = asyncio.Event()
@@ -157,7 +160,7 @@ async def test_their_publisher_and_our_worker(server: ServerProcess) -> None:
 
 
 async def test_our_publisher_and_their_worker(server: ServerProcess) -> None:
-    """And the other way round: FastStream's handler gets the fields of an entry our app published."""
+    """A FastStream handler receives the fields of an entry that a Millstream app published."""
     broker, app = RedisBroker(server.url, logger=None), App(server.url)
     seen: list[dict[str, str]] = []
 
@@ -175,7 +178,7 @@ async def test_our_publisher_and_their_worker(server: ServerProcess) -> None:
 
 
 async def test_our_envelope_and_their_worker(server: ServerProcess) -> None:
-    """Entries with headers have FastStream's own format: its handler gets the types, its message the headers."""
+    """A FastStream handler receives a Millstream entry with headers in its own types."""
     broker, app = RedisBroker(server.url, logger=None), App(server.url)
     seen: list[tuple[Any, Any]] = []
 

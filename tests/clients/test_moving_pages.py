@@ -1,4 +1,4 @@
-"""The pages on coming from another library: the job is done by their program as by ours, as both are printed there."""
+"""The pages on moving from another library: both printed programs do the same work."""
 
 import asyncio
 import gc
@@ -31,10 +31,10 @@ pytestmark = [
 
 
 class Programs:
-    """The programs of the pages as modules, with what they print.
+    """Programs of the pages as modules, with their output.
 
     Args:
-        folder: in which they are written down.
+        folder: directory of the written programs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +42,7 @@ class Programs:
         self.printed: list[str] = []
 
     def load(self, page: str, name: str, url: str) -> ModuleType:
-        """The program of a page that begins with ``# name.py``, with this server in place of the written one."""
+        """Load the program of a page that begins with ``# name.py``, with this server's URL."""
         text = block("python", f"# {name}.py", page=f"docs/{page}.md")
         (self.folder / f"{name}.py").write_text(text.replace(WRITTEN, url))
         importlib.invalidate_caches()
@@ -54,7 +54,7 @@ class Programs:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Programs]:
-    """Programs in a folder of their own, forgotten afterwards."""
+    """Programs in a folder of their own, unloaded after the test."""
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
     yield Programs(tmp_path)
@@ -66,13 +66,13 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Progra
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Our server, which celery and taskiq use as well."""
+    """A Millstream server, which celery and taskiq use as well."""
     with millstream_server(tmp_path_factory.mktemp("moving")) as found:
         yield found
 
 
 async def ours(programs: Programs, page: str, url: str) -> None:
-    """The program of ours on a page bills the order; a first failure is tried again."""
+    """Check that the page's Millstream program bills the order, and retries a first failure."""
     module = programs.load(page, "shop", url)
     async with testing.run(module.app) as broker:
         await broker.publish("orders", {"order": 7, "amount": 3.5})
@@ -81,7 +81,7 @@ async def ours(programs: Programs, page: str, url: str) -> None:
 
 
 async def test_from_celery(server: ServerProcess, programs: Programs) -> None:
-    """The task and the handler print the same; celery's is called as the page says."""
+    """The page's celery task and Millstream handler print the same."""
     module = programs.load("from-celery", "celery_shop", server.url)
     module.app.conf.update(worker_hijack_root_logger=False, worker_redirect_stdouts=False)  # as pytest has them
     with start_worker(module.app, pool="solo", perform_ping_check=False, loglevel="WARNING", shutdown_timeout=20):
@@ -93,7 +93,7 @@ async def test_from_celery(server: ServerProcess, programs: Programs) -> None:
 
 
 async def test_from_taskiq(server: ServerProcess, programs: Programs) -> None:
-    """The task and the handler print the same; taskiq's is sent as the page says."""
+    """The page's taskiq task and Millstream handler print the same."""
     module = programs.load("from-taskiq", "taskiq_shop", server.url)
     await module.broker.startup()
     receiver = asyncio.create_task(taskiq.api.run_receiver_task(module.broker))
@@ -110,7 +110,7 @@ async def test_from_taskiq(server: ServerProcess, programs: Programs) -> None:
 
 @pytest.mark.realserver
 async def test_from_rq(tmp_path: Path, programs: Programs) -> None:
-    """The job and the handler print the same; RQ's worker needs Redis, on which ours works as well."""
+    """The page's RQ job and Millstream handler print the same, both on a real Redis, which RQ's worker needs."""
     with redis_server(tmp_path) as found:
         module = programs.load("from-rq", "rq_shop", found.url)
         module.order(7, 3.5)
@@ -127,7 +127,7 @@ async def test_from_rq(tmp_path: Path, programs: Programs) -> None:
 
 
 def test_from_fakeredis(pytester: pytest.Pytester) -> None:
-    """Both tests of the page pass as they stand."""
+    """Both tests on the page pass as printed."""
     for name in ("test_with_fakeredis", "test_with_millstream"):
         text = block("python", f"# {name}.py", page="docs/from-fakeredis.md")
         pytester.makepyfile(**{name: text})
@@ -138,7 +138,7 @@ def test_from_fakeredis(pytester: pytest.Pytester) -> None:
 
 
 async def test_celerys_page_on_later_and_every_night(programs: Programs) -> None:
-    """Both programs load; ours bills after ten minutes and closes each day once, under a test's clock."""
+    """The celery page's Millstream program bills after ten minutes and closes each day once."""
     celery = programs.load("from-celery", "celery_later", WRITTEN)
     assert celery.app.conf.beat_schedule["nightly"]["task"] == celery.nightly.name
     ours = programs.load("from-celery", "later", WRITTEN)

@@ -1,7 +1,7 @@
-"""ioredis and node-redis, unmodified, against our server, before and after a restart.
+"""ioredis and node-redis, unmodified, on a Millstream server, before and after a restart.
 
-The clients are installed by npm at the versions of ``node/package.json``, once for a run. Without Node.js 20 or without
-the packages the tests are skipped; under CI they fail where a Node.js that is new enough cannot install them.
+npm installs the clients at the versions of ``node/package.json``, once for a run. Without Node.js 20 or without the
+packages the tests are skipped. Under CI they fail if a recent Node.js cannot install them.
 """
 
 import os
@@ -21,7 +21,7 @@ NEEDED = 20
 
 @pytest.fixture(scope="session")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts beside the packages they import."""
+    """The scripts with their installed packages."""
     node = program("node")
     told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
     major = re.match(r"v(\d+)", told)
@@ -37,7 +37,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def line_of(process: "subprocess.Popen[str]") -> str:
-    """The next line a script prints; its error output if it ends instead."""
+    """Return the next line of a script, or its error output if it has ended."""
     assert process.stdout is not None
     line = process.stdout.readline().strip()
     if not line:
@@ -50,7 +50,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
 @pytest.mark.parametrize("restart", [pytest.param("stop", marks=pytest.mark.long), "kill"])
 @pytest.mark.parametrize("words", [["ioredis.mjs"], ["node-redis.mjs", "2"], ["node-redis.mjs", "3"]], ids=" ".join)
 def test_journey(clients: Path, our_server: ServerProcess, words: list[str], restart: str) -> None:
-    """Produce, read as a group, block, claim, give back; the same client goes on after the restart."""
+    """A Node.js client adds, reads in a group, blocks, claims and acknowledges, and continues after a restart."""
     command = [program("node"), words[0], our_server.url, *words[1:]]
     pipe = subprocess.PIPE
     process = subprocess.Popen(

@@ -1,9 +1,9 @@
-"""Libraries made for Redis, unchanged, each with a small real job on our server.
+"""Unmodified libraries for Redis, each with a small job on a Millstream server.
 
-Queues of jobs (celery, arq, taskiq, huey, rq, dramatiq), redis-py's lock, and the rate limits of ``limits``.
+They are job queues (celery, arq, taskiq, huey, rq, dramatiq), redis-py's lock, and the rate limits of ``limits``.
 
-The server has more than streams because of them: lists that wait, sorted sets by time, hashes, publish and subscribe,
-transactions and scripts. FastStream has a file of its own. docs/compatibility.md names them, and those that do not run.
+They need lists that wait, sorted sets by time, hashes, pub/sub, transactions and scripts. FastStream has its own file.
+docs/compatibility.md names these libraries and those that do not run.
 """
 
 import asyncio
@@ -47,25 +47,25 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
-    """Nothing of one test is collected, and complained of, in another."""
+    """Collect garbage after each test, so that no warning appears in another test."""
     yield
     gc.collect()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Our server on a data directory; each library has a database of its own."""
+    """A Millstream server with a data directory. Each library has a database of its own."""
     with millstream_server(tmp_path_factory.mktemp("queues")) as found:
         yield found
 
 
 def database(server: ServerProcess, number: int) -> str:
-    """The URL of one of the server's databases."""
+    """Return the URL of one of the server's databases."""
     return f"redis://127.0.0.1:{server.port}/{number}"
 
 
 def test_celery(server: ServerProcess) -> None:
-    """Celery: tasks with results, one that is tried again, one for later, a group; nothing is left unacknowledged."""
+    """Celery runs tasks with results, retries, later times and groups, and leaves nothing unacknowledged."""
     url = database(server, 1)
     app = celery.Celery("jobs", broker=url, backend=url, set_as_current=False)
     app.conf.update(broker_connection_retry_on_startup=True, task_acks_late=True, worker_hijack_root_logger=False)
@@ -92,7 +92,7 @@ def test_celery(server: ServerProcess) -> None:
 
 
 async def test_arq(server: ServerProcess) -> None:
-    """arq: a job with a result, one that is tried again, one for later, one that is there already."""
+    """``arq`` runs jobs with results, retries and later times, and refuses a duplicate job."""
     attempts: list[int] = []
 
     async def greet(ctx: dict[str, Any], name: str) -> str:
@@ -132,7 +132,7 @@ async def test_arq(server: ServerProcess) -> None:
 
 @pytest.mark.parametrize("kind", [taskiq_redis.ListQueueBroker, taskiq_redis.RedisStreamBroker])
 async def test_taskiq(server: ServerProcess, kind: type[Any]) -> None:
-    """taskiq: tasks over a list and over a stream with a group, with their results; all is acknowledged."""
+    """``taskiq`` runs tasks over a list and over a stream with a group, with results, and acknowledges all."""
     url = database(server, 3)
     backend: Any = taskiq_redis.RedisAsyncResultBackend(url)
     broker = kind(url, queue_name=kind.__name__).with_result_backend(backend)
@@ -156,7 +156,7 @@ async def test_taskiq(server: ServerProcess, kind: type[Any]) -> None:
 
 
 def came_to(app: huey.RedisHuey, job: str, result: int) -> bool:
-    """True if a job of Huey's has this result by now; until its next try it has the error of the last one."""
+    """Report whether a job of Huey has this result; until its next try it has the last error."""
     try:
         return bool(app.result(job, preserve=True) == result)
     except huey.exceptions.TaskException:
@@ -164,7 +164,7 @@ def came_to(app: huey.RedisHuey, job: str, result: int) -> bool:
 
 
 def test_huey(server: ServerProcess) -> None:
-    """Huey's plain queue: a result, one that is tried again, one for later, a pipeline of two."""
+    """Huey's plain queue runs a job with a result, a retry, a later one, and a pipeline of two."""
     app = huey.RedisHuey("jobs", url=database(server, 4))
     tried: list[int] = []
 
@@ -192,7 +192,7 @@ def test_huey(server: ServerProcess) -> None:
 
 
 def test_huey_by_priority(server: ServerProcess) -> None:
-    """Huey's queue with priorities: what is most urgent runs first, and the worker waits for what comes later."""
+    """Huey's priority queue runs the most urgent job first, and its worker waits for later ones."""
     app = huey.PriorityRedisHuey("urgent", url=database(server, 5))
     ran: list[int] = []
 
@@ -214,7 +214,7 @@ def test_huey_by_priority(server: ServerProcess) -> None:
 
 
 def test_rq(server: ServerProcess) -> None:
-    """rq: results, a job that waits for another, one that fails; the worker leaves nothing behind in its queue."""
+    """``rq`` runs jobs with results, dependencies and failures, and leaves its queue empty."""
     with redis.Redis.from_url(database(server, 6)) as client:
         queue = rq.Queue("jobs", connection=client)
         first = queue.enqueue("operator.add", 2, 3)
@@ -227,7 +227,7 @@ def test_rq(server: ServerProcess) -> None:
 
 
 def test_dramatiq(server: ServerProcess) -> None:
-    """dramatiq: actors with results, one that is tried again, a group; a result can be waited for."""
+    """``dramatiq`` runs actors with results, retries and groups, and a result can be awaited."""
     url = database(server, 7)
     broker, backend = RedisBroker(url=url), RedisBackend(url=url)
     broker.add_middleware(Results(backend=backend))
@@ -259,7 +259,7 @@ def test_dramatiq(server: ServerProcess) -> None:
 
 @pytest.mark.parametrize("strategy", sorted(limits.strategies.STRATEGIES))
 def test_limits(server: ServerProcess, strategy: str) -> None:
-    """limits: three hits in an hour and no fourth, by each of its ways of counting."""
+    """``limits`` allows three hits an hour and refuses a fourth, by each counting strategy."""
     storage = limits.storage.storage_from_string(database(server, 8))
     limiter, hour = limits.strategies.STRATEGIES[strategy](storage), limits.parse("3/hour")
     try:
@@ -272,7 +272,7 @@ def test_limits(server: ServerProcess, strategy: str) -> None:
 
 
 def test_redis_py_lock(server: ServerProcess) -> None:
-    """redis-py's Lock: one holder at a time, extended and given back by the holder only, free when its time is over."""
+    """redis-py's Lock has one holder at a time, who alone can extend or release it, and it expires."""
     with server.client() as one, server.client() as two:
         mine, theirs = one.lock("door", timeout=20), two.lock("door", timeout=20)
         assert mine.acquire(blocking=False)

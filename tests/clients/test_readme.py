@@ -1,4 +1,4 @@
-"""The worker of the README does what the README says of it, as it is printed there."""
+"""The README's worker works as printed."""
 
 import shlex
 import signal
@@ -12,7 +12,7 @@ from support.waiting import eventually
 
 
 def test_worker_of_the_readme(our_server: ServerProcess, tmp_path: Path) -> None:
-    """Group made, entry handled, acknowledged; SIGTERM ends the workers with exit code 0."""
+    """The README's worker creates its group, handles and acknowledges its entry, and SIGTERM ends it with code 0."""
     (tmp_path / "shop.py").write_text(block("python", "@app.subscriber"))
     words = shlex.split(block("sh", "millstream run"))
     words[0] = str(Path(sys.executable).with_name("millstream"))

@@ -1,4 +1,4 @@
-"""redis-cli, unmodified, against our server: RESP2 and RESP3, TCP and unix socket, before and after a restart."""
+"""redis-cli, unmodified, on a Millstream server: RESP2 and RESP3, TCP and unix socket, also after a restart."""
 
 import fcntl
 import json
@@ -21,21 +21,21 @@ class Cli:
     """One way to start redis-cli.
 
     Args:
-        options: how to connect and what to print.
+        options: connection and output options.
     """
 
     def __init__(self, *options: str) -> None:
         self._options = options
 
     def lines(self, *words: str) -> list[str]:
-        """The lines printed for one command."""
+        """Return the lines printed for one command."""
         ended = subprocess.run(
             [program("redis-cli"), *self._options, *words], capture_output=True, text=True, check=True, timeout=60
         )
         return ended.stdout.rstrip("\n").split("\n")
 
     def json(self, *words: str) -> object:
-        """The reply of one command as redis-cli's JSON."""
+        """Return the reply of one command as redis-cli's JSON."""
         ended = subprocess.run(
             [program("redis-cli"), *self._options, "--json", *words],
             capture_output=True,
@@ -46,7 +46,7 @@ class Cli:
         return json.loads(ended.stdout)
 
     def script(self, text: str) -> list[str]:
-        """The lines printed for commands given on standard input."""
+        """Return the lines printed for commands on standard input."""
         ended = subprocess.run(
             [program("redis-cli"), *self._options], input=text, capture_output=True, text=True, check=True, timeout=60
         )
@@ -56,7 +56,7 @@ class Cli:
 @pytest.mark.realserver
 @pytest.mark.parametrize("protocol", ["-2", "-3"])
 def test_journey(our_server: ServerProcess, protocol: str) -> None:
-    """Produce, read as a group, claim, give back; after a restart the pending entries stand as they stood."""
+    """redis-cli adds, reads in a group, claims and releases. After a restart the pending entries are unchanged."""
     cli = Cli("-p", str(our_server.port), protocol)
     assert cli.lines("PING") == ["PONG"]
     assert cli.lines("XADD", "orders", "1-1", "item", "tea") == ["1-1"]
@@ -89,7 +89,7 @@ def test_json_shows_resp3_shapes(our_server: ServerProcess) -> None:
 
 @pytest.mark.realserver
 def test_commands_from_standard_input(our_server: ServerProcess) -> None:
-    """Scripts that feed redis-cli work, transactions and errors among them."""
+    """redis-cli runs commands from standard input, with transactions and errors."""
     cli = Cli("-p", str(our_server.port))
     told = cli.script("MULTI\nXADD s 1-1 a b\nXLEN s\nEXEC\nXADD s 1-1 a b\nSELECT 1\nXLEN s\n")
     assert told[:5] == ["OK", "QUEUED", "QUEUED", "1-1", "1"]
@@ -99,7 +99,7 @@ def test_commands_from_standard_input(our_server: ServerProcess) -> None:
 
 @pytest.mark.realserver
 def test_unix_socket_and_scan(tmp_path: Path) -> None:
-    """redis-cli -s reaches the server, and --scan lists its keys."""
+    """redis-cli -s connects over the socket file, and --scan lists keys."""
     socket = tmp_path / "s"
     with millstream_server(tmp_path, "--unixsocket", str(socket), "--memory"):
         cli = Cli("-s", str(socket))
@@ -122,7 +122,7 @@ def test_unix_socket_and_scan(tmp_path: Path) -> None:
 def test_help_knows_commands_that_this_redis_cli_is_too_old_for(
     our_server: ServerProcess, words: list[str], shown: str
 ) -> None:
-    """``redis-cli help`` asks the server: arguments, summary, version and group are ours."""
+    """``redis-cli help`` shows the server's own arguments, summary, version and group of a newer command."""
     told = Cli("-p", str(our_server.port)).lines("help", *words)
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in told]
     assert f"{' '.join(words)} {shown}" in plain
@@ -131,7 +131,7 @@ def test_help_knows_commands_that_this_redis_cli_is_too_old_for(
 
 @pytest.mark.realserver
 def test_hints_while_typing(our_server: ServerProcess) -> None:
-    """At a terminal the rest of the command is shown behind the cursor, and shrinks with each word."""
+    """redis-cli shows a command's remaining arguments as a hint while it is typed."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))  # wide enough for one line
     command = [program("redis-cli"), "-p", str(our_server.port)]
@@ -149,7 +149,7 @@ def test_hints_while_typing(our_server: ServerProcess) -> None:
 
 
 def _read_until(terminal: int, wanted: str) -> None:
-    """Read what the terminal is sent, colours and movements of the cursor taken out, until ``wanted`` was there."""
+    """Read the terminal's output, without colours and cursor movements, until ``wanted`` appears."""
     seen = ""
     while wanted not in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", seen):
         ready, _, _ = select.select([terminal], [], [], 60)

@@ -1,4 +1,4 @@
-"""redis-py, unmodified, against our server: sync and asyncio, RESP2 and RESP3, before and after a restart."""
+"""redis-py, unmodified, on a Millstream server: sync and asyncio, RESP2 and RESP3, also after a restart."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,7 +16,7 @@ Call = Callable[..., Awaitable[Any]]
 
 @asynccontextmanager
 async def calls(server: ServerProcess, kind: str, protocol: int) -> AsyncIterator[Call]:
-    """``call("xadd", ...)`` on a sync or an asyncio client, so that one journey is told once."""
+    """Return ``call("xadd", ...)`` for a sync or asyncio client, so that one test covers both."""
     options = {"protocol": protocol, "decode_responses": True}
     if kind == "sync":
         with server.client(**options) as client:
@@ -35,7 +35,7 @@ async def calls(server: ServerProcess, kind: str, protocol: int) -> AsyncIterato
 
 
 def rows(reply: Any) -> list[tuple[str, dict[str, str]]]:
-    """Entries of the one stream in a read's reply, whose shape differs between RESP2 and RESP3."""
+    """Return the entries of a read's single stream, in RESP2 or RESP3 form."""
     if not reply:
         return []
     ((_, entries),) = reply.items() if isinstance(reply, dict) else reply
@@ -90,7 +90,7 @@ async def test_journey(our_server: ServerProcess, kind: str, protocol: int, rest
 
 
 async def state(call: Call) -> dict[str, Any]:
-    """All that a client can see of the stream and its group, except times."""
+    """Return the visible state of the stream and its group, except times."""
     pending = await call("xpending_range", "orders", "billing", "-", "+", 10)
     return {
         "entries": await call("xrange", "orders"),
@@ -104,7 +104,7 @@ async def state(call: Call) -> dict[str, Any]:
 
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_blocked_read_gets_the_next_entry(our_server: ServerProcess, protocol: int) -> None:
-    """A reader that waits at the end of a stream is woken by the entry another client adds."""
+    """A blocked read returns the next entry that another client adds."""
     async with (
         redis.asyncio.Redis.from_url(our_server.url, protocol=protocol, decode_responses=True) as reader,
         redis.asyncio.Redis.from_url(our_server.url, protocol=protocol, decode_responses=True) as other,
@@ -121,7 +121,7 @@ async def test_blocked_read_gets_the_next_entry(our_server: ServerProcess, proto
 
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_pipelines_and_transactions(our_server: ServerProcess, protocol: int) -> None:
-    """Pipelined commands answer in order, with or without MULTI, and one error leaves the others alone."""
+    """Pipelined commands reply in order, with or without MULTI, and an error affects no other command."""
     async with redis.asyncio.Redis.from_url(our_server.url, protocol=protocol, decode_responses=True) as client:
         for transaction in (False, True):
             pipe = client.pipeline(transaction=transaction)
@@ -136,7 +136,7 @@ async def test_pipelines_and_transactions(our_server: ServerProcess, protocol: i
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_errors_are_exceptions_of_redis_py(our_server: ServerProcess, protocol: int) -> None:
-    """A client's own handling of NOGROUP, BUSYGROUP and WRONGTYPE goes on working."""
+    """NOGROUP, BUSYGROUP and WRONGTYPE raise the exceptions that redis-py users handle."""
     with our_server.client(protocol=protocol) as client:
         with pytest.raises(redis.ResponseError, match=r"^NOGROUP No such key 'orders' or consumer group 'billing'"):
             client.xreadgroup("billing", "anna", {"orders": ">"})
