@@ -58,9 +58,10 @@ def rows(reply: Any) -> list[tuple[str, dict[str, str]]]:
     ],
 )
 async def test_journey(our_server: ServerProcess, kind: str, protocol: int, restart: str) -> None:
-    """Produce, read as a group, claim, give back, acknowledge; after a restart everything stands as it stood.
+    """redis-py adds, reads in a group, claims, releases and acknowledges. After a restart the state is unchanged.
 
-    Every two of the three meet, in make test-long all: how a server ends does not know which client wrote.
+    The tests combine every two of the three kinds, and ``make test-long`` all of them. A server's end is the same for
+    every client.
     """
     async with calls(our_server, kind, protocol) as call:
         ids = [await call("xadd", "orders", {"item": f"tea {number}"}) for number in range(4)]
