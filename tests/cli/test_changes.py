@@ -24,7 +24,7 @@ pytestmark = pytest.mark.realserver
 
 
 def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
-    """``millstream`` in this process."""
+    """Run ``millstream`` in this process."""
     done = CliRunner().invoke(main, [*words, "--url", server.url])
     assert done.exit_code == code, (words, done.output, done.exception)
     return done

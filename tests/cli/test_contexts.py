@@ -44,7 +44,7 @@ def file(home: Path) -> Path:
 
 
 def run(*words: str, code: int = 0, **environment: str) -> Result:
-    """``millstream`` in this process."""
+    """Run ``millstream`` in this process."""
     done = CliRunner().invoke(main, words, env=environment, prog_name="millstream")
     assert not isinstance(done.exception, Exception), done.exception
     assert done.exit_code == code, done.output

@@ -18,7 +18,7 @@ from support.servers import ServerProcess
 
 
 def run(server: ServerProcess, *words: str) -> Result:
-    """``millstream dead`` in this process."""
+    """Run ``millstream dead`` in this process."""
     command, *rest = words
     return CliRunner().invoke(main, ["dead", command, *rest, "--url", server.url])
 

@@ -19,7 +19,7 @@ from support.servers import ServerProcess
 
 
 def edit(server: ServerProcess, *words: str, **options: Any) -> Result:
-    """``millstream dead edit`` in this process."""
+    """Run ``millstream dead edit`` in this process."""
     return CliRunner().invoke(main, ["dead", "edit", *words, "--url", server.url], **options)
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.realserver
 
 
 def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
-    """``millstream job`` in this process."""
+    """Run ``millstream job`` in this process."""
     done = CliRunner().invoke(main, ["job", words[0], "--url", server.url, *words[1:]])
     assert done.exit_code == code, (words, done.output, done.exception)
     return done

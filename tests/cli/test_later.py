@@ -29,7 +29,7 @@ HOUR = 3_600_000
 
 
 def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
-    """``millstream`` in this process."""
+    """Run ``millstream`` in this process."""
     done = CliRunner().invoke(main, [*words[:2], "--url", server.url, *words[2:]])
     assert done.exit_code == code, (words, done.output, done.exception)
     return done

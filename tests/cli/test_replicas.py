@@ -26,7 +26,7 @@ from support.wire import Wire
 
 
 def run(*words: str) -> Result:
-    """One command line."""
+    """Run one command line."""
     return CliRunner().invoke(main, words)
 
 

@@ -36,7 +36,7 @@ STRANGE = b"<b>x</b>\xff\x1b[2J\n"
 
 
 def run(*words: str, code: int = 0) -> Result:
-    """``millstream`` in this process."""
+    """Run ``millstream`` in this process."""
     done = CliRunner().invoke(main, words, prog_name="millstream")
     assert not isinstance(done.exception, Exception), (words, done.exception)
     assert done.exit_code == code, (words, done.output)

@@ -21,7 +21,7 @@ from support.waiting import eventually
 
 
 def tail(server: ServerProcess, *words: str) -> Result:
-    """``millstream stream tail`` in this process."""
+    """Run ``millstream stream tail`` in this process."""
     return CliRunner().invoke(main, ["stream", "tail", *words, "--url", server.url])
 
 

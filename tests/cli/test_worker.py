@@ -26,7 +26,7 @@ FACTS: dict[str, Any] = {
 
 
 def run(server: ServerProcess, *words: str) -> Result:
-    """``millstream worker`` in this process."""
+    """Run ``millstream worker`` in this process."""
     command, *rest = words
     return CliRunner().invoke(main, ["worker", command, *rest, "--url", server.url])
 

@@ -258,5 +258,5 @@ def charge() -> None:
 
 
 def below() -> None:
-    """Raise the first error."""
+    """Raise an error in a nested call."""
     raise ValueError("no good")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.realserver
 
 
 def run(server: ServerProcess, *words: str) -> Result:
-    """``millstream stream trim`` in this process."""
+    """Run ``millstream stream trim`` in this process."""
     return CliRunner().invoke(main, ["stream", "trim", *words, "--url", server.url])
 
 

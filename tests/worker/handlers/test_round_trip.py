@@ -94,7 +94,7 @@ async def published(app: App, trial: Trial, random: Random) -> list[Trial]:
 
 
 async def came_back(seed: int, count: int, url: str) -> tuple[int, int]:
-    """Numbers of drawn contents that arrived equal and that were refused."""
+    """Publish drawn contents; return the numbers that arrived equal and that were refused."""
     random, equal, refused = Random(seed), 0, 0
     with sync_client(url) as client:
         async with App(url, registry=False) as app:
@@ -113,7 +113,7 @@ async def came_back(seed: int, count: int, url: str) -> tuple[int, int]:
 
 
 async def over(seed: int, count: int, transport: str, folder: Path) -> tuple[int, int]:
-    """The same over one of the ways to a server."""
+    """Run ``came_back`` over one of the transports."""
     if transport == "tcp":
         with ServerThread() as server:
             return await came_back(seed, count, server.url)
@@ -148,7 +148,7 @@ class Tea(pydantic.BaseModel):
     @pydantic.computed_field  # type: ignore[prop-decorator] # pydantic's way
     @property
     def double(self) -> int:
-        """Twice the id."""
+        """Return twice the id."""
         return 2 * self.order_id
 
 

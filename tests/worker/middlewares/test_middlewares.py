@@ -225,7 +225,7 @@ class Deaf(Middleware):
     """A middleware with a hook that is not async."""
 
     async def received(self, msgs: Any, began_ns: int) -> None:  # type: ignore[override] # that is the mistake
-        """Not called."""
+        """Do nothing, as it is never called."""
 
 
 class Yields(Middleware):

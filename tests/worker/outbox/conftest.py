@@ -14,7 +14,7 @@ from support.databases import NAMES, Database, database
     scope="module", params=[pytest.param(name, marks=[pytest.mark.full] if name != "sqlite" else []) for name in NAMES]
 )
 def base(request: pytest.FixtureRequest) -> Iterator[Database]:
-    """Each database in turn."""
+    """The databases, one after the other."""
     with database(request.param) as made:
         yield made
 
