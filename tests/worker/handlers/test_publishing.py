@@ -121,9 +121,9 @@ async def test_a_publish_whose_reply_is_lost_is_sent_again_and_added_once(
 
 
 async def test_very_many_at_once_are_each_added_once(server: ServerProcess, client: redis.Redis) -> None:
-    """Three hundred publishes with lost replies are each added once.
+    """Three hundred concurrent publishes over a connection that breaks are each added once.
 
-    A producer's memory on the server holds a hundred ids.
+    The server remembers only a hundred ids of a producer.
     """
     word = b"IDMP\r\n" if find_sync(client).idmp else b"EVALSHA"
     async with Thief(server.port, word) as thief:
@@ -135,7 +135,7 @@ async def test_very_many_at_once_are_each_added_once(server: ServerProcess, clie
 
 
 async def test_very_many_with_ids_of_their_own_are_each_added_once(server: ServerProcess, client: redis.Redis) -> None:
-    """Three hundred publishes with ids given by the caller are each added once after lost replies."""
+    """Three hundred concurrent publishes with caller-given ids are each added once although their connection breaks."""
     if not find_sync(client).idmp:
         pytest.skip("this server has no XADD IDMP")  # and says so: tests/worker/middlewares/test_middlewares.py
     async with Thief(server.port, b"IDMP\r\n") as thief:
@@ -281,7 +281,7 @@ def test_two_event_loops_at_once(server: ServerProcess, client: redis.Redis) -> 
 
 
 class Stamp(Middleware):
-    """A middleware that marks each publish."""
+    """A middleware that adds a field to each published entry."""
 
     async def publish(self, call_next: Publish, publication: Publication) -> str:
         return await call_next(Publication(publication.stream, {**publication.content, "by": "stamp"}))

@@ -51,7 +51,7 @@ def limiter_of(app: App) -> Limiter:
 
 
 async def beat(app: App) -> None:
-    """Wait for a heartbeat, sent every five seconds."""
+    """Send a heartbeat now, instead of waiting for the next."""
     assert app._heartbeat is not None  # noqa: SLF001 - in place of waiting for it
     await app._heartbeat._beat()  # noqa: SLF001 - as above
 
