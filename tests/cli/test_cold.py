@@ -10,7 +10,7 @@ import pytest
 from cli.test_console import fill
 from support.servers import ServerProcess
 
-# Nothing of these is of use to a command that only looks.
+# A command that only reads needs none of these.
 HEAVY = {"pyspark", "pandas", "numpy", "pyarrow", "pydantic", "pydantic_core", "fast_depends", "msgspec", "msgpack"}
 HEAVY |= {"prometheus_client", "uvloop", "lupa", "starlette", "uvicorn", "jinja2", "watchfiles", "tomlkit"}
 SERVERS = ("millstream.node", "millstream.engine", "millstream.commands", "millstream.embedded", "millstream.server")

@@ -320,7 +320,7 @@ def test_a_file_that_another_group_may_write_is_not_used(home: Path) -> None:
     project = home / "work/millstream.toml"
     write(project, 'url = "redis://project/0"\n', 0o664)
     assert shown()[0]["value"] == "redis://project/0"
-    for group in (1, 12345):  # of others; of nobody who has a name
+    for group in (1, 12345):  # another group; a group without a name
         os.chown(project, 0, group)
         assert "is not used, since other users may write it" in run("stream", "ls", code=2).stderr
     project.chmod(0o644)

@@ -49,7 +49,7 @@ def test_a_dead_letter_stream_of_any_name_is_found(server: ServerProcess, client
     twice = run(server, "ls", "orders")
     assert (twice.exit_code, "failed-cd, failed-ef" in twice.stderr) == (2, True)
     assert run(server, "retry", "orders", "--key", "failed-cd", stored).exit_code == 0
-    add_letter(client, "orders:dead", "7-7")  # the usual one is taken where there is one
+    add_letter(client, "orders:dead", "7-7")  # the usual key wins if it exists
     assert "7-7" in run(server, "ls", "orders").stdout
 
 

@@ -138,7 +138,7 @@ def test_a_corrected_file_takes_the_editors_place(server: ServerProcess, client:
     document["__data__"]["body"]["amount"] = 8
     refused = edit(server, "orders", letter, "--from", "-", "--yes", input="{}")
     assert (refused.exit_code, "at least one field" in refused.stderr) == (2, True)
-    client.xgroup_destroy("orders", "billing")  # nobody there would run it
+    client.xgroup_destroy("orders", "billing")  # no group there would run it
     stays = edit(server, "orders", letter, "--from", "-", "--yes", input=json.dumps(document))
     assert (stays.exit_code, client.xlen("orders"), client.xlen("orders:dead")) == (1, 0, 1), stays.output
     client.xgroup_create("orders", "billing", id="0")

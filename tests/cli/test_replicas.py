@@ -191,7 +191,7 @@ def test_handing_over_the_role(pair: tuple[Wire, Wire, list[str]]) -> None:
     """
     primary, replica, urls = pair
     places = [url.removeprefix("redis://").partition("/")[0] for url in urls]
-    assert run("failover", urls[0]).exit_code == 2  # nobody can be asked here
+    assert run("failover", urls[0]).exit_code == 2  # no terminal to confirm at
     assert run("failover", urls[0], "--to", "nowhere", "--yes").exit_code == 2
     assert run("failover", urls[1], "--yes").exit_code == 5
     for at, old in enumerate((primary, replica)):

@@ -54,7 +54,7 @@ def fill(client: redis.Redis) -> None:
     client.xgroup_create("orders", "shipping", id="10-0")
     client.xreadgroup("billing", "web-1", {"orders": ">"}, count=80)
     client.xclaim("orders", "billing", "web-2", 0, ["7-0"], retrycount=9)
-    with suppress(ResponseError):  # where the server has it: one that nobody holds, nor since when
+    with suppress(ResponseError):  # if supported: an entry without owner and idle time
         client.execute_command("XNACK", "orders", "billing", "FAIL", "IDS", 1, "5-0")
     client.xdel("orders", "200-0")
     client.xadd(STRANGE, {STRANGE: SECRET}, id="1-1")
@@ -337,7 +337,7 @@ def test_it_is_bounded_and_says_what_is_left_out(server: ServerProcess, client: 
     assert said in run("stream", "ls", "--url", f"report:{few}").stderr
     assert said in run("group", "ls", "--url", f"report:{few}").stderr
     assert "left out of this report" in run("stream", "show", "s4", "--url", f"report:{few}", code=4).stderr
-    for figure in ("--lag", "--dead"):  # what was not seen is not well
+    for figure in ("--lag", "--dead"):  # unread data is not reported as ok
         assert "left out of this report" in run("check", figure, "9", "--url", f"report:{few}", code=3).stdout
     assert "OK" in run("check", "s0", "--url", f"report:{few}").stdout
     with ConsoleThread(f"report:{few}") as console:
@@ -403,7 +403,7 @@ def test_a_report_of_a_cluster_has_every_node(tmp_path: Path) -> None:
         for node, one in zip(cluster.nodes, alone, strict=True):
             run("report", "-o", str(one), "--url", f"redis://127.0.0.1:{node.port}/0")
         live = rows("stream", "ls", "--url", cluster.url)
-    # a node that is asked alone says where the other keys are
+    # a single node redirects for other keys
     assert [word for one in alone for word in (SECRET, "127.0.0.1") if word in one.read_text()] == []
     assert any('"error":"' in one.read_text() for one in alone)
     url = f"report:{path}"

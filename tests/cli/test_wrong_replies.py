@@ -40,7 +40,7 @@ def test_no_reply_is_a_traceback(tmp_path: Path, reply: bytes) -> None:
             done = CliRunner().invoke(main, [files.get(word, word) for word in words])
             assert not isinstance(done.exception, Exception), (words, done.exception)
             assert done.exit_code in {0, 1, 2, 3, 4, 5}, (words, done.output)
-            if words[0] == "doctor":  # which says so among its findings
+            if words[0] == "doctor":  # which reports it among its findings
                 assert (done.exit_code, "problem" in done.stdout) == (3, True), done.output
                 continue
             assert done.exit_code == 0 or done.output.lower().startswith("millstream "), (

@@ -250,7 +250,7 @@ async def test_a_slot_moves_and_a_node_dies_under_work(three: Three, client: Any
                 try:
                     await app.publish("{a}", {"x": x})
                 except (Disconnected, ResponseError):
-                    await pace(0.01)  # the node is down; gives it time
+                    await pace(0.01)  # the node is down; wait for it
                 else:
                     break
 
@@ -319,7 +319,7 @@ async def test_one_node_is_not_taken_for_the_whole(three: Three, client: Any, wo
             said = (await asyncio.to_thread(console.ask, "/")).text
     else:
         done = await asyncio.to_thread(CliRunner().invoke, main, [*words.split(), "--url", node])
-        assert done.exit_code == (3 if words == "check" else 2)  # a plugin's: 2 would be an alarm
+        assert done.exit_code == (3 if words == "check" else 2)  # as a monitoring plugin: 2 would be an alarm
         said = done.output
     assert "one node of a Redis Cluster of 3 masters" in " ".join(said.split())
     assert "redis+cluster://HOST:PORT" in "".join(said.split())
@@ -447,7 +447,7 @@ class Door:
         return Tagged(host="127.0.0.1", port=self._port, **options)  # type: ignore[return-value] # of the same methods
 
 
-#: Those that name their stream to the app and the client alone.
+#: Tests that pass their stream's name only to the app and the client.
 CORE = """
 one_subscriber_reads_new_entries_and_claims_stale_ones young_pending_entries_are_left_alone
 entries_that_kill_their_process_are_not_run_for_ever manual_ack_nack_and_reject_do_what_they_say raising_nack_and_reject

@@ -421,7 +421,7 @@ async def test_a_worker_goes_on_with_the_new_primary(tmp_path: Path) -> None:
             assert readyz(app)[0] == 200
             freeze(watched.master)
             await aeventually(lambda: watched.chosen() is watched.replica)
-            with watched.replica.client() as new:  # a Sentinel ended the clients of before
+            with watched.replica.client() as new:  # a Sentinel closed the earlier clients
                 await aeventually(lambda: readyz(app)[0] == 200)
                 new.xadd("s", {"x": 1})
                 await aeventually(lambda: all(1 in found for found in done.values()))

@@ -77,7 +77,7 @@ def test_streams_of_large_entries_are_asked_for_a_few_at_a_time(server: ServerPr
             pipe.xadd(f"stream-{number}", {"n": "x" * 100_000}, id="1-0")
         pipe.execute()
     seen, line = counted(server, lambda line: streams.read(line, [f"stream-{number}" for number in range(80)]))
-    # 50 to begin with, which were 10 MB; then as many as are 4 MB; nothing is asked of groups, since there are none
+    # 50 at first, which were 10 MB; then 4 MB at a time; no group commands, since there are no groups
     assert (len(seen.streams), line.trips, line.commands) == (80, 3, 160)
 
 

@@ -180,7 +180,7 @@ def test_letters_are_put_back_one_ticked_or_a_class(changing: ConsoleThread, str
     page = ask(changing, do="dead retry", key="orders:dead", error="KeyError", reason="error", rate="2")
     assert "KeyError 4" in page.text
     assert "it takes about 2 s" in page.text
-    letters(stream, 1, first=20, error="KeyError: late")  # died while the preview was read: none of them
+    letters(stream, 1, first=20, error="KeyError: late")  # died after the preview: not part of it
     assert post(changing, "/change", form(page)).status == 200
     assert [entry for entry, _ in stream.xrange("orders:dead")] == [b"4-0", b"5-0", b"6-0", b"20-0"]
     rows: Any = stream.execute_command("XREVRANGE", "orders", "+", "-", "COUNT", 1)
@@ -315,7 +315,7 @@ def test_a_worker_is_ordered_and_set_to_work_again(changing: ConsoleThread, stre
     workers = changing.ask("/workers").text
     assert f"ordered to {verb}" in workers
     (row,) = re.findall(r'data-label="Order">(.*?)</td>', workers, re.DOTALL)
-    further = {"quiet": ["drain", "stop"], "drain": ["stop"], "stop": []}[verb]  # one that stands still does not drain
+    further = {"quiet": ["drain", "stop"], "drain": ["stop"], "stop": []}[verb]  # a blocked worker does not drain
     assert re.findall(r'value="worker (\w+)"', row) == ["resume", *further]
     back = re.search(r'href="([^"]*)">Preview the undo', html.unescape(done.text))
     assert (back is None) == (verb == "stop")

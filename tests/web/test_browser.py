@@ -143,7 +143,7 @@ def test_a_page_is_accessible_and_runs_nothing_of_others(
     """
     axe = package("axe_core_python.sync_playwright").Axe()
     page, wrong = tab
-    page.goto("about:blank")  # the page before is over, and says nothing more
+    page.goto("about:blank")  # the earlier page is closed and logs nothing more
     wrong.clear()
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": 1440, "height": 900})

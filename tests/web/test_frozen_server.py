@@ -42,7 +42,7 @@ def test_every_page_answers_while_the_server_is_frozen(tmp_path: Path, monkeypat
         os.kill(server.process.pid, signal.SIGSTOP)
         try:
             for path in PATHS:
-                # a reading of a moment ago is good enough
+                # a recent reading is reused at first
                 eventually(partial(silent, console, path))
                 assert server.url.removeprefix("redis://").removesuffix("/0") in console.ask(path).text
         finally:

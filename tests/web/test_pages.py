@@ -246,7 +246,7 @@ def test_an_entry_says_how_it_stands_in_each_group(console: ConsoleThread, clien
         ("behind", "undelivered", None),
     ]
     client.xdel("standing", "2-0")
-    gone = console.ask("/entry?key=standing&id=2-0&as=text")  # another question is not answered from memory
+    gone = console.ask("/entry?key=standing&id=2-0&as=text")  # another page is not served from a cached reading
     assert (gone.status, "no longer in the stream" in gone.text) in [(200, True), (200, False)]
 
 

@@ -78,7 +78,7 @@ def test_recurring_schedules_have_a_page_where_there_are_any(changing: ConsoleTh
     client.hset(KEY, "nightly", one.to_json())
     client.hset(KEY, HOSTILE, HOSTILE)
     changing.forget()
-    eventually(lambda: 'href="/schedules"' in changing.ask("/").text)  # a slow page begins before it knows
+    eventually(lambda: 'href="/schedules"' in changing.ask("/").text)  # a slow page begins before its status is known
     page = changing.ask("/schedules")
     assert (page.status, "0 3 * * * (UTC)" in page.text, "damaged" in page.text) == (200, True, True)
     assert "<script>alert" not in page.text

@@ -131,7 +131,7 @@ async def test_readings_take_no_more_than_their_share(data: ServerThread, monkey
         clock[0] += 0.03
 
     assert watch.every() == watching.FRESH
-    for _ in range(3):  # the first ones connect, so that what they took says little
+    for _ in range(3):  # the first ones connect, so their duration is not representative
         watch.changed()
         await watch.read("a", work)
     assert watch.every() == pytest.approx(0.03 / watching.SHARE)
@@ -192,7 +192,7 @@ def test_nothing_is_asked_while_nobody_looks(console: ConsoleThread, client: red
             assert other.next()[0] in {"page", "same"}
     scans = calls(client, "scan") - before
     ended: Any = client.time()
-    assert 0 < scans <= 3 + ended[0] - began[0]  # on a busy machine the four take longer
+    assert 0 < scans <= 3 + ended[0] - began[0]  # on a busy machine the four readings take longer
     eventually(lambda: not console.process.server_state.tasks, what="the pages that were closed are left")
     seen = calls(client, "scan")
     assert calls(client, "scan") == seen
@@ -235,6 +235,6 @@ async def test_a_rate_is_there_again_after_a_page_was_left(data: ServerThread, m
     assert (await watch.read("a", work)).before is None
     for away, over in ((120, 120_000), (590, 590_000), (601, 0)):
         clock[0] += away
-        await watch.read("b", work)  # which forgets what nobody looks at
+        await watch.read("b", work)  # which drops readings without viewers
         assert (await watch.read("a", work)).over_ms == over
     await watch.close()

@@ -125,7 +125,7 @@ class Tasks:
 
     def end(self) -> None:
         for process in self.started:
-            # Workers are sessions of their own: one that just starts would take an entry of the next test
+            # A worker in its own session that is still starting would take an entry of the next test
             for pid in (process.pid, *children(process.pid)):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)

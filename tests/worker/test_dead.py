@@ -71,7 +71,7 @@ def test_an_entry_that_was_put_back_decodes_as_before_and_keeps_its_deaths() -> 
     for _ in range(30):
         again = hold(b"11-0", returning(letter(history=again.history), 7000), 1, 0)
     assert len(again.history) == 20
-    assert again.history[0]["id"] == "1-0"  # effects are known by the id it had first
+    assert again.history[0]["id"] == "1-0"  # ``once`` knows the entry by its first id
     for value in (b"{}", b"[1]", b"not json", b"\xff"):
         foreign = hold(b"1-0", [b"a", b"b", HISTORY, value], 1, 0)
         assert type(foreign) is Held
@@ -200,7 +200,7 @@ def test_rm_asks_and_export_keeps_everything(
     assert lines[1]["fields"] == [["n", "1"], ["n", {"base64": "/w=="}]]
     assert lines[1]["traceback"] == "Traceback ..."
     assert lines[1]["history"] == [{"id": "0-1", "reason": "nack"}]
-    assert run(server, "export", "orders", "--to", str(out)).exit_code == 1  # never over a file that is there
+    assert run(server, "export", "orders", "--to", str(out)).exit_code == 1  # never over an existing file
     assert len(run(server, "export", "orders").stdout.splitlines()) == 3
 
     refused = run(server, "rm", "orders", "--all")

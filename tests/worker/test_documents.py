@@ -52,4 +52,4 @@ def test_a_block_of_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.M
     names: dict[str, Any] = {"__name__": "document"}
     exec(compile(code, "document", "exec"), names)
     for connection in (value for value in names.values() if isinstance(value, sqlite3.Connection)):
-        connection.close()  # in a program it lasts as long as the process
+        connection.close()  # in a program it lives as long as the process

@@ -107,7 +107,7 @@ async def test_two_workers_share_a_backlog(server: ServerProcess, client: redis.
             counts[place] += 1
             met[place].set()
             await met[1 - place].wait()
-            async with turn:  # nobody runs ahead, so that one that held nearly all would wait for the other for ever
+            async with turn:  # neither runs ahead: a worker that held nearly all entries would wait for ever
                 turn.notify_all()
                 await turn.wait_for(lambda: counts.total() >= 260 or counts[place] <= counts[1 - place] + 50)
 

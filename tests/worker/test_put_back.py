@@ -64,7 +64,7 @@ async def test_a_letter_that_was_refused_inside_exec_is_written_again_over_the_n
 
     The others are put back.
     """
-    # stands for a hindrance that comes between the look and EXEC: the look finds nothing
+    # simulates a hindrance between the check and EXEC: the check finds nothing
     monkeypatch.setattr(put_back, "hindrance", lambda *_: None)
     client.xadd("full", {"x": 1}, id=LAST)
     for number, stream in enumerate(("s", "full", "s"), 1):

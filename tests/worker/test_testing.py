@@ -142,7 +142,7 @@ async def test_what_a_handler_raises_is_raised_in_the_test() -> None:
         with pytest.raises(ValueError, match="one") as caught:
             await broker.run_until_idle()
         assert "1 more runs failed" in caught.value.__notes__[0]
-        await broker.run_until_idle()  # told once
+        await broker.run_until_idle()  # reported once
         await broker.publish("b", {"x": 1})
         with pytest.raises(BatchError):
             await broker.run_until_idle()
@@ -204,13 +204,13 @@ async def test_manual_acks_that_others_have_by_then_are_not_kept(read: str) -> N
         client = broker.client
         ids = [await broker.publish("s", {"x": x}) for x in range(20)]
         await broker.run_until_idle()
-        await broker.advance(9)  # noted as failures by now
+        await broker.advance(9)  # recorded as failures by now
         assert in_memory() - before == 20
         client.xclaim("s", "g", "other", 0, ids[:10])
         client.xack("s", "g", *ids[:5])
         for _ in range(6):
             await broker.advance(11)
-        still_ours = ids[5:] if read == "both" else ids[10:]  # the five that the other forgets are claimed back
+        still_ours = ids[5:] if read == "both" else ids[10:]  # the five unsettled by the other are claimed back
         assert app.loops[0].left() == set(still_ours)
         assert in_memory() - before <= 2 * 20, "theirs, and the last that lanes and reader had"
 

@@ -113,7 +113,7 @@ def test_a_preview_says_who_reads_the_group_and_how_it_stands_still(look: Look, 
     assert "pause its workers first (`millstream worker pause orders billing --reason rewind`, and" in note
     client.hset(protocol.CONTROL, protocol.pause_field("orders", "billing"), "whatever stands there")
     assert not any("being read" in each for each in look(start).plan.notes)
-    client.xgroup_createconsumer("orders", "billing", WAITING)  # where entries wait for their next try: nobody reads
+    client.xgroup_createconsumer("orders", "billing", WAITING)  # the name under which retries wait, not a reader
     assert not any("being read" in each for each in look(start).plan.notes)
     fill(client, read=0, key="quiet")
     quiet = look(lambda line: planned(line, "group rewind", "quiet", "billing", to="end")).plan
@@ -285,7 +285,7 @@ def test_a_removed_consumer_hands_over_first(look: Look, client: redis.Redis) ->
     assert outcome.whole
     assert {consumer for consumer, _ in held(client).values()} == {"other"}
     assert [each["name"] for each in client.xinfo_consumers("orders", "billing")] == [b"other"]
-    assert len(changes(look)) == -(-2_500 // STEPS) + 1  # each script's, and that of the removal
+    assert len(changes(look)) == -(-2_500 // STEPS) + 1  # one a script, and one for the removal
     do(look, lambda line: planned(line, "audit undo", change="c1"))
     assert {consumer for consumer, _ in held(client).values()} == {"web"}
     prepared: Prepared = look(make)

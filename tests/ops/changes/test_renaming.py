@@ -47,7 +47,7 @@ def test_a_stream_is_renamed_with_its_groups_and_back(look: Look, client: redis.
     with pytest.raises(UsageError, match="already"):
         rename(look, "orders", "orders")
     prepared = look(lambda line: planned(line, "stream rename", "orders", name="taken", replace="1"))
-    client.xadd("taken", {"n": 10}, id="10-0")  # it is not the stream that was shown
+    client.xadd("taken", {"n": 10}, id="10-0")  # it is not the previewed stream
     outcome = look(lambda line: carry_out(line, prepared, Actor("alice", "here"), "c1"))
     assert ([each.became for each in outcome.results], client.xlen("taken")) == (["moved"], 2)
     plan, outcome = rename(look, "orders", "taken", replace="1")

@@ -59,7 +59,7 @@ def test_what_moved_since_the_preview_stays(look: Look, client: redis.Redis) -> 
     prepared = look(dying("1-0", "2-0", "3-0"))
     client.xclaim("orders", "billing", "other", 0, ["1-0"])
     client.xack("orders", "billing", "2-0")
-    shown = replace(prepared, pages=None)  # the steps that were shown, without a second look
+    shown = replace(prepared, pages=None)  # the previewed steps, without another check
     outcome = look(lambda line: making.carry_out(line, shown, WHO, "c1"))
     assert [one.became for one in outcome.results] == ["moved", "moved", "done"]
     assert [letter.id for letter in letters(client)] == ["3-0"]

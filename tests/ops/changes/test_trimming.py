@@ -59,7 +59,7 @@ def test_what_goes_is_what_was_shown(
     facts = json.loads(dry.stdout)
     assert (facts["entries"], facts["pending"], facts["undelivered"]) == (gone, pending, undelivered)
     assert client.xlen("orders") == 10
-    client.execute_command("XADD", "orders", "20-0", "n", "new")  # what is added meanwhile stays
+    client.execute_command("XADD", "orders", "20-0", "n", "new")  # an entry added meanwhile stays
     done = run(server, *facts["line"].split()[3:], "--yes")
     assert done.exit_code == 0, done.output
     assert client.xlen("orders") == 11 - gone

@@ -301,7 +301,7 @@ def test_a_mapping_arrives_as_text(content: dict[str, Any]) -> None:
 
     flat = encode(content)
     if flat[0] in (b"data", b"__data__") or b"\xed" in b"".join(flat):
-        return  # those names mean something; and half a surrogate pair is not text
+        return  # these names are reserved; an unpaired surrogate is not text
     assert bind(handler, *flat)["body"] == {name: str(value) for name, value in content.items()}
 
 
@@ -351,7 +351,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
         id=texts,
         group=texts,
         consumer=texts,
-        deliveries=st.integers(1, 2**63 - 1),  # the server counts no further
+        deliveries=st.integers(1, 2**63 - 1),  # the server's highest count
         reason=texts,
         error=texts,
         traceback=texts,

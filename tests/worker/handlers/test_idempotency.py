@@ -159,7 +159,7 @@ async def test_handlers_in_threads_have_it_too(server: ServerProcess, client: re
 
 
 async def test_what_cannot_be_meant_is_an_error(server: ServerProcess, client: redis.Redis) -> None:
-    """``once`` without commands, with a command that is not a tuple, or with a zero memory raises and marks nothing."""
+    """``once`` without commands, with a command that is not a tuple, or with ttl=0 raises and marks nothing."""
     app, errors = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g"), ack="manual")
@@ -194,7 +194,7 @@ def test_the_recipe_for_sql_holds(own_server: ServerProcess, tasks: Any, tmp_pat
         recipe = block("python", "sqlite3", page="docs/worker/how-to.md")
         target = tasks.app(recipe.replace('"accounts.db"', repr(str(database))))
         doomed = tasks.worker(target, own_server.url, MILLSTREAM_FAILPOINTS="before_ack=kill")
-        assert doomed.wait(timeout=60) < 0  # the point was reached: commits are made, no ack is sent
+        assert doomed.wait(timeout=60) < 0  # at the failpoint: commits are made, no ack is sent
         tasks.worker(target, own_server.url)
         eventually(all_done(client, "payments", "booking"))
         counts: Any = client.xinfo_groups("payments")

@@ -45,7 +45,7 @@ def hang_up(client: redis.Redis) -> None:
     for row in client.client_list():
         if int(row["id"]) != own:
             client.client_kill_filter(_id=row["id"])
-    eventually(lambda: len(client.client_list()) == 1)  # a killed one is listed until its connection is closed
+    eventually(lambda: len(client.client_list()) == 1)  # a killed connection is listed until it is closed
 
 
 async def test_a_connection_that_was_closed_while_idle_is_made_anew(app: App, client: redis.Redis) -> None:
@@ -111,7 +111,7 @@ async def test_a_publish_whose_reply_is_lost_is_sent_again_and_added_once(
     idmp = find_sync(client).idmp
     async with Thief(server.port, b"IDMP\r\n" if idmp else SCRIPT.sha.encode()) as thief:
         app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
-        if not idmp:  # the script is there from here on
+        if not idmp:  # the server has the script now
             client.script_load(SCRIPT.text)
         ids = [await app.publish("s", {"n": number}, retry=20) for number in range(3)]
         await app.close()
@@ -203,7 +203,7 @@ async def test_a_retry_that_fails_remembers_an_earlier_try_that_was_sent(
     app: App, server: ServerProcess, client: redis.Redis
 ) -> None:
     """If a sent publish loses its reply and later tries fail, the error reports that the entry may have been added."""
-    await app.publish("s", {"n": "first"}, retry=5)  # the server has the script from now on
+    await app.publish("s", {"n": "first"}, retry=5)  # the server has the script now
     async with Thief(server.port, b"stolen", for_good=True) as thief:
         again = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
         with pytest.raises(Disconnected, match=r"no answer within \d.* It may have been added") as uncertain:
@@ -399,7 +399,7 @@ def test_closing_ends_what_waits_for_its_answer() -> None:
 
     thread = threading.Thread(target=publish, daemon=True)
     thread.start()
-    listener.accept()[0].close()  # it tries
+    listener.accept()[0].close()  # it is trying
     listener.close()
     app.close_sync()
     eventually(lambda: not thread.is_alive())

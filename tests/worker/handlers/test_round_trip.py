@@ -59,13 +59,13 @@ def drawn(random: Random, depth: int = 3) -> list[Trial]:
             single, field = binder(data=hint), binder(part=hint, other=int)
             inner, listed = binder(part=dict[str, hint], other=int), binder(part=list[hint], other=int)
             break
-        except (ConfigError, PydanticUserError, TypeError):  # what a library cannot be annotated with
+        except (ConfigError, PydanticUserError, TypeError):  # types that a library does not accept as annotations
             continue
     trials: list[Trial] = []
     for _ in range(4):
         try:
             value = make()
-        except ValueError:  # a model's own refusal
+        except ValueError:  # refused by the model itself
             continue
         trials += [
             ({"part": {"x": value}, "other": 5}, inner, {"x": value}),
@@ -374,7 +374,7 @@ def test_headers_that_are_not_text_are_refused() -> None:
     """Headers that are not text are refused by name."""
     for headers in ({"k": 1}, {"k": "\ud800"}, "k", ["k"], {"content-type": 5}):
         with pytest.raises(PayloadError, match=r"k|content-type"):
-            fields_of({"a": 1}, headers)  # type: ignore[arg-type] # as users err
+            fields_of({"a": 1}, headers)  # type: ignore[arg-type] # a user's mistake
 
 
 @pytest.mark.parametrize("transport", ["memory", "file", "tcp"])

@@ -71,7 +71,7 @@ class Chopped(str):
     def __getitem__(self, key: Any) -> str:
         raise RuntimeError("whole or not at all")
 
-    __len__ = __getitem__  # type: ignore[assignment] # that is the mistake
+    __len__ = __getitem__  # type: ignore[assignment] # the tested mistake
 
 
 class OwnText(Exception):  # noqa: N818 - its name does not matter
@@ -94,7 +94,7 @@ def in_its_chain() -> None:
 
 def changed_nack() -> BaseException:
     error = Nack("later", delay=1)
-    error.delay = "bad"  # type: ignore[assignment] # that is the mistake
+    error.delay = "bad"  # type: ignore[assignment] # the tested mistake
     return error
 
 
@@ -296,7 +296,7 @@ async def test_a_batch_error_of_a_task_names_its_entries_and_acks_none(
         due: Any = client.zrange("millstream:{s}:due:g", 0, -1, withscores=True)
     now = time.time() * 1000
     assert [(entry, round((ms - now) / 1e6)) for entry, ms in due] == [(ids[0], 1), (ids[1], 2)]
-    ((_, letter),) = client.xrange("s:dead")  # type: ignore[misc] # redis-py's answer
+    ((_, letter),) = client.xrange("s:dead")  # type: ignore[misc] # redis-py's type
     assert (letter["word"], letter["_dead.error"]) == ("c", "bad")
 
 
@@ -326,7 +326,7 @@ async def test_a_batch_error_without_exceptions_says_what_it_wants(server: Serve
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK, batch=True)
     async def batch(x: list[int]) -> None:
-        raise BatchError({0: "bad"})  # type: ignore[dict-item] # that is the mistake
+        raise BatchError({0: "bad"})  # type: ignore[dict-item] # the tested mistake
 
     client.xadd("s", {"x": 1})
     async with app.running():
@@ -344,7 +344,7 @@ class ForgetfulError(BatchError):
 
 def changed_batch_error() -> BatchError:
     error = BatchError({0: ValueError("x")})
-    error.failed = {"a": ValueError("x"), 9: ValueError("y")}  # type: ignore[dict-item] # that is the mistake
+    error.failed = {"a": ValueError("x"), 9: ValueError("y")}  # type: ignore[dict-item] # the tested mistake
     return error
 
 
@@ -475,7 +475,7 @@ async def test_a_command_that_cannot_be_packed_hurts_nobody_else(server: ServerP
     @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK)
     async def handle(x: int, msg: Message) -> None:
         if x == 1:
-            await once(msg, ("INCRBYFLOAT", "sum", Decimal(1)))  # type: ignore[arg-type] # that is the mistake
+            await once(msg, ("INCRBYFLOAT", "sum", Decimal(1)))  # type: ignore[arg-type] # the tested mistake
         seen.append(x)
 
     client.xadd("s", {"x": 1})

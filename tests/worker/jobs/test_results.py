@@ -62,7 +62,7 @@ async def test_a_publisher_gets_what_the_handler_returned(app: App, client: redi
     key = record.result_key("orders", job.id)
     assert 3_500_000 < client.pttl(key) <= 3_600_000  # type: ignore[operator] # redis-py's types
     assert await app.request("orders", {"n": 0}, timeout=20) is None
-    # A publisher that comes back to it, from any process
+    # A publisher may read it later, from any process
     other = App(app.url)
     assert await other.job("orders", job).result(20) == {"id": 7, "lines": ["a"]}
     assert await other.job("orders", job.id, group="billing").result(20) == {"id": 7, "lines": ["a"]}
@@ -287,7 +287,7 @@ async def test_a_result_that_cannot_come_is_not_waited_for(app: App, client: red
         await asyncio.to_thread(app.job("orders", "5-1").result_sync, 20)
     with pytest.raises(TimeoutError):
         await app.job("idle", waits.id).result(0.25)
-    # In the hands of a consumer, and gone from the stream
+    # Pending with a consumer, and gone from the stream
     client.xreadgroup("g", "c", {"idle": ">"})
     client.xdel("idle", waits.id)
     with pytest.raises(TimeoutError):

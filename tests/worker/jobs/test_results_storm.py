@@ -106,7 +106,7 @@ class Storm:
                 self.up.set()
                 self.workers.append(victim)
             elif number % 3 == 0:
-                # Another worker claims its entries meanwhile, and it goes on with runs that are not its own
+                # Another worker claims its entries, and it continues runs that it no longer owns
                 os.kill(victim.pid, signal.SIGSTOP)
                 seen = len(self.ends)
                 await aeventually(lambda seen=seen: len(self.ends) >= min(seen + 30, COUNT - 20), 120)
@@ -146,7 +146,7 @@ class Storm:
             await aeventually(lambda: not client.exists(*short), what="results end with their time")
             for key in client.scan_iter("millstream:*"):
                 assert ":result:" not in key or 0 < client.pttl(key) <= 3_600_000, key
-            # A worker that was killed leaves the cancellation of a job that it had ended, for its time
+            # A killed worker leaves the cancellation of an ended job until it expires
             left: Any = client.pttl(record.cancelled_key("{s}jobs", "g"))
             assert left == -2 or 0 < left <= record.CANCELLED_MS
         campaign.show("results", f"seed {self.seed}: {dict(counts)}")

@@ -40,7 +40,7 @@ class Storm:
     seed: int
     due: dict[tuple[str, str], set[int]] = field(default_factory=dict)  # The times that a schedule may have had
     cancelled: set[tuple[str, str]] = field(default_factory=set)
-    doubtful: set[tuple[str, str]] = field(default_factory=set)  # No reply to a cancel came
+    doubtful: set[tuple[str, str]] = field(default_factory=set)  # The reply to a cancel was lost
     movers: list[Any] = field(default_factory=list)
 
     async def run(self) -> int:

@@ -17,7 +17,7 @@ from support.servers import ServerProcess
 from support.source import ROOT
 
 SERVERS = ["redis", "millstream", *needs.OTHERS]
-#: Rights of every client of this project's: to connect, to learn what the server can do
+#: Rights that every client of this project needs: to connect and to probe the server
 BASE = "+@connection +info +command"
 
 

@@ -87,7 +87,7 @@ async def test_a_night_passes_at_once_under_a_tests_clock() -> None:
         assert len(seen) == 3
         assert await app.schedules.resume("night")
         await broker.advance("1d")
-        assert len(seen) == 5  # one for all that were missed, and one of its own
+        assert len(seen) == 5  # one for all missed firings, and the regular one
 
 
 @pytest.mark.parametrize(("catch_up", "count"), [("latest", 1), ("none", 0), ("all", 5)])
@@ -103,7 +103,7 @@ async def test_an_outage_is_made_up_for(server: ServerProcess, client: redis.Red
     client.hset(placed, "night", first - 6 * 3_600_000_000)
     async with app.running(server.url):
         await aeventually(lambda: int(client.hget(placed, "night") or 0) >= first)
-        await aeventually(lambda: len(seen) == count, 90)  # one after the other, each at a look of the mover
+        await aeventually(lambda: len(seen) == count, 90)  # one after the other, each in a turn of the mover
     assert len({fire.scheduled for fire in seen}) == count
 
 

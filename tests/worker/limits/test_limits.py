@@ -186,7 +186,7 @@ async def test_many_entries_of_one_key_cost_few_questions(fleet: Fleet, client: 
         add(client, 1, "other")
         await aeventually(lambda: [key for key, _ in fleet.runs] == ["flood", "other"])
     stats: Any = client.info("commandstats")
-    assert stats["cmdstat_get"]["calls"] < 50  # One for each question
+    assert stats["cmdstat_get"]["calls"] < 50  # One a request
 
 
 async def test_a_limit_that_refuses_nothing_is_asked_for_many_at_once(fleet: Fleet, client: redis.Redis) -> None:
@@ -198,7 +198,7 @@ async def test_a_limit_that_refuses_nothing_is_asked_for_many_at_once(fleet: Fle
     async with fleet.running():
         await aeventually(lambda: len(fleet.runs) == 600)
     stats: Any = client.info("commandstats")
-    assert stats["cmdstat_get"]["calls"] < 150  # One for each question, and one for every two entries without
+    assert stats["cmdstat_get"]["calls"] < 150  # One a request; without batching one for every two entries
     fleet.apps.clear()
     add(client, 20, stream="slow")
     fleet.app(Limit("1000000/s"), during=lambda _: go.wait(), stream="slow", concurrency=2)
@@ -217,7 +217,7 @@ async def test_so_many_run_at_a_time_in_the_fleet(fleet: Fleet, client: redis.Re
         add(client, 1, "b")
 
     async def during(k: str) -> None:
-        # Held until two run, and others were refused meanwhile
+        # Held until two run and others were refused
         await aeventually(lambda: fleet.most[k] > 2 or (fleet.most[k] == 2 and all(map(refused, fleet.apps))))
 
     for _ in range(2):
@@ -301,7 +301,7 @@ async def test_limits_work_with_each_way_to_ack_and_read(
         client.xreadgroup("g", "dead", {"s": ">"})
     app = App(fleet.server.url)
     done = []
-    # A reader of new entries alone takes nothing back that a limit put aside, as with its retries
+    # A reader of only new entries does not read entries that a limit set aside, nor retries
     for how in (options, {"read": "claimed"}) if options.get("read") == "new" else (options,):
 
         @app.subscriber(

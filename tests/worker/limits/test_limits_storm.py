@@ -69,7 +69,7 @@ class Storm:
     tasks: Tasks
     seed: int
     workers: list[Any] = field(default_factory=list)
-    harmed: int = 0  # Processes that were killed or frozen, each of which had entries in hand
+    harmed: int = 0  # Processes that were killed or frozen while they had entries
 
     async def run(self) -> int:
         """Publish to three streams, one of them flooded by a tenant; kill and freeze workers; then check the log."""
@@ -82,7 +82,7 @@ class Storm:
         alone = await self.tenant_ms("alone")
         self.add("tenants", ["flood"] * FLOOD)
         beside = await self.tenant_ms("beside")
-        # Shown and not promised: entries that come back wait for a scan of all that is pending
+        # Measured but not promised: returned entries wait for a scan of the pending list
         campaign.show("limits", f"seed {self.seed}: a tenant took {alone} ms alone, {beside} ms beside a flood")
         self.add("rated", ["r"] * 900)
         self.add("slots", [f"k{n % 4}" for n in range(600)])

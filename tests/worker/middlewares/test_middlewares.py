@@ -224,14 +224,14 @@ def yields_plainly(call_next: Run, msg: Message) -> Iterator[Any]:
 class Deaf(Middleware):
     """A middleware with a hook that is not async."""
 
-    async def received(self, msgs: Any, began_ns: int) -> None:  # type: ignore[override] # that is the mistake
+    async def received(self, msgs: Any, began_ns: int) -> None:  # type: ignore[override] # the tested mistake
         """Do nothing, as it is never called."""
 
 
 class Yields(Middleware):
     """A middleware with a generator as its hook."""
 
-    async def run(self, call_next: Run, msg: Message) -> AsyncIterator[Any]:  # type: ignore[override] # that is the mistake
+    async def run(self, call_next: Run, msg: Message) -> AsyncIterator[Any]:  # type: ignore[override] # the tested mistake
         yield await call_next(msg)
 
 
@@ -252,7 +252,7 @@ def test_a_middleware_that_could_not_be_called_is_refused_by_name(middleware: An
 
 
 async def forgets_await(call_next: Run, msg: Message) -> None:
-    call_next(msg)  # type: ignore[unused-coroutine] # that is the mistake
+    call_next(msg)  # type: ignore[unused-coroutine] # the tested mistake
 
 
 async def leaves_a_task(call_next: Run, msg: Message) -> None:
@@ -260,7 +260,7 @@ async def leaves_a_task(call_next: Run, msg: Message) -> None:
 
 
 def returns_nothing(call_next: Run, msg: Message) -> None:
-    call_next(msg)  # type: ignore[unused-coroutine] # that is the mistake
+    call_next(msg)  # type: ignore[unused-coroutine] # the tested mistake
 
 
 class Forgets(Middleware):
@@ -270,7 +270,7 @@ class Forgets(Middleware):
         call_next(msgs)
 
     async def publish(self, call_next: Publish, publication: Publication) -> str:
-        call_next(publication)  # type: ignore[unused-coroutine] # that is the mistake
+        call_next(publication)  # type: ignore[unused-coroutine] # the tested mistake
         return "0-0"
 
 
@@ -569,7 +569,7 @@ async def test_entries_of_one_key_run_in_order_and_keys_side_by_side(
         assert customer not in running
         running.add(customer)
         most = max(most, len(running))
-        await asyncio.sleep(0)  # others get their turn inside the run
+        await asyncio.sleep(0)  # other tasks run inside the handler
         order.append((customer, n))
         running.remove(customer)
 
@@ -677,7 +677,7 @@ async def test_acked_entries_leave_the_stream_once_no_group_needs_them(
     async def rest(x: int) -> None: ...
 
     async with second.running():
-        await aeventually(lambda: client.xlen("s") == 10)  # those that were acked by hand stay
+        await aeventually(lambda: client.xlen("s") == 10)  # manually acknowledged entries stay
     assert second.stats()["rest"] | {"acked": 11, "lost": 0} == second.stats()["rest"]
 
 
@@ -722,7 +722,7 @@ async def test_an_entry_is_written_in_the_envelope_with_headers(server: ServerPr
     app, seen = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g"))
-    async def handle(body, msg: Message) -> None:  # no annotation: whatever it is
+    async def handle(body, msg: Message) -> None:  # no annotation: any value
         seen.append((body, msg.headers))
 
     async with app.running():

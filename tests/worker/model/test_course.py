@@ -76,7 +76,7 @@ class World:
                 self.write(entry, replace(entry.record or NO_RECORD, uncharged=True))
                 found = RunMode.NORMAL
             if found is RunMode.ALONE:
-                entry.deliveries -= 1  # taken back while it waits
+                entry.deliveries -= 1  # uncharged while it waits
             modes[id(entry)] = found
         alone = [entry for entry in batch if modes[id(entry)] is RunMode.ALONE]
         rest = [entry for entry in batch if modes[id(entry)] is not RunMode.ALONE]
@@ -146,7 +146,7 @@ def whole(chance: Random) -> None:
         if entry.kind == "good":
             assert entry.end == "handled", entry
         if entry.kind == "bad":
-            # its tries are failures, and crashes of others beside it, of which only one is charged
+            # tries are its failures and one charged crash of another entry
             assert entry.end == "dead", entry
             assert limit - 1 <= entry.failures <= limit, entry
             assert "killer" in kinds or entry.failures == limit, entry

@@ -502,7 +502,7 @@ async def test_the_endpoint_answers_only_requests_for_itself(
         if status == 403:
             assert "--health-allow" in body
             assert "subscribers" not in body
-    # said once, for whoever scrapes by a service's name and would only see nothing
+    # logged once, as a scraper with another host name sees no data
     assert [f"asked as {host!r}" in record.getMessage() for record in caplog.records] == [True] * (status == 403)
 
 

@@ -108,7 +108,7 @@ def test_a_worker_killed_anywhere_loses_nothing(
     seen = effects(client)
     assert sorted(seen) == list(range(40))
     assert all(count <= 2 for number, count in seen.items() if number != 13)
-    # three tries, and one run more if the kill took the outcome of one: the first crash is not charged
+    # three tries, and one more run if the kill lost an outcome: the first crash is not charged
     assert 3 <= seen[13] <= 4
     assert client.xlen("jobs:dead") == 1
 
@@ -164,7 +164,7 @@ def test_three_workers_one_killed_every_job_done(server: ServerProcess, client: 
     publish(client, 150)
     eventually(all_done(client, "jobs", "g"))
     assert set(effects(client)) == set(range(150))
-    eventually(lambda: len(consumers(client, "jobs", "g")) == 4)  # the dead one's name, and three alive
+    eventually(lambda: len(consumers(client, "jobs", "g")) == 4)  # the dead worker's name, and three live ones
     running.terminate()
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 0, out
@@ -322,7 +322,7 @@ def test_each_way_to_misname_an_app_has_its_own_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, words: str
 ) -> None:
     """The error for a wrong app name shows the wrong part and the correct form."""
-    monkeypatch.syspath_prepend("")  # what find_app adds to the path is taken off again
+    monkeypatch.syspath_prepend("")  # find_app's addition to sys.path is removed
     (tmp_path / "misnamed.py").write_text(APP.format(min_idle=500, concurrency=2))
     monkeypatch.delitem(sys.modules, "misnamed", raising=False)
     with pytest.raises(ConfigError, match=words):

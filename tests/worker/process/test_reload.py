@@ -33,7 +33,7 @@ def make_app():
 
 def test_an_app_is_found_in_a_folder_and_made_by_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``module:make_app()`` is called to make the app. A name that cannot be called or returns no app is an error."""
-    monkeypatch.syspath_prepend("")  # what find_app adds to the path is taken off again
+    monkeypatch.syspath_prepend("")  # find_app's addition to sys.path is removed
     (tmp_path / "made_here.py").write_text(APP.format(edition=1) + "\nnumber = 3\ndef wrong():\n    return 3\n")
     assert isinstance(find_app("made_here:make_app()", str(tmp_path)), App)
     for target, text in (
@@ -53,7 +53,7 @@ def test_workers_start_again_when_a_file_changes(server: ServerProcess, client: 
     file.write_text(APP.format(edition=1))
     running = tasks.run(
         "jobs:make_app()", server.url, "--app-dir", str(file.parent), "--reload", PYTHONDONTWRITEBYTECODE="1"
-    )  # editions of one second and one size would share their bytecode
+    )  # versions of the same second and size would share bytecode
     output: list[str] = []
 
     def heard(text: str) -> None:
@@ -198,7 +198,7 @@ def test_a_change_ends_a_worker_that_cannot_end_itself(
     heard("reading jobs\n")
     client.xadd("jobs", {"x": 1})
     heard("begins")
-    save("grace=60")  # so that the new edition, which can end itself, is not killed at the stop of a slow machine
+    save("grace=60")  # so that a slow machine does not kill the new version at its stop
     heard("worker 1 did not stop in time; killing it")
     heard("reading jobs\n")
     running.terminate()

@@ -73,7 +73,7 @@ def test_an_entry_ends_one_worker_and_one_spare(
     tasks.run(target, server.url, "--workers", "2", "--kill-blocked-after", "3s" if way in STANDS_STILL else "60s")
     eventually(lambda: client.xlen("bad:dead") == 1, 120)
     eventually(lambda: not pending(client, "bad", "g"), 60)
-    eventually(lambda: starts(tasks.output.read_text())["False"] >= 3, 60)  # the second may come up late
+    eventually(lambda: starts(tasks.output.read_text())["False"] >= 3, 60)  # the second may start late
     eventually(lambda: re.search(r"^bad \d+ return$", tasks.output.read_text(), re.MULTILINE), 60)  # may be read last
     found = tasks.output.read_text()
     assert starts(found)["False"] == 3, found
@@ -253,7 +253,7 @@ def test_without_a_spare_a_worker_runs_them_itself(
     eventually(lambda: client.xlen("bad:dead") == 1, 60)
     found = tasks.output.read_text()
     assert bool(starts(found)["True"]) is not bool(options)
-    eventually(lambda: tasks.output.read_text().count("\ngood ") >= 1, 60)  # twice where it ran as its worker ended
+    eventually(lambda: tasks.output.read_text().count("\ngood ") >= 1, 60)  # twice if it ran while its worker ended
 
 
 def test_the_spare_ends_after_its_work(server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any) -> None:

@@ -85,7 +85,7 @@ class Storm:
     workers: list["subprocess.Popen[str]"] = field(default_factory=list)
     killed: dict[int, int] = field(default_factory=dict)  # pid -> when
     frozen: list[tuple[int, int, int]] = field(default_factory=list)  # pid, from when until when
-    outages: list[tuple[int, int]] = field(default_factory=list)  # from the kill until it answers again
+    outages: list[tuple[int, int]] = field(default_factory=list)  # from the kill until it replies again
 
     def begin(self, entries: int, workers: int) -> None:
         """Publish everything and start the workers."""
@@ -110,7 +110,7 @@ class Storm:
 
     def done(self) -> int:
         """Return the entries that had their effect."""
-        # what a group has read, and its lag, are not to be had from redis-server 7.0 after a crash
+        # redis-server 7.0 reports wrong entries-read and lag after a crash
         with self.server.client() as client:
             return client.hlen("effects")  # type: ignore[return-value] # redis-py's sync and async share a type
 
@@ -192,7 +192,7 @@ class Storm:
     def cause(self, run: Run, after: Run) -> str:
         """Return the reason why an entry ran again, or an empty text if there is none."""
         if after.delivery < run.delivery:
-            return ""  # what was delivered later counts no less
+            return ""  # a later delivery counts as much
         if run.x % 100 == 7 or (run.x % 50 == 3 and run.delivery == 1):
             return "failed"
         if run.at <= self.killed.get(run.pid, 0) <= after.at:
@@ -345,6 +345,6 @@ async def test_a_slow_worker_holds_little_and_the_others_get_the_rest(
             held: Any = await asyncio.to_thread(client.xpending_range, "jobs", "g", "-", "+", 10_000, "slow")
             most = max(most, len(held))
         grown = memory(slow.pid) - before
-    assert most <= 4 + 128  # what runs, and the bound of reading ahead
+    assert most <= 4 + 128  # running entries plus the read-ahead limit
     assert len(done) >= 8_000 - 200
     assert grown < 8_000_000

@@ -88,7 +88,7 @@ async def test_a_worker_tells_who_it_is_and_what_it_does(
         assert (await arun(server, "show", "nobody")).exit_code == 4
         go.set()
     assert registry_facts(client) == []
-    # the registry leaves nothing; what waits for its retry keeps its record of failures and when it is due
+    # no registry key is left; a waiting retry keeps its failure record and due time
     assert sorted(client.keys(f"{protocol.PREFIX}*")) == [due.key("jobs", "g"), failure_log.key("jobs", "g")]
 
 
@@ -118,7 +118,7 @@ async def test_an_idle_worker_sends_at_most_two_commands_a_second(server: Server
         first = await aeventually(beats)
         start = await aeventually(lambda: (beats(), commands(client), moment(client)) if beats() > first else None)
         end = await aeventually(lambda: (beats(), commands(client), moment(client)) if beats() > start[0] else None)
-    names = set(end[1]) - {"zrange", "get", "info", "ping", "time"}  # those are ours
+    names = set(end[1]) - {"zrange", "get", "info", "ping", "time"}  # these are the test's own
     sent = sum(end[1][name] - start[1].get(name, 0) for name in names)
     seconds = end[2] - start[2]  # when they were counted: on a busy machine that is well after the beat
     assert seconds > 4
@@ -325,7 +325,7 @@ async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
             *(program, "worker", "drain", "--all", "--wait", "--url", server.url), stderr=subprocess.PIPE
         )
         assert waits.stderr is not None
-        assert b"Ordered 1 to drain" in await waits.stderr.readline()  # it has checked the order, and waits
+        assert b"Ordered 1 to drain" in await waits.stderr.readline()  # it has verified the order and waits
         await aeventually(lambda: app.state == "draining")
         assert (await arun(server, "resume", worker_ids(client)[0])).exit_code == 0
         _, told = await waits.communicate()
@@ -360,7 +360,7 @@ def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, cli
     worker.send_signal(signal.SIGKILL)
     worker.wait(timeout=60)
     assert run(server, "quiet", ident).exit_code == 0  # its key is still there
-    client.pexpire(protocol.worker_key(ident), 3_000)  # The next command is to find it still
+    client.pexpire(protocol.worker_key(ident), 3_000)  # The next command must still find it
     waited = run(server, "drain", ident, "--wait")
     assert (waited.exit_code, f"no longer reporting, and not stopped in order: {ident};" in waited.stderr) == (1, True)
     assert listed(server) == []

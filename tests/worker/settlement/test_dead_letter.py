@@ -99,7 +99,7 @@ async def test_what_a_transaction_acked_without_a_letter_is_pending_again(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If EXEC acknowledged an entry without adding its dead letter, the entry is made pending again, uncharged."""
-    # stands for a hindrance that nobody has thought of: the look before finds nothing
+    # simulates an unforeseen hindrance: the check before finds nothing
     monkeypatch.setattr(transaction, "hindrance", lambda *_: None)
     tries: list[int] = []
     failpoints.on("in_dead", lambda: tries.append(1))

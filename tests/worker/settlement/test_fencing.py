@@ -122,10 +122,10 @@ async def test_what_a_frozen_process_says_of_an_entry_it_lost_is_refused(
             assert not client.exists(key(moment, "g"))
         for moment, (out, _) in told.items():
             assert frozen[moment].returncode == 0, out
-            # more than one where a read of its own, asked before it froze, took the entry again
+            # more than one if its own earlier read received the entry again
             assert counted(out, "lost") >= 1, (moment, out)
             assert counted(out, "acked") + counted(out, "dead") == 0, (moment, out)
-            # a run that goes on may be told by its renewal, before it has an outcome
+            # a renewal may find the loss before the run has an outcome
             assert counted(out, "fenced") >= 1 or moment == "before_renew", (moment, out)
             assert ("runs no scripts" in out) is not scripts
 

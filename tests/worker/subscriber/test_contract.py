@@ -18,7 +18,7 @@ from support.servers import ServerProcess
 from support.waiting import aeventually, eventually
 
 HOUR = 3_600_000
-# the contract, unlike other tests, is also checked on servers that few machines have
+# unlike other tests, the contract also runs on servers that few machines have
 SERVERS = ["redis", "millstream", *needs.OTHERS]
 QUICK = Retry(max_deliveries=3, base=0.02, jitter=False)
 
@@ -171,7 +171,7 @@ async def test_manual_ack_nack_and_reject_do_what_they_say(server: ServerProcess
     assert Counter(do for do, _ in runs) == {"ack": 1, "nack": 2, "later": 2, "reject": 1, "nothing": 1}
     (letter,) = dead_letters(server, "s")
     assert (letter.reason, letter.error, letter.id) == ("reject", "not ours", ids["reject"])
-    # what the handler left alone is anybody's after the stop, and the delivery stays counted
+    # an unsettled entry is free after the stop, and its delivery stays counted
     assert client.xautoclaim("s", "g", "other", HOUR)[1]
     assert pending(client, "s", "g") == {ids["nothing"]: ("other", 2)}
 
@@ -365,7 +365,7 @@ async def test_long_handlers_and_waiting_entries_keep_their_lease(server: Server
     async with first.running():
         await aeventually(lambda: runs and len(pending(client, "s", "g")) >= 1)
         async with second.running():
-            # three times min_idle_time of new entries, one by one: the second worker has every occasion to claim
+            # new entries for three times min_idle_time: the second worker has many chances to claim
             started = asyncio.get_running_loop().time()
             number = 100
             while asyncio.get_running_loop().time() - started < 3:
@@ -481,7 +481,7 @@ async def test_many_deleted_entries_are_dropped_soon(
             transaction.xreadgroup("g", "ghost", {"s": ">"})
             transaction.xtrim("s", maxlen=0)
             transaction.execute()
-        if server.release() < (7, 0):  # it keeps what is deleted until its idle time is over
+        if server.release() < (7, 0):  # it keeps deleted entries until their idle time is over
             rows = [str(row["message_id"]) for row in client.xpending_range("s", "g", "-", "+", 2000, "ghost")]
             client.execute_command("XCLAIM", "s", "g", "ghost", 0, *rows, "IDLE", HOUR, "RETRYCOUNT", 1, "JUSTID")
         await aeventually(lambda: app.stats()["handle"]["lost"] == 600)
@@ -583,7 +583,7 @@ async def test_what_was_handed_back_comes_between_new_ones_without_end(
     server: ServerProcess, client: redis.Redis
 ) -> None:
     """Entries that were handed back uncharged are read between new ones, however many of each there are."""
-    app, found = App(server.url, clock=ManualClock()), set()  # in which no time passes
+    app, found = App(server.url, clock=ManualClock()), set()  # a clock that stands still
     left = leave_behind(client, "s", "g", 300, idle=0)
     client.execute_command("XCLAIM", "s", "g", "ghost", 0, *left, "IDLE", HOUR, "RETRYCOUNT", 0, "JUSTID")
     for number in range(300):

@@ -301,7 +301,7 @@ async def test_due_times_of_what_is_gone_go(server: ServerProcess, client: redis
     client.xdel("s", entry)
     seen: list[Any] = []
     async with subscriber(server.url, seen).running():
-        if server.release() < (7, 0):  # it keeps what is deleted pending, and its due time
+        if server.release() < (7, 0):  # it keeps deleted entries pending, with their due times
             await aeventually(lambda: client.zrange(DUE, 0, -1) == [entry])
         else:
             await aeventually(lambda: not client.exists(DUE))

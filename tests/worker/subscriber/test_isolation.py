@@ -127,7 +127,7 @@ async def test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charg
         client.xadd("s", {"x": number})
     async with app.running():
         await aeventually(all_done(client, "s", "g"))
-    # As text, -10 comes before -2: where one millisecond had eleven entries, the ids are not in order of text.
+    # As text, -10 comes before -2, so ids of one millisecond may not be in text order.
     assert sorted(alone, key=repr) == sorted(((entry, {entry}, 3, True, "0:1:1") for entry in ids), key=repr)
     assert app.stats()["handle"]["handled"] == 62
 

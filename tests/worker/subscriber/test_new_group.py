@@ -120,7 +120,7 @@ async def test_a_delay_of_a_sibling_is_kept(server: ServerProcess, client: redis
         if not client.xinfo_groups("s") and scripts:
             return False
         assert client.exists(due) == (not scripts)
-        with contextlib.suppress(redis.ResponseError):  # the request for a script is refused, and made no group
+        with contextlib.suppress(redis.ResponseError):  # the scripted request was refused and created no group
             client.xgroup_create("s", "g", "0")
         client.xreadgroup("g", "sibling", {"s": ">"})
         client.xclaim("s", "g", "(retry)", 0, [entry], justid=True)

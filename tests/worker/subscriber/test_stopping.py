@@ -190,7 +190,7 @@ async def test_claims_are_taken_though_others_of_our_name_stand_between(
 
     async with app.running():
         await aeventually(lambda: len(seen) >= len(ghosts))
-    assert sorted(seen) == sorted((entry, 2) for entry in ghosts)  # as text, where one millisecond had ten
+    assert sorted(seen) == sorted((entry, 2) for entry in ghosts)  # as text, since one millisecond may have ten ids
     assert pending(client, "s", "g") == dict.fromkeys(mine, ("fixed", 1))
 
 
