@@ -21,7 +21,7 @@ def console(*words: str, **environment: str) -> Result:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "console.example.org"])
 def test_others_reach_it_only_if_it_asks_who_they_are(host: str) -> None:
-    """The console refuses other hosts without a login. The message names three ways and a tunnel."""
+    """The console refuses to listen beyond this machine without a login. The error names the ways to log in."""
     found = console("--host", host)
     assert found.exit_code == 2
     for word in ("--password-file", "--user-header", "ssh -L"):

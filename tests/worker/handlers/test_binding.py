@@ -82,9 +82,9 @@ def test_a_dict_gets_all_fields_as_text() -> None:
 
 
 def test_a_dataclass_gets_typed_fields() -> None:
-    """Dataclass fields are converted by their annotations.
+    """Dataclass fields are converted by their annotations, and nested values come from JSON.
 
-    Nested values come from JSON, and ``| None`` allows a gap.
+    A missing field may be None.
     """
 
     def handler(order: Order) -> None: ...

@@ -142,7 +142,7 @@ async def test_a_dead_entry_that_is_put_back_has_its_effect_once_in_every_group(
 
 
 async def test_handlers_in_threads_have_it_too(server: ServerProcess, client: redis.Redis) -> None:
-    """``once_sync`` gives handlers in threads the same guarantee and returns after the server's reply."""
+    """``once_sync`` gives handlers in threads the guarantee of ``once``, and returns after the server's reply."""
     app, told = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), retry=QUICK)

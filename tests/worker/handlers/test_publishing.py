@@ -296,7 +296,7 @@ def sync_app(server: ServerProcess) -> Iterator[App]:
 
 
 def test_publishing_from_threads_without_a_loop(sync_app: App, client: redis.Redis) -> None:
-    """Any number of threads publish over one connection without an event loop. An idle close does not disturb them."""
+    """Any number of threads publish over one connection without an event loop, also after it was closed while idle."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: sync_app.publish_sync("s", {"n": number}, retry=10), range(200)))
     assert {int(fields["n"]) for _, fields in client.xrange("s")} == set(range(200))

@@ -259,7 +259,7 @@ async def test_a_key_in_the_way_holds_up_no_entry(app: App, client: redis.Redis)
     ],
 )
 async def test_bad_options_are_refused(options: dict[str, Any], text: str) -> None:
-    """Each wrong option is an error before anything is sent."""
+    """Each wrong ``result=`` option of a publish is an error before anything is sent."""
     app = App("redis://127.0.0.1:1")
     with pytest.raises(ConfigError, match=text):
         await app.publish("s", {"n": 1}, **options)

@@ -291,7 +291,7 @@ async def test_a_schedule_of_another_event_loop_is_watched(server: ServerProcess
     "options", [{"unique": "a", "within": 5, "delay": 1}, {"unique": "a", "id": "b", "delay": 1}], ids=str
 )
 async def test_options_that_would_be_ignored_are_refused(options: dict[str, Any]) -> None:
-    """Options without a meaning for a delayed publish, such as the time of a unique name, are refused."""
+    """Options that a delayed publish would ignore, such as the time of a unique name, are refused."""
     with pytest.raises(ConfigError, match="is invalid"):
         await App("redis://127.0.0.1:1").publish("s", {"n": 1}, **options)
 

@@ -584,7 +584,10 @@ async def test_entries_of_one_key_run_in_order_and_keys_side_by_side(
 
 
 async def test_a_key_by_function_and_entries_without_one(server: ServerProcess, client: redis.Redis) -> None:
-    """A key function may return None, and such entries wait for none. If it raises, the entry becomes a dead letter."""
+    """A key function may return None; the entry then waits for no other.
+
+    If it raises, the entry becomes a dead letter.
+    """
     app, together = App(server.url), asyncio.Barrier(2)
 
     def key(msg: Message) -> str | None:

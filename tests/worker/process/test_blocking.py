@@ -405,7 +405,7 @@ async def test_a_process_that_has_ended_is_never_killed() -> None:
 
 
 async def test_a_process_that_has_not_reported_its_grace_delays_no_stop() -> None:
-    """The stop waits by the grace time that any process reported. Without a report it is thirty seconds."""
+    """At a stop the supervisor waits for the grace time that any process reported, or else thirty seconds."""
     voices = []
     for script in ("printf 'grace 2.0\\n' >/dev/fd/{}", "true"):
         reports, writing = os.pipe()
