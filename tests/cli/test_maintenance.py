@@ -121,7 +121,10 @@ def test_damage_is_told_and_cut_only_on_request(our_server: ServerProcess, data:
 
 
 def test_a_pack_is_checked_quickly_and_shown(tmp_path: Path) -> None:
-    """Both forms have each entry; options that choose records are refused."""
+    """``log dump`` of a pack shows each entry in both formats, and refuses options that choose records.
+
+    ``log check --quick`` finds a truncated pack.
+    """
     log, _ = Log.open(tmp_path)
     node = Block(1 << 64, [b"n", b"\x1b"])
     node.append(2 << 64, [b"n", b"2"])

@@ -374,7 +374,7 @@ async def test_a_batch_that_waited_runs_the_entries_of_its_permits(fleet: Fleet,
         sizes.append(len(entries))
 
     def leave(permits: int) -> None:
-        """Leave so many in the burst."""
+        """Leave a number of permits in the burst."""
         seconds, micros = client.time()
         client.set(keys("few")[0], (int(seconds) + 1) * 1_000_000 + int(micros) + (10 - permits) * hour - hour // 2)
 
@@ -385,7 +385,7 @@ async def test_a_batch_that_waited_runs_the_entries_of_its_permits(fleet: Fleet,
         await aeventually(lambda: limiter.whole[0].refused > 0)
 
         def read(number: int) -> None:
-            """Entries that a read brought without permits, after it had waited."""
+            """Add entries and read them without permits, as after a read that waited."""
             add(client, number)
             [(_, rows)] = client.execute_command(
                 "XREADGROUP", "GROUP", "g", member.consumer, "COUNT", number, "STREAMS", "s", ">"
@@ -407,7 +407,7 @@ async def test_a_batch_that_waited_runs_the_entries_of_its_permits(fleet: Fleet,
 
 @contextlib.asynccontextmanager
 async def two_limits(fleet: Fleet) -> AsyncIterator[tuple[Limiter, ManualClock, Counter[str]]]:
-    """The limiter of a handler that reads nothing, its clock, and the permits that each of two limits has out."""
+    """A limiter of a paused handler with two limits, its clock, and the number of granted permits of each limit."""
     clock, out = ManualClock(), Counter[str]()
     limits = [Limit("1000/s", burst=1_000, running=100, name=name) for name in ("first", "second")]
     app = fleet.app(limits, time=clock)
@@ -434,13 +434,13 @@ async def two_limits(fleet: Fleet) -> AsyncIterator[tuple[Limiter, ManualClock, 
 
 
 def occupy(client: redis.Redis, name: str, slots: int) -> None:
-    """Have other workers run so many entries."""
+    """Fill a number of the limit's slots with runs of other workers."""
     client.zadd(keys(name)[1], {f"other{number}": 10**14 for number in range(slots)})
 
 
 @pytest.mark.parametrize("name", ["first", "second"])
 async def test_a_limit_that_refuses_costs_the_others_no_permit(fleet: Fleet, client: redis.Redis, name: str) -> None:
-    """Permits for later reads that are too old go back to each limit, whichever of them gives none."""
+    """If one of two limits refuses, outdated permits for later reads go back to both."""
     async with two_limits(fleet) as (limiter, clock, out):
         assert (await limiter.before_read(2, 10))[0] == 2
         await limiter.after_read([hold(b"1-%d" % number, [], 1, 0) for number in range(2)])
@@ -456,7 +456,7 @@ async def test_a_limit_that_refuses_costs_the_others_no_permit(fleet: Fleet, cli
 async def test_a_read_that_waited_keeps_as_many_permits_of_each_limit(
     fleet: Fleet, client: redis.Redis, name: str, free: int
 ) -> None:
-    """One limit grants fewer than the other when permits are exchanged: what the other gave beyond goes back."""
+    """After a read that waited, a worker keeps equally many permits of each limit, and returns the surplus."""
     async with two_limits(fleet) as (limiter, clock, out):
         assert (await limiter.before_read(5))[0] == 5
         clock.advance(500)
@@ -470,7 +470,7 @@ async def test_a_read_that_waited_keeps_as_many_permits_of_each_limit(
 async def test_an_entry_that_may_not_start_gives_back_every_permit(
     fleet: Fleet, client: redis.Redis, name: str, age: int
 ) -> None:
-    """The entry was read with permits, and one limit has no slot for its run."""
+    """If one limit has no slot for an entry's run, the entry's permits go back to all limits."""
     async with two_limits(fleet) as (limiter, clock, out):
         assert (await limiter.before_read(1))[0] == 1
         entry = hold(b"1-0", [], 1, 0)
@@ -520,7 +520,7 @@ async def test_a_busy_partition_leaves_places_to_the_readers_of_others(fleet: Fl
 async def test_a_partition_reads_ahead_by_the_pace_of_its_own_runs(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs of another partition of the handler are not taken for runs of this one."""
+    """The read-ahead of a limited partition counts only its own runs, not those of other partitions."""
     app, ran, over = App(fleet.server.url), Counter[str](), asyncio.Event()
     await app.partition("s", 2)
     own = {crc32(key.encode()) % 2: key for key in map(str, range(20))}
@@ -540,7 +540,7 @@ async def test_a_partition_reads_ahead_by_the_pace_of_its_own_runs(
             if not limiter.whole[0].granted:
 
                 def noted(number: int, soon: Callable[[int], int] = limiter.soon) -> int:
-                    """The runs that count as its own."""
+                    """Record the number of running entries that count as the partition's own."""
                     running.append(number)
                     return soon(number)
 

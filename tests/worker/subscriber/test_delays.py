@@ -179,7 +179,7 @@ async def test_all_that_waits_is_put_off_before_a_claim_is_sent(
         for line in (app.loops[0].fetcher.line, app.loops[0].member.line):
 
             async def watched(commands: Any, *, calls: Any = line.calls, **options: Any) -> Any:
-                """Note the sizes of requests that search."""
+                """Record the sizes of requests that search."""
                 replies = await calls(commands, **options)
                 found = [reply for command, reply in zip(commands, replies, strict=True) if DUE in command[:6]]
                 if any(isinstance(reply, list) and reply[0] == 200 for reply in found):
@@ -192,7 +192,7 @@ async def test_all_that_waits_is_put_off_before_a_claim_is_sent(
 
 
 async def test_the_workers_of_a_group_search_in_turn(server: ServerProcess, client: redis.Redis) -> None:
-    """Six workers look through 100 delayed entries as often as one would: once in a quarter of min_idle_time."""
+    """Six workers together search 100 delayed entries as often as one: once in a quarter of min_idle_time."""
     crowd(client, 100, idle=0)
     apps = [subscriber(server.url, [], min_idle=2_000) for _ in range(6)]
     async with contextlib.AsyncExitStack() as stack:
@@ -207,12 +207,12 @@ async def test_the_workers_of_a_group_search_in_turn(server: ServerProcess, clie
 
 
 def test_a_search_that_was_broken_off_is_another_workers(server: ServerProcess, client: redis.Redis) -> None:
-    """A whole search serves readers of its min_idle_time; one that stopped at its first page does so for a moment."""
+    """A complete search counts for other workers of the same min_idle_time. An interrupted one counts only briefly."""
     crowd(client, 250, idle=0)
     quarter = HOUR // 4
 
     def search(min_idle: int = HOUR, **page: int) -> list[Any]:
-        """Look through a page; how many it has, the search's begin, and the age of another's."""
+        """Search a page; return its size, the begin of the search, and the age of another worker's."""
         looked, _, kept, *times = client.execute_command(*hold("s", "g", min_idle, whole=True, **page))
         assert kept == 250
         return [looked, *times]
@@ -245,7 +245,10 @@ def test_a_search_that_was_broken_off_is_another_workers(server: ServerProcess, 
 async def test_the_rights_of_the_page_keep_what_waits(
     server: ServerProcess, client: redis.Redis, *, shared: bool
 ) -> None:
-    """A worker with the rights that the page lists shares its search; without the right to the key it has its own."""
+    """A worker with the listed rights shares its searches of delayed entries.
+
+    Without the right to the key it searches alone, and the delay is still kept.
+    """
     entry, seen = delayed(client), []
     listed = [rule.replace("{orders}", "{s}") for rule in rights("delays entries")]
     assert f"~{HELD[:-1]}*" in listed
