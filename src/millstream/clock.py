@@ -13,7 +13,7 @@ class Now(NamedTuple):
     """One reading of both clocks. Every step of a command uses the same reading."""
 
     wall: int  # Milliseconds since 1970-01-01 UTC
-    mono: int  # Milliseconds of a clock that never goes back
+    mono: int  # Milliseconds of a monotonic clock
 
 
 class Clock(Protocol):

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from millstream.errors import ConfigError
 
-#: The failpoints of the worker, in the order in which an entry passes them.
+#: Failpoints of the worker, in the order in which an entry passes them.
 WORKER = (
     "before_fenced_read",
     "after_read",
@@ -46,7 +46,7 @@ WORKER = (
     "before_forget",
 )
 
-#: The failpoints of group mode, Spark's reading as a consumer group.
+#: Failpoints of group mode, in which Spark reads as a consumer group.
 GROUP_MODE = (
     "planning",  # Spark requested the next batch; nothing is done yet
     "acking",  # some of a finished batch's entries are acknowledged
@@ -57,40 +57,40 @@ GROUP_MODE = (
     "replaying",  # a task has read a page
 )
 
-#: The failpoints of ``recover()``.
+#: Failpoints of ``recover()``.
 RECOVERY = (
-    "sliced",  # a slice is claimed and its cursor noted
-    "decided",  # the slice is decided; no decision is carried out
+    "sliced",  # a slice is claimed, and its cursor is recorded
+    "decided",  # the slice is decided, but no decision is carried out
     "settling",  # some decisions are carried out
     "writing_dead",  # a dead letter's transaction is about to be sent
 )
 
-#: The failpoint of the sink.
+#: Failpoint of the sink.
 SINK = ("publishing",)  # a piece of a batch is about to be published
 
-#: The failpoints of the archive, in the order in which a batch passes them.
+#: Failpoints of the archive, in the order in which a batch passes them.
 ARCHIVE = (
-    "batch",  # a batch is planned; nothing of it is written
-    "written",  # its files are written; the manifest does not name them
-    "switching",  # the new manifest is written next to the old one
-    "switched",  # it is in place
-    "merged",  # small files were merged into a new one, which the manifest does not name
+    "batch",  # a batch is planned, but nothing is written
+    "written",  # its files are written, but the manifest does not contain them
+    "switching",  # the new manifest is written beside the old one
+    "switched",  # the new manifest is in place
+    "merged",  # small files were merged into a new one, which the manifest does not contain
     "trimming",  # before the stream is trimmed
-    "trimmed",  # after it
+    "trimmed",  # after the stream was trimmed
     "sweeping",  # before an unused file is removed
 )
 
-#: The failpoints of an archive that is a table.
+#: Failpoints of an archive that is a table.
 TABLES = (
-    "committing",  # the manifest is in place, the table's log is about to be written
-    "committed",  # the log is written, and not read again yet
-    "expired",  # the log no longer has the states with merged files, which are about to be removed
+    "committing",  # the manifest is in place, and the table's log is about to be written
+    "committed",  # the log is written, but not read again yet
+    "expired",  # the log no longer contains the states with merged files, which are about to be removed
 )
 
-#: The failpoint of a change of the number of partitions.
+#: Failpoint of a change of the number of partitions.
 PARTITIONS = ("repartition",)  # between any two of its steps
 
-#: All failpoints. Any other name is a mistake, and its test would wait for ever.
+#: All failpoints. A test with any other name would wait forever.
 POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *SINK, *ARCHIVE, *TABLES, *PARTITIONS})
 
 _actions: dict[str, Callable[[], None]] = {}
@@ -160,7 +160,7 @@ def _stop(how: str) -> None:
     if how in ("kill", "pause"):
         os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
         return
-    fresh = Path(how + ".new")  # renamed, so that a reader of the file sees the whole number in it
+    fresh = Path(how + ".new")  # renamed, so that readers of the file see the complete number
     fresh.write_text(str(os.getpid()))
     fresh.rename(how)
     os.kill(os.getpid(), signal.SIGSTOP)

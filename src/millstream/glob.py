@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 from millstream.errors import CommandError
 
-# Redis: a pattern with more stars than this, except one at the end, matches nothing
+# As in Redis, a pattern with more stars than this, apart from one at the end, matches nothing
 MOST_STARS = 1000
-# One unit is about a nanosecond of this code's time
+# Largest effort of a pattern; one unit takes about a nanosecond
 MOST_EFFORT = 500_000_000
-# Costs of parsing a pattern: per byte, per star or class, and per wildcard
+# Costs of parsing a pattern: for each byte, each star or class, and each wildcard
 _PARSING, _OF_SIGN, _OF_WILD = 100, 1500, 300
 _OF_PATTERN = 5000
 # Largest product of lengths for which bytes.find searches plain text, since that is its worst case
@@ -77,7 +77,7 @@ def _range(low: int, high: int, *, nocase: bool) -> int:
     if not nocase:
         span = ((1 << (last + 1)) - 1) >> first << first
         return span >> 128 | (span & ((1 << 128) - 1)) << 128
-    # The ends are lowered only after sorting, so [Z-a] is empty
+    # The ends become lower case only after sorting, so [Z-a] is empty
     first, last = _SMALL_LETTER[first ^ 0x80], _SMALL_LETTER[last ^ 0x80]
     if first ^ 0x80 > last ^ 0x80:
         return 0
@@ -96,7 +96,7 @@ def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
     single = _FOLDED if nocase else _BITS
     while at < len(pattern) and pattern[at] != _CLOSE:
         if pattern[at] == _ESCAPE and at + 1 < len(pattern):
-            chosen |= _BITS[pattern[at + 1]]  # in Redis the case of an escaped byte is always significant here
+            chosen |= _BITS[pattern[at + 1]]  # as in Redis, an escaped byte is always case-sensitive here
             at += 2
         elif at + 2 < len(pattern) and pattern[at + 1] == _DASH:
             chosen |= _range(pattern[at], pattern[at + 2], nocase=nocase)
@@ -113,8 +113,8 @@ class _Name:
     __slots__ = ("_places", "effort", "folded", "raw")
 
     def __init__(self, raw: bytes, effort: Effort, *, nocase: bool) -> None:
-        self.raw = raw  # The name
-        # The name in lower case if case is ignored; else the same object
+        self.raw = raw  # Name to match
+        # Name in lower case if case is ignored; otherwise the same object
         self.folded = raw.lower() if nocase else raw
         self.effort = effort
         self._places: dict[int, int] = {}
@@ -135,13 +135,13 @@ class _Part:
     __slots__ = ("sets", "size", "text")
 
     def __init__(self, pieces: list[bytes | int], *, nocase: bool) -> None:
-        self.text: bytes | None = None  # The bytes of a part without wildcards, else None
-        self.sets: list[int] = []  # The set of matching bytes for each position; empty for plain text
+        self.text: bytes | None = None  # Bytes of a part without wildcards; otherwise None
+        self.sets: list[int] = []  # Set of matching bytes for each position; empty for plain text
         if any(type(piece) is int for piece in pieces):
             single = _FOLDED if nocase else _BITS
             for piece in pieces:
                 self.sets += [piece] if isinstance(piece, int) else [single[byte] for byte in piece]
-            self.size = len(self.sets)  # Number of bytes that it matches
+            self.size = len(self.sets)  # Number of bytes that the part matches
         else:
             text = b"".join(piece for piece in pieces if isinstance(piece, bytes))
             self.text = text.lower() if nocase else text
@@ -214,7 +214,7 @@ def _least_price(source: bytes) -> int:
     """
     if not _SPECIAL.search(source):
         return 0
-    wild = source.count(b"?") + source.count(b"\\") + 2 * source.count(b"-")  # a dash may be a range in a class
+    wild = source.count(b"?") + source.count(b"\\") + 2 * source.count(b"-")  # a dash may form a range in a class
     return _OF_PATTERN + _PARSING * len(source) + _OF_WILD * wild
 
 
@@ -239,7 +239,7 @@ class Pattern:
     def fits(self, raw: bytes, effort: Effort) -> bool:
         """Return True if the whole name matches the pattern."""
         size = len(raw)
-        if not size:  # in Redis not even a star matches the empty name
+        if not size:  # in Redis, not even a star matches the empty name
             return not self._source
         if self._never or size < self._least or (self._exact and size != self._least):
             return False
@@ -266,7 +266,7 @@ class Pattern:
         head = self._head.expression(nocase=self._nocase)
         if self._exact:
             return re.compile(head, re.DOTALL)
-        # A part between stars is matched at its first occurrence only (an atomic group)
+        # A part between stars is matched only at its first occurrence (an atomic group)
         middle = [b"(?>.*?%b)" % part.expression(nocase=self._nocase) for part in self._middle]
         tail = self._tail.expression(nocase=self._nocase) if self._tail is not None else b""
         return re.compile(head + b"".join(middle) + b".*" + tail, re.DOTALL)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from millstream.printable import printable, without_secrets
 
-#: Longest message or traceback, and longest part of a traceback, in characters.
+#: Largest message or traceback, and largest part of a traceback, in characters.
 _LIMIT = 64_000
 _PART_LIMIT = 8_000
 
-#: Python's line between two exceptions of a chain; a note has no end of line before its text.
+#: Python's line between two exceptions of a chain; a note has no line end before its text.
 _BETWEEN = ("\nThe above exception", "\nDuring handling")
 
 
@@ -36,7 +36,7 @@ class Harmless(logging.Filter):
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
             try:
                 parts = traceback.format_exception(*record.exc_info)
-            except BaseException:  # noqa: BLE001 - attributes of a user's error raise, or of one in its chain
+            except BaseException:  # noqa: BLE001 - attributes of a user's exception, or of one in its chain, may raise
                 record.exc_text = f"{record.exc_info[0].__qualname__}: (its traceback cannot be shown)"
                 return True
             harmless = "".join(_safe(_bounded(parts)))
@@ -109,7 +109,7 @@ def _handle(own: logging.Logger, record: logging.LogRecord) -> None:
     """Pass a record on. If a filter or handler of the program raises an error, only the record is lost."""
     try:
         logging.Logger.handle(own, record)
-    except Exception:  # noqa: BLE001 - as logging.Handler.handleError does, which a handler may not call
+    except Exception:  # noqa: BLE001 - as in logging.Handler.handleError, which a handler may not call
         if logging.raiseExceptions:
-            with contextlib.suppress(Exception):  # a closed sys.stderr
+            with contextlib.suppress(Exception):  # sys.stderr may be closed
                 traceback.print_exc()

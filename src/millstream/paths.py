@@ -76,7 +76,7 @@ def archive_place(given: str | Path) -> Path | str:
     parts = prefix.split("/")[1:]
     fits = _BUCKET[scheme].fullmatch(bucket) and _PREFIX.fullmatch(prefix) and not {".", ".."} & set(parts)
     if not text[found.end() :].startswith("/") or not fits:
-        # Not quoted: a password may be in it
+        # The URL is not quoted, since it may contain a password
         raise ConfigError(
             f"the URL of the archive is invalid. Write {_LIKE}, with ASCII letters, digits and _ . = - in names; "
             "credentials belong in the environment, never into the URL."
@@ -94,7 +94,7 @@ def exposed(directory: Path) -> str:
         if not mode & _OTHERS:
             return ""
         open_files = sorted(path.name for path in directory.iterdir() if path.lstat().st_mode & _OTHERS)
-    except OSError:  # the next access reports the error better
+    except OSError:  # the next access reports a better error
         return ""
     files = (
         f", and have rights on {plural(len(open_files), 'file')} in it, such as {open_files[0]}" if open_files else ""

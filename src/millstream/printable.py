@@ -25,13 +25,13 @@ def printable(text: str) -> str:
 
 
 _STARS = "***"
-#: Bounded, like all patterns below: unbounded backtracking takes seconds for a text of 16,000 characters.
+#: Bounded like all patterns below, since unbounded backtracking takes seconds for 16,000 characters.
 _BEGIN = r"[a-z][a-z0-9+.-]{0,40}://"
 _SCHEME = re.compile(_BEGIN, re.IGNORECASE)
-#: Schemes with paths of files, tables or buckets, which may contain an @.
+#: Schemes of paths to files, tables or buckets, which may contain an @.
 _PLACES = ("file", "unix", "sqlite", "http", "https", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "hdfs", "r2")
 _LOCAL = frozenset({"file", "unix", "sqlite"})
-#: Options of redis-py's and Millstream's connections without secrets.
+#: Options of redis-py's and Millstream's connections that contain no secrets.
 _SHOWN = frozenset(
     {
         *("client_name", "db", "decode_responses", "encoding", "fsync", "health_check_interval", "lib_name"),
@@ -42,7 +42,7 @@ _SHOWN = frozenset(
 )
 _SECRET = re.compile(r"pass|pwd|user|token|secret|key|sig|auth|cred", re.IGNORECASE)
 _FREE = frozenset({"client_name", "lib_name"})
-#: Parameters that take any text; the others take a number or one of few words.
+#: Parameters with arbitrary text; all others have a number or one of few words.
 _TEXTS = _FREE | {"encoding", "lib_version", "ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"}
 _CHOICE = re.compile(r"[\d.]*|true|false|yes|no|none|always|everysec|optional|required|TLSv1(_\d)?", re.IGNORECASE)
 _NAME = re.compile(r"[\w.-]+")
@@ -59,13 +59,13 @@ _PATHS = {
 }
 _SIMPLE_PATH = re.compile(r"[\w./-]*")
 _WORD = re.compile(r"[^\s'\"<>()`]+")
-#: A user and password with a character that ends a word elsewhere.
+#: A user and password with a character that normally ends a word.
 _MARKED = re.compile(rf"({_BEGIN})(?=[^\s/@]*['\"<>()`])[^\s/@]*@", re.IGNORECASE)
 #: A password with a space: a "port" that is not a number, and an @ later in the line.
 _SPACED = re.compile(
     rf"({_BEGIN}[^\s/@:\['\"<>()`]*:)(?!\d{{1,5}}(?:[/?#,\s'\".)]|$))[^@\n]{{0,1000}}@(?=[\w.\[-])", re.IGNORECASE
 )
-#: An account and a server without a scheme; a bare `name@host` has neither a password nor a port.
+#: A user and a server without a scheme; a plain `name@host` contains neither a password nor a port.
 _BARE = re.compile(r"[^\s:@/]*:\S+@[\w.\-\[\]]+(?::\d+)?(?:/\w*)?(?:\?\S*)?|\S+@[\w.\-\[\]]+:\d+(?:/\w*)?(?:\?\S*)?")
 _GIVEN = re.compile(r"((?:password|passwd|secret|token|access[_-]key(?:[_-]id)?)=['\"]?)[^&\s'\"]+", re.IGNORECASE)
 

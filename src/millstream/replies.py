@@ -148,8 +148,8 @@ class Fixed:
     __slots__ = ("value", "written")
 
     def __init__(self, value: "Reply") -> None:
-        self.value = value  # The reply
-        self.written: dict[int, bytes] = {}  # Its bytes by protocol version, filled in by the encoder
+        self.value = value  # Reply to send
+        self.written: dict[int, bytes] = {}  # Encoded bytes by protocol version, filled in by the encoder
 
     def __repr__(self) -> str:
         return f"Fixed({self.value!r})"

@@ -27,7 +27,7 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """Return the position of a value."""
-        span = (self.high - self.low) or 1.0  # equal values: any position is right
+        span = (self.high - self.low) or 1.0  # if all values are equal, any position is right
         return self.start + (value - self.low) / span * (self.end - self.start)
 
 
@@ -37,10 +37,10 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     if span <= 0:
         return [low]
     raw = span / count
-    size = 10 ** math.floor(math.log10(raw))  # the power of ten below
+    size = 10 ** math.floor(math.log10(raw))  # the next lower power of ten
     step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw)
     first = math.ceil(low / step)
-    # Whole numbers times the step, not sums of it: sums of 0.1 drift, and the last tick would be missed
+    # Products, not sums: repeated sums of 0.1 drift, and would miss the last tick
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
@@ -56,10 +56,10 @@ def short(value: float) -> str:
 class Need:
     """The widths that one table column needs, in terminal cells."""
 
-    width: int  # Width of its widest cell or its heading, in cells of the terminal
+    width: int  # Width of its widest cell or its heading, in terminal cells
     heading: int  # Width of its heading
-    rank: int = 0  # Order of dropping columns for lack of room: the highest first, 0 never
-    prose: bool = False  # The text may be wrapped, or cut
+    rank: int = 0  # Columns with the highest rank are dropped first if there is no room; 0 is never dropped
+    prose: bool = False  # True if the text may be wrapped or shortened
     narrow: int = PROSE  # Smallest width of prose
 
     @property
@@ -77,7 +77,7 @@ def fit(needs: Sequence[Need], width: int) -> dict[int, int]:
             break
         kept.remove(soonest)
     for at in sorted(set(range(len(needs))) - set(kept), key=lambda at: (needs[at].rank, at)):
-        if _total([needs[one].least for one in (*kept, at)]) <= width:  # a dropped wide column left room
+        if _total([needs[one].least for one in (*kept, at)]) <= width:  # a dropped wide column has left room
             kept.append(at)
     kept.sort()
     widths = {at: needs[at].least for at in kept}

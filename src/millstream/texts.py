@@ -132,7 +132,7 @@ def plain(value: object, depth: int = 0) -> object:
         return value
     if isinstance(value, int):
         return value if value.bit_length() < _LARGEST else _TOO_LARGE
-    if isinstance(value, float):  # NaN and infinities have no JSON; these are the names that Spark gives them
+    if isinstance(value, float):  # JSON has no NaN or infinities; Spark gives them these names
         return value if math.isfinite(value) else {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
     if isinstance(value, bytes):
         try:
@@ -163,7 +163,7 @@ def csv_cell(value: object, lines: Callable[[str], str] = printable) -> object:
     found = cell(value)
     if not isinstance(found, str) or isinstance(value, float):
         return found
-    # spreadsheets run such a cell as a formula; an apostrophe marks it as text
+    # Spreadsheets run such a cell as a formula; an apostrophe marks it as text
     return ("'" if found.lstrip().startswith(("=", "+", "-", "@")) else "") + lines(found)
 
 
@@ -191,7 +191,7 @@ def said(refusal: Exception) -> str:
 
     If another node of a Redis Cluster has the key, raise an error that names the right URL form.
     """
-    if type(refusal).__name__ != "MovedError":  # redis-py's; its text lacks the code
+    if type(refusal).__name__ != "MovedError":  # redis-py's class, whose text lacks the code
         return str(refusal)
     raise UsageError(
         "the URL names one node of a Redis Cluster, and another has the key: use redis+cluster://HOST:PORT"

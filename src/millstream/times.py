@@ -57,7 +57,7 @@ def configured(option: str, value: float | str, unit: str) -> float:
     if not isinstance(given, int | float) or isinstance(given, bool):
         name = "milliseconds" if unit == "ms" else "seconds"
         raise ConfigError(f'{option}{value!r}) is invalid: it must be a number of {name}, or a text such as "10m".')
-    if not 0 <= value <= _CENTURY / _UNITS[unit]:  # also false for nan
+    if not 0 <= value <= _CENTURY / _UNITS[unit]:  # also rejects NaN
         raise ConfigError(f"{option}{value!r}) is invalid: it must be between 0 and a hundred years.")
     return value
 
@@ -91,7 +91,7 @@ def _before(text: str, now_ms: int) -> int:
 
 
 def _number(text: str) -> int:
-    if len(text) > 20:  # no entry id is that long
+    if len(text) > 20:  # longer than any entry id
         raise ValueError(INSTANT)
     return int(text)
 

@@ -202,7 +202,7 @@ class _Policy(Middleware):
                 if not msg.settled:
                     await msg.ack()
             if not is_done:
-                raise  # so that it is logged
+                raise  # to be logged
         return None
 
 

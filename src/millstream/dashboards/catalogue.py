@@ -36,11 +36,11 @@ class FileThereError(MillstreamError):
 class MonitoringFile:
     """One dashboard or rules file."""
 
-    name: str  # Its name on the command line
-    file: str  # Its path below the target folder
-    tool: str  # The tool that loads it
-    about: str  # Its purpose, in one line
-    text: Callable[[], str]  # Makes its text
+    name: str  # Name on the command line
+    file: str  # Path below the target folder
+    tool: str  # Tool that loads it
+    about: str  # Purpose, in one line
+    text: Callable[[], str]  # Returns the text
 
 
 def _grafana(board: Dashboard) -> MonitoringFile:
@@ -93,4 +93,4 @@ def write_all(folder: Path, *, force: bool) -> list[Path]:
 
 
 def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)  # a link that was created meanwhile
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)  # fails if the path has become a link meanwhile

@@ -25,13 +25,13 @@ Kind = Literal["timeseries", "stat", "table"]
 class Panel:
     """One panel."""
 
-    title: str  # Its heading
-    text: str  # Its content and the normal values, shown at the "i"
-    queries: Sequence[tuple[str, str]]  # PromQL and the legend of each; ``{{label}}`` in a legend is the label's value
-    # Grafana's name of the unit: ``short``, ``s``, ``bytes``, ``ops``, ``percentunit``, ``bool_yes_no``
+    title: str  # Heading
+    text: str  # Description with normal values, shown at the "i"
+    queries: Sequence[tuple[str, str]]  # PromQL and legend of each; ``{{label}}`` in a legend inserts the label's value
+    # Unit, as Grafana names it: ``short``, ``s``, ``bytes``, ``ops``, ``percentunit``, ``bool_yes_no``
     unit: str = "short"
-    kind: Kind = "timeseries"  # The kind of drawing
-    alarm: float | None = None  # From this value on it is drawn red; None never
+    kind: Kind = "timeseries"  # Type of the panel
+    alarm: float | None = None  # Value from which it is drawn in red; None for never
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +39,18 @@ class Variable:
     """A selection at the top of a dashboard: the values of one label."""
 
     name: str  # Name of the variable and of the label
-    metric: str  # PromQL with series that have that label; may use variables that come before it
+    metric: str  # PromQL of series that have the label; may use preceding variables
 
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
     """One dashboard."""
 
-    uid: str  # Its id in Grafana, the target of links; never changes
-    title: str  # The title that people see
-    text: str  # The question that it answers
+    uid: str  # Id in Grafana, the target of links; never changes
+    title: str  # Title for people
+    text: str  # Question that the dashboard answers
     variables: Sequence[Variable]  # Variables in addition to the data source
-    panels: Sequence[Panel]  # Panels in their order
+    panels: Sequence[Panel]  # Panels in display order
 
 
 def rendered(dashboard: Dashboard) -> str:
@@ -149,7 +149,7 @@ def _drawing(panel: Panel) -> dict[str, Any]:
         "lineWidth": 1,
         "fillOpacity": 8,
         "showPoints": "never",
-        "spanNulls": False,  # an unknown value is a gap
+        "spanNulls": False,  # an unknown value leaves a gap
         "thresholdsStyle": {"mode": "off" if panel.alarm is None else "line"},
     }
 

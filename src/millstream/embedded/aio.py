@@ -29,7 +29,7 @@ class Incoming(asyncio.StreamReader):
         self._arrived.append(data)
         if threading.get_ident() == self._thread:
             self._pump()
-        elif not self._home.is_closed():  # a loop that ended without closing its clients reads no more
+        elif not self._home.is_closed():  # a loop that ended without closing its clients no longer reads
             self._home.call_soon_threadsafe(self._pump)
 
     def _pump(self) -> None:
@@ -41,7 +41,7 @@ class Incoming(asyncio.StreamReader):
                 reason = self.writer.reason
                 if reason:
                     self.set_exception(RedisConnectionError(reason))
-                self.feed_eof()  # too, so that a pool does not lend this connection out again
+                self.feed_eof()  # so that a pool does not reuse this connection
 
     async def read(self, n: int = -1) -> bytes:
         """Read bytes as any stream does, and record that the client took them."""

@@ -31,7 +31,7 @@ _ENDED = (
     "the connection of this call was ended, by SHUTDOWN or CLIENT KILL, so the command may have run or not; the store "
     "is open"
 )
-# Commands that change their connection, or do not reply exactly once; a call uses any free line
+# Commands that change their connection, or do not reply exactly once; other commands use any free connection
 _OF_A_CONNECTION = frozenset(
     b"multi exec discard watch unwatch select hello auth reset quit monitor subscribe psubscribe ssubscribe "
     b"unsubscribe punsubscribe sunsubscribe".split()
@@ -112,7 +112,7 @@ class OpenStore(Generic[AnyStr]):
         self._process = os.getpid()
         self._encoding = "utf-8" if text else None
         self._lease: Lease | None = Lease(place)
-        weakref.finalize(self, finalizer(self._lease)).atexit = False  # the stores see to the end of the process
+        weakref.finalize(self, finalizer(self._lease)).atexit = False  # the stores handle the end of the process
         self._opening = threading.Lock()
         self._lines: weakref.WeakSet[_Line] = weakref.WeakSet()
         self._idle: list[_Line] = []
@@ -169,7 +169,7 @@ class OpenStore(Generic[AnyStr]):
         except IndexError:
             line = self._open_line()
         channel = line.channel
-        if channel.closed:  # closed while it was not in use
+        if channel.closed:  # it was closed while it was idle
             return self._run(words)
         answer = line.run(channel, data, None)
         if not answer:
@@ -189,7 +189,7 @@ class OpenStore(Generic[AnyStr]):
         return reply
 
     def _open_line(self) -> _Line:
-        if os.getpid() != self._process:  # before the lock, which another thread of the parent may have had
+        if os.getpid() != self._process:  # before the lock, which another thread of the parent may have held
             raise UsageError(FORKED.format(url=self._url))
         with self._opening:
             if self._lease is None:
@@ -204,7 +204,7 @@ class OpenStore(Generic[AnyStr]):
         self,
         key: Word,
         fields: Mapping[Any, Word],
-        id: Word = "*",  # noqa: A002 - the word that Redis's documents and redis-py have
+        id: Word = "*",  # noqa: A002 - same name as in Redis's documentation and redis-py
         *,
         maxlen: int | None = None,
         approximate: bool = True,
@@ -333,7 +333,7 @@ def _entries(rows: Sequence[Any]) -> list[Any]:
         fields = {}
         left = iter(words or ())
         for name in left:
-            fields[name] = next(left)  # by zip() it takes twice as long for a few
+            fields[name] = next(left)  # for a few items, zip() takes twice as long
         entries.append((entry, fields))
     return entries
 
@@ -355,6 +355,6 @@ def _is_of_a_connection(words: Sequence[Word]) -> bool:
     name, *rest = [word.encode(errors="replace") if isinstance(word, str) else word for word in words[:2]]
     if not isinstance(name, bytes):
         return False
-    if name.lower() == b"client":  # after CLIENT REPLY no answer may come
+    if name.lower() == b"client":  # after CLIENT REPLY there may be no reply
         return rest != [] and isinstance(rest[0], bytes) and rest[0].lower() == b"reply"
     return name.lower() in _OF_A_CONNECTION

@@ -22,7 +22,7 @@ Job = Callable[[], None]
 
 INSIDE = "a store was called from within a call of it, as only a signal's handler can: let that set a flag instead"
 
-# For each guard, a function that is True while this thread has it
+# For each guard, a function that returns True while this thread holds it
 _mine: dict[int, Callable[[], bool]] = {}
 
 
@@ -58,10 +58,10 @@ class Guard:
     __slots__ = ("is_mine", "lock")
 
     def __init__(self) -> None:
-        # The lock itself, for a caller that must save two calls: it checks :attr:`is_mine` first, and
-        # :data:`late` after leaving
+        # The lock itself, for a caller that must save two calls: it checks :attr:`is_mine` first, and :data:`late`
+        # after leaving
         self.lock = threading.RLock()
-        # True if this thread has it
+        # True if this thread holds it
         self.is_mine: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - as threading.Condition has it
         _mine[id(self)] = self.is_mine
 
@@ -138,5 +138,5 @@ def catch_up() -> None:
                 break
             try:
                 job()
-            except Exception:  # the job is not part of this thread's own call
+            except Exception:  # the job does not belong to this thread's own call
                 log.exception("closing a dropped client failed")

@@ -20,7 +20,7 @@ class LeasedConnection:
         options: options of redis-py's connections.
     """
 
-    host = "embedded"  # with the port, the name in redis-py's metrics
+    host = "embedded"  # with the port, it is the name in redis-py's metrics
     port = 0
     db: Any
 
@@ -54,6 +54,6 @@ class LeasedPool:
     def __init__(self, lease: Lease, **options: Any) -> None:
         self._lease = lease
         self._finish = weakref.finalize(self, finalizer(lease))
-        self._finish.atexit = False  # the stores do that
-        # A connection within this process costs no socket: only the user sets a limit
+        self._finish.atexit = False  # the stores handle the end of the process
+        # A connection within this process costs no socket, so only the user sets a limit
         super().__init__(**{"max_connections": _NO_LIMIT, **options, "lease": lease})

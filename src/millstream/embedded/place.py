@@ -27,10 +27,10 @@ class Place:
     """The store that a URL names, with its options."""
 
     url: str = field(repr=False)  # URL as given, for messages
-    name: str | None  # The name of a store in memory, empty for a private one; None for a directory
-    directory: Path | None  # Absolute, links resolved; None for memory
-    fsync: "Fsync | None"  # The sync mode; None if the URL does not name one
-    db: int  # Database to begin with
+    name: str | None  # Name of a store in memory, empty for a private one; None for a directory
+    directory: Path | None  # Absolute path with links resolved; None for memory
+    fsync: "Fsync | None"  # Sync mode; None if the URL does not set one
+    db: int  # Database selected at first
 
     @property
     def is_private(self) -> bool:
@@ -47,7 +47,7 @@ def parse_place(url: str) -> Place:
     """Parse a URL."""
     try:
         parts = urlsplit(url)
-    except ValueError:  # its text quotes the URL
+    except ValueError:  # the exception's text quotes the URL
         raise ConfigError("the URL is invalid. Write memory://, memory://NAME or file:///DIR.") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     db = options.pop("db", "0")

@@ -51,7 +51,7 @@ FORKED = (
     "memory:// of its own, or serve the data (millstream serve --dir DIR) and connect to the server from both"
 )
 
-# Ctrl-C may strike anywhere: the log has whole commands, but memory may have half of one.
+# Ctrl-C may occur anywhere: the log contains whole commands, but memory may contain half of one.
 INTERRUPTED = (
     "a command on {url} was interrupted halfway ({error}), so the data in memory may be wrong; close all its clients "
     "and connect again"
@@ -59,10 +59,10 @@ INTERRUPTED = (
 
 TOO_MANY = "ERR max number of clients reached"
 
-# The address that clients see as their own and the server's: there is neither host nor port.
+# Address that clients see as their own and the server's: there is no host and no port.
 _ADDRESS = "embedded:0"
 
-# Size in bytes below which input is run directly, before the reader gets it
+# Size in bytes below which input runs directly, without the reader
 _SHORT = 4096
 
 
@@ -71,9 +71,9 @@ class _Durable:
     """The additional parts of a store with a directory."""
 
     log: Log  # The log of the records
-    disk_guard: DiskGuard  # True if the disk takes writes
-    rewriter: Rewriter  # Makes the log smaller
-    commit: GroupCommit  # The writes and syncs that are due
+    disk_guard: DiskGuard  # Watches the disk's free space
+    rewriter: Rewriter  # Rewrites the log
+    commit: GroupCommit  # Due writes and syncs
     recovered: int  # Number of records that were read at the start
 
 
@@ -93,13 +93,13 @@ class Channel:
         self._reader = CommandReader(trusted=session.user is not None)
         self._held = HeldReplies(store.gate, self)
         self._out: list[Buffer] = []
-        self._untaken = 0  # bytes of messages handed to the sink since the client last sent or took something
+        self._untaken = 0  # bytes of messages passed to the sink since the client last sent or read something
         self._ending = False
-        self.session = session  # The session as given
-        self.closed = False  # No bytes come or go any more
+        self.session = session  # Session of the client
+        self.closed = False  # True if no more bytes come or go
         self.reason = ""  # Text of the reason for the close; empty if the client closed or ended it
 
-    # ------------------------------------------------------------------ the client's calls
+    # ------------------------------------------------------------------ calls by the client
 
     def send(self, data: bytes) -> None:
         """Run the commands in ``data``; the sink receives their replies, now or later."""
@@ -180,7 +180,7 @@ class Channel:
             if reader.chunk:
                 run = self._run_plain()
                 self._take(run)
-                if run.commands and session.held is None:  # the reader would look through the rest of the chunk
+                if run.commands and session.held is None:  # otherwise the reader would scan the rest of the chunk
                     continue
             try:
                 argv = session.held or reader.next()
@@ -284,13 +284,13 @@ class Store:
         self._guard = Guard()
         self._lock, self._is_mine = self._guard.lock, self._guard.is_mine
         self._channels: dict[int, Channel] = {}  # by session id
-        self._again: list[Channel] = []  # channels whose wait is over, so that their later commands may run
+        self._again: list[Channel] = []  # channels whose wait has ended, so that their later commands may run
         self._durable: _Durable | None = None
-        self._thread: threading.Thread | None = None  # the background thread, from when there is work for it
+        self._thread: threading.Thread | None = None  # background thread, created when there is work for it
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: stop
-        self._woken = False  # the background thread has not yet looked since it was last woken
-        self._closing = False  # the background thread is being waited for: its remaining work starts no other one
-        self._alarm: float | None = None  # monotonic seconds at which the background thread wakes by itself
+        self._woken = False  # the background thread was woken and has not yet checked
+        self._closing = False  # the background thread is ending: its remaining work must not start another one
+        self._alarm: float | None = None  # monotonic seconds at which the background thread wakes without a message
         self.node = self._open(place.directory, disk)
         self.node.config.no_replicas = "this store lives in the caller's program, where no replica reaches it"
         self._describe()
@@ -345,7 +345,7 @@ class Store:
             slow_syncs=kept.commit.slow_syncs,
         )
 
-    # ------------------------------------------------------------------ what connections call
+    # ------------------------------------------------------------------ calls by connections
 
     def connect(self, sink: Sink) -> Channel:
         """Return a new connection.
@@ -387,7 +387,7 @@ class Store:
         if self._is_mine():
             raise UsageError(INSIDE)
         try:
-            with self._lock:  # the guard's own lock: it saves two calls, which matter beside a plain command
+            with self._lock:  # the guard's own lock saves two calls, which matter for a plain command
                 try:
                     replies = channel.feed(data)
                     if replies is None:
@@ -551,7 +551,7 @@ class Store:
     def _sleep(self, wakes: queue.SimpleQueue[bool]) -> float | None:
         """Return the seconds until the next due work; None for an unlimited sleep."""
         with self._guard:
-            if wakes is not self._wakes:  # closing; the stop message is in the queue
+            if wakes is not self._wakes:  # the store is closing; the stop message is in the queue
                 return None
             self._alarm = self._next_due()
             return None if self._alarm is None else max(self._alarm - time.monotonic(), 0.0)
@@ -575,7 +575,7 @@ class Store:
             return
         self._settle()
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ closing
 
     def close(self) -> None:
         """Close every connection, write everything to disk and release the directory.

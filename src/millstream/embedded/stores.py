@@ -27,10 +27,10 @@ class _Process:
     """The open stores of this process."""
 
     def __init__(self) -> None:
-        self.guard = Guard()  # Around everything here; opening and closing happen inside it
-        # Stores that others can name, by the key of their place, with the number of their leases
+        self.guard = Guard()  # Protects all stores; opening and closing happen inside it
+        # Stores that other clients can name, by the key of their place, with the number of their leases
         self.shared: dict[tuple[str, str], tuple[Store, int]] = {}
-        # Every store, to be closed at the end or abandoned in a child
+        # Every store, to close at the end or to abandon in a child
         self.open: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
@@ -77,7 +77,7 @@ class Lease:
         store, leases = _process.shared.get(place.key, (None, 0))
         if store is None:
             if self._store is not None and self._store.forked:
-                return self._store  # the store reports the fault when it is used
+                return self._store  # the store reports the error when it is used
             if place.directory is None and not is_first:
                 raise UsageError(f"{place.url} was closed by its last client, and its data is lost: connect again")
             store = Store(place, clock=self._clock, disk=self._disk)
@@ -147,7 +147,7 @@ def finalizer(lease: Lease) -> Callable[[], None]:
     def finish() -> None:
         try:
             lease.give_up()
-        except StorageError as error:  # there is no caller to report it to
+        except StorageError as error:  # there is no caller that could get it
             log.critical("%s: %s", lease.place.url, error)
 
     return finish

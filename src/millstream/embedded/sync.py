@@ -24,7 +24,7 @@ from millstream.embedded.words import pack_words
 
 try:
     from redis.observability.providers import get_observability_instance
-except ImportError:  # a redis-py that has no metrics
+except ImportError:  # this version of redis-py has no metrics
 
     def _is_observed() -> bool:
         return False
@@ -59,7 +59,7 @@ class Pipe:
     def __init__(self, lease: Lease, timeout: float | None) -> None:
         self._timeout = timeout
         self._inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._held = b""  # taken from the inbox, not yet by the client
+        self._held = b""  # bytes taken from the inbox that the client has not read yet
         self._at_end = False
         self._put = self._inbox.put
         self._store = lease.store()
@@ -70,7 +70,7 @@ class Pipe:
         """Run commands; their replies can be read afterwards."""
         if self._channel.closed:
             raise RedisConnectionError(self._channel.reason or CLOSED)
-        # a socket refuses other types than bytes; bytes(5) would be five zeros, which no command ever completes
+        # A socket refuses other types than bytes; bytes(5) would be five zeros, which never complete a command
         self._run(self._channel, data if type(data) is bytes else bytes(memoryview(data)), self._put)
 
     def is_quiet(self) -> bool:
@@ -199,7 +199,7 @@ class StoreConnection(LeasedConnection, AbstractConnection):
             return
         try:
             data = pack_words(args)
-        except TypeError:  # a word of a kind that redis-py changes first, or refuses
+        except TypeError:  # redis-py converts or refuses an argument of this type
             super().send_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py's gap
             return
         try:
@@ -222,11 +222,11 @@ class StoreConnection(LeasedConnection, AbstractConnection):
         try:
             return self._unusual(reply)
         finally:
-            del reply  # otherwise an error, its traceback and this frame would be a cycle
+            del reply  # otherwise an error, its traceback and this frame would form a cycle
 
     def _unusual(self, reply: Any) -> Any:
         """Handle an error or an incomplete reply, as redis-py does."""
-        if type(reply) is object:  # hiredis's mark for an incomplete reply
+        if type(reply) is object:  # hiredis's marker for an incomplete reply
             return super().read_response()
         error = reply[0] if isinstance(reply, list) and reply else reply
         try:
@@ -247,9 +247,9 @@ class StoreConnection(LeasedConnection, AbstractConnection):
         if self._sock is None:
             self.connect()  # type: ignore[no-untyped-call]  # redis-py's gap
         try:
-            if self._parser.can_read(0):  # bytes that it has read ahead count
+            if self._parser.can_read(0):  # bytes that it has already read count
                 return True
-        except io.UnsupportedOperation:  # nothing read ahead, and no descriptor to poll
+        except io.UnsupportedOperation:  # nothing was read ahead, and there is no descriptor to poll
             pass
         return cast("Pipe", self._sock).wait(timeout)
 
@@ -285,7 +285,7 @@ class StorePool(LeasedPool, ConnectionPool):
 
     def release(self, connection: Any) -> None:
         """Take back a connection, without redis-py's metrics if they are off."""
-        # redis-py's code also handles a connection that must reconnect, or belongs to the parent of a fork
+        # redis-py's code also handles a connection that must reconnect, or that belongs to the parent of a fork
         by_the_book = not self._is_simple or _is_observed() or connection.should_reconnect()
         if by_the_book or self.pid != connection.pid:
             super().release(connection)

@@ -7,7 +7,7 @@ from hiredis import pack_command
 
 from millstream import core
 
-# hiredis's stub asks for a tuple of one element
+# hiredis's stub expects a tuple of one element
 _pack = cast("Callable[[tuple[Any, ...]], bytes]", pack_command)
 
 

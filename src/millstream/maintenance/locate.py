@@ -11,7 +11,7 @@ from millstream.persistence.disk import RealDisk
 from millstream.persistence.lockfile import read_owner
 from millstream.printable import without_password
 
-TIMEOUT = 10.0  # seconds for one reply: a server that needs longer to say its directory is not well
+TIMEOUT = 10.0  # seconds for one reply: a server that needs longer for its directory has a problem
 
 
 class UnreachableError(MillstreamError):
@@ -41,7 +41,7 @@ def directory_of(url: str) -> Path:
             "streams"
         )
     path = Path(str(answer["dir"]))
-    # The same path may exist here and be another machine's directory: the lock file's process decides
+    # This path may also exist on this machine, for another directory: the process in the lock file decides
     if not answer["dir"]:
         raise UsageError(f"the server at {named} keeps its data in memory: `millstream export` copies its streams")
     owner = read_owner(RealDisk(), path) if path.is_dir() else None

@@ -13,11 +13,11 @@ class TargetFeatures:
 
     counters: bool = True  # XSETID with ENTRIESADDED and MAXDELETEDID (Redis 7.0)
     entries_read: bool = True  # XGROUP SETID with ENTRIESREAD (Redis 7.0)
-    release: bool = True  # XNACK, which makes pending entries without an owner (Redis 8.8)
+    release: bool = True  # XNACK, which creates pending entries without an owner (Redis 8.8)
     idempotence: bool = True  # XCFGSET (Redis 8.6)
 
 
-#: Versions of files of commands, by the version of Redis that reads them.
+#: Features of a file of commands, by the Redis version that reads it.
 VERSIONS = {
     "6.2": TargetFeatures(counters=False, entries_read=False, release=False, idempotence=False),
     "7.0": TargetFeatures(release=False, idempotence=False),
@@ -25,10 +25,10 @@ VERSIONS = {
     "8.8": TargetFeatures(),
 }
 
-# Must not exist at any server that is asked
+# A key that must not exist on any server
 _NO_KEY = b"millstream:moving:no-such-key"
 
-# None of them creates a key: a server that knows the option misses the key, another one does not know the words
+# None of these creates a key: a server with the option reports the missing key, another one rejects the syntax
 _PROBES: tuple[Command, ...] = (
     ("XSETID", _NO_KEY, "1-1", "ENTRIESADDED", 1, "MAXDELETEDID", "1-1"),
     ("XGROUP", "SETID", _NO_KEY, "g", "1-1", "ENTRIESREAD", 1),

@@ -29,7 +29,7 @@ from millstream.paths import sync_directory
 Form = Literal["resp", "text"]
 Tell = Callable[[int], None]
 
-#: Commands a file may hold.
+#: Commands that a file may contain.
 COMMANDS = frozenset(b"XADD XGROUP XCLAIM XNACK XSETID XTRIM XCFGSET XIDMPRECORD XDEL DEL PEXPIREAT".split())
 
 _CHUNK = 1 << 20
@@ -190,7 +190,8 @@ def _resp(file: IO[bytes]) -> Iterator[list[bytes]]:
         reader.feed(data)
         while (words := _next(reader)) is not False:
             yield words
-    # The reader does not report whether it waits for the rest of a command; after that rest this would not be a command
+    # The reader does not report whether it waits for the rest of a command. If it did, this would not be read as a
+    # command
     reader.feed(pack([_END]))
     if _next(reader) != [_END]:
         raise MigrationError(f"{file.name} ends within a command: it was cut off")

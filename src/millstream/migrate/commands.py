@@ -31,7 +31,7 @@ def creating(key: bytes, groups: tuple[GroupInfo, ...]) -> list[Command]:
     for group in groups:
         commands.append(("XGROUP", "CREATE", key, group.name, "0-0", "MKSTREAM"))
         commands += [("XGROUP", "CREATECONSUMER", key, group.name, consumer.name) for consumer in group.consumers]
-    if not groups:  # a group makes a stream without entries; nothing else does
+    if not groups:  # only a group can create a stream without entries
         commands += [("XGROUP", "CREATE", key, _GUARD, "0-0", "MKSTREAM"), ("XGROUP", "DESTROY", key, _GUARD)]
     return commands
 
@@ -86,7 +86,7 @@ def closing(key: bytes, stream: Overview, supports: TargetFeatures) -> list[Comm
         commands.append(("XCFGSET", key, "IDMP-DURATION", duration, "IDMP-MAXSIZE", size))
     words: list[bytes | str | int] = ["XSETID", key, stream.last_id]
     if supports.counters:
-        # A server that does not count would count these when it is upgraded
+        # A server without a counter would count these entries after its upgrade
         words += ["ENTRIESADDED", stream.length if stream.entries_added is None else stream.entries_added]
         if stream.max_deleted not in {None, b"0-0"}:
             words += ["MAXDELETEDID", stream.max_deleted or b"0-0"]

@@ -22,7 +22,7 @@ class Differences:
     """The differences of two streams."""
 
     count: int = 0  # Number of all differences
-    texts: list[str] = field(default_factory=list)  # Texts of the first :data:`SHOWN`
+    texts: list[str] = field(default_factory=list)  # Texts of the first :data:`SHOWN` differences
 
     def add(self, text: str) -> None:
         """Add one difference."""
@@ -75,7 +75,7 @@ def _expected(stream: read_stream.Overview, supports: TargetFeatures) -> read_st
     for group in stream.groups if supports.release else map(_with_holder, stream.groups):
         read = group.entries_read if supports.entries_read else None
         if read is not None and stream.entries_added is not None and read > stream.entries_added:
-            read = None  # newer servers take no more than were added; XINFO is not asked which kind this is
+            read = None  # newer servers limit it to the number of added entries; XINFO does not show which kind this is
         groups.append(replace(group, entries_read=read))
     added = stream.length if stream.entries_added is None else stream.entries_added
     return replace(
@@ -187,7 +187,7 @@ def _first_difference(one: list[bytes], other: list[bytes]) -> str:
 
 
 def _rows(side: Side, group: read_stream.GroupInfo, release: bool) -> Iterator[read_stream.PendingRecord]:
-    # If one end cannot release, a released record is compared with one of the consumer that holds released entries
+    # If one side cannot release, a released record equals one of the consumer that holds released entries
     for page in read_stream.records(side.link, side.key, group):
         for record in page:
             yield record if release or record.consumer is not None else record._replace(consumer=RELEASED_HOLDER)

@@ -44,11 +44,11 @@ Tell = Callable[[str, int, int], None]
 class KeyDifference:
     """A key that differs between the two servers."""
 
-    db: int  # Number of its database
-    key: bytes  # Its name
-    type: str  # Type of the value, in the source if it is there
+    db: int  # Number of the database
+    key: bytes  # Name of the key
+    type: str  # Type of the source's value, if there is one
     count: int  # Number of differences
-    texts: tuple[str, ...]  # Texts of some of them
+    texts: tuple[str, ...]  # Texts of some differences
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class KeyComparison:
 
     keys: int = 0  # Number of keys compared
     different: list[KeyDifference] = field(default_factory=list)  # Keys that differ
-    # Type -> number of its keys that were left out, since they cannot be read by commands that all servers have
+    # Number of omitted keys by type, because no commands of all servers can read them
     unread: dict[str, int] = field(default_factory=dict)
 
 
@@ -129,7 +129,7 @@ class _Database:
             for command, reply in zip(commands, replies, strict=True):
                 if command[0] == "TYPE":
                     link.accepted(reply, command)
-            # Redis before 7.0 does not report the expiry time, which then counts as equal
+            # Redis before 7.0 does not report the expiry time, which counts as equal
             ends = [None if isinstance(reply, ResponseError) else reply for reply in replies[1::2]]
             both.append(list(zip(replies[::2], ends, strict=True)))
         return list(zip(*both, strict=True))
@@ -169,7 +169,7 @@ class _Database:
         except ChangedError as error:
             return 1, [str(error)]
         except RefusedError as error:
-            if error.code in {"ERR", "WRONGTYPE"}:  # it was deleted or replaced since its type was read
+            if error.code in {"ERR", "WRONGTYPE"}:  # the key was deleted or replaced after its type was read
                 return 1, [f"changed while it was read: {error}"]
             raise
         return found.count, found.texts

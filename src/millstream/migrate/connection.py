@@ -22,7 +22,7 @@ TIMEOUT = 300.0
 
 CONNECT_TIMEOUT = 10.0
 
-# Advice on refusals, by the first word of the server's text
+# Advice for refusals, by the first word of the server's error
 ADVICE = {
     "MOVED": "this is one node of a cluster, and the stream belongs to another: as a source give each master's URL in "
     "turn; as a target a cluster cannot be used, since a stream is renamed at the end of its copy",
@@ -34,7 +34,7 @@ ADVICE = {
     "NOPERM": "the user needs more rights: docs/moving.md lists the commands each end must allow",
 }
 
-# redis-py takes the first word off where it has a class for it
+# redis-py removes the first word if it has a class for the error
 _CODES = {
     "MovedError": "MOVED",
     "AskError": "ASK",
@@ -57,7 +57,7 @@ class Link(AbstractContextManager["Link"]):
 
     def __init__(self, url: str, *, db: int | None = None, timeout: float = TIMEOUT) -> None:
         self.name = without_password(url)
-        # It is a store in this process, without other clients that wait for a reply
+        # The store is in this process, where no other client waits for a reply
         self.is_own = url.startswith(("memory://", "file://"))
         self._client = sync_client(url, protocol=2, socket_timeout=timeout, socket_connect_timeout=CONNECT_TIMEOUT)
         try:
@@ -117,7 +117,7 @@ class Link(AbstractContextManager["Link"]):
         while True:
             cursor, page = self.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
             yield [key for key in dict.fromkeys(page) if key not in seen]
-            seen.update(page)  # SCAN may show a key twice
+            seen.update(page)  # SCAN may return a key twice
             if int(cursor) == 0:
                 return
 

@@ -54,25 +54,25 @@ Tell = Callable[[str, int], None]
 class Copied:
     """The outcome for a copied stream."""
 
-    way: str  # The way that carried it
-    stream: read_stream.Overview  # The source as it was carried
-    losses: list[str] = field(default_factory=list)  # Texts of facts that the target cannot hold
-    behind: int = 0  # Entries that were added to the source meanwhile and are not in the copy
-    lacks_times: bool = False  # Consumers were seen last when they were copied, not when they were seen
+    way: str  # Way of copying that was used
+    stream: read_stream.Overview  # Facts of the source at the time of the copy
+    losses: list[str] = field(default_factory=list)  # Texts about facts that the target cannot store
+    behind: int = 0  # Number of entries added to the source meanwhile, which the copy lacks
+    lacks_times: bool = False  # Consumers have the time of the copy instead of their last activity
 
 
 @dataclass(slots=True)
 class Copier:
     """Copies streams from one connection to the other."""
 
-    source: Link  # Read only
-    target: Link  # Written to
-    supports: TargetFeatures  # The target's abilities
-    way: Way = "auto"  # The way to copy; ``auto`` uses DUMP if the target accepts it and it fits
-    check: bool = True  # Read both sides again and compare
-    strict: bool = False  # Refuse a stream with any loss
-    tell: Tell = lambda _what, _done: None  # Called with progress, see :data:`Tell`
-    takes_dumps: bool = True  # The target has not refused a payload yet
+    source: Link  # Server that is only read
+    target: Link  # Server that is written to
+    supports: TargetFeatures  # Features of the target
+    way: Way = "auto"  # Way of copying; ``auto`` uses DUMP if the payload is small enough and the target accepts it
+    check: bool = True  # Read both sides again and compare them
+    strict: bool = False  # Refuse a stream if anything is lost
+    tell: Tell = lambda _what, _done: None  # Called with the progress, see :data:`Tell`
+    takes_dumps: bool = True  # True until the target refuses a payload
 
     def copy(self, key: bytes, *, replaces: bool) -> Copied:
         """Copy one stream."""
@@ -226,7 +226,7 @@ class Copier:
             for command, reply in zip(some, self.target.ask(some), strict=True):
                 check_reply(command, self.target.accepted(reply, command))
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ finishing
 
     def _end(self, key: bytes, temporary: bytes, *, replaces: bool) -> None:
         ends = read_stream.deadline(self.source, key)

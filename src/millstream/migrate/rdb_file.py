@@ -39,9 +39,9 @@ LARGEST = 500 * 1024 * 1024
 """Largest payload of a key in bytes. RESTORE accepts arguments of 512 MiB, and logs them in one record."""
 
 _CHUNK = 1 << 20
-# Keys per batch of commands
+# Number of keys in one batch of commands
 _TOGETHER = 100
-# Defaults for streams whose producers the source does not report; Redis's defaults
+# Redis's defaults, for streams whose limits for producers the source does not report
 _SECONDS, _MESSAGES = 100, 100
 
 
@@ -53,10 +53,10 @@ def rdb_path(source: str) -> Path | None:
             is_one = path.suffix == ".rdb" or file.read(6).startswith((b"REDIS", b"VALKEY"))
             return path if is_one else None
     except OSError:
-        return None  # a URL, a directory, or nothing: another part reports those
+        return None  # a URL, a directory, or nothing, which other code reports
 
 
-# ---------------------------------------------------------------------- in
+# ---------------------------------------------------------------------- reading a file
 
 
 def import_rdb(
@@ -89,9 +89,9 @@ class _FileContent:
     def __init__(self, link: Link, db: int, choices: MigrationOptions, largest: int) -> None:
         self._link, self._db, self._largest = link, db, largest
         self._fits = [matcher(pattern.encode()) for pattern in choices.patterns]
-        self.elsewhere: Counter[int] = Counter()  # Numbers of keys in other databases
-        self.not_held: list[tuple[str, bytes | None]] = []  # Content of the current file that was passed over
-        self.too_large: list[bytes] = []  # Keys of it that one RESTORE does not carry
+        self.elsewhere: Counter[int] = Counter()  # Number of keys in other databases
+        self.not_held: list[tuple[str, bytes | None]] = []  # Contents of the present file that were skipped
+        self.too_large: list[bytes] = []  # Keys in it that are too large for one RESTORE
 
     def load(self, pieces: Iterator[bytes]) -> None:
         """Read the whole file."""
@@ -189,7 +189,7 @@ def _content(value: Value) -> Any:
     return value.between(0, len(value)) if isinstance(value, ListValue) else value
 
 
-# ---------------------------------------------------------------------- out
+# ---------------------------------------------------------------------- writing a file
 
 
 def export_rdb(source: Link, path: Path, redis: str, choices: MigrationOptions, tell: Tell) -> MigrationReport:

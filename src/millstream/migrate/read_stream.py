@@ -35,26 +35,26 @@ Entry: TypeAlias = list[Reply]
 """An entry as XRANGE returns it: ``[id, [field, value, ...]]``."""
 
 _FIRST_PAGE = 32
-_CLOCK_TRIES = 25  # times that a page of records is read until its times are consistent
+_CLOCK_TRIES = 25  # attempts to read a page of records until its times are consistent
 
 
 class PendingRecord(NamedTuple):
     """A pending entry."""
 
-    id: bytes  # Id of the entry, which may be gone from the stream
-    consumer: bytes | None  # Its holder; None if it was released
+    id: bytes  # Id of the entry, which may no longer be in the stream
+    consumer: bytes | None  # Consumer that holds it; None if it was released
     time: int  # Wall milliseconds of its last delivery; 0 if it was released
-    deliveries: int  # So far
+    deliveries: int  # Number of deliveries
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
     """A consumer of a group."""
 
-    name: bytes  # May be empty
-    pending: int  # Number of records it holds
+    name: bytes  # Name, which may be empty
+    pending: int  # Number of records that it holds
     seen: int  # Wall milliseconds of its last attempt to read or claim
-    # Time of its last success, -1 if there was none; None where the server does not say (before Redis 7.2)
+    # Wall milliseconds of its last success, -1 if there was none; None if not reported (before Redis 7.2)
     active: int | None
 
 
@@ -62,30 +62,30 @@ class ConsumerInfo:
 class GroupInfo:
     """A group, without its pending records."""
 
-    name: bytes  # May be empty
-    last_id: bytes  # Id of the entry delivered last
-    entries_read: int | None  # :data:`UNKNOWN` for null; None where the server does not count (before Redis 7.0)
+    name: bytes  # Name, which may be empty
+    last_id: bytes  # Id of the last delivered entry
+    entries_read: int | None  # :data:`UNKNOWN` for null; None if the server does not count (before Redis 7.0)
     pending: int  # Number of records
-    released: int  # Number of them without an owner
+    released: int  # Number of records without an owner
     consumers: tuple[ConsumerInfo, ...]  # Consumers by name
-    anchor: PendingRecord | None = field(compare=False)  # A record that has an owner, if there is one
+    anchor: PendingRecord | None = field(compare=False)  # A record with an owner, if there is one
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
     """A stream without its entries and pending records. If two overviews are equal, nothing was written in between."""
 
-    length: int  # Entries
-    last_id: bytes  # Generated last
-    # The largest id ever deleted; None where the server does not say (before Redis 7.0). Redis 7.0 lets XSETID put the
-    # last id back before it, newer servers do not: then it counts as the last id.
+    length: int  # Number of entries
+    last_id: bytes  # Last generated id
+    # Largest id ever deleted; None if not reported (before Redis 7.0). In Redis 7.0, XSETID can lower the last id below
+    # it, but not in newer servers: it then counts as equal to the last id.
     max_deleted: bytes | None
-    entries_added: int | None  # Ever; None as above
-    # Seconds and number of messages that are remembered for idempotent adding; None where unknown
+    entries_added: int | None  # Number of entries ever added; None before Redis 7.0
+    # Seconds and number of messages that are remembered for idempotent adding; None if unknown
     settings: tuple[int, int] | None
-    messages: int | None  # Ever remembered; None as above
-    duplicates: int | None  # Ever turned away; None as above
-    remembered: int = field(compare=False)  # Messages just now; not compared, since time alone changes it
+    messages: int | None  # Number of messages ever remembered; None if unknown
+    duplicates: int | None  # Number of duplicates ever refused; None if unknown
+    remembered: int = field(compare=False)  # Number of messages remembered now; not compared, since time changes it
     groups: tuple[GroupInfo, ...]  # Groups by name
 
     @property
@@ -131,7 +131,7 @@ def _named(row: Reply) -> dict[bytes, Reply]:
 def _group(row: dict[bytes, Reply]) -> GroupInfo:
     consumers, anchor = [], None
     for each in map(_named, row[b"consumers"]):
-        # Redis 6.0 to 7.0 call the number of a consumer's records "pel-count" as well
+        # Redis 6.0 to 7.0 also call the number of a consumer's records "pel-count"
         consumers.append(ConsumerInfo(each[b"name"], each[b"pel-count"], each[b"seen-time"], each.get(b"active-time")))
         if each[b"pending"] and anchor is None:
             entry_id, delivered, count = each[b"pending"][0]
@@ -151,7 +151,7 @@ def _group(row: dict[bytes, Reply]) -> GroupInfo:
 def deadline(link: Link, key: bytes) -> int | None:
     """Return the time when the key expires, in wall milliseconds; None if it does not."""
     found = link.ask([("PEXPIRETIME", key)])[0]
-    if isinstance(found, ResponseError):  # before Redis 7.0; not to the millisecond then
+    if isinstance(found, ResponseError):  # before Redis 7.0, where times are not accurate to the millisecond
         left, (seconds, micros) = link.ask([("PTTL", key), ("TIME",)])
         found = left if left < 0 else int(seconds) * 1000 + int(micros) // 1000 + left
     if found == -2:
@@ -238,7 +238,7 @@ def _page(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) ->
         if now is not None and all(row[2] for row in rows):
             return [_record(row, now) for row in rows]
         if attempt > 2:
-            time.sleep(0.001)  # records of this millisecond look like records of the future: their idle time is 0
+            time.sleep(0.001)  # records of this very millisecond have an idle time of 0, as future ones have
     return _by_xinfo(link, key, group, {row[0] for row in rows})
 
 
@@ -268,7 +268,7 @@ def _rows(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) ->
 
 def _record(row: Reply, now: int) -> PendingRecord:
     entry_id, consumer, idle, count = row
-    # -1 and no name is how XPENDING shows a record without an owner
+    # XPENDING shows a record without an owner with idle time -1 and without a name
     return PendingRecord(entry_id, None, 0, count) if idle < 0 else PendingRecord(entry_id, consumer, now - idle, count)
 
 

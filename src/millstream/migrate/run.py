@@ -28,30 +28,30 @@ Tell = Callable[[str, int, int], None]
 class MigrationOptions:
     """The user's choices."""
 
-    # Patterns of keys, as SCAN takes them; none means all. A pattern without a stream is reported, and is a failure.
+    # Patterns of keys, as for SCAN; none means all. A pattern without a stream is reported and counts as a failure.
     patterns: Sequence[str] = ()
-    # The action for a key that exists at the target; ``refuse`` still accepts an equal stream
+    # Action if the key exists on the target; ``refuse`` still accepts an equal stream
     existing: Existing = "refuse"
-    way: Way = "auto"  # The way to copy, see :mod:`millstream.migrate.copy_stream`
-    check: bool = True  # Read both sides again and compare
-    strict: bool = False  # Refuse a stream with any loss
-    allow_none: bool = False  # A pattern that no stream matches is not a failure
+    way: Way = "auto"  # Way of copying, see :mod:`millstream.migrate.copy_stream`
+    check: bool = True  # Read both sides again and compare them
+    strict: bool = False  # Refuse a stream if anything is lost
+    allow_none: bool = False  # A pattern without a stream is not a failure
 
 
 @dataclass(slots=True)
 class StreamOutcome:
     """The outcome for one stream."""
 
-    key: bytes  # The stream's key
-    # ``copied``; ``equal``: it existed already; ``skipped``: a key of that name existed and was left alone;
-    # ``behind``: copied, but entries were added since; ``failed``: nothing of it remains at the target
+    key: bytes  # Key of the stream
+    # ``copied``; ``equal``: it existed already; ``skipped``: another key of that name existed and was left; ``behind``:
+    # copied, but entries were added since; ``failed``: nothing of it remains on the target
     state: State
     way: str = ""  # ``dump`` or ``commands``, empty if it was not copied
     entries: int = 0  # Number of entries in the copy
     groups: int = 0  # Number of groups in the copy
     pending: int = 0  # Number of pending records in the copy
-    losses: list[str] = field(default_factory=list)  # Facts that the target cannot hold
-    reason: str = ""  # The reason that it is neither copied nor equal
+    losses: list[str] = field(default_factory=list)  # Facts that the target cannot store
+    reason: str = ""  # Reason why it is neither copied nor equal
     differences: list[str] = field(default_factory=list)  # Texts of the first differences
 
     @property
@@ -66,21 +66,21 @@ class MigrationReport:
 
     streams: list[StreamOutcome] = field(default_factory=list)  # Outcomes by key
     others: dict[str, int] = field(default_factory=dict)  # Keys of other types at the source, by type: not copied
-    other_keys: list[bytes] = field(default_factory=list)  # Their names
-    # Keys of other types that are at the target, by type: to and from RDB files
+    other_keys: list[bytes] = field(default_factory=list)  # Names of these keys
+    # Number of copied keys of other types (to and from RDB files), by type
     carried: dict[str, int] = field(default_factory=dict)
     # Keys of other types that were not copied, with the reason
     left: list[tuple[bytes, str]] = field(default_factory=list)
-    # Content of an RDB file that Millstream cannot hold: its kind, and its key, if any
+    # Contents of an RDB file that Millstream cannot store: kind, and key if any
     not_held: list[tuple[str, bytes | None]] = field(default_factory=list)
     # Number of keys in other databases of the source, which were not read, by database
     elsewhere: dict[int, int] = field(default_factory=dict)
-    # Temporary keys at the target that a killed run left, for streams outside this run
+    # Temporary keys that a killed run left on the target, for streams outside of this run
     leftovers: list[bytes] = field(default_factory=list)
-    unmatched: list[str] = field(default_factory=list)  # Patterns that no stream matches, unless that is allowed
-    # Path of a file that differs from its streams; it does not have its final name
+    unmatched: list[str] = field(default_factory=list)  # Patterns without a stream, unless that is allowed
+    # Path of a file that differs from its streams, so that it lacks its final name
     different: Path | None = None
-    lacks_times: bool = False  # Consumers of some streams were seen last when they were copied
+    lacks_times: bool = False  # Consumers of some streams have the time of the copy instead of their last activity
 
     @property
     def ok(self) -> bool:
@@ -238,7 +238,7 @@ def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: 
     except LinkError as error:
         raise type(error)(f"{error}\n{_so_far(report)}") from None
     except RefusedError as error:
-        # Refusals that the next stream would meet as well: going on would only repeat them
+        # The next stream would meet these refusals too
         if error.code in {"MOVED", "READONLY", "OOM", "MISCONF", "NOPERM", "CROSSSLOT", "CLUSTERDOWN"}:
             raise MigrationError(f"{error}\n{_so_far(report)}") from None
         return StreamOutcome(key, "failed", reason=str(error))
@@ -247,7 +247,7 @@ def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: 
 
 
 def _outcome(key: bytes, copied: Copied) -> StreamOutcome:
-    # Entries added meanwhile are not a failure of the copy, which is a state the source had; but it is not all there is
+    # The copy is a state that the source had, so entries added meanwhile are not a failure; but they are missing
     stream = copied.stream
     outcome = StreamOutcome(key, "copied", copied.way, stream.length, len(stream.groups), stream.records, copied.losses)
     if copied.behind:

@@ -52,7 +52,7 @@ async def prepare(
         whole = _joined(action, texts, key, concerned)
     elif parts.has is not None:
         whole = _alone(key, concerned[0])
-    else:  # A group's position belongs to one partition: the stream's name would move all partitions
+    else:  # a group's position belongs to one partition, but the stream's name would move all
         return concerned[0]
     words = action.typed({**whole.texts, "key": key})
     return replace(whole, plan=replace(whole.plan, words=words))
@@ -84,7 +84,7 @@ async def _chosen(action: Action, parts: Spread, line: Line, texts: Texts, keys:
             raise TargetMissingError(f"no partition of {texts['key']!r} has a group {group!r}: `{shows}` lists them")
         raise TargetMissingError(f"{', '.join(map(repr, ids[:3]))}: no partition of {texts['key']!r} has it")
     chosen = {key: there for key, there in found.items() if there}
-    chosen[next(iter(chosen))] += missing  # Its plan reports them
+    chosen[next(iter(chosen))] += missing  # its plan reports them
     return [{**texts, "key": key, word.name: word.joined(there)} for key, there in chosen.items()]
 
 
@@ -97,10 +97,10 @@ def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]
     """Join the changes of several partitions to one."""
     plans = [one.plan for one in found]
     settled = [{name: text for name, text in one.texts.items() if name not in {"key", "ids", "id"}} for one in found]
-    if all(one == settled[0] for one in settled):  # A fact that was looked up may be the same for all
+    if all(one == settled[0] for one in settled):  # a looked-up fact may be the same for all
         texts = {name: text for name, text in texts.items() if name in {"key", "ids", "id"}} | settled[0]
     held = tuple(each for plan in plans for each in plan.undo.held)
-    undone = any(plan.undo.words for plan in plans)  # if so, an unchanged partition needs no note
+    undone = any(plan.undo.words for plan in plans)  # then an unchanged partition needs no note
     notes = dict.fromkeys(plan.undo.note for plan in plans if plan.undo.note and (plan.undo.words or not undone))
     if undone:
         notes["Each partition has an undo of its own: `millstream audit ls` shows them."] = None
@@ -156,7 +156,7 @@ def _table(plans: Sequence[ChangePlan]) -> list[BeforeAfter]:
     rows, texts = list[BeforeAfter](), set[str]()
     for fact, each in sums.items():
         if any(isinstance(value, str) for row in each for value in (row.before, row.after)):
-            texts.add(fact)  # A lag may be a figure in one partition, and two bounds in another
+            texts.add(fact)  # a lag may be a number in one partition, and two bounds in another
         else:
             rows.append(BeforeAfter(fact, _sum([row.before for row in each]), _sum([row.after for row in each])))
     for plan in plans[:_NAMED]:

@@ -29,9 +29,9 @@ from millstream.texts import plural
 class FileReport:
     """One file of the directory."""
 
-    name: str  # Name in the directory
-    bytes: int  # Its size
-    result: ScanResult | None = None  # For a log file or snapshot that could be read; otherwise None
+    name: str  # Name of the file in the directory
+    bytes: int  # Size in bytes
+    result: ScanResult | None = None  # Contents, if the log file or snapshot could be read; otherwise None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class Problem:
     """One fault of a file."""
 
     path: str  # Path of the file
-    offset: int  # Offset of its first byte
-    text: str  # Description, a sentence
-    refuses: bool  # True if a start is refused; otherwise a start repairs it (cuts a torn tail) and reports it
-    newer: bool = False  # True for an intact file of a version that only a newer program reads
+    offset: int  # Offset of the damage in the file
+    text: str  # Description, as a sentence
+    refuses: bool  # True if it prevents a start; otherwise a start repairs it (by cutting a torn tail) and reports it
+    newer: bool = False  # True for an intact file of a version that only newer programs can read
 
 
 @dataclass(slots=True)
@@ -50,11 +50,11 @@ class CheckReport:
     """The outcome of a check."""
 
     directory: Path  # The checked directory
-    owner: Owner | None = None  # The owner that the lock file names; it may have ended since
+    owner: Owner | None = None  # Owner that the lock file names, which may have ended
     files: list[FileReport] = field(default_factory=list)  # Every file found, by name
     problems: list[Problem] = field(default_factory=list)  # Faults, in the order of the log
-    records: int = 0  # Whole records in log files before the first problem; a start would have these, and the snapshot
-    lost_records: int = 0  # Whole records after the first problem, which cutting there would lose
+    records: int = 0  # Number of whole records before the first problem; a start would keep these and the snapshot
+    lost_records: int = 0  # Number of whole records after the first problem, which cutting there would lose
     lost_bytes: int = 0  # Bytes after the first problem, whole records or not
 
     @property

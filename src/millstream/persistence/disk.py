@@ -255,7 +255,7 @@ class RealFile:
     def drop_cache(self, start: int = 0) -> None:
         """See :class:`DiskFile`."""
         if sys.platform != "darwin":
-            page = start - start % _PAGE  # a page that is included only in part stays
+            page = start - start % _PAGE  # a partially included page stays
             os.posix_fadvise(self._fd, page, 0, os.POSIX_FADV_DONTNEED)
 
     def displaced(self, size: int) -> str:
@@ -308,7 +308,7 @@ class _HeldDirectory:
     __slots__ = ("_listing", "_reserve", "_spare", "fd", "identity", "path")
 
     def __init__(self, directory: Path, reserve: int = 0) -> None:
-        self.path = str(directory.absolute())  # the process may change its working directory
+        self.path = str(directory.absolute())  # absolute, since the process may change its working directory
         self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         self.identity = _identity(os.fstat(self.fd))
         self._reserve = reserve
@@ -344,7 +344,7 @@ class _HeldDirectory:
 
     def names(self) -> list[str]:
         """Return the names in the directory."""
-        with self._listing:  # listing changes the offset of the shared descriptor
+        with self._listing:  # listing moves the offset of the shared descriptor
             return self._with_spare(lambda: os.listdir(self.fd))  # noqa: PTH208 - which does not use a descriptor
 
     def close(self, fd: int) -> None:
@@ -393,7 +393,7 @@ class RealLock:
         except BlockingIOError:
             raise
         except OSError:
-            pass  # this file system locks no directories
+            pass  # this file system does not support locks on directories
         fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=home.fd)
         try:
             _take(fd)
@@ -442,7 +442,7 @@ class RealLock:
 
 
 _TO_READ = os.O_RDONLY | os.O_NONBLOCK
-_RESERVE = 3  # for a log file, a manifest, and a listing of the directory
+_RESERVE = 3  # descriptors for a log file, a manifest, and a listing of the directory
 
 
 class RealDisk:
@@ -509,7 +509,7 @@ class RealDisk:
     def _make_directory(self, directory: Path, mode: int) -> None:
         if directory.is_dir():
             return
-        self._make_directory(directory.parent, 0o777)  # the parents get the user's umask
+        self._make_directory(directory.parent, 0o777)  # the parents are created with the user's umask
         try:
             directory.mkdir(mode, exist_ok=True)
         except FileExistsError:
@@ -519,7 +519,7 @@ class RealDisk:
     def sync_directory(self, directory: Path) -> None:
         """See :class:`Disk`."""
         if home := self._held.get(directory):
-            os.fsync(home.fd)  # no descriptor is needed at a moment at which nothing may fail
+            os.fsync(home.fd)  # needs no new descriptor, which could fail here
         else:
             sync_directory(directory)
 

@@ -99,7 +99,7 @@ class FileHeader:
 
     mark: bytes  # Four bytes that start each frame
     seed: int  # Start value of each head CRC
-    first: int  # Position of the first record; of a snapshot, the first that is not in it; of a pack, its number
+    first: int  # Position of the first record; for a snapshot, the first one after it; for a pack, its number
     magic: bytes = MAGIC  # Kind of file
 
     @classmethod
@@ -143,9 +143,9 @@ class FileHeader:
 class Head(NamedTuple):
     """A frame head with a correct CRC."""
 
-    length: int  # Bytes of payload
-    number: int  # The field ``index``: position minus the file's first
-    unsynced: int  # See the table above
+    length: int  # Size of the payload in bytes
+    number: int  # Value of ``index``: the position minus the file's first position
+    unsynced: int  # Value of ``unsynced``, see the table above
     payload_crc: int  # Expected CRC of the payload
     head_crc: int  # Start value of the payload's CRC
 

@@ -19,9 +19,9 @@ from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, DiskFile, read_file
 
 TRIES = 200
-PAUSE = 0.01  # seconds between tries; replacing a manifest takes less time and is rare
+PAUSE = 0.01  # seconds between attempts; replacing a manifest takes less time and is rare
 
-# A socket cannot be opened: a server may have its own in its data directory
+# Errors when opening a socket, since a server may have one in its data directory
 _NO_FILE = frozenset({errno.ENXIO, errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR, errno.ELOOP})
 
 
@@ -107,7 +107,7 @@ class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
     def _hold(self) -> None:
         try:
             for name in self._disk.list(self._directory):
-                with contextlib.suppress(FileNotFoundError):  # removed since: missing if the manifest names it
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile; missing if the manifest contains it
                     self._files[name] = self._open(name)
         except BaseException:
             self.close()
@@ -117,7 +117,7 @@ class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
         try:
             file = self._disk.open_read(self._directory / name)
         except PermissionError as error:
-            if _is_of_log(name):  # treated as empty, it would be missing silently
+            if _is_of_log(name):  # if it were treated as empty, the loss would go unnoticed
                 raise DiskError(
                     f"{self._directory / name} may not be read by this user: run this as the user who runs the server"
                 ) from error
@@ -138,7 +138,7 @@ class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
         """See ``Disk``."""
         return self.open_read(path)
 
-    def list(self, directory: Path) -> list[str]:  # noqa: ARG002 - it has but one
+    def list(self, directory: Path) -> list[str]:  # noqa: ARG002 - there is only one directory
         """See ``Disk``."""
         return sorted(self._files)
 

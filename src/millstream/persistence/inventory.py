@@ -50,9 +50,9 @@ class Meter:
 class ExaminedSegment:
     """One log file with the results of its examination."""
 
-    entry: SegmentEntry  # Its entry in the manifest
-    header: FileHeader | None  # Its header; None if the file is shorter than one
-    result: ScanResult  # Its contents
+    entry: SegmentEntry  # Entry of the file in the manifest
+    header: FileHeader | None  # Header of the file; None if the file is shorter
+    result: ScanResult  # Contents of the file
 
 
 def examine(

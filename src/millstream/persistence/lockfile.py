@@ -17,15 +17,15 @@ from millstream.persistence.disk import FULL, Disk, DiskLock, read_file
 
 NAME = "lock"
 
-_TRIES = 100  # attempts, if the lock file is removed meanwhile
+_TRIES = 100  # number of attempts, if the lock file is removed meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The present or last holder of a data directory."""
 
-    pid: int  # Its process id
-    address: str | None = None  # Address at which it serves, as given to ``Log.announce``
+    pid: int  # Process id
+    address: str | None = None  # Address of the server, as given to ``Log.announce``
 
     def encode(self) -> bytes:
         """Return the lock file's content."""
@@ -39,7 +39,7 @@ def read_owner(disk: Disk, directory: Path) -> Owner | None:
         facts = {} if data is None else json.loads(data)
         return Owner(int(facts["pid"]), None if facts["address"] is None else str(facts["address"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None  # being written now, or not a lock file of Millstream
+        return None  # it is being written now, or is not a lock file of Millstream
 
 
 def write_owner(lock: DiskLock, owner: Owner) -> None:
@@ -49,7 +49,7 @@ def write_owner(lock: DiskLock, owner: Owner) -> None:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        with contextlib.suppress(OSError):  # emptying it needs no space; the earlier owner does not hold it any more
+        with contextlib.suppress(OSError):  # emptying needs no space; the earlier owner no longer holds it
             lock.write(b"")
 
 

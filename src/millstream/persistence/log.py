@@ -79,9 +79,9 @@ _LOOK = "`millstream log check {}` shows the damage, the loss and the remedy"
 class LogFiles:
     """The open files of a log up to a written position."""
 
-    manifest: Manifest  # Manifest that names them
-    last: int  # The written position
-    files: Sequence[tuple[DiskFile, int]]  # Each file with the number of its valid bytes
+    manifest: Manifest  # Manifest that contains the files
+    last: int  # Last written position
+    files: Sequence[tuple[DiskFile, int]]  # Each file with its number of valid bytes
 
     def close(self) -> None:
         """Close the files."""
@@ -112,10 +112,10 @@ class Log:
         self._entropy = entropy
         self.appended = self.written = self.durable = opened.last
         self._gate = threading.Lock()  # guards _pending and appended
-        self._pending: list[bytes] = []  # appended, and not taken by write() yet
-        self._io = threading.RLock()  # guards everything below, and the file
+        self._pending: list[bytes] = []  # appended records that write() has not taken yet
+        self._io = threading.RLock()  # guards the following attributes and the file
         self._batch: list[bytes] = []  # taken by write() and not on disk: refused by a full disk, or being written
-        self._busy = False  # True while the file and the fields above change together
+        self._busy = False  # True while the file and these attributes change together
         self._failure: str = ""
         self._closed = False
 
@@ -364,7 +364,7 @@ class Log:
                 gone=left,
             )
             kept = {name: number for name, number in self._others.items() if name in manifest.names}
-            self._sync_names()  # of the snapshot
+            self._sync_names()  # makes the snapshot's name durable
             self._switch(manifest, kept | {rewrite.target.name: size}, "name the snapshot in")
 
     def remove_obsolete(self) -> None:
@@ -408,7 +408,7 @@ class Log:
             finally:
                 self._closed = True
                 self._failure = self._failure or f"the log in {self._directory} is closed"
-                with contextlib.suppress(OSError):  # important bytes were synced before
+                with contextlib.suppress(OSError):  # all important bytes were synced before
                     self._file.close()
                 self._lock.release()
 
@@ -428,7 +428,7 @@ class Log:
     def _check(self) -> None:
         if self._failure:
             raise DiskError(self._failure)
-        if self._busy:  # an exception such as KeyboardInterrupt left a write: its progress is unknown
+        if self._busy:  # an exception such as KeyboardInterrupt has left a write in an unknown state
             raise self._poison("go on with", OSError("the last write was interrupted"))
 
     def _expect_place(self) -> None:
@@ -504,7 +504,7 @@ class Log:
         except BaseException:
             file.close()
             raise
-        with contextlib.suppress(OSError):  # all of it was synced
+        with contextlib.suppress(OSError):  # everything was synced before
             self._file.close()
         self._file, self._header = file, header
         self._size, self._sealed = HEADER_SIZE, False
@@ -520,7 +520,7 @@ class Log:
             name_manifest(self._disk, self._directory)
         except OSError as error:
             if NEW_NAME not in self._there():
-                raise self._poison(doing, error) from error  # it may have been renamed in spite of the error
+                raise self._poison(doing, error) from error  # the rename may have happened in spite of the error
             raise self._refused(doing, error, NEW_NAME, *staged) from error
         self._manifest, self._others, self._before = manifest, others, sum(others.values())
         self._sync_names()

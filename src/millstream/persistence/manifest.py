@@ -31,7 +31,7 @@ from millstream.persistence.frame import HEADER_SIZE, NEWER, FormatError
 
 NAME = "MANIFEST"
 NEW_NAME = "MANIFEST.new"
-MAX_BYTES = 1 << 26  # limit, since a manifest is read whole; enough for a million segments
+MAX_BYTES = 1 << 26  # limit in bytes, since a manifest is read as a whole; enough for a million segments
 FORMATS = (1, 2, 3)
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
@@ -46,40 +46,40 @@ MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Rec
 class SegmentEntry:
     """One log file in the manifest."""
 
-    name: str  # Inside the data directory
-    first: int  # Position of its first record
-    identity: str  # ``FileHeader.identity`` of it
+    name: str  # Name in the data directory
+    first: int  # Position of the first record
+    identity: str  # ``FileHeader.identity`` of the file
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry:
     """A snapshot: one file that replaces every record up to a position."""
 
-    name: str  # Inside the data directory
-    last: int  # Position of the last record in it
-    identity: str  # ``FileHeader.identity`` of it
+    name: str  # Name in the data directory
+    last: int  # Position of the last record
+    identity: str  # ``FileHeader.identity`` of the file
 
 
 @dataclass(frozen=True, slots=True)
 class PackEntry:
     """A pack: a file of entries that no record of the log holds any more."""
 
-    name: str  # Inside the data directory
-    number: int  # From 1; never used again
-    identity: str  # ``FileHeader.identity`` of it
+    name: str  # Name in the data directory
+    number: int  # Number, starting at 1 and never reused
+    identity: str  # ``FileHeader.identity`` of the file
     bytes: int | None = None  # Number of valid bytes; None while it is being filled, or if its writer was killed
-    sealed: bool = False  # True if a seal ends them
+    sealed: bool = False  # True if a seal follows these bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The list of the log's files."""
 
-    segments: tuple[SegmentEntry, ...]  # In order; the last one is appended to
-    snapshot: SnapshotEntry | None = None  # Snapshot of the records before them, if there is one
-    obsolete: tuple[SegmentEntry, ...] = ()  # Segments with all their records in the snapshot
-    packs: tuple[PackEntry, ...] = ()  # In order of their numbers
-    gone: tuple[PackEntry, ...] = ()  # Packs that only the log before the snapshot may need
+    segments: tuple[SegmentEntry, ...]  # Segments in order; the last one is appended to
+    snapshot: SnapshotEntry | None = None  # Snapshot that replaces the records before them; None if there is none
+    obsolete: tuple[SegmentEntry, ...] = ()  # Segments whose records are all in the snapshot
+    packs: tuple[PackEntry, ...] = ()  # Packs in order of their numbers
+    gone: tuple[PackEntry, ...] = ()  # Packs that are needed only by the log before the snapshot
     next_pack: int = 1  # Number of the next pack
 
     @property

@@ -68,10 +68,10 @@ class PackWriter:
     def __init__(self, file: DiskFile, path: Path, entry: PackEntry) -> None:
         self._file = file
         self._path = path
-        self.entry = entry  # its entry in the manifest
-        self._count = 0  # extents so far
-        self._size = HEADER_SIZE  # valid bytes
-        self._closed = False  # True if nothing may be written any more
+        self.entry = entry  # entry of the pack in the manifest
+        self._count = 0  # number of extents so far
+        self._size = HEADER_SIZE  # number of valid bytes
+        self._closed = False  # True if nothing more may be written
 
     def add(self, extents: Sequence[bytes]) -> list[tuple[int, int]]:
         """Write extents, sync them and read them back; return offset and size of each frame in bytes.
@@ -91,7 +91,7 @@ class PackWriter:
         return places
 
     def _write(self, data: bytes) -> None:
-        self._closed = True  # until all of it is known to be on the medium
+        self._closed = True  # True until all bytes are known to be on the medium
         try:
             try:
                 put(self._file, data)
@@ -117,7 +117,7 @@ class PackWriter:
                 self._size += FRAME_SIZE
                 self.entry = replace(self.entry, sealed=True)
             except DiskError:
-                pass  # the bytes before the seal count, whatever follows them
+                pass  # the bytes before the seal count, whatever follows
             self._closed = True
         return replace(self.entry, bytes=self._size)
 
@@ -174,7 +174,7 @@ def pack_damage(path: Path, entry: PackEntry, result: ScanResult) -> str:
     if result.state is TailState.WHOLE:
         return ""
     if entry.bytes is None and result.state is TailState.TORN:
-        return ""  # it is being filled, or its writer was killed
+        return ""  # the pack is being filled, or its writer was killed
     return (
         f"{path}: the extent at byte {result.end}, after {plural(result.records, 'whole one')}, is damaged; a start "
         "works, but the entries in it cannot be read"

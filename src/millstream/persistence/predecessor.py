@@ -37,7 +37,7 @@ def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
             return None
     except LogCorruptError:
         pass
-    except FormatError:  # written by a newer program
+    except FormatError:  # a newer program wrote it
         return None
     return predecessor(disk, directory, manifest)
 

@@ -31,21 +31,20 @@ from millstream.texts import plural
 class RecoveryReport:
     """The findings and repairs of opening a data directory."""
 
-    records: int  # Whole records, all durable now
-    bytes: int  # Bytes of the log files that hold them
+    records: int  # Number of whole records, all of which are durable now
+    bytes: int  # Bytes of the log files that contain them
     segments: int  # Number of log files
-    first: int  # Position of the first record held (or of the next one to come, if there is none)
+    first: int  # Position of the first record (or of the next one, if there is none)
     last: int  # Position of the last record; ``first - 1`` if there is none
-    torn_bytes: int = 0  # Bytes cut from the end of the last file; 0 if it was whole
-    # Whole records among those bytes: written, never confirmed durable, after a record that was lost
+    torn_bytes: int = 0  # Number of bytes cut from the end of the last file; 0 if it was intact
+    # Whole records among those bytes: written after a lost record, but never confirmed as durable
     torn_records: int = 0
     torn_offset: int = 0  # Offset of the cut in the last file
     torn_path: Path | None = None  # File with the cut bytes; None if nothing was cut
-    torn_reason: str = ""  # Fault at the cut; empty if none
+    torn_reason: str = ""  # Reason for the cut; empty if there was none
     snapshot_last: int = 0  # Position of the last record that the snapshot replaces; 0 without one
     snapshot_bytes: int = 0  # Bytes of the snapshot; 0 without one
-    # The reason why the manifest's snapshot could not be used, so that its source log files were used; empty if
-    # it was usable
+    # Reason why the manifest's snapshot was not usable, so that its source log files were used; empty if it was usable
     fallback_reason: str = ""
 
     def sentence(self) -> str:
@@ -95,13 +94,13 @@ class RecoveredLog:
 class Opened:
     """The state with which the log continues after recovery."""
 
-    manifest: Manifest  # Manifest as on disk
-    file: DiskFile  # The last log file, open for appending
-    header: FileHeader  # Its header
-    size: int  # Its bytes
+    manifest: Manifest  # Manifest, as on disk
+    file: DiskFile  # Last log file, open for appending
+    header: FileHeader  # Header of that file
+    size: int  # Size of that file in bytes
     last: int  # Position of the last record
     sealed: bool  # True if nothing was written since the last seal
-    sizes: dict[str, int]  # Bytes of the log's other files, by name
+    sizes: dict[str, int]  # Sizes of the log's other files in bytes, by name
 
 
 def write_whole(disk: Disk, path: Path, data: Data) -> None:
@@ -161,7 +160,7 @@ def recover(
     disk: Disk, directory: Path, entropy: Entropy, on_progress: Progress | None = None
 ) -> tuple[Opened, RecoveredLog]:
     """Make a locked data directory ready for appending; return its state and the durable records found."""
-    # The last process may have died between a rename and its directory sync: make the names read here durable.
+    # The last process may have died between a rename and the sync of its directory, so make the present names durable.
     disk.sync_directory(directory)
     manifest = read_manifest(disk, directory)
     if manifest is None:

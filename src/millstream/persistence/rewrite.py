@@ -27,8 +27,8 @@ from millstream.persistence.snapshot import snapshot_payloads, write_snapshot
 class Rewrite:
     """The sources and the result of one rewrite."""
 
-    source: Manifest  # The sealed log files, and the snapshot before them if there is one
-    target: SnapshotEntry  # The snapshot to make
+    source: Manifest  # Sealed log files, and the snapshot before them if there is one
+    target: SnapshotEntry  # Snapshot to make
 
     def encode(self) -> str:
         """Return one line of JSON."""

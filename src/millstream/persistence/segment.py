@@ -19,14 +19,14 @@ from millstream.persistence.frame import (
     payload_matches,
 )
 
-CHUNK = 1 << 20  # bytes read at once; reading holds in memory only these and one record
+CHUNK = 1 << 20  # bytes of one read; memory contains only these and one record
 
 
 class TailState(Enum):
     """The kind of bytes that follow the last whole record of a file."""
 
-    WHOLE = "whole"  # nothing
-    TORN = "torn"  # probably a part of a write that a crash interrupted
+    WHOLE = "whole"  # no damage
+    TORN = "torn"  # probably an incomplete write, interrupted by a crash
     CORRUPT = "corrupt"  # damage to durable bytes
 
 
@@ -34,14 +34,14 @@ class TailState(Enum):
 class ScanResult:
     """The contents of a log file and the state of its end."""
 
-    state: TailState  # See :class:`TailState`
-    first: int  # Position of the first record the file may hold
-    records: int  # Whole records from the start
-    end: int  # Bytes up to the last whole frame, where a damaged or missing one would start
-    size: int  # Bytes of the file
-    whole_behind: int = 0  # Whole records found after ``end``; cutting there would lose them
-    reason: str = ""  # One clause that names the fault; empty if whole
-    sealed: bool = False  # True if the last whole frame is a seal, so everything is known durable
+    state: TailState  # State of the end of the file
+    first: int  # Position of the first record that the file may contain
+    records: int  # Number of whole records from the start
+    end: int  # Bytes up to the end of the last whole frame, where any damage begins
+    size: int  # Size of the file in bytes
+    whole_behind: int = 0  # Number of whole records after ``end``, which cutting there would lose
+    reason: str = ""  # Description of the fault as a clause; empty if there is none
+    sealed: bool = False  # True if the last whole frame is a seal, so that all bytes are known to be durable
 
     @property
     def rest(self) -> int:
@@ -84,10 +84,10 @@ class Scan:
         self.file = file
         self.header = header
         self.size = size
-        self.end = HEADER_SIZE  # Bytes up to the last whole frame so far
-        self.records = 0  # Whole records so far
-        self.sealed = False  # The last whole frame is a seal
-        self.misplaced = False  # True if a whole frame is at ``end``, but is not the next one
+        self.end = HEADER_SIZE  # Bytes up to the end of the last whole frame so far
+        self.records = 0  # Number of whole records so far
+        self.sealed = False  # True if the last whole frame is a seal
+        self.misplaced = False  # True if a whole frame follows at ``end`` but has the wrong position
 
     def runs(self) -> Iterator[list[bytes]]:
         """Yield lists of payloads, a chunk at a time; a list may be empty."""
@@ -182,7 +182,7 @@ class _Search:
         at = self.start
         while at + FRAME_SIZE <= self.size and not self.spent:
             data = self.file.read_at(at, min(CHUNK, self.size - at))
-            last = len(data) - FRAME_SIZE  # the start of the last head that may be whole in this chunk
+            last = len(data) - FRAME_SIZE  # last position of a head that fits in this chunk
             after = 0
             while not self.spent and 0 <= (found := data.find(mark, after)) <= last:
                 after = found + 1

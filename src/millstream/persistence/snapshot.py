@@ -29,9 +29,9 @@ from millstream.persistence.manifest import SnapshotEntry, snapshot_name
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
 from millstream.texts import plural
 
-# Bytes after which a snapshot is synced: one sync of a large file would delay the log's syncs at the same time
+# Bytes between syncs of a snapshot: one sync of a large file would delay the log's own syncs
 SYNC_BYTES = 8 << 20
-# Bytes of one write, or more if one payload is larger
+# Smallest number of bytes in one write, except for the last; one payload is never divided
 WRITE_BYTES = 1 << 18
 
 
@@ -144,7 +144,7 @@ def snapshot_payloads(
     """Yield the payloads in order; raise at the end if the snapshot is not whole. Memory is bounded by the largest."""
     doing = f"cannot read {directory / entry.name}"
     sizes = iter(synced)
-    first = list(islice(sizes, 1))  # before that the file need not exist
+    first = list(islice(sizes, 1))  # the file may not exist before the first item
     with ExitStack() as stack:
         file, header = tried(lambda: stack.enter_context(_opened(disk, directory, entry)), doing)
         scan = Scan(file, header, 0)

@@ -51,7 +51,7 @@ def main(target: str) -> int:
         check(app)
         return run(app, json.loads(os.environ.get("MILLSTREAM_SPARK", "{}")))
     except (ConfigError, HealthError) as error:
-        log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
+        log.error("%s", error)  # noqa: TRY400 - a mistake of the user, so no traceback
         return EXIT_CONFIG
 
 
@@ -89,8 +89,8 @@ def run(app: App, confs: dict[str, str]) -> int:
     from millstream.pipelines.runner import PipelineRunner  # noqa: PLC0415 - needs PySpark
 
     _let_workers_import()
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call from Java at INFO
-    # Spark's own log would hide ours: the cause of a query's end is logged here in one line.
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at INFO it logs every call from Java
+    # Spark's own log would hide this program's log, which reports the cause of a query's end in one line.
     spark = millstream.spark.session("millstream run", quick=False, quiet=False, **{"spark.log.level": "OFF"} | confs)
     runners = [PipelineRunner(pipeline, spark) for pipeline in app.pipelines]
     try:
@@ -132,7 +132,7 @@ def _ended_by_signal() -> threading.Event:
     if lifeline:
 
         def wait() -> None:
-            os.read(int(lifeline), 1)  # nothing is ever written: it returns when the other end is gone
+            os.read(int(lifeline), 1)  # nothing is ever written: it returns when the other end closes
             ended.set()
 
         threading.Thread(target=wait, name="lifeline", daemon=True).start()

@@ -48,7 +48,7 @@ class PipelineHealth:
     _begun_ms: float = field(default_factory=lambda: time.time() * 1000)
 
     parts = "pipelines"
-    #: its queries run in the JVM, and its loop has nothing else to do
+    #: never blocked: the queries run in the JVM, and the loop has nothing else to do
     blocked = None
 
     @property
@@ -83,6 +83,6 @@ class PipelineHealth:
             made["millstream_pipeline_restarts"].add_metric(name, runner.restarts)
             made["millstream_pipeline_rows"].add_metric(name, known.get("total_rows", 0))
             for gauge, (fact, unit) in _GAUGES.items():
-                if known.get(fact) is not None:  # a lag that is not known is absent, never 0
+                if known.get(fact) is not None:  # an unknown lag is absent, never 0
                     made[gauge].add_metric(name, known[fact] / unit)
         return list(made.values())

@@ -31,11 +31,11 @@ class PipelineRunner:
 
     def __init__(self, pipeline: Pipeline, spark: Any) -> None:
         self.pipeline, self._spark = pipeline, spark
-        # ``waiting`` for its next start, ``running``, ``done`` (the query ended by itself), or ``failed`` (it could not
-        # even be started)
+        # ``waiting`` for the next start, ``running``, ``done`` (the query ended by itself), or ``failed`` (it could not
+        # be started)
         self.state: State = "waiting"
         self.restarts = 0  # Number of restarts
-        self.error: str | None = None  # The cause of the last failure
+        self.error: str | None = None  # Cause of the last failure
         self._query: Any = None
         self._due = self._started = 0.0
         self._pause = FIRST_PAUSE
@@ -90,7 +90,7 @@ class PipelineRunner:
             and _batch(self._query) == before
             and time.monotonic() < deadline
         ):
-            time.sleep(_POLL)  # Spark reports the end of a batch only on request
+            time.sleep(_POLL)  # Spark reports the end of a batch only if asked
         self._query.stop()
         self.state = "done"
 

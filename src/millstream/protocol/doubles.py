@@ -2,7 +2,7 @@
 
 import math
 
-# Whole numbers up to this are written as integers
+# Largest magnitude at which whole numbers are written as integers
 _WHOLE = 2.0**62
 # Numbers are written without an exponent if they need at most this many zeros
 _ZEROS = 7
@@ -31,11 +31,11 @@ def _shortest(value: float) -> str:
     mantissa, _, exponent = repr(value).partition("e")
     whole, _, part = mantissa.partition(".")
     digits = (whole + part).lstrip("0")
-    power = int(exponent or 0) - len(part)  # of the last digit
+    power = int(exponent or 0) - len(part)  # exponent of the last digit
     stripped = digits.rstrip("0")
     power += len(digits) - len(stripped)
     digits = stripped
-    first = power + len(digits) - 1  # power of the first digit
+    first = power + len(digits) - 1  # exponent of the first digit
     if power >= 0 and first < len(digits) + _ZEROS:
         return digits + "0" * power
     if power < 0 and (power > -_ZEROS or abs(first) < 4):

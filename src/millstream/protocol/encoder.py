@@ -11,9 +11,9 @@ from typing import Any
 from millstream.protocol import doubles
 from millstream.replies import Buffer, Error, Fixed, Many, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
-# Replies up to this size are joined into one buffer; above it, large buffers are passed on without a copy.
+# Replies up to this size are joined into one buffer; in larger ones, large buffers are passed on without a copy.
 _JOIN_MAX = 64 * 1024
-# Buffers below this are joined with their neighbours, since each costs more to hand to the kernel than to copy.
+# Smaller buffers are joined with their neighbours: a copy costs less than passing one more buffer to the kernel.
 _SMALL = 4 * 1024
 
 _NULL2, _NULL_ARRAY2, _NULL3 = b"$-1\r\n", b"*-1\r\n", b"_\r\n"
@@ -98,7 +98,7 @@ def error_line(text: str) -> bytes:
 
 
 def _bytes(out: list[Buffer], value: bytes, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
-    # A large string is appended as it is: formatting would copy it for each client
+    # A large string is appended unchanged, because formatting would copy it for each client
     if len(value) <= _JOIN_MAX:
         out.append(b"$%d\r\n%b\r\n" % (len(value), value))
     else:
@@ -109,12 +109,12 @@ def _none(out: list[Buffer], value: None, resp: int) -> None:  # noqa: ARG001 - 
     out.append(_NULL2 if resp == 2 else _NULL3)
 
 
-# RESP2 has two nulls, for strings and for lists, and clients distinguish them; RESP3 has one
+# RESP2 has two nulls, for strings and for lists, which clients distinguish; RESP3 has one
 def _nil_array(out: list[Buffer], value: NilArray, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
     out.append(_NULL_ARRAY2 if resp == 2 else _NULL3)
 
 
-# RESP2 has neither booleans nor doubles: Redis sends a number and a string instead
+# RESP2 has neither booleans nor doubles; like Redis, send a number or a string instead
 def _bool(out: list[Buffer], value: bool, resp: int) -> None:
     if resp == 2:
         out.append(b":%d\r\n" % value)
@@ -159,7 +159,7 @@ def _list(out: list[Buffer], value: list[Reply], resp: int) -> None:
     _items(out, value, resp)
 
 
-# In RESP2 a map is a list of keys and values in turn, and sets and pushes are lists
+# In RESP2 a map is a list of alternating keys and values, and sets and pushes are lists
 def _map(out: list[Buffer], value: Map, resp: int) -> None:
     out.append(b"*%d\r\n" % (2 * len(value.pairs)) if resp == 2 else b"%%%d\r\n" % len(value.pairs))
     for pair in value.pairs:
@@ -181,7 +181,7 @@ def _push(out: list[Buffer], value: Push, resp: int) -> None:
     _items(out, value.items, resp)
 
 
-# A reply that never changes (COMMAND DOCS) is encoded once for each protocol
+# A constant reply (COMMAND DOCS) is encoded once for each protocol version
 def _fixed(out: list[Buffer], value: Fixed, resp: int) -> None:
     written = value.written.get(resp)
     if written is None:
@@ -196,7 +196,7 @@ def _verbatim(out: list[Buffer], value: Verbatim, resp: int) -> None:
         out.append(b"=%d\r\n%b:%b\r\n" % (len(value.text) + 4, value.format, value.text))
 
 
-# bytes and int, the most frequent, are mostly encoded without this table.
+# The most frequent types, bytes and int, are usually encoded without this table.
 _WRITERS: dict[type, Write] = {
     bytes: _bytes,
     type(None): _none,

@@ -24,21 +24,22 @@ from millstream.protocol.words import split_words
 
 _STAR, _DOLLAR, _CR = ord("*"), ord("$"), b"\r"
 
-# Redis's string2ll: no sign but minus, no leading zero, no blanks.
+# Same syntax as Redis's string2ll: no plus sign, no leading zero, no blanks.
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 
-# An unfinished command of at least this many bytes stays in the buffer; a smaller one is put in front of the bytes
-# that follow it
+# An unfinished command of at least this many bytes stays in the buffer; a smaller one is joined with the bytes that
+# follow
 _SMALL = 8 * 1024
-# Bytes that are accepted without a check of the limit for waiting bytes
+# Number of bytes that are accepted without a check of the input limit
 _AT_ONCE = 8 * 1024
-# Bytes of the buffer that take the fast way together: about as many as one read of a socket returns
+# Number of bytes that the fast way gets at once: about one read of a socket
 _CHUNK = 64 * 1024
-# An argument of this size is copied out of the buffer through a view, so that memory never holds it three times.
+# Size in bytes from which an argument is copied out of the buffer through a view, so that memory never contains it
+# three times.
 _LARGE_WORD = 64 * 1024
 WORDS_AT_ONCE = 10_000
 """Arguments of one command that are read in one turn, which takes some milliseconds."""
-# Extra memory of a bytes object and its place in a list, in bytes, so that many tiny arguments count in full.
+# Additional memory of a bytes object and its place in a list, in bytes, so that many tiny arguments are counted fully.
 _WORD_OVERHEAD = 48
 
 
@@ -71,19 +72,19 @@ class CommandReader:
 
     def __init__(self, *, trusted: bool = True, words_at_once: int = WORDS_AT_ONCE) -> None:
         self.trusted = trusted  # The peer is authenticated, or no password is set; until then the smaller limits hold
-        self.chunk = b""  # Bytes for the fast way; all other waiting bytes come after them
-        self.at = 0  # Position in ``chunk`` after the bytes already taken; the caller that takes commands advances it
-        self._splitter: Splitter | None = None  # for the chunk, from the position at its start
+        self.chunk = b""  # Bytes for the fast way; all other unread bytes follow them
+        self.at = 0  # Position in ``chunk`` after the commands that were taken; the caller advances it
+        self._splitter: Splitter | None = None  # for the present chunk, from its start position
         self._buffer = bytearray()
-        self._is_copy = False  # the chunk's bytes are at the head of the buffer, too
-        self._fast_below = 0  # the fast way is tried again when the buffer has no more bytes than this
+        self._is_copy = False  # the buffer begins with the same bytes
+        self._fast_below = 0  # True if :meth:`next` returned None at the limit for one turn: more commands may be here
         self.has_more = False  # :meth:`next` returned None at the limit for one turn, though more may be here
-        self._left = 0  # arguments still missing of the command being read; 0 between commands
+        self._left = 0  # number of missing arguments in the unfinished command; 0 between commands
         self._words: list[bytes] = []
         self._words_at_once = words_at_once
-        self._held = 0  # memory that those arguments take, in bytes
-        self._bulk = -1  # length of the argument being read; -1 before its header
-        self._scanned = 0  # bytes of an unfinished line already searched for a line end
+        self._held = 0  # memory in bytes of the arguments read so far
+        self._bulk = -1  # length of the present argument; -1 before its header
+        self._scanned = 0  # number of bytes of an unfinished line in which no line end was found
 
     @property
     def buffered(self) -> int:
@@ -99,10 +100,10 @@ class CommandReader:
     def feed(self, data: bytes) -> None:
         """Accept bytes from the peer."""
         if self.trusted and not self._buffer and not self._left and not self.chunk and len(data) < _AT_ONCE:
-            self.chunk, self.at = data, 0  # the most frequent case
+            self.chunk, self.at = data, 0  # a shortcut for the most frequent case
             return
         bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
-        # Before AUTH the small limits apply, which only the slow way checks
+        # Before AUTH smaller limits apply, which only the slow way checks
         is_free = self.trusted and not self._left and not self.chunk
         if is_free and len(self._buffer) < _SMALL and len(data) < bound - _SMALL:
             self.chunk, self.at = bytes(self._buffer) + data if self._buffer else data, 0
@@ -111,7 +112,7 @@ class CommandReader:
         else:
             self._buffer += data
             self._fast_below += len(data)
-            # Checked here, so that it also limits a peer that never completes its command
+            # Checked here to include a peer that never completes its command
             if self.buffered > bound:
                 raise QueryBufferError("query buffer limit reached")
 
@@ -204,7 +205,7 @@ class CommandReader:
     def _read_header(self, sigil: int, too_big: str, invalid: str) -> int | None:
         """Return the number in a ``*n`` or ``$n`` line; None until it is complete."""
         end = self._line_end(_CR, too_big)
-        if end < 0 or end + 2 > len(self._buffer):  # as in Redis, any byte after the CR is taken for the LF
+        if end < 0 or end + 2 > len(self._buffer):  # as in Redis, any byte after CR counts as LF
             return None
         line = self._take_line(end, 2)
         if not line or line[0] != sigil:

@@ -9,14 +9,14 @@ argument that contains a line end is cut too, so its length differs, and the slo
 very many bytes is cut at a time, since a caller may take a few commands and then go another way.
 """
 
-# Limit of the lookup tables for the number of arguments and the length of one; larger numbers are computed
+# Size of the lookup tables for numbers of arguments and their lengths; larger numbers are computed
 _TABLE = 1024
 _COUNTS = {b"*%d" % count: count for count in range(1, _TABLE)}
 _LENGTHS = [b"$%d" % length for length in range(_TABLE)]
-# Limit of arguments that the splitter takes, and of the digits in their count
+# Largest number of arguments that the splitter accepts, and number of its digits
 WORDS_MAX = 1 << 16
 _DIGITS = 5
-# Bytes that are cut first; then twice as many, or eight times if they hold no complete command
+# Number of bytes that are split first; then twice as many, or eight times if they contain no complete command
 WINDOW = 4096
 
 
@@ -34,14 +34,14 @@ class Splitter:
         data = self.data
         self._tokens = (data[at : at + size] if at or size < len(data) else data).split(b"\r\n")
         self._begin, self._end = at, at + size
-        self._next = 0  # the token at which the next command begins
-        self._at = at  # the position after the first _seen tokens
+        self._next = 0  # token at which the next command begins
+        self._at = at  # position after the first _seen tokens
         self._seen = 0
 
     @property
     def at(self) -> int:
         """Position in ``data`` after the commands taken so far."""
-        if self._next == len(self._tokens) - 1 and self._end >= len(self.data):  # usually, all bytes are taken
+        if self._next == len(self._tokens) - 1 and self._end >= len(self.data):  # the usual case: all bytes are used
             return len(self.data) - len(self._tokens[-1])
         if self._seen < self._next:
             self._at += sum(map(len, self._tokens[self._seen : self._next])) + 2 * (self._next - self._seen)
@@ -55,7 +55,7 @@ class Splitter:
         if not count:
             return self._wider() if at + 1 == len(tokens) else None
         end = at + 1 + 2 * count
-        # The bytes after the last line end are the last token: a command that ends there is not complete
+        # The bytes after the last line end form the last token: a command that ends there is incomplete
         if end >= len(tokens):
             return self._wider()
         words = tokens[at + 2 : end : 2]

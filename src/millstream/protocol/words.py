@@ -5,10 +5,10 @@ Source: ``sdssplitargs`` of Redis (https://github.com/redis/redis/blob/7.0/src/s
 
 import re
 
-# Separators of arguments; the last two do not end an argument, as in Redis
+# Separators of arguments; as in Redis, the last two do not end an argument
 _BLANKS = re.compile(rb"[ \n\r\t\v\f]*")
-# An argument, which may end with one quoted part, followed by a blank or the end. No two alternatives match the same
-# bytes, so a line of any length is matched in one pass.
+# An argument, which may end with a quoted part, before a blank or the end. No two alternatives match the same bytes, so
+# a line of any length takes a single pass.
 _WORD = re.compile(
     rb"""([^ \n\r\t"']*)
     (?: "((?: [^"\\] | \\. )*)" (?=[ \n\r\t\v\f]|\Z)

@@ -8,7 +8,7 @@ has them as durable as the fsync policy requires, so that no replica is ever ahe
 from bisect import bisect_right
 from collections import deque
 
-# Approximate bytes of a block; a larger unit has a block of its own
+# Approximate size of a block in bytes; a larger unit has its own block
 _BLOCK = 64 * 1024
 
 
@@ -17,11 +17,11 @@ class Backlog:
 
     def __init__(self, offset: int, size: int) -> None:
         self.end = self.sendable = offset
-        self.size = size  # Number of bytes to keep; may be changed at any time
+        self.size = size  # Number of bytes to keep, which may be changed at any time
         self._starts = [offset]
-        self._blocks: list[bytes] = []  # one less than starts: the last block is still being added to
+        self._blocks: list[bytes] = []  # one block less than offsets in starts, since the last block is still growing
         self._open: list[bytes] = []  # pieces of the last block
-        self._opened = 0  # number of bytes in these pieces
+        self._opened = 0  # total size of these pieces in bytes
         self._positions: deque[tuple[int, int]] = deque()  # log position -> offset after the bytes that wait for it
 
     @property

@@ -22,9 +22,9 @@ COPIES = {"7.0": 10, "8.2": 11, "8.6": 13, "8.8": 14}
 """Version of the RDB file that replicas of a dialect get as their copy."""
 NEVER, LOSSY, ALWAYS = "never", "lossy", "always"
 
-# Defaults as in Redis: seconds for which a stream remembers messages, and their number
+# Redis's defaults: seconds for which a stream remembers messages, and their number
 _BOUNDS = (100, 100)
-# Name of a group that is created and deleted at once, to create a stream without an entry
+# Name of a group that is created and deleted immediately, to create a stream without entries
 _GUARD = b"millstream"
 _TIMES = frozenset({"cseen", "gread", "gagain", "gclaim"})
 """Transitions that set the time at which a consumer was last seen or active, which no command does."""
@@ -46,7 +46,7 @@ def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, 
     if annotate == NEVER:
         return commands
     if op == "xadd":
-        if step[6] is not None and newer is None:  # a short annotation, since the commands express all else
+        if step[6] is not None and newer is None:  # a short annotation, since the commands express everything else
             commands.append((NO_DATABASE, annotation(0, ("xidmp", db, step[2], *step[6], step[3]))))
     elif (annotate == ALWAYS and op in _TIMES) or _is_lossy(space, step, said, is_newer=newer is not None):
         commands.insert(0, (NO_DATABASE, annotation(len(said), step)))
@@ -56,14 +56,14 @@ def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, 
 def _is_lossy(space: Keyspace, step: Transition, said: list[Words], *, is_newer: bool) -> bool:
     """Return True if a transition changes more than its commands express, in the oldest dialect or a newer one."""
     op = step[0]
-    if op == "restore":  # Redis's payload loses the order of pending entries with the same time
+    if op == "restore":  # Redis's payload loses the order of pending entries with equal times
         return stream_at(space, step[1], step[2]) is not None
     if is_newer:
         return op == "xidmpdup" and not said
     if op == "xnew":
         return step[3:] != _BOUNDS
     if op == "xdrop":
-        return len(said) != 1  # a single command is a trim, as in the transition
+        return len(said) != 1  # a single command is a trim, which expresses the whole transition
     return op in {"xcfg", "xidmp", "xidmpdup", "xidmpexp", "gnack"}
 
 

@@ -18,19 +18,19 @@ Stage = Literal["wait_bgsave", "send_bulk", "online"]
 class Follower:
     """One replica, or a connection that announced to become one."""
 
-    id: int  # Id of its session
-    ip: str = ""  # Its address: the announced one, or that of the connection
-    port: int = 0  # Port where it reports to listen; 0 if it reported none
-    stage: Stage | None = None  # None until it requests the stream
+    id: int  # Id of the session
+    ip: str = ""  # Address that it announced, or that of the connection
+    port: int = 0  # Port on which it reports to listen; 0 for none
+    stage: Stage | None = None  # None before it requests the stream
     cursor: int = 0  # Offset of the next byte to send
-    # Offset that the replica reports to have; -1 before its first report, while it may still be loading its copy
+    # Offset that the replica has reported; -1 before the first report, when it may still be loading its copy
     acked: int = -1
-    durable: int = -1  # Offset that the replica reports to have on its disk; -1 before its first report
+    durable: int = -1  # Offset that the replica has reported as being on its disk; -1 before the first report
     heard_at: int = 0  # Monotonic milliseconds of its last report
-    is_old: bool = False  # True if it connected with SYNC, and so reports nothing
-    copy_only: bool = False  # True if it requests the copy without the stream after it
+    is_old: bool = False  # True if it connected with SYNC and therefore reports nothing
+    copy_only: bool = False  # True if it requests only the copy, without the stream
     keyless: bool = False  # True if the copy must contain no keys
-    is_ours: bool = False  # True for Millstream, which reads the newest form of a copy
+    is_ours: bool = False  # True for Millstream, which can read the newest form of a copy
     reads_log: bool = False  # True if it can load the files of a log instead of a copy
 
     def lag(self, mono: int) -> int:

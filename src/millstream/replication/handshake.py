@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from millstream.engine.history import NO_OFFSET, names_of
 from millstream.replication.units import packed
 
-# Limit of a line from the primary, in bytes
+# Largest line from the primary, in bytes
 _LINE_MAX = 64 * 1024
-# Limit of the primary's message that an error shows, in bytes
+# Bytes of the primary's message that an error shows
 _SHOWN = 200
 _MARK = 40
 _CONTINUES = re.compile(rb"\+CONTINUE(?: +([0-9a-zA-Z]{40}))? *")
@@ -37,7 +37,7 @@ Every change of these files (a transition, a form of a record, a frame, a manife
 """
 FAILOVER = b"FAILOVER"
 """The argument of PSYNC that requests a replica to become the primary."""
-# Errors to PING after which the handshake continues: the primary requires authentication first
+# Errors in reply to PING after which the handshake continues: the primary requires authentication first
 _NOT_YET = (b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted")
 # Errors of a primary that cannot serve now
 _LATER = (b"-NOMASTERLINK", b"-LOADING", b"-TRYAGAIN", b"-MASTERDOWN")
@@ -47,14 +47,14 @@ _LATER = (b"-NOMASTERLINK", b"-LOADING", b"-TRYAGAIN", b"-MASTERDOWN")
 class Introduction:
     """A replica's properties that the handshake sends."""
 
-    port: int  # Its port
-    replid: str = ""  # Id of the history that it holds; empty if none
-    offset: int = NO_OFFSET  # The offset it holds
-    user: str = ""  # User to log in as; empty for the default user
+    port: int  # Port of this replica
+    replid: str = ""  # Id of the history of its data; empty if none
+    offset: int = NO_OFFSET  # Offset of its data in that history
+    user: str = ""  # User for AUTH; empty for the default user
     password: str = ""  # Password; empty if none
-    ip: str = ""  # The address for reaching it, if not that of the connection; else empty
-    hands_over: bool = False  # True if it was the primary, and the other server shall take over
-    asks_past: bool = False  # True to query first the history that the primary's own continues
+    ip: str = ""  # Address under which others can reach it; empty for that of the connection
+    hands_over: bool = False  # True if it was the primary, and requests the other server to take its place
+    asks_past: bool = False  # True to query first the histories that the primary's history continues
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Send:
 class LinkRefused:
     """The handshake cannot continue."""
 
-    reason: str  # The primary's error text, or another reason
-    is_passing: bool = False  # True if the primary cannot serve now, but may later
+    reason: str  # Error of the primary, or another reason
+    is_passing: bool = False  # True if the primary cannot serve now but may be able to later
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class CopyBegins:
 class PrimaryPast:
     """The earlier histories that the primary's own continues."""
 
-    # Name of each (zeros for none) and the offset up to which both are the same, the latest first; earlier ones only
-    # if the primary sends them
+    # Name (zeros for none) of each history and the offset up to which both are equal, latest first. Earlier ones are
+    # included only if the primary sends them
     ends: tuple[tuple[str, int], ...]
 
 
@@ -137,11 +137,11 @@ class Handshake:
     def __init__(self, me: Introduction) -> None:
         self._me = me
         self._data = bytearray()
-        # Messages to send next, each with the handler of its reply
+        # Messages to send, each with the handler of its reply
         self._steps: deque[tuple[list[bytes], Callable[[bytes], Iterator[Event]]]] = deque(self._words())
-        self._left: int | None = 0  # bytes of the copy still missing; None if a mark ends it
+        self._left: int | None = 0  # number of missing bytes of the copy; None if a mark ends it
         self._mark = b""
-        self._is_awaited = False  # True once the primary announced a copy
+        self._is_awaited = False  # True after the primary has announced a copy
         self._read: Callable[[], Iterator[Event]] = self._answer
 
     def begin(self) -> bytes:
@@ -217,7 +217,7 @@ class Handshake:
         elif (found := _COPIES.fullmatch(line)) and int(found[2]) <= _OFFSET_MAX:
             self._read = self._frame
             yield CopyBegins(found[1].decode(), int(found[2]))
-        else:  # without a history, +CONTINUE would be wrong
+        else:  # without a known history, +CONTINUE would be wrong
             yield _refused(line)
 
     # ------------------------------------------------------------------ bytes from the primary

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from millstream.errors import ProtocolError
 
-# Limit of a line with a number, in bytes
+# Largest line with a number, in bytes
 _LINE_MAX = 32
-_NUMBER = re.compile(rb"-?[0-9]+")  # int() accepts other forms too
+_NUMBER = re.compile(rb"-?[0-9]+")  # int() would also accept other forms
 _STAR, _DOLLAR = b"*$"
-# Bytes taken after which the unread bytes are moved to the front
+# Number of used bytes after which the unread ones are moved to the front
 _USED_MAX = 1 << 20
-# Approximate extra memory of an argument, in bytes
+# Approximate additional memory of an argument, in bytes
 _WORD = 64
 
 
@@ -25,8 +25,8 @@ class ReceivedUnit:
     """Commands that are run together."""
 
     commands: list[list[bytes]]  # Arguments of each command, without MULTI and EXEC
-    size: int  # Bytes of the stream
-    in_multi: bool = False  # The commands were between MULTI and EXEC
+    size: int  # Bytes of the stream that it takes
+    in_multi: bool = False  # True if the commands were between MULTI and EXEC
 
 
 class ReceivedStream:
@@ -34,13 +34,13 @@ class ReceivedStream:
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._at = 0  # position after the bytes that were read
-        self._begin = 0  # of the unit being read
-        self._kept = 0  # bytes of units that were taken and not dropped yet
-        self._given_back = 0  # number of waiting bytes at the last :meth:`give_back`
-        self._words: list[bytes] = []  # of the command being read
-        self._left = 0  # number of its arguments still missing
-        self._length = -1  # length of the argument being read; -1 before it is known
+        self._at = 0  # position after the bytes that were parsed
+        self._begin = 0  # position of the unit being parsed
+        self._kept = 0  # bytes of units that were taken but not dropped yet
+        self._given_back = 0  # number of unread bytes at the last :meth:`give_back`
+        self._words: list[bytes] = []  # arguments of the command being parsed
+        self._left = 0  # number of its missing arguments
+        self._length = -1  # length of the present argument; -1 before it is known
         self._open: list[list[bytes]] | None = None  # commands after a MULTI
         self._open_words = 0  # number of arguments of these commands
 

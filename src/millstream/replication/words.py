@@ -130,7 +130,7 @@ def restored(space: Keyspace, db: int, key: bytes, expires_at: int | None, versi
     yield [b"RESTORE", key, _number(expires_at or 0), payload, *options]
     if isinstance(value, Stream):
         for name, group in value.groups.items():
-            if group.entries_read > value.entries_added:  # which a payload cannot express
+            if group.entries_read > value.entries_added:  # a payload cannot express this
                 yield _at(key, name, group.last_id, group.entries_read)
 
 
@@ -202,7 +202,7 @@ def _lrem(_space: Keyspace, _db: int, key: bytes, count: int, item: bytes) -> It
 
 @_says("ltrim")
 def _ltrim(_space: Keyspace, _db: int, key: bytes, first: int, behind: int) -> Iterable[Words]:
-    ends = (first, behind - 1) if behind > first else (1, 0)  # -1 would be the last one
+    ends = (first, behind - 1) if behind > first else (1, 0)  # -1 would mean the last element
     yield [b"LTRIM", key, *map(_number, ends)]
 
 

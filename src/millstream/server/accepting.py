@@ -37,11 +37,11 @@ BACKLOG = 511
 AGAIN = 0.1
 """Seconds until the next try after the system lacked a descriptor, or memory, for a connection."""
 
-# Seconds between two lines in the log about connections turned away.
+# Seconds between two log lines about refused connections.
 _SAY_EVERY = 10.0
-# Connections taken in one turn of the loop, so that present clients have their turn too.
+# Largest number of connections accepted in one turn of the event loop, so that existing clients are also served.
 _AT_ONCE = 64
-# "Try again later": of the process, of the system, of the kernel's memory (accept(2)).
+# Temporary lack of resources in the process, the system or the kernel (accept(2)).
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Factory = Callable[[], asyncio.Protocol]
@@ -99,7 +99,7 @@ class Listener:
             _hang_up(sock)
         await asyncio.gather(*self._openings, return_exceptions=True)
 
-    # ------------------------------------------------------------------ when to accept
+    # ------------------------------------------------------------------ pausing and resuming
 
     def _suspend(self) -> None:
         """Accept nothing for now; new connections wait in the kernel."""
@@ -134,7 +134,7 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno not in _SHORT:
-                    continue  # the connection has gone while it waited
+                    continue  # the waiting connection has been closed
                 self._say(f"no connection can be accepted for now ({error.strerror}); the next try is in {AGAIN} s")
                 self._try_later(AGAIN)
                 return
@@ -192,7 +192,7 @@ class Listener:
                 ssl_handshake_timeout=tls.HANDSHAKE_SECONDS if encrypted else None,
                 ssl_shutdown_timeout=tls.SHUTDOWN_SECONDS if encrypted else None,
             )
-        except OSError as error:  # not TLS, too slow, or the client has gone
+        except OSError as error:  # not TLS, too slow, or closed by the client
             log.debug("a connection failed: %s", error)
             sock.close()
         finally:

@@ -70,17 +70,17 @@ class Server(Serving):
     def __init__(self, settings: Settings, *, clock: Clock | None = None, on_progress: Progress | None = None) -> None:
         super().__init__(settings, clock or SystemClock())
         self.report: RecoveryReport | None = None  # Result of the recovery, None without a data directory
-        self.disk_guard: DiskGuard | None = None  # True if the disk takes writes; None without a data directory
-        self._reading_ends = threading.Event()  # set to end the reading of the data directory early
+        self.disk_guard: DiskGuard | None = None  # Watches the disk's free space; None without a data directory
+        self._reading_ends = threading.Event()  # set to stop reading the data directory early
         self._on_progress = on_progress
         self._log: Log | None = None
         self._listeners: list[Listener] = []
-        self._sockets: Sockets | None = None  # of clients without TLS; None leaves them to the loop
+        self._sockets: Sockets | None = None  # Client sockets without TLS; None leaves them to asyncio
         self._clients = Clients(self)
         self._replicas: Replicas | None = None
         self._link: ReplicaLink | None = None
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
         """Bind the addresses, listen, and recover the data directory; clients get the loading error meanwhile."""
@@ -91,9 +91,9 @@ class Server(Serving):
         node = self.node = Node(config)
         node.journal.unconfirmed.gate = self.gate
         node.memory.begin_from(resident())
-        # The order is: checks that can refuse at once, then the addresses, then the recovery, which may take minutes. A
-        # server that cannot get its address has not touched the data either. A supervisor has to tell a server that
-        # reads its log from one that is gone, so clients are answered meanwhile: LOADING
+        # Order: checks that can fail at once, then the addresses, then the recovery, which may take minutes. A server
+        # that cannot bind its address must not touch the data. During the recovery clients get LOADING, so that a
+        # supervisor can distinguish the server from a dead one.
         if self.settings.aclfile is not None:
             aclfile.load(node.accounts, self.settings.aclfile)
         try:
@@ -111,7 +111,7 @@ class Server(Serving):
                 self.committer.begin()
             if self._log is not None:
                 self._log.announce(self.url)
-        except BaseException:  # Ctrl-C during a recovery too: the lock of the data directory must not stay
+        except BaseException:  # also for Ctrl-C during a recovery: release the lock of the data directory
             await self._close_listeners()
             await self._close_storage()
             self.abort_all()
@@ -229,7 +229,7 @@ class Server(Serving):
         try:
             for listener in self._listeners:
                 listener.begin()
-        except OSError as error:  # another program was quicker between our bind and this
+        except OSError as error:  # another program took the port after our bind
             which = (self.facts.tcp_port, "--port") if self.facts.tcp_port else (self.tls_port, "--tls-port")
             raise ListenError(tcp_sentence(self.settings.host, which[0], error, which[1])) from None
 
@@ -247,7 +247,7 @@ class Server(Serving):
 
     def _read_machine(self) -> MachineFacts:
         primary, directory = self.node.primary, self.settings.directory
-        if primary.diverged_files and directory is not None:  # readers remove them; only this server adds any
+        if primary.diverged_files and directory is not None:  # others may delete them, but only this server adds any
             primary.diverged_files = count(directory)
         self.node.surroundings.max_clients = self.node.config.max_clients
         self.facts.rates = self.per_second()
@@ -257,7 +257,7 @@ class Server(Serving):
         """The log's facts for INFO; without a log, the start counts as the last save."""
         committer, guard, rewriter = self.committer, self.disk_guard, self.rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
-            is_read = self.settings.directory is not None  # and not read to its end yet
+            is_read = self.settings.directory is not None  # the log exists, but was not read completely yet
             return LogFacts(enabled=is_read, policy=self.settings.fsync, last_save=self.facts.started // 1000)
         return log_facts(
             self._log,
@@ -302,8 +302,8 @@ class Server(Serving):
 
     async def stop(self) -> None:
         """Stop accepting, bring everything to the disk, send the replies that waited for it, and close."""
-        # Connections finish before the log closes, since the commands they still run are logged; their replies go after
-        # it, since each waits for its place on the disk
+        # Connections finish before the log closes, since the log must contain their remaining commands. Their replies
+        # are sent afterwards, since each waits for its position on disk
         self.stopping.set()
         await self._close_listeners()
         if self._timer is not None:
@@ -313,7 +313,7 @@ class Server(Serving):
         for connection in list(self._clients.by_id.values()):
             if not connection.session.is_replica:
                 connection.finish()
-        with contextlib.suppress(StorageError):  # closing the log meets it again, and reports it
+        with contextlib.suppress(StorageError):  # closing the log raises and reports it again
             self.node.primary.stop(self.clock.now().wall)
         await self._close_storage()
         if self._replicas is not None:

@@ -15,16 +15,16 @@ from millstream.logs import logger
 
 log = logger("millstream.server")
 
-_GRACE = 3.0  # seconds in which it ends by itself
+_GRACE = 3.0  # seconds in which it must end by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
     """The companion program to run."""
 
-    name: str  # Its name for people
+    name: str  # Name for people
     argv: Sequence[str]  # Program and arguments; the server's URL is in ``MILLSTREAM_URL``, since others see arguments
-    alone: str  # The command line that starts it by itself
+    alone: str  # Command line that starts it separately
     password: str = ""  # Password of the server's default user; empty for none
 
     def environment(self, url: str) -> dict[str, str]:
@@ -33,7 +33,7 @@ class Companion:
             url = f"{url}?password={quote(self.password, safe='')}"
         elif self.password:
             url = url.replace("://", f"://:{quote(self.password, safe='')}@", 1)
-        # a context would name another server, and of the two neither goes before the other
+        # Without the context, which could name another server and would contradict the URL
         ours = {name: value for name, value in os.environ.items() if name != "MILLSTREAM_CONTEXT"}
         return {**ours, "MILLSTREAM_URL": url}
 
@@ -55,7 +55,7 @@ class Beside:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=self._companion.environment(url),
-                start_new_session=True,  # a Ctrl-C is the server's: it ends the other in order
+                start_new_session=True,  # Ctrl-C must reach only the server, which then ends the other process
             )
         except OSError as error:
             log.warning("the %s cannot be started (%s): the server continues without it", self._companion.name, error)

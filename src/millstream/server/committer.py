@@ -28,7 +28,7 @@ T = TypeVar("T")
 EARLY = 0.1
 """Seconds before a sync is due at which the loop orders it; when it is due, the thread syncs without an order."""
 
-_NO_MEMORY_SECONDS = 0.01  # until the thread tries again after a lack of memory; nothing reports when there is some
+_NO_MEMORY_SECONDS = 0.01  # delay before the thread retries after a lack of memory, since no event reports free memory
 
 Job = Callable[[], object]
 """Work of other code that runs in the thread between writes."""
@@ -55,20 +55,20 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         late = max(sync_seconds - early, 0)
         self._commit = GroupCommit(log, policy, guard, self._loop.time(), sync_seconds=late, may_wait=True, gate=gate)
-        self.gate = self._commit.gate  # Limit up to which replies may go, with its waiters
-        # Called in the loop before a group is written, when it may still get longer
+        self.gate = self._commit.gate  # Position up to which replies may be sent, with the connections that wait
+        # Called in the loop before a group is written, and may add to it
         self.before_write: Callable[[], None] = lambda: None
         self._turn_scheduled = False
-        self._closing = False  # close() does the rest
+        self._closing = False  # close() does the remaining work
         self._ending = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None  # loop time; the handle of uvloop knows it only to the millisecond
-        self._asked: list[tuple[Job, Future[Any]]] = []  # jobs of others, for when the thread is idle
-        self._idle = asyncio.Event()  # the thread is idle
+        self._timer_at: float | None = None  # loop time; uvloop's handle stores it only to the millisecond
+        self._asked: list[tuple[Job, Future[Any]]] = []  # jobs from other threads, to run when the thread is idle
+        self._idle = asyncio.Event()  # set while the thread is idle
         self._idle.set()
-        # The thread's steps; a time: a request for a sync by that, in monotonic seconds; None: the end
+        # Items for the thread. A step to run; or a number: sync by this monotonic time, in seconds; or None: end
         self._steps: queue.SimpleQueue[tuple[CommitStep, Job | None] | float | None] = queue.SimpleQueue()
-        self._report: Report | None = None  # of the step that has ended, until the loop has taken it in
+        self._report: Report | None = None  # result of the last step, until the loop has processed it
         self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)
         self._thread.start()
 
@@ -124,7 +124,7 @@ class Committer:
         self._turn_scheduled = False
         try:
             while not self._closing:
-                now = max(self._loop.time(), due)  # a timer may ring a little before its time
+                now = max(self._loop.time(), due)  # a timer may fire slightly early
                 step = self._commit.next_step(now)
                 if step is None:
                     break
@@ -167,7 +167,7 @@ class Committer:
         if commit.failure is not None and commit.failure is not had_failed:
             self._on_failure(commit.failure)
         if commit.sync_at is not None and not had_sync_due:
-            self._steps.put(time.monotonic() + self._sync_seconds)  # the thread counts the seconds too
+            self._steps.put(time.monotonic() + self._sync_seconds)  # the thread measures too, in case the loop is late
 
     def exclusively(self, job: Callable[[], T]) -> T:
         """Run a job in the thread that writes, between two groups, and wait for it; for other threads."""
@@ -176,7 +176,7 @@ class Committer:
         def run() -> None:
             try:
                 done.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
                 done.set_exception(error)
 
         self._loop.call_soon_threadsafe(self._ask, run, done)
@@ -189,13 +189,13 @@ class Committer:
             self._asked.append((job, done))
         else:
             try:
-                self._start(CommitStep.WRITE_AND_SYNC, job)  # reports at once if the job met a failing disk
+                self._start(CommitStep.WRITE_AND_SYNC, job)  # completes immediately if the job found the disk failing
             except MemoryError as error:
                 done.set_exception(error)
 
     def _start(self, step: CommitStep, job: Job | None = None) -> None:
-        # First the parts that may fail for memory: a step marked as under way that the thread never got would be the
-        # last one
+        # First the parts for which memory may be missing: if a step were marked as running but never reached the
+        # thread, no other step would follow
         self._steps.put((step, job))
         self._commit.begin(step)
         self._idle.clear()
@@ -211,7 +211,7 @@ class Committer:
         try:
             self._settle(report)
         except MemoryError:
-            if self._commit.is_busy:  # nothing of it was taken in
+            if self._commit.is_busy:  # no part of the report was processed
                 self._loop.call_soon(self._take_in, report)
             else:
                 self._loop.call_soon(self._again)
@@ -225,7 +225,7 @@ class Committer:
 
     def _work(self) -> None:
         """Run one step after the other in the thread, and report each to the loop."""
-        due: float | None = None  # when to sync unasked
+        due: float | None = None  # time of the next automatic sync
         while True:
             try:
                 given = self._steps.get(timeout=None if due is None else max(due - time.monotonic(), 0))
@@ -251,13 +251,13 @@ class Committer:
             try:
                 self._loop.call_soon_threadsafe(self._finished)
             except MemoryError:
-                time.sleep(_NO_MEMORY_SECONDS)  # this thread has nothing else to do until the loop has the report
+                time.sleep(_NO_MEMORY_SECONDS)  # the thread has nothing else to do before the loop is notified
             else:
                 return
 
     def _sync_unasked(self) -> None:
         """Sync because the loop is late. No step waits for the result, so it is not reported."""
-        with contextlib.suppress(BaseException):  # the log then takes no more records, which the next step reports
+        with contextlib.suppress(BaseException):  # the log then refuses all writes, which the next step reports
             self._log.sync()
 
     # ------------------------------------------------------------------ the end

@@ -32,28 +32,28 @@ from millstream.server.serving import VOID, Serving
 
 log = logger("millstream.server")
 
-# Commands one client may run before others have their turn.
+# Number of commands that a client may run before other clients get their turn.
 _BURST = 512
-# Commands after which the clock is read again.
+# Number of commands after which the clock is read again.
 _CLOCK_EVERY = 32
-# Bytes of replies gathered before they are passed on.
+# Bytes of replies that are collected before they are sent.
 _BATCH = 256 * 1024
-# Bytes the transport holds before the client counts as full, and below which it no longer does.
+# Unsent bytes in the transport above which the client counts as full, and below which it no longer does.
 _HIGH_WATER, _LOW_WATER = 1024 * 1024, 256 * 1024
-# Bytes of replies that may wait for the log before no more commands are run.
+# Bytes of replies waiting for the log above which no more commands run.
 _HELD_MAX = 1024 * 1024
 
-# A replica gets at most as much as it takes; the rest waits elsewhere, and is limited there.
+# A replica is sent only as much as it reads; the remaining data waits elsewhere and is limited there.
 _NO_LIMIT = OutputLimit(0, 0, 0)
 
-# First tokens of a browser or HTTP library, which an attacker may use (Redis drops these too).
+# First words of an HTTP request, with which an attacker could misuse a browser (Redis also rejects these).
 _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
 
 
 class Connection(asyncio.Protocol):
     """The asyncio protocol of one client."""
 
-    __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
+    __slots__ = (  # noqa: SIM905 - a list would need one line for each name
         "_again _blocked _clients _closed _ending _eof _forgotten _held _is_unix _out _out_barrier _out_size _paused "
         "_reader _reads _received _server _transport is_full sent session slow_since"
     ).split()
@@ -66,24 +66,24 @@ class Connection(asyncio.Protocol):
         self._reader = CommandReader()
         self._transport: asyncio.Transport
         self._held = HeldReplies(self._server.gate, self)  # replies that wait for the disk; empty without a log
-        self._out: list[Buffer] = []  # replies gathered in the round of commands at work
+        self._out: list[Buffer] = []  # replies of the present round of commands
         self._out_size = self._out_barrier = 0
         self._blocked = False  # a command waits in the node
-        self.is_full = False  # The client reads its replies more slowly than they come
-        self._paused = False  # True while the transport is paused
-        self._again = False  # a further round of commands is scheduled
-        self._ending = False  # no more commands are run; the connection closes after the last reply
-        self._eof = False  # the client sends no more
-        self._closed = False  # nothing more is sent; bytes that the client has not taken yet still go to it
-        self._forgotten = False  # not a client any more
-        self._received = self.sent = self._reads = 0  # bytes, bytes, times
-        self.slow_since: int | None = None  # monotonic milliseconds since when the soft output limit is passed
+        self.is_full = False  # The client reads its replies more slowly than they are produced
+        self._paused = False  # the transport was asked to stop reading
+        self._again = False  # another round of commands is scheduled
+        self._ending = False  # no more commands run; the connection closes after the last reply
+        self._eof = False  # the client has closed its sending side
+        self._closed = False  # no more replies are added; unsent bytes are still sent
+        self._forgotten = False  # no longer counted as a client
+        self._received = self.sent = self._reads = 0  # bytes, bytes, number of reads
+        self.slow_since: int | None = None  # monotonic milliseconds since when it exceeds the soft output limit
 
-    # ------------------------------------------------------------------ the transport's calls
+    # ------------------------------------------------------------------ calls by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse a new connection, or open a session."""
-        # uvloop's transports inherit from nothing of asyncio's
+        # uvloop's transports do not inherit from asyncio's
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
         refusal = self._clients.admit(self, transport, is_unix=self._is_unix)
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """End the session of a connection that was closed by either side."""
-        self._closed = True  # a round of commands may be scheduled yet, and uvloop raises at a write from now on
+        self._closed = True  # a round of commands may still be scheduled, and with uvloop a write would now raise
         self._forget()
         self._clients.gone(self)
 
@@ -171,14 +171,14 @@ class Connection(asyncio.Protocol):
                     self.check_output()
             if self._is_stalled():
                 self._pause()
-        except Exception as error:  # noqa: BLE001 - others are answered after it
+        except Exception as error:  # noqa: BLE001 - the other connections must continue
             self._defect(error)
 
     def eof_received(self) -> bool:
         """Run the commands already sent, then close, since the client sends no more."""
-        if self._blocked:  # as in Redis, without a check if it would still listen
+        if self._blocked:  # as in Redis, it is not checked whether the client still reads
             return False
-        if self._transport.get_extra_info("sslcontext") is not None:  # TLS does not have half-closed connections
+        if self._transport.get_extra_info("sslcontext") is not None:  # TLS has no half-closed connections
             return False
         self._eof = True
         if not (self._again or self._is_stalled()):
@@ -262,11 +262,11 @@ class Connection(asyncio.Protocol):
                     left -= run.commands
                     if self._must_stop():
                         break
-                    if run.commands and session.held is None:  # the reader would look through the rest of the chunk
+                    if run.commands and session.held is None:  # otherwise the reader would scan the rest of the chunk
                         continue
                 argv = session.held or reader.next()
                 if argv is None:
-                    if reader.has_more:  # a command of very many arguments: other clients run before its next part
+                    if reader.has_more:  # the command has very many arguments: other clients get their turn in between
                         self._go_on_later()
                     return
                 session.held = None
@@ -290,7 +290,7 @@ class Connection(asyncio.Protocol):
         """Collect replies, to be sent together with later ones."""
         self._out += buffers
         self._out_size += sum(map(len, buffers))
-        self._out_barrier = max(self._out_barrier, barrier)  # XINFO waits for more than the commands after it
+        self._out_barrier = max(self._out_barrier, barrier)  # XINFO waits for a later position than commands after it
 
     def _send_gathered(self) -> None:
         if self._out:
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
             server.node.serve(self.session.db, run.woken, now)
         except StorageError as error:
             server.fail(error)
-        except Exception as error:  # noqa: BLE001 - as for _execute; the gathered steps may not be done
+        except Exception as error:  # noqa: BLE001 - as in _execute; the collected steps may be incomplete
             self._defect(error)
             server.after_commands()
 
@@ -350,7 +350,7 @@ class Connection(asyncio.Protocol):
         except StorageError as error:
             server.fail(error)
             return None
-        except Exception:  # the node contains its commands' defects; this is for its own
+        except Exception:  # the node handles errors of its commands; this handles errors of the connection
             log.exception("internal error; closing client %s", session.addr)
             server.facts.internal_errors += 1
             self._ending = True
@@ -358,7 +358,7 @@ class Connection(asyncio.Protocol):
         if session.overflow:
             self._cut_slow(session.overflow)
         if session.queue is not None and session.queue.size > limits.QUERY_BUFFER_MAX:
-            # Commands queued by MULTI count against a client's limit of waiting input
+            # Commands queued by MULTI count towards a client's limit of waiting input
             server.facts.query_buffer_closed += 1
             self._cut("its transaction is too large")
         self._reader.trusted = session.user is not None  # AUTH and RESET change it
@@ -379,7 +379,7 @@ class Connection(asyncio.Protocol):
             if self._blocked and not self.session.blocked:
                 self._blocked = False
                 self._continue()
-        except Exception as error:  # noqa: BLE001 - others are delivered to after it
+        except Exception as error:  # noqa: BLE001 - the other connections must get their replies
             self._defect(error)
 
     def keep_little(self, size: int) -> None:
@@ -402,7 +402,7 @@ class Connection(asyncio.Protocol):
             if ready := self._held.take():
                 self._write(ready)
             self._relieved()
-        except Exception as error:  # noqa: BLE001 - others are released after it
+        except Exception as error:  # noqa: BLE001 - the other connections must be released
             self._defect(error)
 
     def refuse_held(self, line: str, more: Sequence[Buffer] = ()) -> None:
@@ -467,7 +467,7 @@ class Connection(asyncio.Protocol):
         self._server.facts.output_buffer_closed += 1
         self._cut(f"it left {held} bytes of replies unread")
 
-    # ------------------------------------------------------------------ stopping and going on
+    # ------------------------------------------------------------------ pausing and resuming
 
     def _is_stalled(self) -> bool:
         return self.is_full or self._held.size > _HELD_MAX
@@ -489,7 +489,7 @@ class Connection(asyncio.Protocol):
         elif self._closed or self._blocked or self._again:
             return
         elif self._is_stalled():
-            self._pause()  # commands may wait unread after a wait that has just ended: the relief must find us
+            self._pause()  # after a wait, commands may be unread: :meth:`_relieved` must continue here
         else:
             if self._paused:
                 self._paused = False
@@ -512,12 +512,12 @@ class Connection(asyncio.Protocol):
         if self._ending and not self._held and not self._closed:
             self._closed = True
             encrypted = self._transport.get_extra_info("sslcontext") is not None
-            if not (encrypted or self._transport.get_write_buffer_size()):  # else closing waits for the client
+            if not (encrypted or self._transport.get_write_buffer_size()):  # otherwise closing waits for the client
                 self._forget()
-            if not self._transport.is_closing():  # the second close() of TLS on asyncio drops the next request
+            if not self._transport.is_closing():  # asyncio's TLS transport breaks if close() is called twice
                 self._transport.close()
             if not self._forgotten:
-                self.check_output()  # no later reply will
+                self.check_output()  # no later reply will check it
 
     def _kill(self) -> None:
         """CLIENT KILL: close now, without waiting for the client to read its replies."""
@@ -569,12 +569,12 @@ class Clients:
 
     def __init__(self, server: Serving) -> None:
         self.server = server
-        self.open: set[Connection] = set()  # The clients, and those that only have their last replies to take
-        self.by_id: dict[int, Connection] = {}  # The clients, by session
-        self.none_open = asyncio.Event()  # Set as the last of them closes
+        self.open: set[Connection] = set()  # All connections, including those that only have to send their last replies
+        self.by_id: dict[int, Connection] = {}  # Client connections by session id
+        self.none_open = asyncio.Event()  # Set when the last connection closes
         self._slow: dict[Connection, None] = {}
-        self.feed_replica: Callable[[int], None]  # A replica can take more
-        self.cut_link: Callable[[Session], None]  # CLIENT KILL of the link to a primary
+        self.feed_replica: Callable[[int], None]  # Sends a replica more data
+        self.cut_link: Callable[[Session], None]  # Runs CLIENT KILL for the link to a primary
         server.empty_outbox, server.abort_all = self.empty_outbox, self.abort_all
 
     def count_refused(self) -> None:
@@ -585,7 +585,7 @@ class Clients:
         """Open a session for a new connection; if it is refused, return the reason."""
         self.open.add(connection)
         server, config = self.server, self.server.node.config
-        # One more by the unix socket: a user with access to it must be able to list the clients, and use CLIENT KILL
+        # The Unix socket accepts one more, so that an administrator can list the clients and use CLIENT KILL
         if len(self.by_id) >= config.max_clients + is_unix:
             self.count_refused()
             return TOO_MANY

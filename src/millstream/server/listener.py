@@ -60,7 +60,7 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # the other family has a socket of its own
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # the other address family has its own socket
         sock.bind(address)
     except BaseException:
         sock.close()

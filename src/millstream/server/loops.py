@@ -7,7 +7,7 @@ from collections.abc import Callable
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     """Return a function that makes the fastest event loop available."""
     try:
-        import uvloop  # noqa: PLC0415 - the extra "server" installs it, and it is not needed
+        import uvloop  # noqa: PLC0415 - optional: the extra "server" installs it
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop

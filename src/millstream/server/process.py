@@ -40,13 +40,13 @@ log = logger("millstream.server")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DOING = {"check": "Checking the log", "load": "Loading the log"}
-# Seconds a thread may keep the interpreter while another wants it. The thread that syncs the log needs it for an
-# instant after each fsync, and replies wait for that; Python's default of 5 ms is longer than the fsync itself.
+# Seconds for which a thread may keep the interpreter while another waits. The thread that syncs the log needs it
+# briefly after each fsync, and replies wait for that; Python's default of 5 ms is longer than the fsync itself.
 _SWITCH_INTERVAL = 0.0005
-# Descriptors for anything but clients: some 24 of the event loop, the log and the listeners, the reserve
-# (``accepting.RESERVE``), and a few for the files of an embedding program. Redis, which needs fewer, keeps 32.
+# Descriptors for other purposes than clients: some 24 for the event loop, the log and the listeners, the reserve
+# (``accepting.RESERVE``), and a few for files of an embedding program. Redis, which needs fewer, keeps 32.
 _OWN_DESCRIPTORS = 48
-# Logs smaller than this are read before a progress bar could be seen.
+# Smaller logs are read before a progress bar would appear.
 _PROGRESS_FROM = 8 * 1024 * 1024
 
 
@@ -70,7 +70,7 @@ async def _serve(settings: Settings, companion: Companion | None) -> int:
             loop.add_signal_handler(number, _on_signal, server, ending, number)
         try:
             await server.start()
-            gc.freeze()  # loaded modules stay: the collector need not walk them
+            gc.freeze()  # loaded modules stay, so the collector need not visit them
             reserve_descriptors(server)
         except LoadingStoppedError as error:
             log.info("%s", error)
@@ -79,7 +79,7 @@ async def _serve(settings: Settings, companion: Companion | None) -> int:
             _say(f"millstream: {error}")
             return 1
     _say(banner(server))
-    print("ready", *server.urls, flush=True)  # noqa: T201 - the line that programs wait for
+    print("ready", *server.urls, flush=True)  # noqa: T201 - programs wait for this line
     beside = None if companion is None else Beside(companion)
     if beside is not None:
         await beside.start(next(url for url in server.urls if not url.startswith("rediss:")))
@@ -95,7 +95,7 @@ async def _serve(settings: Settings, companion: Companion | None) -> int:
 def _say(text: str) -> None:
     """Print for the person who started the server; do nothing if standard error was closed."""
     if sys.stderr is not None:
-        print(printable(text), file=sys.stderr)  # noqa: T201 - see above
+        print(printable(text), file=sys.stderr)  # noqa: T201 - errors at the start go to standard error
 
 
 def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
@@ -178,7 +178,7 @@ class RecoveryProgress:
         self._bar.update(self._tasks[doing], completed=done)
 
     def _start(self) -> "Progress":
-        from rich import console, progress  # noqa: PLC0415 - a quarter of a server's start, and few logs are long
+        from rich import console, progress  # noqa: PLC0415 - it takes a quarter of a start, and few logs are long
 
         columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.DownloadColumn())
         bar = progress.Progress(*columns, progress.TimeRemainingColumn(), console=console.Console(file=self._out))

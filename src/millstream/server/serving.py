@@ -23,9 +23,9 @@ log = logger("millstream.server")
 
 VOID = -1
 """The barrier of replies that are not to be sent."""
-# Seconds after a sample at which clients that take too much memory are looked for
+# Seconds between a sample and the search for clients that use too much memory
 _SAMPLED = 0.1
-# Seconds between checks of the resident memory, where there is a limit
+# Seconds between two measurements of the resident memory, if there is a limit
 _RESIDENT = 10.0
 
 
@@ -34,25 +34,25 @@ class Serving:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings, self.clock = settings, clock
-        self.facts = ShellFacts()  # Counters INFO shows
-        self.failure: StorageError | None = None  # Why the disk made the server stop, or None
+        self.facts = ShellFacts()  # Counters for INFO
+        self.failure: StorageError | None = None  # Error of the disk that stopped the server; None for none
         self.committer: Committer | None = None
         self.rewriter: Rewriter | None = None
-        self.gate = ReplyGate(UNLIMITED)  # Limit up to which replies may go; the committer's if there is a log
-        self.tls_port = 0  # The port for TLS, 0 without
+        self.gate = ReplyGate(UNLIMITED)  # Position up to which replies may be sent; the committer's if there is a log
+        self.tls_port = 0  # Port for TLS, 0 for none
         self.link_tls: ssl.SSLContext | None = None  # TLS context for following a primary; None without TLS
-        self.stopping = asyncio.Event()  # Set once the server should stop, or has begun to
-        self.node: Node  # The state served; there from the start on
+        self.stopping = asyncio.Event()  # Set when the server must stop
+        self.node: Node  # Present from the start on
         self.loop: asyncio.AbstractEventLoop
-        self.empty_outbox: Callable[[], None]  # Hands the node's replies and messages to the connections they are for
-        self.abort_all: Callable[[], None]  # Closes every connection at once
-        self.in_turn = False  # True if bytes written to clients wait for the end of a turn
-        self.is_void = False  # Plain commands of the turn at work were run before this became a replica
-        self.sample_at = 0.0  # Seconds of the loop's clock from which :meth:`sample` is due when bytes come
+        self.empty_outbox: Callable[[], None]  # Sends the node's replies and messages to their connections
+        self.abort_all: Callable[[], None]  # Closes all connections at once
+        self.in_turn = False  # True if output to clients is sent at the end of the turn
+        self.is_void = False  # True if this server became a replica after plain commands of the present turn had run
+        self.sample_at = 0.0  # Loop time, in seconds, from which :meth:`sample` is due before input is counted
         self._rates = Rates()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
-        self._resident_at = 0.0  # loop time
+        self._resident_at = 0.0  # loop time of the next measurement
 
     def sample(self) -> None:
         """Store the present counters for INFO's rates; due at ``sample_at``, before new bytes are counted."""
@@ -60,7 +60,7 @@ class Serving:
         if config.max_memory and now >= self._resident_at:
             self._resident_at = now + _RESIDENT
             self.node.memory.look(resident())
-        if config.clients_memory:  # once the bytes of the time until the next sample have come
+        if config.clients_memory:  # after input has arrived for a while
             self.loop.call_later(_SAMPLED, self._evict_clients)
         self._rates.sample(int(now * 1000), self._done())
         self.sample_at = self._rates.due / 1000
@@ -115,7 +115,7 @@ class Serving:
         if self.failure is None:
             self.failure = error
             log.critical("stopping: %s", error)
-        # Not closed in order: a reply that waits for the disk would report a write that is not there
+        # Connections close at once: a reply that waits for the disk would confirm a write that failed
         self.abort_all()
         self.stopping.set()
 
@@ -149,7 +149,7 @@ class Serving:
         except Exception:
             log.exception("internal error in a periodic task")
             self.facts.internal_errors += 1
-            self._timer_at = 0  # no earlier time is set until this one has come
+            self._timer_at = 0  # no earlier time is scheduled before this one
             self._timer = self.loop.call_later(self.settings.delays.after_error, self._tick)
             return
         self.after_commands()

@@ -20,8 +20,8 @@ PROMISES: dict[str, str] = {
 class Delays:
     """Time limits of the server; only tests change them."""
 
-    farewell: float = 2.0  # Seconds that clients have, when the server stops, to take the replies they are owed
-    after_error: float = 1.0  # Seconds until the next try after a defect in timed work
+    farewell: float = 2.0  # Seconds that clients have for reading their last replies when the server stops
+    after_error: float = 1.0  # Seconds before a periodic task is repeated after an internal error
     slow_check: float = 1.0  # Seconds between checks of clients above the soft output limit
 
 
@@ -30,16 +30,16 @@ class Settings:
     """The settings of a server at its start; the defaults suit an embedded one."""
 
     host: str = "127.0.0.1"  # Address or name to listen on
-    port: int | None = 0  # TCP port, 0 for a free one, None for no unencrypted TCP at all
-    unixsocket: Path | None = None  # Path of a unix socket to listen on, None for none
-    directory: Path | None = None  # Data directory, made if it is not there; None keeps everything in memory only
-    fsync: Fsync = "always"  # When writes are brought to the disk
+    port: int | None = 0  # TCP port; 0 for a free one; None for no unencrypted TCP
+    unixsocket: Path | None = None  # Path of the Unix socket; None for none
+    directory: Path | None = None  # Data directory, created if it does not exist; None keeps all data in memory only
+    fsync: Fsync = "always"  # When writes are synced to the disk
     # CONFIG parameters that differ from their defaults, by name
     parameters: dict[str, str] = field(default_factory=dict)
-    tls: Tls | None = None  # Settings of TLS, None without TLS
-    aclfile: Path | None = None  # File of users, read at the start and by ACL LOAD, written by ACL SAVE; None for none
+    tls: Tls | None = None  # Settings of TLS; None for no TLS
+    aclfile: Path | None = None  # File of users: read at the start and by ACL LOAD, written by ACL SAVE; None for none
     delays: Delays = Delays()  # Time limits
-    # Host and port of the server to follow, if the data directory does not record a role
+    # Host and port of the primary, used if the data directory does not record a role
     replicaof: tuple[str, int] | None = None
 
     @property

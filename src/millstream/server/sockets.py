@@ -28,12 +28,12 @@ from millstream.replies import Buffer
 from millstream.server.connection import Connection
 from millstream.server.serving import Serving
 
-# Buffers handed to the kernel in one call; it takes 1,024
+# Number of buffers passed to the kernel in one call; its limit is 1,024
 _TOGETHER = 64
 _AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
-# EPOLLIN, EPOLLOUT, and the events reported unasked: EPOLLERR, EPOLLHUP
+# EPOLLIN, EPOLLOUT, and the events that are always reported: EPOLLERR, EPOLLHUP
 _READABLE, _WRITABLE, _BROKEN = 1, 4, 8 | 16
-# In a turn's list, the place of a reply that is not to be sent in it
+# Replaces a reply in a turn's list that must not be sent with it
 _NONE = (-1, b"")
 
 Event = tuple[int, "bytes | int | None", int]
@@ -60,13 +60,13 @@ class Sockets:
     """The sockets of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, turns: Serving, calls: tuple[ReadReady, SendEach]) -> None:
-        self.loop = loop  # As given
-        self.turns = turns  # As given
+        self.loop = loop  # Event loop
+        self.turns = turns  # The server, which begins and ends turns
         self._read_ready, self._send_each = calls
         self._poll = select.epoll()
         self._open: dict[int, SocketTransport] = {}
-        self._answered: list[SocketTransport | None] = []  # in this turn; None: it has seen to that itself
-        self._replies: list[Any] = []  # to them: descriptor and bytes, and then the result
+        self._answered: list[SocketTransport | None] = []  # transports with output in this turn; None if already sent
+        self._replies: list[Any] = []  # output of these transports: descriptor and bytes, later the result
         loop.add_reader(self._poll.fileno(), self._turn)
 
     def add(self, sock: socket.socket, protocol: asyncio.Protocol) -> None:
@@ -84,20 +84,20 @@ class Sockets:
         self.loop.remove_reader(self._poll.fileno())
         self._poll.close()
 
-    # ------------------------------------------------------------------ the turn
+    # ------------------------------------------------------------------ turns
 
     def _turn(self) -> None:
         """Read the bytes that have arrived, run their commands, commit, and send the replies."""
         wall_time, opened = self.turns.clock.wall_time, self._open
         wall, size = wall_time(), 0
         answers: list[Answer] = []
-        found = self._read_ready(self._poll)  # from here on memory may end for one client, not for all
+        found = self._read_ready(self._poll)  # from here on, a lack of memory affects a single client
         self.turns.in_turn = True
         try:
             for fd, data, events in found:
                 transport = opened.get(fd)
                 if transport is None:
-                    continue  # closed by a message from another
+                    continue  # another client's command has closed it
                 try:
                     if type(data) is bytes and data and events == _READABLE and transport.reads and not transport.out:
                         replies = transport.run_at_once(data, wall)
@@ -107,8 +107,8 @@ class Sockets:
                             continue
                     else:
                         transport.happened(data, events)
-                    wall = wall_time()  # that may have taken long
-                except Exception as error:  # noqa: BLE001 - a defect ends one connection, not the turn of the others
+                    wall = wall_time()  # read again, since that may have taken long
+                except Exception as error:  # noqa: BLE001 - an error ends one connection, not the turn of the others
                     self._end_one(transport, error)
             barrier, may_go = self.turns.end_turn(size)
             if not (may_go and self._send(answers)):
@@ -116,7 +116,7 @@ class Sockets:
                     transport.client.answer(replies, barrier)
         except Exception:
             for _, _, transport in answers:
-                transport.client.abort()  # the outcome of its commands is unknown
+                transport.client.abort()  # it is unknown which of its commands have run
             raise
         finally:
             self.turns.in_turn = False
@@ -144,7 +144,7 @@ class Sockets:
                 total += size
                 if count != size:
                     transport.sent_part(replies, count)
-            except Exception as error:  # noqa: BLE001 - as for a turn
+            except Exception as error:  # noqa: BLE001 - as in _turn
                 self._end_one(transport, error)
         self.turns.facts.output_bytes += total
         return True
@@ -156,7 +156,7 @@ class Sockets:
             return
         try:
             each = zip(answered, replies, strict=True)
-        except MemoryError:  # before anything is sent; sent bytes must be noted
+        except MemoryError:  # before anything is sent, since sent bytes must be recorded
             self.loop.call_soon(self._answer)
             return
         self._send_each(replies)
@@ -164,7 +164,7 @@ class Sockets:
             if transport is not None:
                 try:
                     transport.answered(count)
-                except Exception as error:  # noqa: BLE001 - as for a turn
+                except Exception as error:  # noqa: BLE001 - as in _turn
                     self._end_one(transport, error)
         answered.clear()
         replies.clear()
@@ -179,7 +179,7 @@ class Sockets:
         self._answered.append(transport)
         try:
             self._replies.append(reply)
-        except MemoryError:  # or the replies of all after it would go to others
+        except MemoryError:  # both lists must match, or later replies would go to other clients
             del self._answered[number:]
             raise
         return number
@@ -188,7 +188,7 @@ class Sockets:
         """Cancel bytes with this number: their transport has sent them, or never will."""
         self._answered[number], self._replies[number] = None, _NONE
 
-    # ------------------------------------------------------------------ what transports call
+    # ------------------------------------------------------------------ calls by transports
 
     def watch(self, fd: int, before: int, events: int) -> None:
         """Change the events for which a descriptor is watched; 0 for none."""
@@ -211,7 +211,7 @@ Answer = tuple[int, bytes, "SocketTransport"]
 class SocketTransport(asyncio.Transport):
     """One socket, with asyncio's interface of a transport."""
 
-    __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
+    __slots__ = (  # noqa: SIM905 - a list would need one line for each name
         "_closing _ended _low _lost _number _paused _protocol _size _sock _sockets _waits _watched "
         "client fd high out reads run_at_once"
     ).split()
@@ -222,26 +222,27 @@ class SocketTransport(asyncio.Transport):
         self._sockets = sockets
         self._sock = sock
         self._protocol = protocol
-        self.fd = sock.fileno()  # Its descriptor
-        self.client = client  # The protocol, too
-        self.run_at_once = cast("Callable[[Any, int], bytes | None]", client.run_at_once)  # Its own
-        self.reads = True  # True if incoming bytes are taken
-        self.out: deque[Buffer] = deque()  # Bytes to be sent
-        self._size = 0  # bytes in out
-        self._number = -1  # in the replies of this turn, while out waits for its end
+        self.fd = sock.fileno()  # Descriptor of the socket
+        self.client = client  # Connection, which is also the protocol
+        self.run_at_once = cast("Callable[[Any, int], bytes | None]", client.run_at_once)  # Method of the connection
+        self.reads = True  # True if input is read
+        self.out: deque[Buffer] = deque()  # Unsent bytes
+        self._size = 0  # bytes in ``out``
+        self._number = -1  # index in the replies of this turn if ``out`` waits for its end, else -1
         self.high, self._low = 64 * 1024, 16 * 1024
-        self._watched = 0  # the events it is in the epoll for
-        self._waits = False  # the kernel refuses more for now
-        self._paused = False  # True while the protocol is paused
-        self._ended = False  # nothing more will come
+        self._watched = 0  # epoll events that are registered
+        self._waits = False  # the kernel accepts no more output for now
+        self._paused = False  # the protocol was asked to stop writing
+        self._ended = False  # the client has closed its sending side
         self._closing = False
-        self._lost = False  # connection_lost was called, or will be
+        self._lost = False  # connection_lost was called, or is scheduled
 
     # ------------------------------------------------------------------ reading
 
     def happened(self, data: bytes | int | None, events: int) -> None:
         """Handle events other than the usual arrival of bytes."""
-        # A protocol that stopped reading in this very turn still gets the bytes read before that; the end comes again
+        # If a protocol stops reading in this turn, it still gets the bytes that were already read; the end is reported
+        # again
         if data is not None and (self.reads or (data and not self._closing)):
             self._take(data)
         elif events & _BROKEN and not self._waits:
@@ -316,7 +317,7 @@ class SocketTransport(asyncio.Transport):
     def _written(self) -> None:
         if self._waits:
             self._look_at_size()
-        elif self._number < 0 or self._size > self.high:  # large output is tried before the client counts as slow
+        elif self._number < 0 or self._size > self.high:  # try to send large output before the client counts as slow
             self._flush()
 
     def sent_part(self, data: bytes, count: int | None) -> None:
@@ -384,7 +385,7 @@ class SocketTransport(asyncio.Transport):
             count -= len(head)
             out.popleft()
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ closing
 
     def is_closing(self) -> bool:
         """See asyncio."""

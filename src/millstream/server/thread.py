@@ -25,7 +25,7 @@ class ServerThread:
 
     def __init__(
         self,
-        dir: str | Path | None = None,  # noqa: A002 - the word of the command line
+        dir: str | Path | None = None,  # noqa: A002 - same name as on the command line
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -95,7 +95,7 @@ class ServerThread:
         server = Server(self.settings, clock=self._clock)
         try:
             await server.start()
-        except BaseException as error:  # noqa: BLE001 - raised again by start(), in the thread that asked
+        except BaseException as error:  # noqa: BLE001 - start() raises it in the calling thread
             self._error = error
             self._ready.set()
             return

@@ -29,14 +29,14 @@ class TlsError(UsageError):
 class Tls:
     """Settings of TLS for serving and following, named as in Redis's CONFIG and the command line."""
 
-    port: int | None  # TCP port for TLS, 0 for a free one, None to serve none
-    cert_file: Path | None = None  # The server's certificate in PEM, followed by those that signed it
-    key_file: Path | None = None  # Its private key in PEM, without a passphrase
-    ca_cert_file: Path | None = None  # Certificates in PEM of the authorities for clients
-    auth_clients: AuthClients = "yes"  # True if clients must show a certificate; ``optional`` checks one that is shown
-    handshakes: int = HANDSHAKES_MAX  # Connections in the handshake at a time, if the limit of descriptors allows
-    grace: float = 1.0  # Seconds after which a handshake gives way if others wait for its place
-    # True if a primary is followed over TLS; its certificate is checked, the server's own is shown
+    port: int | None  # TCP port for TLS; 0 for a free one; None for none
+    cert_file: Path | None = None  # Certificate of the server in PEM, followed by its chain
+    key_file: Path | None = None  # Private key in PEM, without a passphrase
+    ca_cert_file: Path | None = None  # Certificates of the authorities that sign clients' certificates, in PEM
+    auth_clients: AuthClients = "yes"  # ``yes``: clients need a certificate; ``optional``: it is checked if present
+    handshakes: int = HANDSHAKES_MAX  # Largest number of simultaneous handshakes, if the descriptor limit allows it
+    grace: float = 1.0  # Seconds after which a handshake is ended if others wait for its place
+    # True if the link to a primary uses TLS: its certificate is checked, and the server's own is sent
     replication: bool = False
 
 

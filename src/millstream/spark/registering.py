@@ -42,7 +42,7 @@ def register(spark: SparkSession) -> None:
     archive = str(packed())
     context = spark.sparkContext
     context.addPyFile(archive)
-    # Streams are planned next to the driver by a worker that gets no files, only the environment
+    # Next to the driver, a worker plans streams; it gets the environment, but no files
     paths = [archive, context.environment.get("PYTHONPATH", "")]
     context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     spark.dataSource.register(DefaultSource)

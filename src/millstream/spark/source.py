@@ -70,13 +70,13 @@ class MillstreamSource(datasource.DataSource):
             return
         if not isinstance(chosen, ConfigError):
             options = {name: value for name, value in options.items() if name.lower() not in dispatch.CHOOSING}
-        # The environment is read here because this runs on the driver's machine, which readers may not. Spark does not
-        # show yet if it will read or write, so only options that are invalid for both are an error here already.
-        # A query's name is an example: Spark passes it on to the sink, and of the reads only mode 'group' takes one.
+        # The environment is read here, on the driver's machine: readers may run elsewhere. Spark does not yet show
+        # whether it will read or write, so only options that are invalid for both cause an error here. Example: Spark
+        # passes a query's name to the sink, but of the reads only mode 'group' accepts it.
         self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse_entries, options)
         self._writing = _attempt(write.parse, options)
         if str(self._reading).startswith(opts.NO_STREAM) and not tables.says_where(options):
-            # It may be a table: its options are known once Spark gives its columns
+            # It may be a table, whose options are known when Spark passes its columns
             self._reading = ConfigError(f"{opts.NO_STREAM}: set .option('stream', 'orders'). {tables.NOT_KEPT}")
             if not options and not url_text.url_of_environment():
                 self._writing = ConfigError(f"{opts.NO_STREAM}: set .option('stream', 'orders'). {tables.NOT_WRITTEN}")
@@ -123,9 +123,9 @@ class MillstreamSource(datasource.DataSource):
         """Return the columns: an entry's origin, and its fields as a map or, by the option ``fields``, as columns."""
         if self._new_table is None:
             return self._columns()
-        if not self._new_table:  # a table that gets its options from each query
+        if not self._new_table:  # a table gets its options from each query
             return entry_schema(())
-        MillstreamSource(tables.to_read(self._new_table, names.STREAM))  # raises errors of a stream now
+        MillstreamSource(tables.to_read(self._new_table, names.STREAM))  # raises errors about the stream now
         return tables.kept(self._columns(), self._new_table)
 
     def _columns(self) -> StructType:
@@ -258,7 +258,7 @@ class Refused(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _raise(self, *_: object, **__: object) -> NoReturn:
         raise self._problem
 
-    # The partitions too: a repeated batch is planned without a new offset
+    # The partitions too: Spark plans a repeated batch without a new offset
     initialOffset = latestOffset = partitions = read = prepareForTriggerAvailableNow = _raise  # noqa: N815 - Spark's
 
 

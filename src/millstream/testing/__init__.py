@@ -49,10 +49,10 @@ __all__ = [
     "millstream_worker",
 ]
 
-#: A clock turned by hand, which the stores that go by it follow at once.
+#: A clock set by hand, which all stores that use it follow at once.
 Clock = StoreClock
 
-#: Type of ``millstream_worker``: makes the block in which an app is at work.
+#: Type of ``millstream_worker``, which returns a context manager that runs an app.
 WorkerUnderTest = Callable[..., AbstractAsyncContextManager[Broker]]
 
 

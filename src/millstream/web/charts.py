@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from millstream.ops.watching.history import TrendPoint
 from millstream.scales import Scale, short, ticks
 
-#: Width of one character in the labels of an axis, which are figures and units.
+#: Width of one character in axis labels, which are figures and units.
 _FIGURE = 7.5
 _BROAD = frozenset("MWmw@%&—…")
 
@@ -29,7 +29,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 
 def frame(width: float, height: float, body: Iterable[str], label: str, kind: str) -> Markup:
     """Return an SVG drawing with a label for screen readers."""
     inside = "".join(body)
-    return Markup(  # noqa: S704 - made of numbers and of escaped words, here and by those who call
+    return Markup(  # noqa: S704 - made of numbers and of escaped text, here and in the callers
         f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
         f'aria-label="{escape(label)}">{inside}</svg>'
     )
@@ -77,7 +77,7 @@ def time_ticks(low_ms: float, high_ms: float, count: int = 6) -> list[tuple[floa
     """Return round times between two times, with their labels in UTC."""
     span = max((high_ms - low_ms) / 1000, 0.001)
     step = next((step for step in _STEPS if step * count >= span), _STEPS[-1])
-    while span / step > 3 * count:  # years and more
+    while span / step > 3 * count:  # for ranges of years
         step *= 2
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%-d %b"
     first = int(low_ms / 1000 // step + 1)
@@ -105,7 +105,7 @@ def sparkline(points: Sequence[Point], label: str, *, hot: bool = False) -> Mark
         return Markup("")
     xs, ys = [x for x, _ in points], [y for _, y in points]
     across = Scale(min(xs), max(xs), 1, _SPARK_WIDTH - 3)
-    # the range includes zero, so that a steady value does not look like a rise
+    # The range includes zero, so that a steady value does not look like a rise
     up = Scale(min(0.0, *ys), max(ys) or 1, _SPARK_HEIGHT - 2, 3)
     placed = [(across(x), up(y)) for x, y in points]
     base = up(min(0.0, *ys))
@@ -171,8 +171,8 @@ class Standing:
     delivered_ms: int | None  # Time of the last delivered entry; None if no present entry was delivered
     # Time at which the oldest pending entry was added; None if there is none or it is unknown
     pending_ms: int | None
-    words: str  # The same as text for screen readers
-    hot: bool = False  # It needs attention
+    words: str  # Text for screen readers with the same content
+    hot: bool = False  # True if it needs attention
 
 
 def ground(standings: Sequence[Standing], first_ms: int, last_ms: int, more: int = 0) -> Markup:

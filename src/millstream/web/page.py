@@ -18,7 +18,7 @@ from millstream.ops.parameters import entry_id
 from millstream.ops.watching.watch import Reading, ServerWatch
 from millstream.web.settings import ConsoleSettings
 
-_MOST = 80  # parameters of a query: a page of selected letters, and some more
+_MOST = 80  # largest number of query parameters: a page of selected letters, and some more
 
 
 class AddressError(ValueError):
@@ -92,12 +92,12 @@ class Asked:
 
     settings: ConsoleSettings  # Settings of the console
     watch: ServerWatch  # The server
-    number: int  # Number of the server among those of the console
+    number: int  # Number of the server in the console's list
     path: str  # Path of the page, without ``.json``
-    words: Mapping[str, str]  # Words of the query; names are text with ``surrogateescape``
-    query: str = ""  # The unparsed query
-    user: str = ""  # Name of the user, if the console knows it
-    peer: str = ""  # The browser's address
+    words: Mapping[str, str]  # Decoded parameters of the query; names are text with ``surrogateescape``
+    query: str = ""  # Query as it came
+    user: str = ""  # Name of the user, if known
+    peer: str = ""  # Address of the browser
 
     def word(self, name: str) -> str:
         """Return a required parameter of the query; it may be empty."""
@@ -132,19 +132,19 @@ class Asked:
 class WebPage:
     """The content of a page: facts, values for the template, and the sources."""
 
-    name: str  # Name of the template, and ``page`` in the JSON
-    title: str  # Title for the window, and the last of ``trail``
-    facts: Mapping[str, Any]  # The JSON twin: its fields never change their meaning
-    # Values for the template in addition to the facts: drawings, links, words
+    name: str  # Name of the template, and of ``page`` in the JSON
+    title: str  # Title of the window, and last item of ``trail``
+    facts: Mapping[str, Any]  # Data of the JSON version, whose fields never change their meaning
+    # Additional values for the template: drawings, links, texts
     view: Mapping[str, Any] = field(default_factory=dict)
-    shell: Sequence[Sequence[str]] = ()  # Command lines that show the same
-    commands: Sequence[Command] = ()  # The first raw commands that were sent
+    shell: Sequence[Sequence[str]] = ()  # Command lines that show the same data
+    commands: Sequence[Command] = ()  # First raw commands that were sent
     sent: int = 0  # Number of commands that were sent
-    at_ms: int = 0  # Time of the server's reply
-    trouble: str = ""  # The reason why there is no newer reading
+    at_ms: int = 0  # Time of the server's reply, wall milliseconds
+    trouble: str = ""  # Reason why there is no newer reading
     live: bool = True  # True if the page refreshes by itself
-    status: int = 200  # Status code of HTTP
-    location: str = ""  # Address of the page to go to instead; empty for this one
+    status: int = 200  # HTTP status code
+    location: str = ""  # Address of a redirect; empty for none
 
     @staticmethod
     def source(*readings: Reading[Any]) -> dict[str, Any]:

@@ -27,9 +27,9 @@ FILES = {
 }
 """Every file that a page loads, with its type."""
 
-_REST = b'<div id="notice"'  # the start of the part after the bar
-_COMMANDS = 40  # raw commands that a page shows
-_LONG = 400  # characters of one command
+_REST = b'<div id="notice"'  # beginning of the part after the bar
+_COMMANDS = 40  # number of raw commands that a page shows
+_LONG = 400  # characters of one command that are shown
 
 _WORDS = ("name", "brief", "lines", "count", "rate", "span", "ago", "idle", "micros", "size")  # filters by these names
 

@@ -15,10 +15,10 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Access:
     """The rules for access to the console."""
 
-    # Host names of the console in addition to IP addresses and ``localhost``; lower case
+    # Host names of the console apart from IP addresses and ``localhost``; lower case
     hosts: frozenset[str] = frozenset()
-    password: bytes | None = None  # Its digest (:func:`digest`); None for none
-    # The header with the user that a proxy has authenticated, lower case; None for none
+    password: bytes | None = None  # Digest of the password (:func:`digest`); None for none
+    # Header with the user that a proxy has authenticated, lower case; None for none
     user_header: str | None = None
     # Networks of the trusted proxies
     proxies: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.1"), ipaddress.ip_network("::1"))

@@ -67,7 +67,7 @@ class App(AppRuntime):
         """
         given = None if patience is None else times.configured("App.running(patience=", patience, "s")
         limit = None if grace is None else times.configured("App.running(grace=", grace, "s")
-        before = self._url, self._clock, self.middlewares  # The next run of this app may use another server
+        before = self._url, self._clock, self.middlewares  # the next run of this app may use another server
         self._url, self._clock = url or self._url, clock or self._clock
         if watch is not None:
             self.middlewares = (watch, *self.middlewares)

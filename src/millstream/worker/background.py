@@ -21,7 +21,7 @@ from millstream.worker.tasks import disown
 
 T = TypeVar("T")
 
-#: Seconds the thread may take to end.
+#: Seconds that the thread has for its end.
 _GOODBYE = 5.0
 
 
@@ -41,14 +41,14 @@ class Background:
 
     def run(self, url: str, work: Callable[[Sender], Awaitable[T]]) -> T:
         """Run a coroutine with a sender for the server; return its result, or raise its exception."""
-        with self._lock:  # So that no work reaches an event loop that has ended
+        with self._lock:  # no work may reach an event loop that has ended
             future = self._thread(url).submit(work)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
             raise Disconnected("the app was closed while it published") from None
         except BaseException:
-            future.cancel()  # Ctrl-C: the caller no longer waits
+            future.cancel()  # for example Ctrl-C: the caller no longer waits
             raise
 
     def _thread(self, url: str) -> "_Thread":
@@ -56,7 +56,7 @@ class Background:
             self._taken().end()
         if self._begun is None:
             self._begun = _Thread(url)
-            # An app that is collected without close() leaves no thread behind; at the exit, _close_all ends it
+            # An app that is collected without close() must not leave a thread; at the exit, _close_all ends it
             self._finish = weakref.finalize(self, self._begun.end)
             self._finish.atexit = False
         return self._begun
@@ -79,11 +79,11 @@ class Background:
 
     def forked(self) -> None:
         """Drop the parent's thread after a fork, so that this process starts its own."""
-        self._lock = threading.Lock()  # Another thread of the parent may have held the lock
+        self._lock = threading.Lock()  # another thread of the parent may have held the lock
         if self.begun:
             thread = self._taken()
             thread.disown()
-            _inherited.append(thread)  # If collected, its tasks and transports would still try to close
+            _inherited.append(thread)  # keeps it alive: if collected, its tasks and transports would try to close
 
 
 class _Thread:
@@ -91,8 +91,8 @@ class _Thread:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # Not epoll, asyncio's default: a forked process shares its epoll instance with this one, so that removing its
-        # descriptors would remove them here. There are two or three descriptors.
+        # Not epoll, asyncio's default: a forked process shares its epoll instance, so removing descriptors there would
+        # also remove them here. There are only two or three descriptors.
         self._selector = selectors.PollSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._sender: Sender | None = None
@@ -101,7 +101,7 @@ class _Thread:
         self._thread.start()
 
     def _main(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # Cancels running tasks at its end
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels running tasks at its end
             runner.run(self._serve())
 
     async def _serve(self) -> None:
@@ -136,9 +136,9 @@ class _Thread:
     def disown(self) -> None:
         """In a forked process, replace the parent's sockets by ``/dev/null``, so that nothing is written to them."""
         disown(key.fd for key in self._selector.get_map().values())
-        self._loop.set_debug(False)  # Debug mode would complain of objects collected in another thread
+        self._loop.set_debug(False)  # debug mode would report objects collected in another thread
         for task in asyncio.all_tasks(self._loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - of what is nobody's fault
+            task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - the warning would be wrong
 
 
 _backgrounds: "weakref.WeakSet[Background]" = weakref.WeakSet()
@@ -155,5 +155,5 @@ def _forked() -> None:
         background.forked()
 
 
-atexit.register(_close_all)  # before the interpreter stops daemon threads where they are
+atexit.register(_close_all)  # runs before the interpreter stops daemon threads
 os.register_at_fork(after_in_child=_forked)

@@ -59,7 +59,7 @@ def main(target: str) -> int:
         os.set_inheritable(supervisor, False)
     signals = os.environ.pop("MILLSTREAM_SIGNALS", None)
     if signals is not None:
-        senders.report_to(int(signals))  # Before any thread starts, since threads inherit the filter
+        senders.report_to(int(signals))  # before any thread starts, since threads inherit the filter
     code = _run(target, supervisor)
     _say(supervisor, END + f"{code}\n".encode())
     return code
@@ -70,7 +70,7 @@ def _run(target: str, supervisor: int | None) -> int:
     if app is None:
         return EXIT_CONFIG
     if supervisor is not None:
-        os.set_blocking(supervisor, False)  # A supervisor that does not read must not block this process
+        os.set_blocking(supervisor, False)  # a supervisor that does not read must not block this process
         kill_after = os.environ.pop("MILLSTREAM_KILL_BLOCKED_AFTER", None)
         consumer = os.environ.pop("MILLSTREAM_SPARE", None)
         if consumer is not None:
@@ -154,7 +154,7 @@ def find(target: str, kind: type[Found], word: str, folder: str | None = None) -
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # The module exists, but one that it imports does not: the traceback says more than a message
+            raise  # the module exists, but an import in it fails: the traceback is more useful than a message
         raise ConfigError(f"there is no module {error.name!r} in {here} or on the Python path") from None
     found: object = module
     for name in attribute.split("."):

@@ -96,7 +96,7 @@ class Pipeline:
 
     function: Callable[..., Any]
     sources: tuple[Source, ...]
-    url: Callable[[], str]  # Returns the URL of the server when Spark starts
+    url: Callable[[], str]  # Returns the server's URL when Spark starts
     sink: Sink | None
     checkpoint: str | None
     trigger: str | None
@@ -113,7 +113,7 @@ class Pipeline:
         if not self.sources:
             raise ConfigError(f"pipeline {self.name!r} reads nothing. Name its stream, @app.pipeline('orders', ...).")
         try:
-            # Found when the code is loaded, and not when Spark has started and calls the function
+            # Detects the error when the code is loaded, not when Spark has started and calls the function
             inspect.signature(self.function).bind(*self.sources)
         except TypeError:
             count = len(self.sources)
@@ -140,7 +140,7 @@ class Pipeline:
         """The checkpoint's path in a normal form, so that two spellings of one path are equal."""
         if self.checkpoint is None or "://" in self.checkpoint:
             return self.checkpoint and self.checkpoint.rstrip("/")
-        return os.path.abspath(self.checkpoint)  # noqa: PTH100 - a path need not be there, and links stay
+        return os.path.abspath(self.checkpoint)  # noqa: PTH100 - the path need not exist, and links must stay
 
     def __call__(self, *frames: Frame) -> Any:
         """Return the function's result for DataFrames."""
@@ -160,7 +160,7 @@ class Pipeline:
         before = {query.runId for query in spark.streams.active}
         made = self.function(*(source.load(spark, url) for source in self.sources))
         if self.sink is None:
-            # One that has ended already is not among the active ones, so a returned query goes first.
+            # A query that has ended is not among the active ones, so a returned query is preferred.
             return made if hasattr(made, "awaitTermination") else self._own(spark, before)
         if not hasattr(made, "writeStream"):
             raise ConfigError(f"pipeline {self.name!r} returned {type(made).__name__}. Return a DataFrame.")

@@ -75,7 +75,7 @@ class Publisher:
         """
         check_handler(handler)
         add_publisher(handler, self._app, self)
-        self._app._decorated(handler, self)  # noqa: SLF001 - users have no use for it
+        self._app._decorated(handler, self)  # noqa: SLF001 - not for users
         return handler
 
 
@@ -97,7 +97,7 @@ class Publishing:
         self.middlewares: Sequence[Middleware] = checked(middlewares)
         self._client: Redis | None = None
         self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
-        self._kept: asyncio.AbstractEventLoop | None = None  # The event loop of running subscribers
+        self._kept: asyncio.AbstractEventLoop | None = None  # Event loop of running subscribers
         self._background = Background()
 
     @property
@@ -480,7 +480,7 @@ class Publishing:
             return
         if sender := self._senders.pop(loop, None):
             await sender.close()
-        if self._kept is not None:  # Another thread has its own loop
+        if self._kept is not None:  # another thread has its own loop
             return
         client, self._client = self._client, None
         if client is not None:
@@ -501,7 +501,7 @@ class Publishing:
         loop = asyncio.get_running_loop()
         if loop not in self._senders:
             for ended in [one for one in list(self._senders) if one.is_closed()]:
-                self._senders.pop(ended, None)  # Its connections closed with the loop
+                self._senders.pop(ended, None)  # its connections closed with the loop
             self._senders[loop] = Sender(self._connecting(), self._on_schedule)
         return self._senders[loop]
 
@@ -580,7 +580,7 @@ def _how(
     result: float | str | None = None,
 ) -> How:
     check_idempotent(idempotent)
-    # Idempotence is settled by XADD, and a scheduled or unique entry is added by a script instead
+    # XADD handles idempotence, but a script adds scheduled and unique entries
     if idempotent is not None and (later is not None or unique is not None):
         raise ConfigError(
             "publish(idempotent=) is invalid with at=, delay= or unique=: the id of a schedule, or the unique name, "

@@ -49,16 +49,16 @@ class Registering:
         self._context = context
         self._server = server
         self._provider: Provider | None = None
-        self._prefix = ""  # Prefix of the key of each stream
-        self._around: tuple[Middleware, ...] = ()  # Around the runs of each handler
-        self._closed = False  # True once a router is included
+        self._prefix = ""  # Prefix of all stream keys
+        self._around: tuple[Middleware, ...] = ()  # Middlewares around the runs of all handlers
+        self._closed = False  # True after the router was included
         self._routers: list[Registering] = []
         self._private: Line | None = None  # Set while the app runs
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
         self._recurring: dict[str, Recurring] = {}
-        self._hooks: defaultdict[str, list[Hook]] = defaultdict(list)  # By the decorator that registered them
-        self._decorations: list[tuple[str, object]] = []  # Functions' names and the publishers that decorate them
+        self._hooks: defaultdict[str, list[Hook]] = defaultdict(list)  # Hooks by the decorator that registered them
+        self._decorations: list[tuple[str, object]] = []  # Names of functions, and the publishers that decorate them
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
@@ -158,7 +158,7 @@ class Registering:
             limited = None
             if hard_limit is not None:
                 limited = times.configured(f"{name_of(handler)}: subscriber(hard_limit=", hard_limit, "s")
-            # A handler's Logger argument is the logger of its module
+            # A handler's Logger argument is its module's logger
             own_logger = logging.getLogger(getattr(handler, "__module__", None) or "millstream.handlers")
             check_handler(handler)
             if dependencies_of(handler) and self._provider is None:
@@ -216,7 +216,7 @@ class Registering:
         full = self._prefix + prefix
         for schedule in recurring:
             self._add_recurring(schedule.prefixed(full))
-        # A function may have many subscriptions, and is published for once
+        # A function may have many subscriptions, but its result is published once
         for handler, publishers in {id(one.handler): (one.handler, one.publishers) for one in subscriptions}.values():
             for publisher in publishers:
                 add_publisher(handler, self, publisher.included(self, full))
@@ -302,7 +302,7 @@ class Registering:
                     made.sub.stream,
                     made.group,
                 )
-        # Other time options are in seconds, so a small number is probably a wrong unit
+        # Other time options are in seconds, so a small number is probably in the wrong unit
         if made.min_idle < _SECOND:
             log.warning(
                 "%s: StreamSub(min_idle_time=) is in milliseconds: %d ms on stream %s is below one second, and code "
@@ -449,7 +449,7 @@ async def run_all_hooks(hooks: list[Hook]) -> None:
     for hook in hooks:
         try:
             await run_hooks([hook])
-        except BaseException as error:  # noqa: BLE001 - it is raised below
+        except BaseException as error:  # noqa: BLE001 - raised below
             failures.append(error)
     for further in failures[1:]:
         log.error("one more shutdown hook failed", exc_info=further)

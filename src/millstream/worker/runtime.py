@@ -68,10 +68,10 @@ class AppRuntime(Declaring, Publishing):
         self._scheduler: Scheduler | None = None
         self._heartbeat: Heartbeat | None = None
         self._overrun: Overrun | None = None
-        self._ending: Heartbeat | None = None  # The heartbeat during a stop
+        self._ending: Heartbeat | None = None  # Heartbeat during a stop
         self._clock = clock or SystemClock()
-        self._starter: Work | None = None  # Entry of another app whose handler started this one
-        self._hooked = False  # True once the startup hooks have begun
+        self._starter: Work | None = None  # entry of another app whose handler started this one
+        self._hooked = False  # True after the startup hooks have begun
         self._reading = False
         self._loops: list[Runner] = []  # kept after a stop, for their counters
 
@@ -144,7 +144,7 @@ class AppRuntime(Declaring, Publishing):
                 self._scheduler.start()
             self._reading = True
             await run_hooks(self._hooks["after_startup"])
-        except BaseException:  # A cancelled start must leave no connection and no task either
+        except BaseException:  # a cancelled start must also leave no connection and no task
             await self.stop(0)
             raise
 
@@ -162,7 +162,7 @@ class AppRuntime(Declaring, Publishing):
                         f"{one.name}: subscriber(hold=True) is invalid, since {stream!r} is not partitioned and others "
                         f"may read it. Write `millstream stream partition {stream} 16`, or omit hold=."
                     )
-            # The name looks like a partition's, but only the layout of the whole stream shows it
+            # The name looks like a partition's, but only the layout of the whole stream can confirm it
             if (whole := logical(stream)) and (above := await find_layout(line, whole)) and above.has(stream):
                 log.warning(
                     "%s is a partition of %r, and this subscriber reads it outside of the division: another group's "
@@ -182,11 +182,11 @@ class AppRuntime(Declaring, Publishing):
         if AT_WORK.get() is not self._starter:
             refuse_by_a_handler("app.stop()")
         seconds = self.grace if grace is None else times.configured("App.stop(grace=", grace, "s")
-        private, self._private = self._private, None  # At once, so that a second stop does nothing
+        private, self._private = self._private, None  # at once, so that a second stop does nothing
         running = self._loops if private is not None else []
         heartbeat, self._heartbeat = self._heartbeat, None
         later, self._mover, self._scheduler = (self._scheduler, self._mover), None, None
-        # These move entries to their streams: no new entries must come during the stop
+        # These add entries to streams, but no new entries may arrive during the stop
         for part in later:
             if part is not None:
                 await part.stop()
@@ -196,7 +196,7 @@ class AppRuntime(Declaring, Publishing):
             self._overrun = None
         if heartbeat is not None:
             await heartbeat.stopping()
-        # A failing subscriber must not keep the others from releasing their entries
+        # A failing subscriber must not prevent the others from releasing their entries
         results = await asyncio.gather(*(loop.stop(seconds) for loop in running), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):

@@ -127,7 +127,7 @@ class Broker:
         for one in self.app.loops:
             for part in one.parts:
                 await part.common.cancels.round()
-        while quiet < 2:  # Seen twice, with turns between, since a reply may be on its way to the reader
+        while quiet < 2:  # two checks with turns in between, since a reply may be on its way to the reader
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
             reasons = [reason for one in self.app.loops if (reason := self._undone(one))]
@@ -135,7 +135,7 @@ class Broker:
             if reasons:
                 if loop.time() > deadline:
                     raise StillBusyError(f"not idle after {patience:g} s: {'; '.join(reasons)}")
-                await asyncio.sleep(_LOOK)  # Handlers and batches of acks take real time
+                await asyncio.sleep(_LOOK)  # handlers and batches of acks take real time
         self._raise()
 
     async def advance(self, seconds: float | str) -> None:
@@ -149,7 +149,7 @@ class Broker:
             Exception: see :meth:`run_until_idle`.
         """
         left = round(times.configured("advance(", seconds, "s") * 1000)
-        await self.run_until_idle()  # Finish the work of the current time first
+        await self.run_until_idle()  # first finish the work of the current time
         await self.app.publish_due()  # a recurring schedule may not have placed its first firing
         while left > 0:
             part = min(self._step(left), left)
@@ -191,7 +191,7 @@ class Broker:
                 loop.subscription.sub.stream, loop.subscription.group, "-", "+", _PENDING_LIMIT
             )
         except ResponseError:
-            return max(min_idle // 4, 1)  # The group is gone, and will be created again
+            return max(min_idle // 4, 1)  # the group is gone, and will be created again
         # One millisecond before the first claim, since a distant retry is held again before that
         return max(min((min_idle - row["time_since_delivered"] for row in rows), default=left + 1) - 1, 1)
 
@@ -229,7 +229,7 @@ class Broker:
             return f"{name}: {error}"
         left = loop.left() | loop.kept_back()
         for row in rows:
-            # Delivered, but not yet held by the loop
+            # It was delivered, but the loop does not hold it yet
             if row["consumer"] == loop.member.consumer and row["message_id"] not in left:
                 return f"{name}: {row['message_id']} is on its way"
             if subscription.claims and row["time_since_delivered"] >= subscription.min_idle:

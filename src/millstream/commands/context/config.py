@@ -547,7 +547,7 @@ class Config:
 
     def _put(self, name: str, value: object) -> None:
         """Set a value under each name of the parameter."""
-        if isinstance(value, dict):  # some classes of clients; the others stay as they are
+        if isinstance(value, dict):  # only some classes of clients were given; the others stay as they are
             known = self.values.get(name, OutputLimits())
             assert isinstance(known, OutputLimits)
             value = replace(known, **value)

@@ -136,7 +136,7 @@ def flags_of_keys(row: Command, argv: list[bytes]) -> list[tuple[bytes, tuple[st
 
 def _words_of(row: Command, argv: list[bytes], places: Sequence[int]) -> list[tuple[int, tuple[str, ...]]]:
     """The positions of keys with their flags; for a few commands they depend on other arguments."""
-    # A command forgotten in the table needs both permissions: it is refused too often, never too seldom
+    # A command missing from this table needs both permissions: it may be refused wrongly, but never allowed wrongly
     uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     if row.name == "set":
         reads = any(keyword(word) == b"GET" for word in argv[3:])

@@ -65,5 +65,5 @@ class Command:
 
     def check_arity(self, argc: int) -> None:
         """Refuse an invalid number of arguments."""
-        if (self.arity > 0 and argc != self.arity) or argc < -self.arity:  # as takes(), without the call: each command
+        if (self.arity > 0 and argc != self.arity) or argc < -self.arity:  # takes(), inlined: it runs for each command
             raise CommandError(f"ERR wrong number of arguments for '{self.name}' command")

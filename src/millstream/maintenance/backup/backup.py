@@ -34,12 +34,12 @@ class BackupInfo:
     """The facts that a backup records about itself."""
 
     made_ms: int  # Wall time in milliseconds at which the backup began
-    source: str  # The data directory
-    millstream: str  # Version that made it
+    source: str  # Data directory
+    millstream: str  # Version of Millstream that made it
     snapshot_last: int  # Position of the last record in the snapshot; 0 if there is none
     records: int  # Number of records after the snapshot
     last: int  # Position of the last record
-    last_ms: int | None  # Wall time of the last record in milliseconds; None if there is no record after the snapshot
+    last_ms: int | None  # Wall milliseconds of the last record; None if there is no record after the snapshot
     files: dict[str, int]  # Sizes in bytes by name
 
     def check(self) -> None:
@@ -65,7 +65,7 @@ class BackupInfo:
                 raise StorageError(f"{path} was written by a later Millstream: use that one to restore it")
             found = cls(**facts)
             found.check()
-        except MISSHAPEN as reason:  # its checksum is right: it was written this way
+        except MISSHAPEN as reason:  # its checksum is correct, so it was written in this form
             raise LogCorruptError(f"{path} has no facts about a backup ({reason})", path=str(path), offset=0) from None
         return found
 
@@ -75,9 +75,9 @@ class BackupReport:
     """The result of a backup."""
 
     path: Path  # The backup
-    facts: BackupInfo  # The backup's facts about itself
-    left_out: int  # Bytes of a write that was under way, and not acknowledged to any client
-    bytes: int  # Size of all its files together
+    facts: BackupInfo  # Facts in the backup's manifest
+    left_out: int  # Bytes of an unfinished write, not acknowledged to any client
+    bytes: int  # Total size of the files in bytes
 
 
 def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:

@@ -23,12 +23,12 @@ from millstream.persistence.manifest import Manifest
 from millstream.persistence.recovery import write_whole
 from millstream.persistence.segment import CHUNK, TailState, frame_ends
 
-_SPARE = 1 << 20  # bytes for the small files and for what the file system needs in addition to a copy
-_SYNC_EVERY = 64 << 20  # bytes: a running server's fsync would wait long for one sync of everything
+_SPARE = 1 << 20  # bytes for small files, and for the file system's own needs during a copy
+_SYNC_EVERY = 64 << 20  # bytes between syncs: after one large sync, a running server's fsync would take long
 # From Linux's fcntl.h and fs.h
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# A C library without the function (musl), a kernel without it, a file system without it
+# Errors if the C library (musl), the kernel or the file system lacks the function
 _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 
 
@@ -36,8 +36,8 @@ _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 class CopyPlan:
     """The manifest and the files of a copy."""
 
-    manifest: Manifest  # The copy's manifest
-    files: tuple[tuple[str, int], ...]  # Name and size in bytes, from the start
+    manifest: Manifest  # Manifest of the copy
+    files: tuple[tuple[str, int], ...]  # Name of each file, and number of its first bytes that are copied
 
     @property
     def size(self) -> int:
@@ -77,8 +77,8 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
     except BaseException as error:
         if _identity(final) == made and isinstance(error, OSError):
             raise DiskError(_unsure(final, aside, error)) from error
-        if _identity(partial) == made:  # names change places here: never remove the directory that was there before
-            # The original error is the one to raise; a partial copy that stays has a name that cannot pass for whole
+        if _identity(partial) == made:  # names are exchanged here: never remove the directory that was there before
+            # Raise the original error. A partial copy that remains has a name that shows it is incomplete
             shutil.rmtree(partial, ignore_errors=True)
         raise
 
@@ -113,8 +113,8 @@ def _replace(disk: Disk, partial: Path, final: Path, aside: Path, made: tuple[in
         if exchange(aside, final):
             return
     except BaseException:
-        if _identity(aside) == made:  # else the names have changed places, even if the error says otherwise
-            disk.rename(aside, partial)  # which the caller removes
+        if _identity(aside) == made:  # otherwise the names were exchanged, even if an error was raised
+            disk.rename(aside, partial)  # the caller removes it
         raise
     disk.rename(aside, partial)
     disk.rename(final, aside)
@@ -159,7 +159,7 @@ def _copy(disk: Disk, old: DiskFile, path: Path, size: int, meter: Meter) -> Non
             if (at + len(data)) % _SYNC_EVERY == 0:
                 datasync(new)
         datasync(new)
-        new.drop_cache()  # so that the check reads the medium
+        new.drop_cache()  # so that the check reads from the disk
     finally:
         new.close()
         old.close()
@@ -170,7 +170,7 @@ def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
     last = manifest.segments[-1]
     result = examine(disk, into, last).result
     if result.state is not TailState.TORN:
-        return 0  # if it is damaged, the check will say so
+        return 0  # the check reports damage
     with closing(disk.open_append(into / last.name)) as file:
         file.truncate(result.end)
         if result.end < HEADER_SIZE:
@@ -187,7 +187,7 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
     if report.ok and manifest is not None:
         find_unreadable(disk, report, manifest, None)
         find_unreadable_extents(disk, report, manifest)
-        if report.newer:  # a copy is as good as its source
+        if report.newer:  # a copy has the same contents as its source
             report = check(into, disk)
     if not report.ok:
         worst = report.problems[0]

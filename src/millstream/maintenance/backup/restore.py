@@ -22,15 +22,15 @@ class RestoreReport:
     """The result of a restore."""
 
     directory: Path  # The data directory
-    source: Path  # The backup or directory that it was made from
-    made_ms: int | None  # Time of the backup in milliseconds; None if the source was not a backup
+    source: Path  # Backup or directory that it was restored from
+    made_ms: int | None  # Time of the backup in milliseconds; None if the source is not a backup
     snapshot_last: int  # Position of the last record in the snapshot; 0 if there is none
     records: int  # Number of records after the snapshot
     last: int  # Position of the last record
-    last_ms: int | None  # Wall time of the last record in milliseconds; None if there is no record after the snapshot
+    last_ms: int | None  # Wall milliseconds of the last record; None if there is no record after the snapshot
     left_out_records: int | None  # Records of the source that are later than the moment asked for; None if none was
-    set_aside: Path | None  # Present place of the data that was there before; None if there was none
-    bytes: int  # Size of all its files together
+    set_aside: Path | None  # New location of the previous data; None if there was none
+    bytes: int  # Total size of the files in bytes
 
 
 def restore(
@@ -45,7 +45,7 @@ def restore(
     """Restore a data directory from a backup. Return when it is on disk and was read back."""
     disk = disk or RealDisk()
     backup, directory = backup.absolute(), directory.absolute()
-    if directory.is_symlink():  # the link stays, and its target is made
+    if directory.is_symlink():  # the link stays, and its target is created
         directory = directory.resolve()
     if not directory.parent.is_dir():
         raise UsageError(f"there is no directory {directory.parent} to make {directory.name} in: create it first")

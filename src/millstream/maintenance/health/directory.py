@@ -14,13 +14,13 @@ from millstream.persistence.disk import RealDisk, datasync, put
 from millstream.persistence.inventory import Progress
 from millstream.texts import plural
 
-_SYNCS = 100  # the fewest from which a p99 can be computed
-_ENOUGH = 3.0  # seconds; a disk that slow is known by then
-_SLOW_P50, _SLOW_P99 = 20.0, 100.0  # milliseconds; one fsync a reply at least, so a client waits that long
-_LOW, _VERY_LOW = 2 << 30, 256 << 20  # bytes free; a rewriting needs room for the live data once more
+_SYNCS = 100  # smallest number of syncs for a p99
+_ENOUGH = 3.0  # seconds of measuring, enough to recognise a slow disk
+_SLOW_P50, _SLOW_P99 = 20.0, 100.0  # milliseconds; each reply waits for at least one fsync
+_LOW, _VERY_LOW = 2 << 30, 256 << 20  # bytes free; a rewriting needs additional space for the live data
 _DAY = 86_400_000  # milliseconds
-_STALE_SNAPSHOT = 7 * _DAY  # a running server makes one long before, unless making it fails
-# Names of file systems as the kernel has them, see proc_pid_mountinfo(5)
+_STALE_SNAPSHOT = 7 * _DAY  # a running server makes one much earlier, unless that fails
+# Names of file systems as in the kernel, see proc_pid_mountinfo(5)
 _VOLATILE = frozenset({"tmpfs", "ramfs"})
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"})
 
@@ -175,7 +175,7 @@ def fsync_speed(directory: Path) -> tuple[float, float]:
 
 
 def _owner(found: Examination) -> Finding:
-    # The lock file names its last owner even when that has ended; only the lock itself says whether it runs
+    # The lock file names its last owner even after its end; only the lock itself shows whether it runs
     owner = found.report.owner
     if owner is None:
         return ok("owner", "no process has used it yet, or has left its name")
@@ -222,10 +222,10 @@ def _growth(found: Examination) -> Finding:
 
 
 def _made_ms(found: Examination) -> int | None:
-    # Its file is written once, so its time is that of the snapshot
+    # The file is written once, so its time is that of the snapshot
     if found.snapshot is None:
         return None
     try:
         return (found.report.directory / found.snapshot).stat().st_mtime_ns // 1_000_000
-    except OSError:  # replaced since
+    except OSError:  # replaced meanwhile
         return None

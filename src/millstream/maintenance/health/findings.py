@@ -13,12 +13,12 @@ LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "problem")
 class Finding:
     """The result of one check."""
 
-    # ``ok``; ``note``: worth knowing; ``warning``: will hurt one day; ``problem``: loses data, or does not work
+    # ``ok``; ``note``: useful to know; ``warning``: will cause trouble; ``problem``: data loss or failure
     level: Level
-    check: str  # The subject of the check, one or two fixed words
-    what: str  # The fact
-    why: str = ""  # The reason for its importance; empty for ``ok``
-    advice: str = ""  # The next step; empty if there is none
+    check: str  # Subject of the check, one or two fixed words
+    what: str  # Fact that was found
+    why: str = ""  # Reason why it matters; empty for ``ok``
+    advice: str = ""  # Next step; empty if there is none
 
 
 ok, note, warning, problem = (partial(Finding, level) for level in LEVELS)

@@ -15,7 +15,7 @@ USEFUL = {
     "uvloop": "the server falls back to the slower event loop of Python",
     "lupa": "without it the server runs no Lua scripts (EVAL)",
 }
-_DESCRIPTORS = 10_032  # 10,000 clients, and the server's own needs
+_DESCRIPTORS = 10_032  # 10,000 clients and the server's own needs
 
 
 def diagnose_machine(useful: Mapping[str, str] = USEFUL) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def _core() -> Finding:
 
 
 def _descriptors() -> Finding:
-    # Only the hard limit counts: the server raises the soft one itself
+    # Only the hard limit matters, because the server raises the soft one itself
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _DESCRIPTORS:
         return Finding(

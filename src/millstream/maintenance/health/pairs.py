@@ -22,11 +22,11 @@ PAIR_SETTINGS = ("sync-replicas", "repl-dialect", *_SHAPES)
 class ServerWords:
     """The reports of one server."""
 
-    place: str  # The server's address, without a password
-    info: Mapping[str, Any]  # INFO as redis-py reads it, ``cmdstat_wait`` included
+    place: str  # Address of the server, without a password
+    info: Mapping[str, Any]  # INFO in redis-py's form, including ``cmdstat_wait``
     settings: Mapping[str, str | None] = field(default_factory=dict)  # CONFIG parameters; empty where it does not say
-    clock: float = 0.0  # Its wall clock minus ours, in milliseconds
-    doubt: float = 0.0  # Possible error of that in milliseconds
+    clock: float = 0.0  # Server's wall clock minus this machine's, in milliseconds
+    doubt: float = 0.0  # Possible error of ``clock`` in milliseconds
 
 
 def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:

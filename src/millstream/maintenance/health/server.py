@@ -20,19 +20,19 @@ from millstream.printable import without_password
 from millstream.texts import plural
 
 _TIMEOUT = 10.0  # seconds for one reply
-_VERY_LARGE = 1_000_000  # entries from which such a stream is worth a warning
-_SAMPLE = 1.0  # seconds over which written bytes are counted, if there are replicas
-_SHOWN = 20  # findings of one kind; the rest is counted
+_VERY_LARGE = 1_000_000  # number of entries from which an untrimmed stream causes a warning
+_SAMPLE = 1.0  # seconds during which written bytes are counted, if there are replicas
+_SHOWN = 20  # findings of one kind that are listed; further ones are only counted
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Thresholds above which a figure becomes a finding."""
 
-    # Idle time in milliseconds from which a pending entry, or a consumer that holds one, counts as abandoned
+    # Idle milliseconds from which a pending entry, or a consumer that holds one, counts as abandoned
     pending_ms: int = 3_600_000
     streams: int = 1000  # Number of streams that are examined
-    large: int = 100_000  # Entries from which a stream that is never trimmed is worth a note
+    large: int = 100_000  # Number of entries from which an untrimmed stream causes a note
 
 
 def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) -> Iterator[Finding]:
@@ -91,13 +91,13 @@ def _client(url: str) -> Any:
         socket_timeout=_TIMEOUT,
         socket_connect_timeout=_TIMEOUT,
         decode_responses=True,
-        encoding_errors="surrogateescape",  # names may be any bytes; see _raw
+        encoding_errors="surrogateescape",  # names may contain any bytes; see _raw
     )
 
 
 def _rate(client: Any, before: Mapping[str, Any], begun: float) -> float:
     """Return the growth of the replication stream in bytes a second, measured over a second at least."""
-    time.sleep(max(begun + _SAMPLE - time.monotonic(), 0))  # a rate is of two samples a second apart
+    time.sleep(max(begun + _SAMPLE - time.monotonic(), 0))  # a rate needs two samples a second apart
     grown = int(client.info("replication").get("master_repl_offset", 0)) - int(before.get("master_repl_offset", 0))
     return max(grown, 0) / (time.monotonic() - begun)
 
@@ -106,7 +106,7 @@ def _settings_of(client: Any, names: tuple[str, ...]) -> dict[str, str | None]:
     """Return settings, None for those that the server lacks; empty if it refuses CONFIG GET."""
     try:
         return {name: client.config_get(name).get(name) for name in names}
-    except redis.ResponseError:  # :func:`_settings` has said so
+    except redis.ResponseError:  # :func:`_settings` has reported it
         return {}
 
 
@@ -172,7 +172,7 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
         )
     else:
         yield ok("capabilities", f"has {', '.join(has)}")
-    # If one of these is not ok, Redis goes on serving, and acknowledged data may be in memory only
+    # If one of these is not ok, Redis continues to serve, but acknowledged data may exist only in memory
     for field in ("aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"):
         if info.get(field, "ok") != "ok":
             yield problem(
@@ -220,7 +220,7 @@ def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     yield _persistence(config)
 
 
-# Asked one by one: a server without one of them answers with nothing, and the others still count
+# Requested one by one: a server without one of them replies with nothing, and the others still count
 _SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
 
 
@@ -309,7 +309,7 @@ def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
     try:
         facts = client.xinfo_stream(_raw(name))
         groups = client.xinfo_groups(_raw(name))
-    except redis.ResponseError:  # removed since
+    except redis.ResponseError:  # removed meanwhile
         return
     length, added = facts["length"], facts.get("entries-added")
     if length >= limits.large and added == length:
@@ -345,7 +345,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
         )
     if not group["pending"]:
         return
-    # IDLE filters at the server, by id and not by age, so the first one found need not be the oldest
+    # IDLE makes the server filter by id, not by age, so the first result need not be the oldest
     oldest = client.xpending_range(_raw(stream), _raw(name), "-", "+", 1, idle=limits.pending_ms)
     if oldest:
         yield warning(

@@ -27,8 +27,8 @@ PREFIX = "cut-"
 class CutReport:
     """The result of a cut."""
 
-    kept: tuple[Path, ...]  # Files that hold the records that were cut; ``millstream log dump`` reads them
-    bytes: int  # Cut in all
+    kept: tuple[Path, ...]  # Files with the records that were cut; ``millstream log dump`` reads them
+    bytes: int  # Number of bytes cut in total
 
 
 def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> CutReport:
@@ -72,7 +72,7 @@ class _Truncation:
             self.entry: SegmentEntry = manifest.segments[at]
             self.kept = manifest.segments[: at + (offset > 0)]
         elif not offset and is_segment_name(name) and len(name) == len(names[-1]) and name > names[-1]:
-            # as after a cut that was interrupted
+            # An earlier cut was interrupted here
             self.entry, self.kept = manifest.segments[-1], manifest.segments
         else:
             raise UsageError(f"{name!r} is not a file of the log in {directory}; these are: {', '.join(names)}")
@@ -83,7 +83,7 @@ class _Truncation:
     def _check_versions(self) -> None:
         """Refuse a log that a newer version wrote: this version must not cut it."""
         for name in filter(is_segment_name, self.there):
-            # A cut is for a corrupt log: this check passes over it
+            # The log is corrupt, so ignore errors of this check
             with closing(self.disk.open_read(self.directory / name)) as file, suppress(LogCorruptError):
                 read_header(file, self.directory / name)
 

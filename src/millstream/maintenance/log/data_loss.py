@@ -8,19 +8,19 @@ from millstream.errors import StorageError
 from millstream.maintenance.log.records import Change, added_ids, read_record
 from millstream.maintenance.log.walk import RawRecord
 
-MAX_KEYS = 10_000  # keys listed one by one; a log may hold more than memory does, so further ones are counted
+MAX_KEYS = 10_000  # number of keys that are listed; further ones are counted, since a log may exceed memory
 
 
 @dataclass(slots=True)
 class KeyLoss:
     """The losses of one key."""
 
-    db: int  # Its database
-    key: bytes  # Its name
-    changes: int = 0  # Transitions that change it
-    entries: int = 0  # Stream entries added by them
-    first_id: str | None = None  # Id of the first such entry
-    last_id: str | None = None  # Id of the last
+    db: int  # Number of the database
+    key: bytes  # Name of the key
+    changes: int = 0  # Number of transitions that change it
+    entries: int = 0  # Number of stream entries that they add
+    first_id: str | None = None  # Id of the first of these entries
+    last_id: str | None = None  # Id of the last of these entries
     ops: dict[str, int] = field(default_factory=dict)  # Number of transitions of each op
 
     def add(self, change: Change) -> None:
@@ -38,14 +38,14 @@ class DataLoss:
     """The whole records after a point in the log."""
 
     records: int = 0  # Number of records
-    unreadable: int = 0  # Those among them with the right checksum that this program cannot read
-    first: int | None = None  # Position of the first
-    last: int | None = None  # Position of the last
-    first_ms: int | None = None  # Wall time of the first, in milliseconds
-    last_ms: int | None = None  # Wall time of the last
+    unreadable: int = 0  # Number of records with a correct checksum that this version cannot read
+    first: int | None = None  # Position of the first record
+    last: int | None = None  # Position of the last record
+    first_ms: int | None = None  # Wall milliseconds of the first record
+    last_ms: int | None = None  # Wall milliseconds of the last record
     # Losses by database and key, at most :data:`MAX_KEYS`
     keys: dict[tuple[int, bytes], KeyLoss] = field(default_factory=dict)
-    other: int = 0  # Transitions of databases as a whole, and of keys beyond that many
+    other: int = 0  # Number of transitions of whole databases, and of keys beyond that limit
 
     def by_weight(self) -> list[KeyLoss]:
         """Return the losses by key, those with the most changes first."""
@@ -83,5 +83,5 @@ def data_loss_in(raw: Iterable[RawRecord]) -> DataLoss:
     """Return the total losses of records such as :func:`~millstream.maintenance.log.walk.records_behind` yields."""
     found = DataLoss()
     for position, payload in raw:
-        found._add(position, payload)  # noqa: SLF001 - the class of this module
+        found._add(position, payload)  # noqa: SLF001 - a class of this module
     return found

@@ -39,7 +39,7 @@ from millstream.replication.dialect import DIALECTS, NEVER, commands_of
 from millstream.replication.units import Command, unit
 from millstream.texts import json_text
 
-# Transitions that set messages of idempotent producers, and how many a stream remembers
+# Transitions that set message ids of idempotent producers, or how many a stream remembers
 _MESSAGES = frozenset({"xadd", "xcfg", "xidmp"})
 
 
@@ -48,7 +48,7 @@ class Tail:
 
     def __init__(self, disk: Disk, directory: Path, upto: int) -> None:
         self._disk, self._directory, self._upto = disk, directory, upto
-        self.is_rewritten = False  # The log was rewritten after the offset
+        self.is_rewritten = False  # True if the log was rewritten after the offset
 
     def __iter__(self) -> Iterator[tuple[LogRecord, bytes]]:
         """Yield each record that changed data, with the same changes as the bytes of commands."""
@@ -75,8 +75,8 @@ class Tail:
 
 def _commands(space: Keyspace, step: Transition) -> list[Command]:
     """Return the commands for a transition that was just applied."""
-    # A server that does not know these newer commands refuses them and misses nothing else. Other newer commands
-    # replace the ones that each server knows, or make a group that may be there, so they stay away.
+    # A server without these newer commands refuses them, but loses nothing else. Other newer commands are not used:
+    # they would replace commands that each server has, or create a group that may exist.
     dialect = "8.6" if step[0] in _MESSAGES else DIALECTS[0]
     return commands_of(space, step, soft=False, dialect=dialect, annotate=NEVER)
 
@@ -152,4 +152,4 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # as compaction does
+    os._exit(code)  # as in compaction

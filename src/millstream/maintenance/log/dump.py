@@ -23,11 +23,11 @@ _Fits: TypeAlias = Callable[[bytes], bool]
 class Choice:
     """Filter for records and their changes."""
 
-    start: Moment = ANY  # The first, by position or time
-    end: Moment = ANY  # The last, by position or time
-    key: str | None = None  # Pattern that a change's key matches, as KEYS and SCAN take it
-    streams: bool = False  # Only changes of streams, their groups and consumers
-    past_damage: bool = False  # Go on past damage with the whole records there
+    start: Moment = ANY  # First record, by position or time
+    end: Moment = ANY  # Last record, by position or time
+    key: str | None = None  # Pattern of the changed key, as for KEYS and SCAN
+    streams: bool = False  # Show only changes of streams, their groups and consumers
+    past_damage: bool = False  # Continue after damage with the intact records there
 
 
 def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[LogRecord]:
@@ -74,7 +74,7 @@ def _chosen(raw: Iterator[RawRecord], choice: Choice, pattern: _Fits | None) -> 
 
 
 def _in_time(record: LogRecord, choice: Choice) -> bool:
-    # Each record on its own, since the clock may have been set back: the first one that is later ends nothing
+    # Each record is tested, since the clock may have been set back: a record outside of the range ends nothing
     if choice.start.ms is not None and record.wall < choice.start.ms:
         return False
     return choice.end.ms is None or record.wall <= choice.end.ms

@@ -24,8 +24,8 @@ from millstream.persistence.manifest import Manifest, SegmentEntry, is_pack_name
 from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.segment import Scan, ScanResult
 
-_LOOKS = 10  # at a tail that may be a write under way
-_PAUSE = 0.02  # seconds; a write takes less, so a tail that stays the same in all looks is not a write under way
+_LOOKS = 10  # number of reads of an incomplete tail, which may be an unfinished write
+_PAUSE = 0.02  # seconds; a write takes less, so a tail that stays the same in all reads is not an unfinished write
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class Examination:
     """The result of an examination."""
 
     report: CheckReport  # Files, problems and counts
-    running: bool  # A process holds the directory
+    running: bool  # True if a process holds the directory
     begin: int  # Position of the first record after the snapshot; 1 if there is none
-    snapshot: str | None  # The snapshot's file, if there is one
-    log_bytes: int  # Size of the log files and the snapshot
-    first_ms: int | None  # Wall time of the first record after the snapshot, in milliseconds
-    last_ms: int | None  # Wall time of the last record
-    under_way: int  # Bytes at the end that a running server was just writing
+    snapshot: str | None  # File of the snapshot; None if there is none
+    log_bytes: int  # Total size of the log files and the snapshot in bytes
+    first_ms: int | None  # Wall milliseconds of the first record after the snapshot
+    last_ms: int | None  # Wall milliseconds of the last record
+    under_way: int  # Bytes at the end that a running server was writing
     losses: DataLoss | None  # Records after the first problem; None if nothing would be lost
-    # File and byte of a cut that lets the log start without ``losses``; None if cutting does not help
+    # File and byte of a cut that lets the log start, and loses ``losses``; None if a cut does not help
     cut_at: tuple[str, int] | None
-    kept_aside: tuple[FileReport, ...]  # Files that hold what earlier cuts removed
+    kept_aside: tuple[FileReport, ...]  # Files with the data that earlier cuts removed
 
     @property
     def last(self) -> int:
@@ -62,7 +62,7 @@ def examine_directory(
     try:
         with FrozenView(disk, directory) as view:
             return _examined(disk, view, directory, tell, quick=quick)
-    except OSError as error:  # whichever file the disk failed on, the doctor has more to say than that
+    except OSError as error:  # the doctor continues after an error of the disk in any of the files
         raise disk_error(f"cannot check {directory}", error) from error
 
 
@@ -95,7 +95,7 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
 
 
 def _log_bytes(report: CheckReport, manifest: Manifest | None) -> int:
-    # Without a manifest only the names show the files of the log
+    # Without a manifest, only their names identify the files of the log
     return sum(
         file.bytes
         for file in report.files
@@ -134,7 +134,7 @@ def _goes_on(disk: Disk, path: Path, result: ScanResult) -> bool:
                 next(scan.runs(), None)
                 if scan.end > result.end:
                     return True
-        time.sleep(_PAUSE)  # there is no signal for the end of another process's write
+        time.sleep(_PAUSE)  # no event shows the end of another process's write
     return False
 
 
@@ -216,7 +216,7 @@ def _times(view: FrozenView, directory: Path, report: CheckReport) -> tuple[int 
 
 
 def _wall(raw: Iterator[tuple[int, bytes]]) -> int | None:
-    # Damage is for the report to say; here it means only that the time is not known
+    # The report describes damage; here it only means that the time is unknown
     try:
         found = next(raw, None)
         return None if found is None else wall_of(*found)
@@ -227,7 +227,7 @@ def _wall(raw: Iterator[tuple[int, bytes]]) -> int | None:
 def _last_wall(raw: Iterator[tuple[int, bytes]]) -> int | None:
     last = None
     try:
-        for last in raw:  # noqa: B007 - the last one is wanted
+        for last in raw:  # noqa: B007 - only the last one is used
             pass
     except LogCorruptError:
         pass

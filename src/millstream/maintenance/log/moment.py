@@ -14,15 +14,15 @@ from millstream.maintenance.log.walk import records
 from millstream.persistence.disk import Disk
 from millstream.persistence.manifest import Manifest
 
-_EPOCH_FROM = 10_000_000_000  # a bare number from here on is milliseconds since 1970 (April 1970), not a position
+_EPOCH_FROM = 10_000_000_000  # a plain number from here on is milliseconds since 1970 (from April 1970), not a position
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
     """A point in the log. One of the two fields is given, or neither for :data:`ANY`."""
 
-    position: int | None = None  # A record's position
-    ms: int | None = None  # Wall time in milliseconds
+    position: int | None = None  # Position of a record
+    ms: int | None = None  # Wall milliseconds
 
 
 ANY = Moment()

@@ -101,7 +101,7 @@ def find_unreadable_extents(disk: Disk, report: CheckReport, manifest: Manifest)
     """Add each unreadable extent to the report. Memory use is bounded by the largest extent."""
     for entry in manifest.packs:
         path = report.directory / entry.name
-        with suppress(LogCorruptError, FormatError):  # the report has it
+        with suppress(LogCorruptError, FormatError):  # the report describes it
             for at, payload in extents_of(disk, report.directory, entry):
                 try:
                     for _ in extents.nodes(payload):

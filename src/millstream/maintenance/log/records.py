@@ -17,20 +17,20 @@ from millstream.node.log import codec
 from millstream.texts import plural
 
 _OPS = keyspace.OPS
-_LOADED = transitions.MODULES  # importing them registers their ops, those that only a snapshot holds too
+_LOADED = transitions.MODULES  # importing them registers their ops, including those that only a snapshot contains
 _ID = frozenset({"entry_id", "bound", "last", "upto", "after", "max_deleted"})
-_SHORT = frozenset({"payload"})  # values of which only the size is shown
-_HEAD = 32  # bytes of a record that hold its version and its time
+_SHORT = frozenset({"payload"})  # values that are shown only by their size
+_HEAD = 32  # bytes of a record that contain its version and its time
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One transition."""
 
-    op: str  # Its name in the log
-    db: int | None  # Database; None for an op this program does not know
-    key: bytes | None  # The key that it changes; None for a whole database
-    arguments: Mapping[str, object]  # Arguments by name; ids as clients see them
+    op: str  # Name of the op in the log
+    db: int | None  # Number of the database; None for an unknown op
+    key: bytes | None  # Changed key; None for a whole database
+    arguments: Mapping[str, object]  # Arguments by name; ids in text form
 
     @property
     def of_stream(self) -> bool:
@@ -49,10 +49,10 @@ class Change:
 class LogRecord:
     """One log record: the changes of one command or one transaction."""
 
-    position: int  # Position in the log, from 1
-    wall: int  # Wall time of the record in milliseconds
-    changes: tuple[Change, ...]  # Its transitions
-    size: int  # Bytes of its payload
+    position: int  # Position in the log, starting at 1
+    wall: int  # Wall milliseconds of the record
+    changes: tuple[Change, ...]  # Transitions of the record
+    size: int  # Size of the payload in bytes
 
 
 def read_record(position: int, payload: bytes) -> LogRecord:
@@ -91,7 +91,7 @@ def wall_of(position: int, payload: bytes) -> int:
     except (ValueError, msgpack.UnpackException) as error:
         raise StorageError(f"record {position} is not a record of Millstream ({error})") from error
     if version != codec.VERSION or not isinstance(wall, int):
-        return _unpack(position, payload)[0]  # which says why not
+        return _unpack(position, payload)[0]  # raises the reason
     return wall
 
 
@@ -110,17 +110,17 @@ def _unpack(position: int, payload: bytes) -> tuple[int, list[list[Any]]]:
 
 
 def _is_step(step: object) -> bool:
-    # msgpack gives lists, never tuples; anything else was made by another program
+    # msgpack produces lists, never tuples; anything else comes from another program
     return type(step) is list and bool(step) and type(step[0]) is str
 
 
 def _change(step: list[Any]) -> Change:
-    # An op this program does not know still has its arguments shown, by number: half a record is better than none
+    # The arguments of an unknown op are shown by number, since a partial display is better than none
     op, arguments = str(step[0]), step[1:]
     names = _names(op)
     if op not in _OPS or not _takes(op)[0] <= len(arguments) <= len(names):
         return Change(op, None, None, {f"argument{n}": value for n, value in enumerate(arguments, 1)})
-    named = dict(zip(names, arguments, strict=False))  # an older record does not have the later arguments
+    named = dict(zip(names, arguments, strict=False))  # an older record lacks the later arguments
     key = named.pop("key", None)
     db = named.pop("db")
     return Change(op, db, key, {name: _readable(name, value) for name, value in named.items()})

@@ -37,7 +37,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
             replay.apply(space, payload)
         except MemoryError as error:
             raise StorageError(f"there is no memory to check {home}, which takes as much as a start") from error
-        except Exception as error:  # noqa: BLE001 - of any class, as from a start
+        except Exception as error:  # noqa: BLE001 - any class, as at a start
             reason = str(error) if isinstance(error, StorageError) else f"{error!r:.200}"
             where = f"the record at byte {offset}" if position is None else f"record {position}"
             text = f"{path}: {where} is as it was written, but this program cannot apply it: {reason}"
@@ -50,7 +50,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
         whole += position is not None
     try:
         _expect_rewritable(space)
-    except Exception as error:  # noqa: BLE001 - the same
+    except Exception as error:  # noqa: BLE001 - any class, as at a start
         text = f"{path}: the log is as it was written, but a snapshot of it could not be read back: {error!r:.200}"
         report.problems.append(Problem(str(path), offset, text, refuses=True))
     meter.finish()

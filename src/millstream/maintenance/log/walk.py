@@ -35,7 +35,7 @@ def expect_log(disk: Disk, directory: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    # "torn-" and "cut-" are files that starts and cuts have kept aside
+    # Files with "torn-" and "cut-" were saved by starts and cuts
     kinds = (is_segment_name, is_snapshot_name, is_pack_name)
     return name in {MANIFEST, LOCK} or any(is_one(name) for is_one in kinds) or name.startswith(_KEPT)
 

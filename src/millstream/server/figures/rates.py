@@ -7,7 +7,7 @@ samples and needs no timer; Redis samples ten times a second.
 
 from collections import deque
 
-# Milliseconds between samples, and number kept: those of Redis, with averages over 1.6 seconds
+# Milliseconds between samples, and number of samples kept; as in Redis, with averages over 1.6 seconds
 _EVERY, _KEPT = 100, 16
 WINDOW = _EVERY * _KEPT
 
@@ -22,7 +22,7 @@ class Rates:
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, Counters]] = deque(maxlen=_KEPT + 1)
-        self.due = 0  # Monotonic milliseconds from which the next sample is to be taken
+        self.due = 0  # Monotonic milliseconds at which the next sample is due
 
     def sample(self, now: int, counters: Counters) -> None:
         """Store the counters before the next work, at ``now`` monotonic milliseconds."""

@@ -52,26 +52,27 @@ if TYPE_CHECKING:
 
 log = logger("millstream.server")
 
-# Bytes read at a time
+# Bytes that one read requests
 _PIECE = 256 * 1024
-# Bytes of the stream that may wait until the copy before them is taken over; later ones wait at the primary
+# Bytes of the stream that may wait here until the preceding copy is in use; further bytes stay at the primary
 _WAITING_MAX = 256 * 1024 * 1024
-# Seconds between two tries, from the first to the longest, as Redis has it: in a chain the one above needs a copy first
+# Seconds between two attempts, first and longest, as in Redis: in a chain, the server above first needs a copy itself
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 # Seconds between two copies that are requested because the data differed
 _DIVERGED_PAUSE = 600.0
-# Seconds between two messages to the primary
+# Seconds between two reports of the offset to the primary
 _TELL = 1.0
-# Seconds between two looks whether units may be run
+# Seconds between two checks whether units may run
 _HELD = 0.05
 
-# Letters of a reason that are shown
+# Characters of a reason that are shown
 _REASON_MAX = 1000
 
-# Errors of a primary that refuses a user, or the user's rights; the last two by Redis before 6 and without a password
+# Errors of a primary that rejects the user or its rights; Redis before 6 and servers without a password use the last
+# two
 _NOT_LET_IN = ("WRONGPASS", "NOAUTH", "NOPERM", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")
 
-_NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run since the link is up
+_NOT_SYNCED = -1  # replaces an offset if nothing of the present link is on disk
 
 
 class LinkLostError(MillstreamError):
@@ -89,10 +90,10 @@ class ReplicaLink:
         self._following = server.node.following
         self._task: asyncio.Task[None] | None = None
         self._connection: _Connection | None = None
-        self._diverged_at: float | None = None  # loop time
+        self._diverged_at: float | None = None  # loop time of the last difference
         self._pause = _FIRST_PAUSE
-        self._logged_reason = ""  # the reason in the log why the link is down
-        self._failed = 0  # copies in a row that could not be taken
+        self._logged_reason = ""  # reason for the lost link that was last logged
+        self._failed = 0  # number of successive copies that could not be used
 
     def follow(self, host: str, port: int) -> None:
         """Connect to a primary, and leave any other one."""
@@ -144,7 +145,7 @@ class ReplicaLink:
             except (StorageError, MemoryError) as error:
                 reason, has_failed, own = reason_of(error, COPY), True, self._server.node.journal.log
                 if isinstance(error, StorageError) and own is not None and own.is_poisoned:
-                    self._server.fail(error)  # a write that would find it may never come
+                    self._server.fail(error)  # a later write would find the error, but there may be none
             except (LinkLostError, ProtocolError, OSError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
             except Exception as error:
@@ -153,12 +154,12 @@ class ReplicaLink:
                     log.exception("internal error in the link to %s:%d", host, port)
             finally:
                 connection.close()
-            reason = printable(reason).replace("\n", " ")[:_REASON_MAX]  # a part of it is the primary's text
+            reason = printable(reason).replace("\n", " ")[:_REASON_MAX]  # it may contain text from the primary
             is_news, self._logged_reason = self._is_news(reason, before), reason
             self._failed = self._failed + 1 if has_failed else 0
             self._pause = min(self._pause * 2, _LONGEST_PAUSE) if following.offset == before else _FIRST_PAUSE
             wait = max(wait or 0, copy_pause(self._failed), self._pause)
-            if has_failed:  # each such try costs both sides a whole copy, so each is logged
+            if has_failed:  # each such attempt costs both sides a whole copy, so log each
                 log.warning("the link to %s:%d is down: %s; tried again in %.1f s", host, port, reason, wait)
             elif is_news:
                 log.warning("the link to %s:%d is down: %s%s", host, port, reason, _what_lets_in(reason))
@@ -196,20 +197,20 @@ class _Connection:
         self._node, self._following = server.node, server.node.following
         self._obedience = Obedience(self._node, self._following)
         self._received = ReceivedStream()
-        self._running = asyncio.Lock()  # units are run by one at a time
+        self._running = asyncio.Lock()  # only one task at a time may run units
         self._writer: asyncio.StreamWriter | None = None
         self._copy: IO[bytes] | None = None
         self._begins: CopyBegins | None = None
         self._past: PrimaryPast | None = None
         self._taking: asyncio.Task[None] | None = None
         self._taker: Taking | None = None
-        self._is_copied = asyncio.Event()  # all of the copy is here, or it is not read any more
+        self._is_copied = asyncio.Event()  # set when the copy is complete, or reading it has stopped
         self._telling: asyncio.Task[None] | None = None
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
         self._durable = _NOT_SYNCED
         self._is_over = False
-        self.asked_to_lead = False  # with the last argument of PSYNC
+        self.asked_to_lead = False  # the latest PSYNC requested that the other server becomes the primary
         self.is_refused = False
 
     async def follow(self, host: str, port: int) -> None:
@@ -217,7 +218,7 @@ class _Connection:
         following, config = self._following, self._node.config
         following.state = CONNECTING
         timeout = config.repl_timeout
-        # Not wait_for(), which in Python 3.11 forgets a cancellation that comes with the end of the awaited task
+        # Not wait_for(): in Python 3.11 it loses a cancellation that arrives when the awaited task ends
         async with asyncio.timeout(timeout):
             reader, self._writer = await asyncio.open_connection(host, port, ssl=self._server.link_tls)
         following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
@@ -347,14 +348,14 @@ class _Connection:
                 assert self._begins is not None
                 upto = self._following.taken_up_to(self._begins, self._past)
                 if upto is not None:
-                    from millstream.server.following.tail import keep  # noqa: PLC0415 - hardly a server ever needs it
+                    from millstream.server.following.tail import keep  # noqa: PLC0415 - few servers ever need it
 
                     await keep(self._node, self._server.gate, self._directory, upto)
                 await taker.take(self._begins)
             finally:
                 self._taker = None
                 await taker.close()
-            await self._server.loop.run_in_executor(None, copy.close)  # which takes long for a large copy
+            await self._server.loop.run_in_executor(None, copy.close)  # takes long for a large copy
             with self._logged():
                 self._go_on()
             log.info("the copy of %s:%d replaced the former data", *primary)
@@ -363,8 +364,8 @@ class _Connection:
             raise
         except BaseException as error:
             if self._writer is not None:
-                self._writer.transport.abort()  # the reader sees the end, and gets the reason
-            if isinstance(error, OSError):  # not an error of the connection: reading or writing a file here failed
+                self._writer.transport.abort()  # the reader notices it and retrieves the reason
+            if isinstance(error, OSError):  # reading or writing a local file failed, not the connection
                 raise self._no_copy(error) from error
             raise
 
@@ -415,7 +416,7 @@ class _Connection:
                     self._server.after_commands()
                 if self._obedience.asked:
                     self.release()
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # lets other tasks run
 
     @property
     def _is_held(self) -> bool:
@@ -496,7 +497,7 @@ class _Connection:
         """Close the connection and cancel its tasks."""
         self.leave()
         if self._copy is not None:
-            with contextlib.suppress(OSError):  # the disk is full, and the rest is written before it is closed
+            with contextlib.suppress(OSError):  # closing also writes the buffer, which fails if the disk is full
                 self._copy.close()
         if self._writer is not None:
             with contextlib.suppress(OSError):

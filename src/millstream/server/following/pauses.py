@@ -1,7 +1,7 @@
 """Delays before the next attempt at a copy of all data that failed."""
 
-# Seconds where two in a row could not, doubled with each up to the longest: each costs the primary a rewriting of its
-# log
+# Seconds before the next attempt after two failures, doubled with each further one up to the longest: each attempt
+# costs the primary a rewriting of its log
 _FIRST, _LONGEST = 1.0, 60.0
 
 

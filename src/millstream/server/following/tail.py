@@ -18,9 +18,9 @@ from millstream.texts import plural
 log = logger("millstream.server")
 
 _PROGRAM = "millstream.maintenance.log.diverged"
-# In place of a history's name if no replica ever followed this server
+# Replaces a history's name if no replica ever followed this server
 _ALONE = "alone"
-# Seconds between two looks whether the log has all
+# Seconds between two checks whether the log is written
 _HELD = 0.05
 
 
@@ -73,7 +73,7 @@ async def keep(node: Node, gate: ReplyGate, directory: Path | None, upto: int) -
         reason = why.decode(errors="replace").strip().rpartition("\n")[2]
         raise StorageError(f"the changes that reached no other server cannot be written to {path}: {reason}")
     records, lost, files = map(int, said.split())
-    node.primary.diverged[path.name] = records  # the same ones, if the copy could not be taken and this comes again
+    node.primary.diverged[path.name] = records  # overwrites the same figure if a failed copy is repeated
     node.primary.diverged_files = files
     if records:
         log.warning(

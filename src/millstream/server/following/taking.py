@@ -22,7 +22,7 @@ from millstream.replication.handshake import CopyBegins
 from millstream.server.following.files import passing_directory
 from millstream.server.serving import Serving
 
-# Seconds between two looks whether a rewriting that is under way is through
+# Seconds between two checks whether a running rewriting has ended
 _BUSY = 0.05
 
 
@@ -32,7 +32,7 @@ class _PassingLog:
     def __init__(self, config: Config) -> None:
         self._directory = passing_directory()
         self._log, _ = Log.open(self._directory.name)
-        self._log.append(codec.pack(0, []))  # a snapshot needs a record to replace
+        self._log.append(codec.pack(0, []))  # a snapshot must replace at least one record
         self.rewriter = Rewriter(self._log, config)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Taking:
         try:
             following.begin_taking(self._server.clock.wall_time())
             while not rewriter.start(priority=0, take=order):
-                await asyncio.sleep(_BUSY)  # one is under way
+                await asyncio.sleep(_BUSY)  # another rewriting is running
                 following.begin_taking(self._server.clock.wall_time())
             self._is_ordered = True
             await self._end
@@ -94,7 +94,7 @@ class Taking:
         """End the work, also for a copy that was not used."""
         self._is_cancelled = True
         self._child.kill()
-        # Begun at once, not as a task: the loop may end before its first turn, and open files would stay so
+        # Started at once, not as a task: the loop may end before a task's first turn, and files would stay open
         await asyncio.shield(self._server.loop.run_in_executor(None, self._clear))
 
     def _clear(self) -> None:
@@ -121,7 +121,7 @@ class Taking:
     def _adopt(self, adopt: Callable[[int], None], commit: Callable[[], None], done: Future[None]) -> None:
         """Make the new snapshot the log and the data, in one step."""
         try:
-            # The task that waits for the end may be cancelled and not know it yet
+            # The waiting task may already be cancelled without having run since
             if not (self._is_cancelled or self._end.done()):
                 commit()
                 adopt(self._server.clock.now().mono)

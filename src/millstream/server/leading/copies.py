@@ -27,7 +27,7 @@ class Copy:
         self.made, self.form, self.files = made, form, files
         self.size = sum(size for _, size in parts)
         self._parts, self.close = parts, close
-        self._places: dict[int, int] = {}  # of replicas, by session
+        self._places: dict[int, int] = {}  # read positions of replicas, by session id
 
     @classmethod
     def of_file(cls, made: CopyMade, file: IO[bytes]) -> "Copy":

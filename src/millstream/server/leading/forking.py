@@ -18,9 +18,9 @@ from typing import IO
 
 from millstream.node.log.children import reason_of
 
-# True if fork is safe: threads of the system's own libraries do not prevent it
+# True if fork is safe: elsewhere, the system's own libraries may use threads
 _FORKS = sys.platform == "linux"
-# A child's report after writing all; a failed child sends its reason, of at most this many bytes
+# Message of a successful child; and the number of bytes of a failed child's reason that are read
 _WELL = b"\0"
 _SAID = 500
 
@@ -37,7 +37,7 @@ def write_in_child(
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():
-            # Python 3.12 and later warn of threads; see the module's text
+            # Python 3.12 and later warn about threads; see the module's docstring
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
     except OSError:
@@ -52,14 +52,12 @@ def write_in_child(
         loop.remove_reader(reading)
         said = os.read(reading, _SAID)
         os.close(reading)
-        with contextlib.suppress(
-            ChildProcessError
-        ):  # where this program ignores SIGCHLD, the system has cleared it away
+        with contextlib.suppress(ChildProcessError):  # a program that ignores SIGCHLD has no zombie to wait for
             os.waitpid(child, 0)
         failed = said.decode("utf-8", "replace") or "the process that wrote it was killed"
         done("" if said == _WELL else failed)
 
-    loop.add_reader(reading, ended)  # the child's last message, or its end
+    loop.add_reader(reading, ended)  # readable when the child sends its message or ends
 
 
 def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
@@ -67,8 +65,8 @@ def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
     status = 1
     try:
         gc.disable()
-        # Or a client that is disconnected meanwhile would not learn it, and a restarted server would find its port
-        # taken
+        # Otherwise a client would not notice its disconnection meanwhile, and a restarted server would find its port in
+        # use
         first, second = sorted((fd, heard))
         for begin, end in ((3, first), (first + 1, second), (second + 1, os.sysconf("SC_OPEN_MAX"))):
             os.closerange(begin, end)
@@ -78,7 +76,7 @@ def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
                 rest = rest[os.write(fd, rest) :]
         os.write(heard, _WELL)
         status = 0
-    except BaseException as error:  # noqa: BLE001 - the parent tells of it
+    except BaseException as error:  # noqa: BLE001 - the parent process reports it
         os.write(heard, reason_of(error, "a copy").encode("utf-8", "replace")[:_SAID])
     finally:
         os._exit(status)

@@ -42,14 +42,14 @@ class CopyMaker:
         self._server, self._clients, self._log = server, clients, kept
         self._schedule = schedule  # schedules a check of the replicas
         self._rewriter, self._directory = server.rewriter, server.settings.directory
-        self.feed: Feed | None = None  # Makes the stream; None while there is none, and once the server stops
-        self.copies: dict[int, Copy] = {}  # On their way, by session
+        self.feed: Feed | None = None  # Builds the stream; None if there is none, or the server is stopping
+        self.copies: dict[int, Copy] = {}  # Copies being sent, by session id
         self._primary = server.node.primary
         self._is_copying = False
-        self._failed = 0  # copies in a row that could not be made
-        self._not_before = 0.0  # loop time of the next one
-        self._ordered_at = 0  # monotonic milliseconds, of the copy that is made
-        self._moment: tuple[CopyMade, int] | None = None  # of a log, and the position that is to be kept first
+        self._failed = 0  # number of successive copies that failed
+        self._not_before = 0.0  # loop time before which no copy is made
+        self._ordered_at = 0  # monotonic milliseconds at which the present copy was requested
+        self._moment: tuple[CopyMade, int] | None = None  # a copy of the log to make, and the position to keep first
 
     def waiting(self) -> list[Follower]:
         """The replicas that wait for a copy."""
@@ -63,7 +63,7 @@ class CopyMaker:
         """Start copies for the replicas that wait for one."""
         if self.feed is None or self._is_copying or not (waiting := self.waiting()):
             return
-        if self._server.loop.time() < self._not_before:  # they wait, and get a sign of life each second
+        if self._server.loop.time() < self._not_before:  # waiting replicas get a message each second, so the link stays
             return
         self._ordered_at = self._server.clock.now().mono
         if self._log is not None and any(map(self._takes_log, waiting)) and self._is_small(self._log):
@@ -73,7 +73,7 @@ class CopyMaker:
 
     def _order_rdb(self, feed: Feed, waiting: list[Follower]) -> None:
         """Order an RDB file, of the version that the first waiting replica reads."""
-        version = self._version(waiting[0])  # replicas that read another one are next
+        version = self._version(waiting[0])  # replicas with another version are served next
         waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
         if keyless:
@@ -122,7 +122,7 @@ class CopyMaker:
 
     def _no_file(self, file: IO[bytes] | None, reason: str, waiting: list[Follower]) -> None:
         if file is not None:
-            with contextlib.suppress(OSError):  # the rest is written before it is closed
+            with contextlib.suppress(OSError):  # closing also writes the buffer, which may fail
                 file.close()
         self._give_up(f"no file can be made for its copy: {reason}", waiting)
 
@@ -142,7 +142,7 @@ class CopyMaker:
         if self._rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
             self._is_copying = feed.selects = True
             self.greet_waiting()
-        else:  # a rewriting is under way: the next look tries again
+        else:  # a rewriting is running, so the next check retries
             file.close()
 
     def _rewritten(self, file: IO[bytes], made: CopyMade | str, version: int) -> None:
@@ -170,7 +170,7 @@ class CopyMaker:
 
     def _order_log(self, kept: Log) -> None:
         """Order a copy of the log's files, up to the present data, once the log has kept them."""
-        history = self._server.node.keyspace.history  # by the records: an uncounted request follows it
+        history = self._server.node.keyspace.history  # as in the records, without an uncounted request after them
         self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended
         self._is_copying = True
         self.greet_waiting()
@@ -202,7 +202,7 @@ class CopyMaker:
             found = self._log.files(position)
         except (StorageError, UsageError) as error:
             found = error
-        except Exception as error:  # memory ends, or a defect: no other code would report that there is no copy
+        except Exception as error:  # memory ran out, or a defect: no other code would report the missing copy
             log.exception("internal error while the log was opened for replicas")
             found = StorageError(reason_of(error, "a copy"))
         try:
@@ -213,10 +213,10 @@ class CopyMaker:
 
     def _opened(self, made: CopyMade, found: LogFiles | StorageError | UsageError) -> None:
         self._is_copying = False
-        if isinstance(found, UsageError):  # the log was rewritten meanwhile: another one
+        if isinstance(found, UsageError):  # the log was rewritten meanwhile, so make another copy
             self._schedule()
         elif isinstance(found, DiskFullError) and self.feed is not None and (waiting := self.waiting()):
-            self._order_rdb(self.feed, waiting)  # there are not descriptors for all its files: this takes one
+            self._order_rdb(self.feed, waiting)  # too few descriptors for the log's files; this copy needs only one
         elif isinstance(found, StorageError):
             self._give_up(
                 f"its copy could not be made: {found}", [each for each in self.waiting() if self._takes_log(each)]
@@ -227,19 +227,19 @@ class CopyMaker:
     def _copied(self, copy: Copy, takes: Callable[[Follower], bool]) -> None:
         """Give a finished copy to all replicas that wait for one of its kind."""
         feed, made = self.feed, copy.made
-        if feed is None:  # the server stops, or no replica follows any more
+        if feed is None:  # the server is stopping, or there are no more replicas
             copy.close()
             return
         feed.forget_database()
         if not made.replid:
             copy.close()
             self._give_up("this server does not know the history of its data any more", self.waiting())
-        elif made.replid != self._primary.replid:  # its replica was cut with that: the next look orders another
+        elif made.replid != self._primary.replid:  # its replica was disconnected; the next check requests another copy
             copy.close()
         elif feed.backlog.has(made.offset):
             self._hand_out(copy, list(filter(takes, self.waiting())))
             self._schedule()
-        else:  # the replica that ordered it is gone, and with it the bytes after the copy: another one
+        else:  # the replica that requested it is gone, and so are the bytes after the copy: make another one
             copy.close()
             self._schedule()
 

@@ -19,9 +19,9 @@ from millstream.server.serving import Serving
 
 log = logger("millstream.server")
 
-# Bytes passed on in one turn of the loop, to all replicas together; then clients have theirs
+# Bytes sent to all replicas together in one turn of the loop, before clients get their turn
 _TURN = 4 * 1024 * 1024
-# Seconds between two looks
+# Seconds between two checks
 _LOOK = 1.0
 
 
@@ -32,15 +32,15 @@ class Replicas:
         self._server, self._clients = server, clients
         self._maker = CopyMaker(server, clients, kept, self.schedule)
         self._primary = server.node.primary
-        self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
-        # session: bytes of its copy that it has taken, and monotonic milliseconds since when it is no more
+        self._slow: dict[int, int] = {}  # session id: monotonic milliseconds since when it exceeds the soft limit
+        # session id: bytes of its copy that it has read, and monotonic milliseconds since when this has not grown
         self._taken: dict[int, tuple[int, int]] = {}
         self._is_scheduled = self._is_opening = False
-        self._left = 0  # bytes that may be passed on in this turn
-        self._first = 0  # place of the replica that is served first
+        self._left = 0  # bytes that may still be sent in this turn
+        self._first = 0  # index of the replica that is served first
         self._timer: asyncio.TimerHandle | None = None
 
-    # ------------------------------------------------------------------ calls of the primary
+    # ------------------------------------------------------------------ calls by the primary
 
     def begin(self, feed: Feed) -> None:
         """Send the bytes of a feed, at the start of a history or after a restart."""
@@ -84,9 +84,9 @@ class Replicas:
         assert self._maker.feed is not None
         gate = self._server.gate
         if self in gate.watchers:
-            return  # the first of them is not kept yet
+            return  # earlier bytes are not kept yet
         position = self._maker.feed.backlog.next_position()
-        if position is not None and position > gate.kept:  # kept, not released: replicas must get it to confirm
+        if position is not None and position > gate.kept:  # kept, not released: replicas must get it to confirm it
             gate.watchers[self] = None
         else:
             self.schedule()
@@ -105,7 +105,7 @@ class Replicas:
 
     def _run(self) -> None:
         self._is_scheduled = False
-        if self._server.settings.directory is None:  # nothing is written, before which it would be done
+        if self._server.settings.directory is None:  # with a log, a write would request the confirmation
             self._primary.ask_confirmation()
         self._maker.start()
         self.pump()
@@ -212,7 +212,7 @@ class Replicas:
         except StorageError as error:
             self._server.fail(error)
             return
-        except Exception:  # no other code would look again
+        except Exception:  # no other code would schedule the next check
             log.exception("internal error in the service for replicas")
         self._maker.feed = self._primary.feed
         if self._maker.feed is not None:

@@ -55,10 +55,10 @@ Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 class WritePlan:
     """The place and form of a batch's files; sent to the executors."""
 
-    root: Path | str  # The archive's place: a directory, or the URL of a place in an object store
-    shape: Shape = field(default_factory=Shape)  # The form of its files
+    root: Path | str  # Location of the archive: a directory, or a URL in an object store
+    shape: Shape = field(default_factory=Shape)  # Form of the files
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)  # Columns of each stream's table
-    target_bytes: int = TARGET_BYTES  # Size at which a file is closed and another one begun
+    target_bytes: int = TARGET_BYTES  # Size at which a file is closed and the next one begins
 
     def of(self, stream: str) -> tuple[TableColumn, ...]:
         """Return the columns of a stream's table, or the initial ones of a new table."""
@@ -101,7 +101,7 @@ class FileWriter:
 
     def drop(self) -> None:
         """Discard the file."""
-        self._parquet.close()  # otherwise the garbage collector would have it write to a closed file
+        self._parquet.close()  # otherwise the garbage collector would make it write to a closed file
         self._new.drop()
 
 
@@ -160,7 +160,7 @@ class PartWriter:
         self._write()
         self._close()
         first = [replace(file, unfit=self._unfit, seen=frozenset(self._seen)) for file in self._done[:1]]
-        return [*first, *self._done[1:]]  # the first file carries the facts of all
+        return [*first, *self._done[1:]]  # the first file contains the facts of all
 
     def drop(self) -> None:
         """Discard the unfinished file."""
@@ -284,7 +284,7 @@ def _undamaged(path: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, UnicodeDecodeError, OSError) as reason:
         if isinstance(reason, OSError) and reason.errno is not None:
-            raise  # an error of the disk: Arrow's own errors have no number
+            raise  # an error of the disk: Arrow's own errors have no errno
         first = (str(reason).strip().splitlines() or [""])[0]
         raise DamagedFileError(
             f"the file {path!r} of the archive is damaged ({first}): restore it from a backup"
@@ -356,7 +356,7 @@ def _touches(group: Any, place: int, after: Id, until: Id) -> bool:
     statistics = group.column(place).statistics
     if statistics is None or not statistics.has_min_max:
         return True
-    # In a file the greatest milliseconds also represent all greater ones
+    # The largest milliseconds in a file also represent all larger ones
     return bool(statistics.max >= min(after.ms, tables.LARGEST) and statistics.min <= until.ms)
 
 

@@ -42,7 +42,7 @@ Tell = Callable[[str, int, int], None]
 logger = logging.getLogger("millstream.spark")
 
 LOOK_SECONDS = 0.2
-_NEW_SECONDS = 30.0  # between searches for new streams, while the query reads by names
+_NEW_SECONDS = 30.0  # seconds between searches for new streams, while the query reads named streams
 PARTS = 500
 """Approximate partitions of a batch: their files can be written and added to a table in some seconds."""
 
@@ -130,11 +130,11 @@ def run(
 class Outlook:
     """The work that a job would have on one stream now."""
 
-    stream: str  # Its key
+    stream: str  # Key of the stream
     archive: int  # Entries that would be archived
     trim: int  # Entries that would then be removed from the stream
     left: int  # Entries that would stay
-    held_by: str  # The obstacle to trimming the first of them, in words
+    held_by: str  # Reason why the first of them cannot be trimmed, in words
 
 
 def look(settings: ArchiveSettings) -> list[Outlook]:
@@ -233,7 +233,7 @@ class _ArchiveRun:
         self._scratch = _scratch(store.folder)
         self._failed: BaseException | None = None
         self._named = frozenset[str]()  # streams that the query reads by name
-        self._still = frozenset[str]()  # streams that were put aside when the query began
+        self._still = frozenset[str]()  # streams that were set aside when the query began
         self._total = 0
 
     def drive(self, stop: Callable[[], bool]) -> list[Progress]:
@@ -321,7 +321,7 @@ class _ArchiveRun:
                 if settings.once:
                     parts += partitions_ahead(self._store.manifest, stream, states[stream], info.first_in)
         self._named, self._still = frozenset(there), frozenset(self._store.still)
-        if settings.streams or self._store.still:  # a pattern would include streams that were put aside
+        if settings.streams or self._store.still:  # a pattern would include streams that were set aside
             ways = {"streamPattern", "partitionedStream"}
             common = {name: value for name, value in common.items() if name not in ways}
             common["stream"] = ",".join(there)
@@ -334,7 +334,7 @@ class _ArchiveRun:
             ranges = self._offset(number)
             self._store.take(f"{self._name}-{number:06d}", ranges, partial(_write, frame))
         except BaseException as reason:
-            self._failed = reason  # Spark would pass on only its text
+            self._failed = reason  # Spark would only pass on its text
             raise
 
     def _offset(self, number: int) -> Offset:

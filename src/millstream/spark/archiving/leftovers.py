@@ -36,8 +36,8 @@ class Swept:
     """The result of a sweep."""
 
     manifest: ArchiveManifest  # The manifest after the sweep
-    news: Mapping[str, str]  # By stream, a sentence about files that were kept
-    doubtful: frozenset[str] = frozenset()  # Streams with archived entries that are in no file
+    news: Mapping[str, str]  # Message about files that were kept, by stream
+    doubtful: frozenset[str] = frozenset()  # Streams with archived entries that are in none of the files
 
 
 def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], entries: Entries) -> Swept:
@@ -135,11 +135,11 @@ def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entr
 def _holds(folder: Folder, path: str, look: Callable[[BinaryIO], bool]) -> bool:
     """Return the result of ``look`` for a file that no manifest names; False for a file that cannot be read."""
     if not path.endswith(".parquet"):
-        return False  # never complete
+        return False  # the file can never become complete
     try:
         with folder.storage.open(path) as file:
             return look(file)
-    except (FileNotFoundError, DamagedFileError):  # a lagging list, or a damaged file
+    except (FileNotFoundError, DamagedFileError):  # an outdated listing, or a damaged file
         return False
 
 

@@ -37,15 +37,15 @@ class ManifestError(StorageError):
 class DataFile:
     """One Parquet file: entries of one stream and one partition, in the order of their ids."""
 
-    path: str  # Below the archive's directory, with slashes
+    path: str  # Path below the archive's directory, with slashes
     stream: str  # Key of the stream
-    first: Id  # Id of its first entry
-    last: Id  # Id of its last entry
-    rows: int  # Its entries
-    bytes: int  # Its size
-    # Columns with which it was written; the manifest has them by stream
+    first: Id  # Id of the first entry
+    last: Id  # Id of the last entry
+    rows: int  # Number of entries
+    bytes: int  # Size in bytes
+    # Columns with which it was written; the manifest stores them by stream
     columns: tuple[TableColumn, ...] = field(default=(), compare=False)
-    # By field, the number of its batch's values that were in no column; not in the manifest
+    # Number of values in its batch that fit no column, by field; not in the manifest
     unfit: Mapping[str, int] = field(default_factory=dict, compare=False)
     # Fields of its batch that the archive's form names; not in the manifest
     seen: frozenset[str] = field(default=frozenset(), compare=False)
@@ -56,7 +56,7 @@ class ArchivePosition:
     """The position up to which a stream is archived."""
 
     id: Id  # All entries of the stream up to this id are archived
-    n: int  # Entries added to the stream up to there
+    n: int  # Number of entries added to the stream up to that id
     holes: int = 0  # Further entries that may have been added, see :class:`millstream.spark.model.offsets.Position`
 
     @property
@@ -69,14 +69,14 @@ class ArchivePosition:
 class ArchiveManifest:
     """The content of an archive: positions, files, form and columns."""
 
-    generation: int = 0  # One more with every change
-    places: Mapping[str, ArchivePosition] = field(default_factory=dict)  # By stream
-    files: tuple[DataFile, ...] = ()  # Sorted by stream and id
-    shape: Shape = field(default_factory=Shape)  # The form of the files
-    # By stream: the columns of its table; the columns of a file are the first of them
+    generation: int = 0  # Number that increases with each change
+    places: Mapping[str, ArchivePosition] = field(default_factory=dict)  # Archived position of each stream
+    files: tuple[DataFile, ...] = ()  # Files sorted by stream and id
+    shape: Shape = field(default_factory=Shape)  # Form of the files
+    # Columns of each stream's table; the columns of a file are the first of them
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
-    # Files that were merged into others, but may still have readers of an older state of a table; each with the time
-    # of the merge, in milliseconds since 1970
+    # Files that were merged into others, but may still have readers of an older table state, each with the time of the
+    # merge in milliseconds since 1970
     retired: tuple[tuple[str, int], ...] = ()
 
     def place(self, stream: str) -> ArchivePosition:
@@ -98,7 +98,7 @@ class ArchiveManifest:
         for stream, read in ranges.items():
             at = self.places.get(stream)
             if at is not None and read.id == at.id:
-                continue  # an offset names all streams of its query, also those without new entries
+                continue  # an offset also contains streams without new entries
             if at is not None and read.start != at.id:
                 raise ManifestError(
                     f"the batch of stream {stream!r} begins after {read.start} and the archive ends at {at.id}: "
@@ -204,7 +204,7 @@ def dump(manifest: ArchiveManifest) -> str:
         "format": FORMAT,
         "generation": manifest.generation,
         "places": {name: at.raw for name, at in sorted(manifest.places.items())},
-        "archived": dict(sorted(rows_of(manifest.files).items())),  # merging keeps the number of entries
+        "archived": dict(sorted(rows_of(manifest.files).items())),  # merging does not change the number of entries
         "shape": manifest.shape.json,
         "columns": {name: [one.json for one in found] for name, found in sorted(manifest.columns.items())},
         "retired": [list(pair) for pair in manifest.retired],

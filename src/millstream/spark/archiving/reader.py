@@ -47,7 +47,7 @@ _LAST = Id(MAX_PART, MAX_PART)
 class ArchivePart(InputPartition):
     """Archive files that one task reads."""
 
-    stream: str  # The stream's key
+    stream: str  # Key of the stream
     after: Id  # Exclusive lower bound of the ids
     until: Id  # Inclusive upper bound of the ids
     paths: tuple[str, ...]  # Files at the time of planning
@@ -221,7 +221,7 @@ class _Plan:
         if self._options.min_partitions is not None:
             size = min(size, 1 + sum(file.bytes for file in files) // self._options.min_partitions)
         for run in portions(files, attrgetter("bytes"), size):
-            # Each part ends with its last file, so that it reads only its own rows if its files were merged.
+            # Each part ends with its last file, so that it reads only its own rows, even from merged files.
             low, high = max(after, run[0].first.before), min(until, run[-1].last)
             yield ArchivePart(stream, low, high, tuple(each.path for each in run))
 
@@ -293,7 +293,7 @@ def _caught_up(
             return whole
         first, problem = _follows(options, whole, place)
         manifest = folder.read()
-        if manifest.place(whole.key) == place:  # no more was archived, so no more was trimmed
+        if manifest.place(whole.key) == place:  # nothing more was archived, so nothing more was trimmed
             if problem is not None:
                 raise problem
             return replace(whole, first=first)

@@ -23,17 +23,17 @@ class ReplayError(MillstreamError):
 class Replay:
     """The source, target and options of a replay."""
 
-    source: str = field(repr=False)  # Place of an archive, or URL of a server
+    source: str = field(repr=False)  # Location of an archive, or URL of a server
     stream: str  # Key of the stream in the source
     target: str = field(repr=False)  # URL of the server that gets the entries
-    into: str  # Key of the stream at the target
-    since_ms: int | None = None  # Entries from this time on; None for the beginning
-    until_ms: int | None = None  # Entries before this time; None for the end at the replay's beginning
-    where: tuple[tuple[bytes, bytes], ...] = ()  # Fields and values that an entry must have, all of them
-    speed: float | None = None  # 1 for the original speed, 10 for ten times; None for the highest possible
-    ids: Literal["keep", "new"] = "new"  # ``keep`` writes the entries under their own ids, ``new`` under new ones
-    id_field: bytes | None = None  # With ``new``, a field that gets the old id; None for none
-    # The replay's name: an interrupted replay continues under the same name; None derives one from all of the above
+    into: str  # Key of the stream on the target
+    since_ms: int | None = None  # Earliest time of the entries; None for the beginning
+    until_ms: int | None = None  # End of the times, exclusive; None for the end of the stream when the replay begins
+    where: tuple[tuple[bytes, bytes], ...] = ()  # Fields and values that an entry must all have
+    speed: float | None = None  # 1 for the original speed, 10 for ten times that; None for the maximum
+    ids: Literal["keep", "new"] = "new"  # ``keep`` preserves the ids, ``new`` generates new ones
+    id_field: bytes | None = None  # With ``new``, field that stores the old id; None for none
+    # Name under which an interrupted replay continues; None derives one from all fields above
     name: str | None = None
 
     @property
@@ -59,11 +59,11 @@ class ReplayResult:
 
     read: int = 0  # Entries read by this run
     written: int = 0  # Entries written, over all its runs
-    skipped: int = 0  # Entries that the filter left out, by this run
-    resumed_after: str | None = None  # Last id of the run before; None for a new one
+    skipped: int = 0  # Entries that the filter excluded in this run
+    resumed_after: str | None = None  # Last id of the previous run; None for a new replay
     last: str | None = None  # Id of the last entry read
     finished: bool = False  # False if it was stopped
-    before: bool = False  # True if an earlier run had finished it, so that this run did nothing
+    before: bool = False  # True if an earlier run had already finished the replay
 
 
 @dataclass

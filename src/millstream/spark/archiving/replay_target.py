@@ -91,7 +91,7 @@ class ReplayTarget:
         if what.stream != what.into or not what.source.startswith(SERVERS):
             return
         assert self._client is not None
-        # A source that is away raises its error when it is read.
+        # An unreachable source raises its error later, when it is read.
         with contextlib.suppress(redis.RedisError, OSError, KeyError), control_client(what.source) as source:
             if _server(source) == _server(self._client):
                 raise self._itself(what)
@@ -204,7 +204,7 @@ class ReplayTarget:
 
     def _again(self, work: Callable[[], None]) -> None:
         """Retry a repeatable call while the server is away, or on another server that has the target now."""
-        # AskError is the class of MOVED, too
+        # MovedError is a subclass of AskError
         elsewhere = (refusals.AskError, refusals.TryAgainError, refusals.ClusterDownError, refusals.ReadOnlyError)
 
         def once() -> None:

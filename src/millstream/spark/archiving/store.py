@@ -49,20 +49,20 @@ _NAMED = 10
 class ArchiveSettings:
     """The settings of an archive job."""
 
-    url: str = field(repr=False)  # The server's URL
-    streams: tuple[str, ...]  # Keys of streams; empty with a pattern or a partitioned stream
-    to: Path | str  # The archive's place: a directory, or the URL of a place in an object store
-    pattern: str | None = None  # Glob of keys, in place of ``streams``
-    once: bool = False  # True to end when the entries at the start are archived
+    url: str = field(repr=False)  # URL of the server
+    streams: tuple[str, ...]  # Keys of the streams; empty with a pattern or a partitioned stream
+    to: Path | str  # Location of the archive: a directory, or a URL in an object store
+    pattern: str | None = None  # Glob of keys, instead of ``streams``
+    once: bool = False  # True to end when the entries present at the start are archived
     every: float = 10.0  # Seconds between batches
-    per_batch: int = 200_000  # Most entries of a batch
-    trim: bool = True  # True if the streams are trimmed
-    keep: Keep = field(default_factory=Keep)  # The archived entries that stay in a stream
-    skip_lost: bool = False  # True to continue if others trimmed entries before they were archived
+    per_batch: int = 200_000  # Largest number of entries in a batch
+    trim: bool = True  # True to trim the streams
+    keep: Keep = field(default_factory=Keep)  # Archived entries that stay in a stream
+    skip_lost: bool = False  # True to continue if other clients trimmed entries before they were archived
     target_bytes: int = TARGET_BYTES  # Approximate size of a file
-    wanted: Wanted = field(default_factory=Wanted)  # The form of the archive
-    retain_ms: int = RETAIN_MS  # Milliseconds that merged files stay, if the archive has tables
-    partitioned: str | None = None  # Name of a partitioned stream, in place of ``streams``
+    wanted: Wanted = field(default_factory=Wanted)  # Form of the archive
+    retain_ms: int = RETAIN_MS  # Milliseconds for which merged files are kept, if the archive has tables
+    partitioned: str | None = None  # Name of a partitioned stream, instead of ``streams``
 
     @property
     def source(self) -> dict[str, str]:
@@ -75,14 +75,14 @@ class ArchiveSettings:
 class Progress:
     """The result of a job for one stream."""
 
-    stream: str  # Its key
+    stream: str  # Key of the stream
     archived: int = 0  # Entries archived by this job
-    upto: str = "0-0"  # Archived up to this id
+    upto: str = "0-0"  # Last archived id
     total: int = 0  # Entries in the archive
     trimmed: int = 0  # Entries removed from the stream by this job
     left: int | None = None  # Entries in the stream after the last trim
-    held_by: str = ""  # The obstacle to trimming the next entry, in words
-    news: list[str] = field(default_factory=list)  # Messages: new columns, and values that fit none
+    held_by: str = ""  # Reason why the next entry cannot be trimmed, in words
+    news: list[str] = field(default_factory=list)  # Messages about new columns, and about values that fit none
 
 
 class ArchiveStore:
@@ -463,7 +463,7 @@ class ArchiveStore:
         for (stream, part), files in groupby(
             self.manifest.files, lambda file: (file.stream, part_of(shape, file.first.ms))
         ):
-            closed = part_of(shape, self.manifest.place(stream).id.ms) > part  # the partition cannot grow any more
+            closed = part_of(shape, self.manifest.place(stream).id.ms) > part  # the partition can no longer grow
             yield from mergeable(list(files), closed=closed, target=self._settings.target_bytes)
 
     # --- trimmed entries ---------------------------------------------------------------------------------------------

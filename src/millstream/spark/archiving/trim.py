@@ -38,20 +38,20 @@ class ReplacedError(UsageError):
 class Keep:
     """The archived entries that stay in the stream."""
 
-    ms: int | None = None  # Milliseconds: entries younger than this stay, by the server's clock; None for no limit
+    ms: int | None = None  # Milliseconds up to which entries stay, by the server's clock; None for no limit
     entries: int | None = None  # Number of the newest entries that stay; None for no limit
-    given: str = ""  # The age as the user wrote it, such as ``"1h"``
+    given: str = ""  # Age as the user wrote it, such as ``"1h"``
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
     """The result of trimming a stream, or of a check without trimming."""
 
-    stream: str  # Its key
-    limit: Id | None  # Entries below this id may be or were removed; None without a stream
-    count: int  # Entries removed
-    left: int  # Entries left in the stream
-    held_by: str  # The obstacle to the next entry, in words; empty if all archived entries are removed
+    stream: str  # Key of the stream
+    limit: Id | None  # Id below which entries may be or were removed; None without a stream
+    count: int  # Number of removed entries
+    left: int  # Number of entries left in the stream
+    held_by: str  # Reason why the next entry stays, in words; empty if all archived entries are removed
 
 
 class Trimmer:
@@ -80,7 +80,7 @@ class Trimmer:
             reach("trimming")
             answer = self._ask(stream, archived, cut=True)
             if answer[0] == b"look":
-                if checks == CHECKS:  # another first entry may be that of a new stream: its id proves nothing
+                if checks == CHECKS:  # the first entry may belong to a new stream, so its id proves nothing
                     held = "its first entry changed during each check; the next trimming tries again"
                     return Trimmed(stream, ZERO, total, answer[2], held)
                 check(answer[1].decode())
@@ -113,7 +113,7 @@ class Trimmer:
         floors = ["" if floor is None else floor for floor in (self._keep.ms, self._keep.entries)]
         place = (str(archived.id), archived.n)
         known = self._known.get(stream, (b"?", str(archived.id)))
-        # Sent again after a lost reply, it trims the entries that may be trimmed then, which is also right.
+        # If a lost reply is repeated, it trims the entries that may be trimmed then, which is also correct.
         (answer,) = self._router.ask([("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK, *known)])
         if isinstance(answer, ErrorReply):
             raise UsageError(

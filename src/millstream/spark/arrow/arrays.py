@@ -58,7 +58,7 @@ def moments(micros: "np.ndarray[Any, np.dtype[np.int64]]") -> pa.Array:
 
 def again(words: tuple[bytes, ...], times: int) -> pa.Array:
     """Return ``pa.string`` of these words in their order, repeated ``times`` times."""
-    rounded = 1 << max(times - 1, 0).bit_length()  # so that pages of nearly the same size share one
+    rounded = 1 << max(times - 1, 0).bit_length()  # so that pages of similar sizes share one
     return _again(words, rounded)[: times * len(words)]
 
 

@@ -39,10 +39,10 @@ _MAP = pa.map_(pa.string(), pa.string())
 class Layout:
     """The source of each column of a schema."""
 
-    schema: pa.Schema  # The schema of the batches for Spark
-    want: Want  # The parts of an entry to decode for it
+    schema: pa.Schema  # Schema of the batches for Spark
+    want: Want  # Parts of an entry that must be decoded
     typed: dict[str, pa.DataType] = field(default_factory=dict)  # Columns that are entry fields, with their types
-    headers: bool = False  # True if entries' envelopes are opened
+    headers: bool = False  # True if envelopes are decoded
 
     @classmethod
     def of(cls, schema: StructType, *, headers: bool = False) -> "Layout":
@@ -126,7 +126,7 @@ def record_batch(
         if array.null_count and not column.nullable:
             raise UsageError(f"schema: column {column.name!r} is NOT NULL, but {whose} have no such value")
         found.append(array)
-    # Last, wherever it is: the other columns must have reported the values that they could not convert
+    # Last of all columns: the others must first report the values that they could not convert
     if names.CORRUPT in schema.names:
         found[schema.names.index(names.CORRUPT)] = corrupt(bad, rows)
     return pa.RecordBatch.from_arrays(found, schema=schema)
@@ -165,7 +165,7 @@ def as_arrow(schema: StructType) -> pa.Schema:
     """Return the Arrow schema, in UTC whatever the session's time zone is: ids count milliseconds in UTC."""
     try:
         return to_arrow_schema(schema, timezone="UTC")
-    except PySparkTypeError:  # the error names a type, which may be nested, but not the column
+    except PySparkTypeError:  # the error names a type, perhaps a nested one, but no column
         for column in schema:
             try:
                 to_arrow_schema(StructType([column]), timezone="UTC")

@@ -42,7 +42,7 @@ def decode(raw: bytes, want: Want, *, more: int = 0) -> tuple[Page | None, list[
         if len(rest) == more:
             return found[0], rest
     collecting = gc.isenabled()
-    gc.disable()  # a page is hundreds of thousands of objects, none of them in a cycle
+    gc.disable()  # a page consists of hundreds of thousands of objects without cycles
     try:
         replies = parse_replies(raw)
         entries = list(chain.from_iterable(replies[: len(replies) - more]))
@@ -85,7 +85,7 @@ def decode_parsed(entries: Sequence[Entry], want: Want) -> Page | None:
 
 def _by_name(flat: Sequence[bytes]) -> Fields:
     words = iter(flat)
-    # Names and values in turn; slices, or a check, would cost half as much more
+    # Names and values alternate; slices or a check would cost half as much again
     return dict(zip(words, words, strict=False))
 
 

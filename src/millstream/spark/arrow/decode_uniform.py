@@ -38,8 +38,8 @@ class _Template:
     """The parts that all entries of a page have in common."""
 
     names: tuple[bytes, ...]  # Names of the fields
-    before: tuple[bytes, ...]  # The bytes before the length of the id, and before that of each value
-    digits: tuple[int, ...]  # The possible numbers of digits of each of those lengths
+    before: tuple[bytes, ...]  # Bytes before the length of the id, and before that of each value
+    digits: tuple[int, ...]  # Possible numbers of digits of each of these lengths
 
 
 def decode_uniform(raw: bytes, want: Want) -> tuple[Page, int] | None:
@@ -57,7 +57,7 @@ def decode_uniform(raw: bytes, want: Want) -> tuple[Page, int] | None:
     reply = _Reply(raw)
     try:
         walked = reply.walk(template, rows, head + 2)
-    except IndexError:  # a length that leads past the end
+    except IndexError:  # a length points beyond the end
         return None
     if walked is None:
         return None
@@ -209,7 +209,7 @@ class _Reply:
         if not (text[:, _MS_DIGITS] == _DASH).all():
             return None
         digits = text - np.uint8(_ZERO)
-        high, low = _number(digits[:, :4]), _number(digits[:, 4:_MS_DIGITS])  # each fits in 32 bits: half the work
+        high, low = _number(digits[:, :4]), _number(digits[:, 4:_MS_DIGITS])  # each fits in 32 bits, half the work
         found: Times = high.astype(np.uint64) * np.uint64(10**9) + low
         return found
 

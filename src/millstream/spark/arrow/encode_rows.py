@@ -27,7 +27,7 @@ MOST_FIELDS = 100_000
 """Most fields of one row; a server refuses commands of more than a million arguments."""
 
 _CRLF = b"\r\n"
-# The form that XADD takes: the second part may be left out, and is 0 then.
+# Form of an id for XADD; a missing second part means 0.
 _ID = r"^(?P<ms>[0-9]{1,20})(?:-(?P<seq>[0-9]{1,20}))?$"
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -37,10 +37,10 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 class RowLayout:
     """The form in which each column of a DataFrame is written."""
 
-    target: str | None  # Stream that all rows go to; None when the column ``stream`` names it
-    has_id: bool  # True if the column ``id`` gives the entries their ids
-    fields: tuple[str, ...]  # Columns that are fields; empty when the column ``fields`` holds them as a map
-    headers: bool = False  # True if the columns ``headers`` and ``body`` make an envelope, the entry's one field
+    target: str | None  # Stream of all rows; None if the column ``stream`` contains it
+    has_id: bool  # True if the column ``id`` contains the ids
+    fields: tuple[str, ...]  # Columns that are fields; empty if the column ``fields`` contains them as a map
+    headers: bool = False  # True if the columns ``headers`` and ``body`` form an envelope, the entry's only field
 
     @classmethod
     def of(cls, schema: StructType, target: str | None, *, headers: bool = False) -> "RowLayout":
@@ -149,12 +149,12 @@ def _is_text(kind: pa.DataType) -> bool:
 class Commands:
     """Some rows as XADD commands."""
 
-    data: memoryview  # The commands one after the other
-    bounds: Ints  # The beginning of each, and the end of the last one
-    words: Ints  # Number of words of each command
-    targets: Ints | None  # Stream of each row, as numbers of ``names``; None when all go to ``names[0]``
-    names: list[str]  # Streams
-    ids: list[Id] | None  # Id of each row; None when the server gives them
+    data: memoryview  # Commands, one after another
+    bounds: Ints  # Position of each command, and the end of the last one
+    words: Ints  # Number of arguments of each command
+    targets: Ints | None  # Stream of each row, as an index into ``names``; None if all belong to ``names[0]``
+    names: list[str]  # Names of the streams
+    ids: list[Id] | None  # Id of each row; None if the server generates them
 
 
 def encode(batch: pa.RecordBatch, layout: RowLayout) -> Iterator[Commands]:
@@ -189,7 +189,7 @@ def _encode(batch: pa.RecordBatch, layout: RowLayout) -> Commands:
     counts, body = _by_column(batch, layout.fields) if layout.fields else _by_map(batch.column("fields"))
     _check_counts(counts)
     words = counts * 2 + 3
-    # If all rows have the same number of fields, all up to the first value is one constant.
+    # If all rows have the same number of fields, all bytes up to the first value are constant.
     alike = rows > 0 and int(counts.min()) == int(counts.max())
     size: list[Any] = [b"*%d\r\n" % words[0]] if alike else [b"*", _digits(pa.array(words)), _CRLF]
     joined = _join([*size, *head, *body], rows)
@@ -262,7 +262,7 @@ def _by_map(fields: pa.MapArray) -> tuple[Ints, list[Any]]:
     """
     rows = len(fields)
     offsets = np.asarray(fields.offsets.to_numpy(), np.int64)
-    # A null map may still cover values.
+    # A null map may still have values behind it.
     present = np.asarray(pc.is_valid(fields).to_numpy(zero_copy_only=False), bool)
     sizes = np.where(present, np.diff(offsets), 0)
     begin, end = int(offsets[0]), int(offsets[-1])
@@ -290,7 +290,7 @@ def _check_counts(counts: Ints) -> None:
         raise UsageError(f"a row has {int(counts.max())} fields; an entry takes {MOST_FIELDS} at most here")
 
 
-# --- where to, and under which id ------------------------------------------------------------------------------------
+# --- target and id ---------------------------------------------------------------------------------------------------
 
 
 def _targets(column: pa.Array) -> tuple[Ints, list[str]]:

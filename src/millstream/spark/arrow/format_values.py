@@ -60,7 +60,7 @@ def texts(values: pa.Array, name: str) -> pa.Array:
         return _times(values).view(pa.binary())
     if pa.types.is_nested(kind):
         return _documents(values, name)
-    found = pc.cast(values, pa.string())  # Arrow's casts read its own text of all other types
+    found = pc.cast(values, pa.string())  # Arrow's casts can parse its own text of all other types
     return found.view(pa.binary())
 
 

@@ -21,9 +21,9 @@ LISTED = pa.list_(pa.field("element", pa.struct([("name", pa.binary()), ("value"
 class Want:
     """The parts of the entries that are needed; no other part is decoded."""
 
-    fields: tuple[bytes, ...] = ()  # Names of fields that become arrays of their own
-    pairs: bool = False  # True if all fields are wanted as a map
-    # True if all fields are wanted as a list of name and value, which keeps their order and repeated names
+    fields: tuple[bytes, ...] = ()  # Names of fields that become separate arrays
+    pairs: bool = False  # True if all fields are also returned as a map
+    # True if all fields are also returned as a list of names and values, which keeps order and repeated names
     listed: bool = False
 
     @property
@@ -38,12 +38,12 @@ class Page:
 
     ids: pa.Array  # ``pa.string``
     times: Times  # Milliseconds since 1970, from the ids
-    # By name, ``pa.string`` of the bytes as stored, null where an entry has no such field
+    # For each name, a ``pa.string`` array of the stored bytes, null for entries without the field
     fields: dict[bytes, pa.Array]
-    pairs: pa.Array | None  # ``pa.map_(pa.string(), pa.string())`` if wanted
+    pairs: pa.Array | None  # ``pa.map_(pa.string(), pa.string())`` if requested
     first: Id  # Id of the first entry
     last: Id  # Id of the last entry
-    listed: pa.Array | None = None  # :data:`LISTED` if wanted
+    listed: pa.Array | None = None  # :data:`LISTED` if requested
 
 
 def listed_array(offsets: pa.Array, names: pa.Array, values: pa.Array) -> pa.Array:

@@ -34,7 +34,7 @@ _PATTERNS: list[tuple[Callable[[pa.DataType], bool], str]] = [
     (pa.types.is_decimal, r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"),
     (pa.types.is_boolean, r"(?i:true|false|1|0)"),
     (pa.types.is_date, _DATE),
-    # as in Spark's cast: a zone only after the seconds, and none beyond 18 hours
+    # As in Spark's cast: a zone only after seconds, and none beyond 18 hours
     (pa.types.is_timestamp, rf"{_DATE}([ T][0-9]{{2}}(:[0-9]{{2}}(:[0-9]{{2}}(\.[0-9]+)?{_ZONE}?)?)?)?"),
 ]
 """Text of each type: Arrow alone would also accept ``0x1f`` as a number, and Python ``20200101`` as a date."""
@@ -97,7 +97,7 @@ def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bo
 
 def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert values other than JSON; text that does not match its type becomes null before Arrow gets it."""
-    # On bytes: the pattern must not fail on bytes outside UTF-8.
+    # Matches bytes, because the pattern must not fail on bytes that are not UTF-8.
     alike = pc.match_substring_regex(values.view(pa.binary()), f"^(?:{_pattern(kind)})$")
     if pc.all(alike).as_py() is False:
         values = pc.if_else(alike, values, nothing())
@@ -115,7 +115,8 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if len(values) == 1:
             return pa.nulls(1, kind)
-    # Usually few values are wrong: halving finds k of n in about k log n casts, and costs one cast if all are right
+    # Usually few values are invalid. Halving finds k of n with about k log n casts, and costs a single cast if all are
+    # valid
     half = len(values) // 2
     return pa.concat_arrays([_cast(values.slice(0, half), kind), _cast(values.slice(half), kind)])
 
@@ -145,9 +146,9 @@ def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
     For a column without a zone, times in zones other than UTC are null.
     """
-    # Arrow's cast takes an array of times with zones, or one without, but no mixture: each kind has its own cast
+    # Arrow's cast accepts times with zones or without, but no mixture, so each kind has its own cast
     null = nothing()
-    if pc.any(pc.match_substring_regex(values, r"\.[0-9]{7}")).as_py():  # cut to microseconds, as in Spark's cast
+    if pc.any(pc.match_substring_regex(values, r"\.[0-9]{7}")).as_py():  # truncated to microseconds, as in Spark's cast
         values = pc.replace_substring_regex(values, r"(\.[0-9]{6})[0-9]+", r"\1")
     if kind.tz is None:
         values = pc.replace_substring_regex(values, _UTC, "")
@@ -236,7 +237,7 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
         return float(value)
     _must(not isinstance(value, bool) and isinstance(value, int | Decimal))
     if pa.types.is_integer(kind):
-        # The bounds first: converting 1e999999999 to an integer would take minutes, and all memory.
+        # Check the bounds first: converting 1e999999999 to an integer would take minutes, and all memory.
         _must(-(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1) and value == int(value))
         return int(value)
     if pa.types.is_floating(kind):

@@ -33,8 +33,8 @@ REPLICA_SECONDS = 5.0
 class ReadFrom(NamedTuple):
     """A server, and the role in which it is read."""
 
-    url: str  # URL of that one server (or of the Sentinels that name it)
-    replica: bool = False  # True for a replica, so that another server can be tried
+    url: str  # URL of a single server (or of the Sentinels that name it)
+    replica: bool = False  # True for a replica: if it fails, another server is tried
     readonly: bool = False  # True for a replica in a cluster
 
 
@@ -171,13 +171,13 @@ class BulkReader:
             self._deadline = time.monotonic() + REPLICA_SECONDS
         while True:
             there = self._replicas()
-            random.shuffle(there)  # tasks spread over them
+            random.shuffle(there)  # spreads tasks over the replicas
             for url in there:
                 if self._has(url, until):
                     return True
             if not there or time.monotonic() + routing.MOVE_PAUSE > self._deadline:
                 return False
-            time.sleep(routing.MOVE_PAUSE)  # the replica is behind or away, and sends no sign when it is not
+            time.sleep(routing.MOVE_PAUSE)  # the replica lags or is unreachable, and no event reports a change
 
     def _replicas(self) -> list[str]:
         try:

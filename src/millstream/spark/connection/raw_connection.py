@@ -47,7 +47,7 @@ class RawConnection(connection.BlockingConnection):
         end = len(self._end)
         while size < end or self._buffer[size - end : size] != self._end:
             if size == len(self._buffer):
-                self._buffer += bytes(size)  # doubles it
+                self._buffer += bytes(size)  # doubles the buffer
             with memoryview(self._buffer) as view:
                 got = self._socket.recv_into(view[size : size + _CHUNK])
                 if not got:

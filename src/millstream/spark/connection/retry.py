@@ -40,5 +40,5 @@ def retrying(work: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
         except Exception as reason:
             if not lost_contact(reason) or time.monotonic() + pause > deadline:
                 raise
-        time.sleep(pause)  # the server is away; a task can only try again
+        time.sleep(pause)  # the server is unreachable; a task can only try again
         pause = min(_LONGEST_PAUSE, pause * 2)

@@ -103,7 +103,8 @@ class Router:
     def receive(self, connection: BlockingConnection, count: int) -> list[Reply]:
         """Return the next replies over a connection; raise if one of them is a redirection."""
         replies = connection.receive(count)
-        # ASK too: while a slot moves, the keys of a transaction may be on two nodes, and its WATCH is on one connection
+        # This includes ASK: while a slot moves, the keys of a transaction may be on two nodes, but its WATCH is on one
+        # connection
         for reply in replies:
             if routing.redirection(self._url, reply) is not None:
                 raise routing.Redirected(f"the server did not run it: {reply}")

@@ -120,7 +120,7 @@ def primaries(url: str) -> list[str]:
     if not url.startswith(CLUSTERS):
         return [url]
     found = _map(url)
-    found.routes.forget()  # a missing node would be a silent gap
+    found.routes.forget()  # a missing node would cause an unnoticed gap
     return [found.cluster.url(address) for address in found.slots().primaries]
 
 
@@ -130,7 +130,7 @@ def forget(url: str) -> None:
         _map(url).routes.forget()
 
 
-# --- replies that send elsewhere -------------------------------------------------------------------------------------
+# --- replies that redirect -------------------------------------------------------------------------------------------
 
 
 def redirection(url: str, reply: Reply) -> str | None:
@@ -143,7 +143,7 @@ def redirection(url: str, reply: Reply) -> str | None:
         return None
     code, _, rest = str(reply).partition(" ")
     if url.startswith(SENTINELS):
-        return "" if code == "READONLY" else None  # it was the primary when the connection was made
+        return "" if code == "READONLY" else None  # the server was the primary when the connection was opened
     if not url.startswith(CLUSTERS):
         return None
     found = _map(url)

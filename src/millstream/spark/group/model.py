@@ -12,19 +12,19 @@ from millstream.spark.options.read import Options
 class GroupOptions:
     """The options of a read in group mode."""
 
-    parsed: Options  # The options that it shares with the plain read
-    group: str  # The group whose entries are read
-    query: str  # The query's name, a part of its consumers' names
-    # Idle time after which entries of other consumers are claimed too; None leaves them alone
+    parsed: Options  # Options shared with the plain read
+    group: str  # Group whose entries are read
+    query: str  # Name of the query, a part of its consumers' names
+    # Idle time after which other consumers' entries are also claimed, in milliseconds; None to leave them
     min_idle_ms: int | None = None
-    consumer: str = ""  # The consumer whose pending entries a batch read returns
+    consumer: str = ""  # Consumer whose pending entries a batch read returns
 
 
 @dataclass
 class ClaimPartition(InputPartition):
     """The claimed entries that one task reads."""
 
-    key: str  # The stream
-    runs: tuple[Run, ...]  # The entries
-    consumer: str  # The consumer that holds them
-    deliveries: tuple[int, ...] = ()  # Delivery count of each entry if each run has one entry; else empty
+    key: str  # Key of the stream
+    runs: tuple[Run, ...]  # Entries
+    consumer: str  # Consumer that holds them
+    deliveries: tuple[int, ...] = ()  # Delivery count of each entry, if each run has one entry; otherwise empty

@@ -40,9 +40,9 @@ _GAPS = 1000
 class Settled:
     """The results of acknowledging the entries of a batch."""
 
-    acked: int = 0  # Entries that the batch's consumer held to the end
-    taken: Counter[str] = field(default_factory=Counter)  # Entries that others had claimed meanwhile, by consumer
-    missing: int = 0  # Entries that were no longer pending
+    acked: int = 0  # Number of entries that the batch's consumer still held at the end
+    taken: Counter[str] = field(default_factory=Counter)  # Number of entries that others claimed meanwhile, by consumer
+    missing: int = 0  # Number of entries that were no longer pending
 
 
 class PendingEntries:
@@ -96,7 +96,7 @@ class PendingEntries:
     def settle(self, consumer: str, runs: Sequence[Run]) -> Settled:
         """Acknowledge a finished batch, including entries that others have claimed meanwhile: they are processed."""
         if consumer not in self.consumers():
-            # The batch was settled completely before: pending entries come from a group that was set back.
+            # The batch was settled completely before: pending entries exist only because the group was moved back.
             return Settled(missing=0)
         found = Settled(missing=sum(run.n for run in runs))
         for run in runs:
@@ -111,7 +111,7 @@ class PendingEntries:
                 failpoints.reach("acking")
         return found
 
-    # --- entries that wait for their time ----------------------------------------------------------------------------
+    # --- delayed entries ---------------------------------------------------------------------------------------------
 
     def hold(self, min_idle_ms: int) -> None:
         """Keep delayed entries out of the next claim until they are due."""
@@ -164,7 +164,7 @@ class PendingEntries:
         delete: Command = ("XGROUP", "DELCONSUMER", self.key, self.group, consumer)
         held, removed = self._router.once([("MULTI",), look, delete, ("EXEC",)])[-1]
         if checked(removed) and checked(held):
-            # Another driver of the same query read in between, and gets its entries back.
+            # Another driver of the same query has read meanwhile; give its entries back.
             ids = [row[0] for row in held]
             checked(self._router.ask([("XCLAIM", self.key, self.group, consumer, 0, *ids, "FORCE", "JUSTID")])[0])
 

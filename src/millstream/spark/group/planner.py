@@ -47,13 +47,13 @@ class GroupPlanner:
         self._renewal = LeaseRenewal(options.parsed.url, options.group, options.min_idle_ms)
         self._pending_entries: dict[str, PendingEntries] = {}  # by stream
         self._keys_due = 0.0
-        self._looked = False  # True once entries claimed by an earlier driver were looked for
+        self._looked = False  # True after the search for entries that an earlier driver claimed
         self._settled = 0  # number of the last batch that was acknowledged
-        self._mine = 0  # number of the last batch that this process has planned
+        self._mine = 0  # number of the last batch planned by this process
         self._page = _FIRST_PAGE
         self._cursors: dict[str, bytes] = {}
         self._stale_due: dict[str, float] = {}
-        self._target: dict[str, StreamState | None] | None = None  # for AvailableNow: the streams at the beginning
+        self._target: dict[str, StreamState | None] | None = None  # for AvailableNow: states at the beginning
         self._taken = 0
         self.report: dict[str, Any] = {}
 
@@ -115,7 +115,7 @@ class GroupPlanner:
         rows = [] if absent(reply) else map(pairs, checked(reply))
         return next((row for row in rows if row[b"name"] == self._options.group.encode()), None)
 
-    # --- the batch that is done --------------------------------------------------------------------------------------
+    # --- the finished batch ------------------------------------------------------------------------------------------
 
     def settle(self, claim: Claim) -> None:
         """Acknowledge a batch that is known to be committed, and remove its consumer."""
@@ -156,7 +156,7 @@ class GroupPlanner:
             self._renewal.plan.period,
         )  # fmt: skip
 
-    # --- the next one ------------------------------------------------------------------------------------------------
+    # --- the next batch ----------------------------------------------------------------------------------------------
 
     def target_now(self) -> None:
         """For Trigger.AvailableNow: limit the claims to the entries that wait now."""
@@ -177,7 +177,7 @@ class GroupPlanner:
         except Exception as reason:
             if not lost_contact(reason):
                 raise
-            # A page may be claimed although its reply was lost: only the server knows.
+            # A page may have been claimed although its reply was lost: only the server knows.
             self._router.close()
             idle = self._options.min_idle_ms
             runs = {key: held.claimed(fresh.consumer, idle) for key, held in self._pending_entries.items()}
@@ -195,7 +195,7 @@ class GroupPlanner:
                 if seq is not None and held:
                     ours.setdefault(seq, []).append(key)
         for seq in [seq for seq in ours if seq <= start.seq]:
-            # Not of a committed batch: another driver claimed them, which had lost the checkpoint to this one.
+            # Not for a committed batch: another driver claimed these entries after it lost the checkpoint to this one.
             for key in ours.pop(seq):
                 self._pending_entries[key].hand_over(
                     claims.name(self._options.query, seq), start.following(start.seq + 1, {}).consumer
@@ -289,7 +289,7 @@ class GroupPlanner:
         cursor, rows, *gone = checked(reply)
         failpoints.reach("claiming")
         self._cursors[key] = cursor
-        if cursor == b"0-0":  # the whole list was searched; it is searched again after a while
+        if cursor == b"0-0":  # the whole list was searched; the next search follows after a while
             self._stale_due[key] = time.monotonic() + max(1.0, idle / 4000)
         if gone and gone[0]:
             logger.warning(

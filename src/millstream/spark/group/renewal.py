@@ -62,7 +62,7 @@ class LeaseRenewal:
                 if self._beside is not None:
                     self._beside(asker)
                 self.round(asker, *held)
-            except Exception as reason:  # noqa: BLE001 - any error: the batch continues and the next round tries again
+            except Exception as reason:  # noqa: BLE001 - the batch continues after any error; the next round retries
                 logger.warning("group %r: what %s holds could not be renewed: %s", self._group, held[0], reason)
         asker.close()
 

@@ -81,7 +81,7 @@ class HeldReader(DataSourceReader):
 
 
 def _without_deliveries(schema: StructType) -> StructType:
-    # Rows are matched with their counts by id.
+    # Rows and delivery counts are matched by id.
     if names.ID not in schema.fieldNames():
         raise ConfigError("the schema has no column id, which entries of a consumer are read with. Add 'id string'.")
     return StructType([column for column in schema if column.name != DELIVERIES.name])

@@ -17,10 +17,10 @@ _GLOB = re.compile(r"[*?\[\]\\]")
 class HashOptions(common.ServerOptions):
     """The options of a read of hashes; pickled to the executors."""
 
-    pattern: str  # Glob of keys, as SCAN MATCH takes it
+    pattern: str  # Glob of keys, as in SCAN MATCH
     key_column: str = KEY  # Column of the key, or of its part after ``prefix``
-    prefix: str = ""  # Beginning of every key, which the column leaves out; empty for whole keys
-    min_partitions: int | None = None  # Least number of tasks; None to follow the number of keys
+    prefix: str = ""  # Prefix of every key, which the column omits; empty for whole keys
+    min_partitions: int | None = None  # Smallest number of tasks; None to derive it from the number of keys
 
 
 def parse(raw: Mapping[str, str]) -> HashOptions:

@@ -41,10 +41,10 @@ Row = tuple[bytes, dict[bytes, bytes]]
 class HashLayout:
     """The source of each column."""
 
-    schema: pa.Schema  # The schema of the batches for Spark
-    key_column: str  # The key's column
+    schema: pa.Schema  # Schema of the batches for Spark
+    key_column: str  # Column of the key
     typed: dict[str, pa.DataType] = field(default_factory=dict)  # Columns that are fields of a hash, with their types
-    whole: bool = False  # True if all fields are wanted as a map
+    whole: bool = False  # True if all fields are returned as a map
 
     @classmethod
     def of(cls, schema: StructType, options: HashOptions) -> "HashLayout":
@@ -146,7 +146,7 @@ def hashes_of(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list
         rows.append((key, known))
         if not known:
             doubtful.append(key)
-    # HMGET gives the same for a hash without these fields and for a deleted one.
+    # HMGET replies the same for a hash without these fields and for a deleted one.
     there = router.ask([("EXISTS", key) for key in doubtful])
     gone = {key for key, exists in zip(doubtful, there, strict=True) if not exists}
     return [row for row in rows if row[0] not in gone]

@@ -20,7 +20,7 @@ class HashPart(InputPartition):
     """One task's share of the keys."""
 
     number: int  # Number of this share, from 0
-    of: int  # The number of shares
+    of: int  # Number of shares
 
 
 class Hashes:

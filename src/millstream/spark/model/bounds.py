@@ -28,11 +28,11 @@ Filter = tuple[str, str, Any]
 class Bounds:
     """The bounds of the entries to read."""
 
-    after: Id = ZERO  # Ids up to this one are not wanted
-    until: Id = _LAST  # Ids past this one are not wanted
-    low_ms: int = 0  # Lowest milliseconds wanted, used if all ids have thirteen digits of them
-    high_ms: int = MAX_PART  # Highest milliseconds wanted, used on the same condition
-    streams: frozenset[str] | None = None  # The only streams wanted; None for all
+    after: Id = ZERO  # Exclusive lower bound of the ids
+    until: Id = _LAST  # Inclusive upper bound of the ids
+    low_ms: int = 0  # Lower bound in milliseconds, used if all ids have thirteen digits of them
+    high_ms: int = MAX_PART  # Upper bound in milliseconds, used on the same condition
+    streams: frozenset[str] | None = None  # Names of the only streams to read; None for all
 
     def within(self, after: Id, until: Id) -> "Bounds":
         """Return these bounds, narrowed to ``(after, until]``."""

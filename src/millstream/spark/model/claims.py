@@ -31,10 +31,10 @@ class Run(NamedTuple):
 class Claim:
     """The claimed entries of one batch."""
 
-    group: str  # The group that the entries are claimed from
-    query: str  # The query's name, a part of its consumers' names
+    group: str  # Group of the claimed entries
+    query: str  # Name of the query, a part of its consumers' names
     seq: int = 0  # Number of the batch; 0 is the beginning of a query, without entries
-    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # The entries of each stream, in order
+    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # Entries of each stream, in order
 
     @property
     def consumer(self) -> str:

@@ -86,8 +86,8 @@ class Position:
     start_n: int  # Entries added up to ``start``
     id: Id  # Last id of the batch (inclusive)
     n: int  # Entries added up to ``id``
-    # Most entries that may have been added up to ``id`` beyond ``n``. Above 0 only while a reader counts its way past
-    # deleted entries, until it has caught up
+    # Largest number of entries beyond ``n`` that may have been added up to ``id``. Above 0 only while a reader counts
+    # past deleted entries
     holes: int = 0
 
     @classmethod
@@ -136,10 +136,10 @@ class StreamState:
     """The state of a stream, from one reply to XINFO STREAM."""
 
     last: Id  # Last-generated-id
-    added: int  # Entries-added, over the life of the stream
+    added: int  # Entries-added, over the stream's lifetime
     length: int  # Present number of entries
     max_deleted: Id  # Highest id removed by XDEL (trimming does not change it)
-    first: Id | None  # Id of the first present entry; None without one
+    first: Id | None  # Id of the first present entry; None if there is none
     mark: bytes = b""  # Digest of the first entry's content
 
     @property
@@ -186,7 +186,7 @@ def how_it_went_back(at: Position, state: StreamState | None) -> str | None:
         return None
     if state is None:
         return "it no longer exists"
-    if state.last < at.id and at.start != at.id:  # a query that has read nothing may begin ahead of the stream
+    if state.last < at.id and at.start != at.id:  # a query that has read nothing may start beyond the stream's end
         return f"its last id is now {state.last}"
     if state.added < at.n:
         return f"only {plural(state.added, 'entry was', 'entries were')} ever added to it"
@@ -226,12 +226,12 @@ def replaced_text(key: str, at: Position, reason: str) -> str:
 class Loss:
     """Entries that left the stream before they were read."""
 
-    key: str  # The stream
+    key: str  # Key of the stream
     after: Id  # Last id that was read
-    until: Id | None  # First id that still exists; None without one
+    until: Id | None  # Id of the first existing entry; None if there is none
     count: int  # Number of lost entries
-    # True if they were trimmed. False if later entries were deleted one by one as well (XDEL, which groups use for
-    # finished entries): then the server's counts do not separate the two.
+    # True if they were trimmed. False if later entries were also deleted one by one (XDEL, which groups use for
+    # finished entries): the server's counts cannot distinguish the two then.
     certain: bool
 
     def __str__(self) -> str:
@@ -246,7 +246,7 @@ def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:
     """Return the entries past ``at`` that have left the stream unread; None without any."""
     gone = state.removed - at.n - at.holes
     if gone <= 0 or (state.first is not None and state.first <= at.id):
-        # Trimming removes the oldest first: while an entry up to ``at`` exists, it has not gone past ``at``.
+        # Trimming removes the oldest entries first: if an entry up to ``at`` exists, trimming has not passed ``at``.
         return None
     return Loss(key, at.id, state.first, gone, certain=state.max_deleted <= at.id)
 
@@ -315,12 +315,12 @@ def counted_cut(at: Position, state: StreamState, ident: Id, rows: int) -> Posit
 class Range:
     """Entries of one stream that a batch reads: ``(start, end]``."""
 
-    key: str  # The stream
+    key: str  # Key of the stream
     start: Id  # Exclusive
     end: Id  # Inclusive
     start_n: int  # Entries added up to ``start``
-    rows: int  # Upper bound on the rows, for sizing only
-    # First entry past ``start`` at the time of planning; None without one
+    rows: int  # Upper bound of the rows, only for sizing
+    # First entry after ``start`` at planning; None if there is none
     first: Id | None = None
 
 

@@ -59,7 +59,7 @@ class Watch(listener.StreamingQueryListener):
 
         Spark reports the end of a query a moment after it; this method waits for that report.
         """
-        # An ended query is listed for a moment more, before Spark reports its end.
+        # Spark briefly lists an ended query before it reports the end.
         active = {query.id for query in self._session.streams.active if query.isActive}
         with self._news:
             self._news.wait_for(lambda: self._unended() <= active, _PATIENCE)
@@ -106,16 +106,16 @@ class Watch(listener.StreamingQueryListener):
 
     def _note(self, ident: str, event: str | None, news: dict[str, Any], *, new: bool = False) -> None:
         before = self._facts.get(ident, {})
-        if new:  # the last error stays visible while the query is tried again
+        if new:  # the last error stays visible while the query is retried
             before = {"error": before.get("error")}
         facts = store.NEW | before | {"id": ident, "at_ms": _now_ms()} | news
         with self._news:
             self._facts[ident] = facts
             self._news.notify_all()
-        with contextlib.suppress(queue.Full):  # the server is away, and the next note replaces this one
+        with contextlib.suppress(queue.Full):  # the server is unreachable; the next report replaces this one
             self._notes.put_nowait((event, facts))
 
-    # -- the thread that writes ---------------------------------------------------------------------------------------
+    # -- the writing thread -------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         heartbeat_due, tidied = 0.0, False

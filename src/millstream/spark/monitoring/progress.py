@@ -20,7 +20,7 @@ PLACES = 20
 RECENT = 100
 """Most batches that are kept for a trend, one a second at most."""
 
-_APART = 1000  # milliseconds
+_APART = 1000  # milliseconds between two samples
 
 
 def figures(progress: "StreamingQueryProgress") -> dict[str, Any]:
@@ -91,6 +91,6 @@ def recent(before: Sequence[Sequence[float | None]], at_ms: int, news: Mapping[s
     """Return the last batches as rows of numbers, with a new one: at most :data:`RECENT`, and one a second."""
     rows = [list(row) for row in before]
     if rows and (rows[-1][0] or 0) // _APART == at_ms // _APART:
-        rows.pop()  # the last row is of the same second
+        rows.pop()  # the last row belongs to the same second
     names = ("input_rows_per_second", "rows_per_second", "batch_ms", "rows", "lag")
     return [*rows, [at_ms, *(news[name] for name in names)]][-RECENT:]

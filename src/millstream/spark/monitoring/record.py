@@ -14,7 +14,7 @@ from millstream.texts import can_be_name
 
 _ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
 _LARGEST = 2**63
-_SAMPLE = 6  # numbers in a row of ``recent``
+_SAMPLE = 6  # numbers in one row of ``recent``
 
 
 def fits(name: str, value: object) -> bool:
@@ -25,7 +25,7 @@ def fits(name: str, value: object) -> bool:
 def is_figure(value: object) -> bool:
     """Return True for a finite number in the range of a counter, a time or a rate."""
     if isinstance(value, int):
-        return abs(value) < _LARGEST  # not converted to a float, which may overflow
+        return abs(value) < _LARGEST  # without a conversion to float, which may overflow
     return isinstance(value, float) and math.isfinite(value) and abs(value) < _LARGEST
 
 

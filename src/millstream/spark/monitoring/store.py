@@ -54,7 +54,7 @@ NEW: dict[str, Any] = {
 ``recent``, and limits their length.
 """
 
-_IN_THE_HASH = ("places", "recent")  # not in the history, to keep its entries small
+_IN_THE_HASH = ("places", "recent")  # omitted from the history, to keep its entries small
 
 STATES = ("running", "stopped", "failed", "gone")
 
@@ -118,7 +118,7 @@ def recorded(kept: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
 def driver_keys(queries: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
     """Return, for each driver, the key that exists while it lives."""
     drivers = sorted({str(facts["driver"]) for facts in queries})
-    # a name with a lone surrogate, which no driver has, cannot be sent: its key is not found
+    # A name with a lone surrogate cannot be sent. No driver has such a name, so use a key that does not exist
     return {driver: driver_key(driver).encode(errors="backslashreplace") for driver in drivers}
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 class ServerOptions:
     """The option of every read and write: the server."""
 
-    url: str = field(repr=False)  # The server's URL
+    url: str = field(repr=False)  # URL of the server
 
     @property
     def shown_url(self) -> str:
@@ -126,7 +126,7 @@ def find_url(given: Mapping[str, str]) -> str:
 
 
 def _check_many(url: str) -> None:
-    from millstream.client.discovery import cluster, sentinel  # noqa: PLC0415 - heavy, and only their users pay for it
+    from millstream.client.discovery import cluster, sentinel  # noqa: PLC0415 - heavy, so only its users load it
 
     try:
         if url.startswith(CLUSTERS):

@@ -15,9 +15,9 @@ from millstream.paths import packaged
 class Hint(NamedTuple):
     """The equivalent of an option of another program."""
 
-    whose: str  # The program that uses the name
-    ours: str | None  # The option's name in Millstream; None if none is needed
-    note: str = ""  # A remark: the difference of its value, or the reason for no such option
+    whose: str  # Program that uses the name
+    ours: str | None  # Name of the option in Millstream; None if none is needed
+    note: str = ""  # Remark: how its value differs, or why there is no such option
 
 
 @cache

@@ -21,9 +21,9 @@ a batch.
 class Option(NamedTuple):
     """One option, as docs/spark/reference.md lists it."""
 
-    uses: tuple[str, ...]  # The uses in which it has an effect
-    default: str  # Its default, in words; empty for nothing
-    says: str  # Its description
+    uses: tuple[str, ...]  # Uses in which it has an effect
+    default: str  # Default, in words; empty for none
+    says: str  # Description
 
 
 OPTIONS = {

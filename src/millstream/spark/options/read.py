@@ -37,28 +37,28 @@ The mapping has, for each stream, an id (with or without its count) or one of th
 class Options(common.ServerOptions):
     """The options of a read; pickled to the executors."""
 
-    streams: tuple[str, ...] = ()  # Named keys; empty for a pattern or a partitioned stream
-    pattern: str | None = None  # Glob of keys, as SCAN MATCH takes it
+    streams: tuple[str, ...] = ()  # Keys of the streams; empty for a pattern or a partitioned stream
+    pattern: str | None = None  # Glob of keys, as in SCAN MATCH
     partitioned: str | None = None  # Name of a partitioned stream
-    starting: Where | None = None  # The beginning of a new query or a batch read; None is the default of its kind
-    ending: Where = "latest"  # The end of a batch read
-    max_entries: int | None = None  # Cap of a micro-batch
-    # Least entries that a micro-batch waits for, until ``max_delay_ms`` have passed since the last
+    starting: Where | None = None  # Beginning of a new query or a batch read; None for the default of its kind
+    ending: Where = "latest"  # End of a batch read
+    max_entries: int | None = None  # Largest number of entries in a micro-batch
+    # Number of entries that a micro-batch waits for, until ``max_delay_ms`` have passed since the last one
     min_entries: int | None = None
     max_delay_ms: int = DEFAULT_DELAY_MS
-    min_partitions: int | None = None  # Least parts of a batch or micro-batch
-    max_per_partition: int | None = None  # Most entries of one part
-    fail_on_loss: bool = True  # True if entries that vanished unread are an error
-    skip_missing: bool = False  # True if a query continues without a stream that was deleted
-    group: str | None = None  # Consumer group that shows this query's progress
+    min_partitions: int | None = None  # Smallest number of parts of a batch or micro-batch
+    max_per_partition: int | None = None  # Largest number of entries in one part
+    fail_on_loss: bool = True  # True if it is an error when unread entries are lost
+    skip_missing: bool = False  # True if a query continues after one of its streams was deleted
+    group: str | None = None  # Consumer group that shows the query's progress
     fields: tuple[str, ...] = ()  # Fields to read as string columns; empty for the map
-    headers: bool = False  # True if the envelope of an entry is opened, into columns of its headers and its body
-    from_replica: bool = False  # True if tasks read from replicas; the primary always gives the range to read
-    archive: str | None = None  # Place of the archive of trimmed entries; None without one
-    live_tail: bool = True  # True if the streams are read after the archive
-    # True if filters on ids, times and streams limit the read; safe for one query a ``load()``
+    headers: bool = False  # True if envelopes are decoded into columns of headers and a body
+    from_replica: bool = False  # True if tasks read from replicas; the primary still determines the ranges
+    archive: str | None = None  # Location of the archive of trimmed entries; None for none
+    live_tail: bool = True  # True if the streams themselves are read after the archive
+    # True if filters on ids, times and streams limit the read; safe only for one query per ``load()``
     pushdown: bool = False
-    given: frozenset[str] = field(default_factory=frozenset)  # Names of the options that were given, in lower case
+    given: frozenset[str] = field(default_factory=frozenset)  # Names of the given options, in lower case
 
     def refuse(self, use: str, kind: str) -> None:
         """Raise if an option was given that has no effect in this use (see ``names``), called ``kind``."""
@@ -217,7 +217,7 @@ def _place(given: Mapping[str, str], side: str, which: Options) -> Where | None:
     if isinstance(found, Mapping):
         wanted = "a time" if by_times else "an id, earliest or latest"
         _check_streams(named[0], found, wanted, which)
-        # A position with its count is for one key: the plain stream that was partitioned later.
+        # A position with a count applies to a single key: the plain stream that was partitioned later.
         every = [key for key, place in found.items() if key == which.partitioned and not isinstance(place, Position)]
         return {"*" if key in every else key: place for key, place in found.items()}
     return found
@@ -289,7 +289,7 @@ def _one_place(key: str, value: Any) -> Id | Position | str:
     With its counts a new query continues exactly where another one was, without counting entries again.
     """
     if isinstance(value, dict) and isinstance(value.get("id"), str) and "n" in value:
-        at = parse_id(value["id"])  # an offset in the form of a query's progress
+        at = parse_id(value["id"])  # an offset in the form in which a query reports its progress
         n, holes = (_count(key, name, value.get(name, 0)) for name in ("n", "holes"))
         return Position(at, n, at, n, holes)
     if isinstance(value, dict) and value and all(name.isdecimal() for name in value):

@@ -16,17 +16,17 @@ DEFAULT_TIMEOUT_MS = 24 * 3600 * 1000
 class SinkOptions(opts.ServerOptions):
     """The options of a write; pickled to the executors."""
 
-    stream: str | None = None  # Target of all rows; None if each row names its own
-    max_len: int | None = None  # Entries to keep in a stream
+    stream: str | None = None  # Stream for all rows; None if each row names its own
+    max_len: int | None = None  # Number of entries to keep in a stream
     min_id: str | None = None  # Entries below this id are trimmed
     retention_ms: int | None = None  # Entries older than this are trimmed
-    approximate: bool = True  # True if trimming may leave more entries, which costs the server less
-    headers: bool = False  # True if entries are written as envelopes, of the columns ``headers`` and ``body``
-    staging_ms: int = DEFAULT_TIMEOUT_MS  # Milliseconds that rows wait for a missing commit
-    app: str | None = None  # Name of the writer that ``version`` counts for, if a batch write may be run again
-    version: int | None = None  # The number of this write
+    approximate: bool = True  # True if trimming may keep more entries, which costs the server less
+    headers: bool = False  # True if entries are written as envelopes, from the columns ``headers`` and ``body``
+    staging_ms: int = DEFAULT_TIMEOUT_MS  # Milliseconds that staged rows wait for a commit
+    app: str | None = None  # Writer's name to which ``version`` belongs, for a batch write that may be repeated
+    version: int | None = None  # Number of this write
     checkpoint: str | None = None  # Folder of the streaming query's checkpoint, if Spark passes it on
-    given: frozenset[str] = frozenset()  # Names of the options that were given, in lower case
+    given: frozenset[str] = frozenset()  # Names of the given options, in lower case
 
     def refuse_batch_only(self) -> None:
         """Raise if an option was given that has no effect in a streaming query."""

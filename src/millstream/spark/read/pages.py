@@ -23,9 +23,9 @@ class Pages:
         self._count = FIRST_COUNT
         self._asked = 0
         self._failed = False
-        self.doubtful = False  # The last page was short, from a server that has not shown the end
-        self.cursor = start  # The last entry that was read
-        self.done = start >= end  # Nothing is left
+        self.doubtful = False  # The last page was short, and the server has not confirmed that it is the end
+        self.cursor = start  # Id of the last entry that was read
+        self.done = start >= end  # Nothing is left to read
 
     def ask(self, most: int | None = None) -> None:
         """Request the page after the cursor, of at most ``most`` entries, without waiting for it."""
@@ -33,7 +33,7 @@ class Pages:
         self._bulk.send(
             [
                 ("XRANGE", self._key, f"({self.cursor}", str(self._end), "COUNT", self._asked),
-                # After the page: an entry that it shows existed when the page was read.
+                # After the page: an entry in this reply existed when the page was read.
                 ("XRANGE", self._key, "-", "+", "COUNT", 1),
             ]
         )
@@ -69,7 +69,7 @@ class Pages:
         replica = self._bulk.from_replica
         if (last is None and not replica) or (last is not None and last >= self._end):
             return True
-        self._bulk.drop()  # the next page comes over a new connection, to the present primary
+        self._bulk.drop()  # the next page is read through a new connection, to the present primary
         if self._failed and not replica:
             raise DataLossError(
                 f"stream {self._key!r} went back: entries up to {self._end} were to be read, and its last id is now "

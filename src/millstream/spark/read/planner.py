@@ -31,7 +31,7 @@ class Planner:
         self._target: dict[str, StreamState] | None = None
         self._published: dict[str, tuple[Id, int]] = {}
         self._warned: set[str] = set()
-        self._ends: dict[str, int] = {}  # entries added to each stream at its last check
+        self._ends: dict[str, int] = {}  # number of entries added to each stream at its last check
         self._gone: set[str] = set()
         self._seen: dict[str, StreamState] = {}  # states at the last check, to detect a replaced stream
         self.latest: Offset = {}
@@ -40,7 +40,8 @@ class Planner:
         """Close the connections."""
         self._streams.close()
 
-    # --- where a query begins, and bounded reads ---------------------------------------------------------------------
+    # --- beginning of a query, and bounded reads
+    # -------------------------------------------------------------------------
 
     def begin(self, where: Where) -> Offset:
         """Return the positions named by ``where`` in the existing streams."""
@@ -56,7 +57,7 @@ class Planner:
             elif ident == offsets.ZERO:
                 found[key] = state.beginning
             elif ident >= state.last:
-                # It may be ahead of the last entry: entries up to it may still be added, and are not wanted.
+                # The position may be beyond the last entry: entries up to it may still be added, but must not be read.
                 found[key] = Position.at(ident, state.added)
             else:
                 found[key] = self._counted(key, ident, state)
@@ -98,7 +99,7 @@ class Planner:
             if start < end:
                 rows = offsets.estimated_rows(state, start, end)
                 if self._options.max_per_partition is not None:
-                    rows = state.length  # an estimate might be too low to see that it must be split
+                    rows = state.length  # an estimate could be too low to show that the stream must be split
                 found.append(Range(key, start, end, state.removed, rows))
         return self.parts(found)
 
@@ -111,7 +112,7 @@ class Planner:
                 )
         found = {}
         for key, state in states.items():
-            # A stream of the pattern without a named position is read from its beginning to its end.
+            # A stream of the pattern for which no position is given is read from its beginning to its end.
             other = "earliest" if option == "startingOffsets" else "latest"
             place = where if isinstance(where, str) else where.get(key, where.get("*", other))
             if isinstance(place, Position):
@@ -160,7 +161,7 @@ class Planner:
         budgets = None
         if cap is not None:
             budgets = offsets.share(waiting, cap, {key: at.id for key, at in begun.items()})
-        # A deleted stream is dropped: a later stream of its name is a new one, read from its beginning.
+        # A deleted stream is dropped: a later stream of its name counts as new and is read from its beginning.
         ends = {key: at for key, at in start.items() if key not in self._gone}
         for key, state in states.items():
             limit = self._limit(key, state)
@@ -195,7 +196,7 @@ class Planner:
                     self._gone.add(key)
                     self._seen.pop(key, None)
                 elif self._options.streams and not self._options.skip_missing:
-                    raise self._missing(key)  # a newly named stream at a restart, which skips ``begin``
+                    raise self._missing(key)  # a stream added at a restart, which skips ``begin``
                 continue
             if at is not None and (reason := offsets.went_back(key, at, state)):
                 raise DataLossError(reason)
@@ -256,7 +257,7 @@ class Planner:
         if self._target is None:
             return state
         target = self._target.get(key)
-        # A stream of the checkpoint that was empty and unmatched when the target was taken has nothing to read.
+        # A stream of the checkpoint that was empty and did not match when the target was taken has nothing to read.
         return target if target is not None else StreamState(offsets.ZERO, 0, 0, offsets.ZERO, None)
 
     def _cut(self, key: str, at: Position, state: StreamState, budget: int) -> Position:
@@ -265,7 +266,7 @@ class Planner:
         if known is not None and known[0] <= limit.last:
             return at.advanced(*known)
         kept, rows = self._streams.walk(key, at.id, limit.last, stride=budget, most=budget)
-        if rows < budget:  # deletions: fewer entries are there than were added
+        if rows < budget:  # because of deletions, fewer entries exist than were added
             return at.advanced(limit.last, limit.added)
         cut = offsets.counted_cut(at, state, kept[-1], rows)
         self._indexes[key].add(cut.id, cut.n)

@@ -206,7 +206,7 @@ class StreamInfo:
         """Create the group if it is missing, and raise if it is in use: its other readers would skip entries."""
         names = list(keys)
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
-            if isinstance(answer, Exception):  # the stream does not exist yet: it joins later
+            if isinstance(answer, Exception):  # the stream does not exist yet, and joins later
                 continue
             info = _named(group, answer)
             if info is None:

@@ -152,7 +152,7 @@ class Recovery:
                 "Name another stream."
             )
         info = StreamInfo(read.parse({"url": url, "stream": stream}))
-        info.states([stream])  # the first contact, which shows errors in the URL or the key
+        info.states([stream])  # the first request, which reveals errors in the URL or the key
         info.close()
         if url.startswith(CLUSTERS) and slot_of(dead or dead_key(stream)) != slot_of(stream):
             raise ConfigError(
@@ -263,7 +263,7 @@ class Recovery:
             except Exception as reason:
                 if not lost_contact(reason):
                     raise
-                return  # entries that were claimed are found in the pending list
+                return  # claimed entries are found in the pending list
             cursor, ids, *gone = checked(reply)
             claimed += len(ids) - len(self._put_back(ids))
             self._counts.deleted += len(gone[0]) if gone else 0

@@ -40,19 +40,19 @@ class EntryDecision(NamedTuple):
     """The decision about an entry."""
 
     word: str  # One of :data:`WORDS`
-    reason: str = ""  # The reason of a dead letter
+    reason: str = ""  # Reason for a dead letter
 
 
 @dataclass
 class RecoveryCounts:
     """Numbers of entries by their outcome."""
 
-    acked: int = 0  # Entries acknowledged by decision
-    released: int = 0  # Entries given back by decision
-    dead: int = 0  # In the dead-letter stream
-    unjudged: int = 0  # Entries given back without a decision
-    deleted: int = 0  # No longer in the stream, and acknowledged
-    taken: int = 0  # Claimed or acknowledged by others meanwhile; their decisions were not carried out
+    acked: int = 0  # Number of entries acknowledged by decision
+    released: int = 0  # Number of entries released by decision
+    dead: int = 0  # Number of entries moved to the dead-letter stream
+    unjudged: int = 0  # Number of entries released without a decision
+    deleted: int = 0  # Number of acknowledged entries that were no longer in the stream
+    taken: int = 0  # Number of entries that others claimed or acknowledged meanwhile; their decisions had no effect
 
     @property
     def total(self) -> int:
@@ -81,7 +81,7 @@ class Settler:
         self._consumer = consumer
         self._capabilities = capabilities
         self._stream, self._group = holdings.key, holdings.group
-        self._failures = beside(self._stream, "tries", self._group)  # the workers' failure log
+        self._failures = beside(self._stream, "tries", self._group)  # key of the failures that workers record
         self._route = DeadLetterRoute(self._stream, self._group, consumer, dead, failures=self._failures)
 
     def carry_out(
@@ -113,7 +113,7 @@ class Settler:
                 self._write_letters({ident: decisions[ident].reason for ident in batch}, deliveries, counts)
                 progress()
 
-    # the decisions may be minutes old: while the function ran, other consumers may have claimed the entries
+    # The decisions may be minutes old: while the function ran, other consumers may have claimed the entries
     def _mine(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return the entries that are still held."""
         pages = self._holdings.pending(self._consumer, parse_id(ids[0].decode()), parse_id(ids[-1].decode()))
@@ -135,7 +135,7 @@ class Settler:
     def _release(self, ids: Sequence[bytes]) -> int:
         if not ids:
             return 0
-        # Charged, which keeps the counts: the recovery's claim counted no delivery to take back.
+        # With ``charge`` the count stays: the recovery's claim counted no delivery that should be taken back.
         move: Any = emulate.release(self._capabilities, self._group, 0, charge=True).command(self._stream, ids)
         checked(self._asker.ask([move])[0])
         return len(ids)
@@ -193,7 +193,7 @@ class Settler:
                 try:
                     replies = self._asker.once(commands)
                 except routing.Redirected:
-                    replies = None  # no command ran: the keys are on another node by now
+                    replies = None  # no command ran, since the keys have moved to another node
                 except Exception as lost:
                     if not lost_contact(lost):
                         raise

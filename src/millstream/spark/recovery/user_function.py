@@ -33,7 +33,7 @@ def load_function(spec: str) -> Callable[..., Any]:
         if missing.name != module:
             raise
         raise UsageError(f"{spec!r}: there is no module {module!r} in {here} or installed") from None
-    # By value: executors need not have the module's file.
+    # By value, because executors may lack the module's file.
     cloudpickle.register_pickle_by_value(found)  # type: ignore[no-untyped-call]  # untyped in pyspark
     function = getattr(found, name, None)
     if not callable(function):

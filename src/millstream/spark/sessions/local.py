@@ -93,7 +93,7 @@ def worker_python() -> str:
                 out.write(text)
             Path(out.name).chmod(stat.S_IRWXU)
             Path(out.name).replace(path)
-        except OSError:  # a home that cannot be written to: only slower
+        except OSError:  # the home directory is not writable, which only costs time
             return sys.executable
     return str(path)
 
@@ -128,7 +128,7 @@ def _archive_flag(archive: Path) -> str | None:
         with archive.open("rb") as file:
             complete = any(file.read(4))
         if complete and _java_takes(archive):
-            with contextlib.suppress(OSError):  # a full disk: it is tried again next time
+            with contextlib.suppress(OSError):  # the disk is full: the next session tries again
                 tried.write_text(str(size))
             return "SharedArchiveFile"
         if not complete and time.time() - archive.stat().st_mtime < _WRITING_SECONDS:
@@ -199,8 +199,8 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
         raise ConfigError(problem)
     from pyspark.errors import PySparkException  # noqa: PLC0415 - missing from versions that are refused above
 
-    # By the environment, not by a conf: the workers that look for data sources and plan reads use nothing else. They
-    # would otherwise run any python3 on PATH, where this package may not be installed.
+    # Set through the environment, not a conf: workers that load data sources and plan reads use nothing else. Without
+    # it, they would run any python3 on PATH, which may lack this package.
     os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_HOME", _find_spark_home())
@@ -239,6 +239,6 @@ def _launch(chosen: Mapping[str, str], errors: int) -> None:
     """Start the Java process that the session will use, unless there is one."""
     if SparkContext._gateway is None:  # noqa: SLF001 - no other way to see it
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
-        # A signal to the process group must reach only the command, which stops Java when it no longer needs it.
+        # Signals to the process group must reach only this command, which stops Java when it no longer needs it.
         how = {"stderr": errors, "start_new_session": True}
         SparkContext._ensure_initialized(gateway=launch_gateway(conf, how))  # type: ignore[no-untyped-call] # noqa: SLF001 - as above

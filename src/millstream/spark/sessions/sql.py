@@ -26,13 +26,13 @@ _MS = timedelta(milliseconds=1)
 class Found:
     """The result of a query."""
 
-    columns: Sequence[tuple[str, str]]  # Name and Spark's simple type of each
+    columns: Sequence[tuple[str, str]]  # Name and Spark's simple type of each column
     rows: Iterator[Sequence[object]]  # Read once; times are milliseconds since 1970, structs are mappings
 
 
 def run(query: str, options: Mapping[str, str]) -> Found:
     """Run a query; its tables are ``entries``, ``groups``, ``consumers``, ``pending`` and ``dead``."""
-    # PySpark logs an error once more, as JSON with its stack frames; the line that is shown is enough.
+    # PySpark would log an error again, as JSON with stack frames; the printed line is enough.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     spark = session("millstream sql", quick=True, quiet=True, spark__log__level="OFF")
     try:

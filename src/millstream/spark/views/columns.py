@@ -37,7 +37,7 @@ VIEWS = tuple(COLUMNS)
 class ViewPartition(InputPartition):
     """One task's share of a view."""
 
-    keys: tuple[str, ...] = ()  # The streams to read groups or consumers of; empty if there is nothing to read
+    keys: tuple[str, ...] = ()  # Streams whose groups or consumers are read; empty if there is nothing to read
     group: bytes = b""  # Group of the one stream, for pending entries
-    start: Id | None = None  # Ids after this one, for pending entries and dead letters
-    end: Id | None = None  # Ids up to this one
+    start: Id | None = None  # Exclusive lower bound of the ids, for pending entries and dead letters
+    end: Id | None = None  # Inclusive upper bound of the ids

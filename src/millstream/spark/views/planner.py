@@ -52,7 +52,7 @@ def _dead_letter_streams(info: StreamInfo, parsed: Options) -> list[str]:
     """Return the dead-letter streams of the named streams, or of all that match the pattern."""
     keys = info.keys()
     if parsed.pattern is not None and not parsed.pattern.endswith(SUFFIX):
-        # A stream may be deleted while its dead letters still exist.
+        # A stream may have been deleted while its dead letters still exist.
         keys = [*keys, *info.keys(parsed.pattern + SUFFIX)]
     return sorted({dead_key(key) for key in keys})
 

@@ -52,7 +52,7 @@ def to_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         page = decode_parsed([(b"0-0", value) for value in values], Want(pairs=True))
         assert page is not None
         return page.pairs
-    # A letter may hold any number of deliveries; a number that does not fit its column becomes null.
+    # A letter may contain any number of deliveries; a number that does not fit the column becomes null.
     most = 1 << (kind.bit_width - 1)
     return pa.array([value if value is None or -most <= value < most else None for value in values], kind)
 
@@ -72,7 +72,7 @@ def _groups(router: Router, part: ViewPartition) -> Iterator[Rows]:
 
 
 def _consumers(router: Router, part: ViewPartition) -> Iterator[Rows]:
-    # Each task reads the groups again: the driver knows only the streams, which are fewer.
+    # Each task reads the groups again: the driver passes only the streams, which are fewer.
     for page in _groups(router, part):
         places = [(row[0], row[1]) for row in page]
         replies = router.ask([("XINFO", "CONSUMERS", key, group) for key, group in places])
@@ -91,7 +91,7 @@ def _pending(router: Router, part: ViewPartition) -> Iterator[Rows]:
         if absent(reply):
             return
         rows = checked(reply)
-        # The time of delivery is the present time minus the idle time, by the server's own clock.
+        # The time of delivery is the server's present time minus the idle time.
         ms = int(checked(now)[0]) * 1000 + int(now[1]) // 1000
         yield [
             (key, part.group, consumer, ident, int(ident.partition(b"-")[0]), idle, deliveries, ms - idle or None)

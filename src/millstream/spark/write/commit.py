@@ -42,7 +42,7 @@ class SinkCommit:
         """Make the rows visible unless a batch of this version, or of a later one, was already decided."""
         decided = self._decide(CommitRecord(version, tuple(parts), sum(part.rows for part in parts), sources))
         self._finish(decided)
-        # The register may have expired before decided rows, which have no time to live.
+        # The register may expire before the committed rows, which have no time to live.
         self.discard([*parts, *(decided.parts or ())])
 
     def discard(self, parts: Iterable[Part] = ()) -> None:
@@ -55,7 +55,7 @@ class SinkCommit:
         kept = {part.key.encode() for part in known.parts or ()} if known is not None else set()
         (registered,) = self._router.ask_all([("SMEMBERS", register)])
         own = {key for key in registered if keys.is_staged(key, self._writer)}
-        if len(own) < len(registered):  # keys that other clients added would be removed with the sink's rights
+        if len(own) < len(registered):  # keys added by other clients would be deleted with the sink's rights
             logger.warning("%s names keys that this writer never made: they stay", register)
         staged = {part.key.encode() for part in parts} | own
         self._router.ask_all([("UNLINK", key) for key in sorted(staged - kept)])
@@ -110,7 +110,7 @@ class SinkCommit:
         )
 
     def _outdated(self, version: int, last: int) -> UsageError:
-        # If it counted as written, its rows would be lost: a checkpoint that is behind cuts its batches differently.
+        # If it counted as written, its rows would be lost: an older checkpoint divides the rows into other batches.
         return UsageError(
             f"batch {version} of query {self._writer} comes after its batch {last} was written to "
             f"{self._options.shown_url}: the checkpoint is an old copy, or another driver goes on with it; go on with "
@@ -133,7 +133,7 @@ class SinkCommit:
         if decided.parts is None:
             return
         if self._lasting:
-            # The rows must outlast a driver that is started again next week.
+            # The rows must survive until a driver restarts, even next week.
             self._router.ask_all([("PERSIST", part.key) for part in decided.parts])
         self._pieces.publish(decided)
         self._close(decided)

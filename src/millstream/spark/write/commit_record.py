@@ -23,9 +23,9 @@ _MANY = 500
 class CommitRecord:
     """The last known batch of a writer."""
 
-    version: int  # The batch's version
-    parts: tuple[Part, ...] | None  # The parts left to publish; None when it is done
-    # Number of rows, and digest of the sources' offsets: both distinguish it from a batch that was cut differently.
+    version: int  # Version of the batch
+    parts: tuple[Part, ...] | None  # Parts that are not published yet; None if the batch is finished
+    # Number of rows, and digest of the sources' offsets. Both distinguish the batch from one with other boundaries.
     # None if unknown
     rows: int | None = None
     range: str | None = None
@@ -52,7 +52,7 @@ class CommitRecord:
         try:
             kept = parse(text)
             parts = None if kept["parts"] is None else tuple(_part(part) for part in kept["parts"])
-            rows, sources = kept.get("rows"), kept.get("range")  # Older versions kept neither
+            rows, sources = kept.get("rows"), kept.get("range")  # older versions stored neither
             return cls(_number(kept["version"]), parts, None if rows is None else _number(rows), _digest(sources))
         except (AttributeError, KeyError, TypeError) as reason:
             raise ValueError(f"it is not a record of a batch ({fault(reason)})") from None
@@ -65,7 +65,7 @@ def _part(kept: list[Any]) -> Part:
     for text in (part.key, part.stream):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is not a key")
-        text.encode()  # no key contains a lone surrogate, which JSON may hold
+        text.encode()  # a key cannot contain a lone surrogate, but JSON can
     return part
 
 
@@ -111,7 +111,7 @@ class CommitRecordStore:
     def __init__(self, router: SinkRouter, writer: str) -> None:
         self._router = router
         self._writer = writer
-        self.key = keys.record(writer)  # The record's key
+        self.key = keys.record(writer)  # Key of the record
 
     def read(self) -> CommitRecord | None:
         """Return the present record; the next :meth:`replace` writes only if that has not changed."""
@@ -138,7 +138,7 @@ class CommitRecordStore:
         """
         try:
             replies = self._router.once([("MULTI",), ("SET", self.key, record.packed()), ("EXEC",)])
-        except OSError as reason:  # it may have been written: the next read shows it
+        except OSError as reason:  # the record may have been written, which the next read shows
             self._router.drop(reason)
             return False
         self._router.check(replies)

@@ -35,7 +35,7 @@ def partition(stream: str, key: Column | str, url: str | None = None) -> Column:
     if not all(one.sealed for one in before):
         raise UsageError(f"the number of partitions of {stream!r} is being changed: start this again when that is over")
     column = F.col(key) if isinstance(key, str) else key
-    # Spark knows the type when it analyses the query, and leaves out the branches of other types.
+    # Spark knows the type when it analyses the query, and removes the branches for other types.
     kind, wrong = F.typeof(column), f"partition({stream!r}) is invalid: "
     # Java's text of a float differs from Python's.
     text = F.when(kind.isin(*_REAL), F.udf(repr, "string")(column)).otherwise(column.cast("string"))

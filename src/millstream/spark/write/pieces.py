@@ -18,8 +18,8 @@ class Piece(NamedTuple):
     """A piece of staged rows that was read back from the server."""
 
     rows: int  # Number of XADDs
-    first: Id | None  # Id of the first one; None when the server gives ids
-    commands: memoryview  # The XADDs, packed
+    first: Id | None  # Id of the first one; None if the server generates ids
+    commands: memoryview  # Packed XADDs
 
 
 def pack_piece(
@@ -51,7 +51,7 @@ def _check_commands(kept: bytes, begin: int, rows: int, stream: str) -> None:
             raise ValueError(str(problem)) from None
         if not isinstance(words, list) or words[:2] != [b"XADD", key] or set(map(type, words)) != {bytes}:
             raise ValueError("a command that is not an XADD to its stream")
-        # options come before the id, and MAXLEN 0 would remove what the stream has
+        # Options precede the id, and MAXLEN 0 would empty the stream
         if len(words) < 5 or not (words[2] == b"*" or words[2][:1].isdigit()):
             raise ValueError("an XADD that does more than add a row")
     if reader.has_data():

@@ -45,7 +45,7 @@ class PiecePublisher:
 
     def publish(self, record: CommitRecord) -> None:
         """Publish the pieces that were not published yet, in their order."""
-        # a generator: the record's number of pieces may be wrong if another client wrote it
+        # A generator, since the record's number of pieces may be wrong if another client wrote it
         steps = ((part, number) for part in record.parts or () for number in range(part.pieces))
         step, following = next(steps, None), next(steps, None)
         self._trim = self._trim_words()
@@ -61,14 +61,14 @@ class PiecePublisher:
             failpoints.reach("publishing")
             try:
                 done, looked = self._step(*step, piece, following)
-            except Redirected as reason:  # the slot moves to another node: nothing was done
+            except Redirected as reason:  # the slot moved to another node, so nothing was done
                 self._router.drop(reason)
                 looked = None
                 if time.monotonic() > until:
                     raise
                 time.sleep(MOVE_PAUSE)  # no node reports that a slot has arrived
                 continue
-            except OSError as reason:  # the next check shows if it was done
+            except OSError as reason:  # the next check shows whether it was done
                 self._router.drop(reason)
                 looked, failures = None, failures + 1
                 if failures > _TRIES:
@@ -123,7 +123,7 @@ class PiecePublisher:
         trim: list[Command] = [("XTRIM", part.stream, *self._trim)] if self._trim else []
         after: list[Command] = [*trim, ("HSET", part.key, _NEXT, number + 1)]
         if number:
-            # This piece itself stays until the next one, to be put back if the server refuses to add it.
+            # This piece itself stays until the next one, in case the server refuses to add it.
             after.append(("HDEL", part.key, number - 1))
         connection, self._watching = self._watching, None
         if connection is None or connection is not self._router.connection_of(part.key):  # a new one has no WATCH

@@ -27,7 +27,7 @@ class SendWindow:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._router = Router(options.url)
-        self._unconfirmed: dict[str, deque[_Packed]] = {}  # by server, in the order in which its replies come
+        self._unconfirmed: dict[str, deque[_Packed]] = {}  # by server, in the order of the replies
         self._unsent: deque[_Packed] = deque()
         self._size = 0
 

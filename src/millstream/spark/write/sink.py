@@ -42,16 +42,16 @@ logger = logging.getLogger("millstream.spark")
 QUERY_PROPERTY = "sql.streaming.queryId"
 
 _LOCAL = re.compile(r"^file:(//)?(?=/)")
-_BEFORE_OFFSETS = 2  # Lines with the format's version and with the batch's time, watermark and settings
+_BEFORE_OFFSETS = 2  # number of lines before the offsets: the format's version, and the batch's time and settings
 
 
 @dataclass
 class Staged(WriterCommitMessage):
     """The rows that a task has staged."""
 
-    writer: str  # The writer of the rows
-    parts: list[Part] = field(default_factory=list)  # By stream
-    problem: UsageError | None = None  # The problem with the rows; if set, nothing may be published
+    writer: str  # Writer of the rows
+    parts: list[Part] = field(default_factory=list)  # Parts by stream
+    problem: UsageError | None = None  # Problem with the rows; if set, nothing may be published
 
 
 def stage(options: SinkOptions, layout: RowLayout, writer: str, batches: "Iterable[pa.RecordBatch]") -> Staged:
@@ -119,7 +119,7 @@ def check_server(options: SinkOptions) -> None:
     """Raise at once, and in plain words, if the server is away or the target is not a stream."""
     if (options.url, options.stream) in _seen:
         return
-    # If each row names its stream, the streams are still unknown: any key leads to a server.
+    # If each row names its stream, the streams are unknown here, but any key reaches a server.
     key = options.stream or keys.PREFIX
     try:
         with contextlib.closing(Router(options.url)) as router:

@@ -38,11 +38,11 @@ GATHERED = 32 << 20
 class Part:
     """The rows of one task for one stream."""
 
-    stream: str  # The target
+    stream: str  # Target stream
     key: str  # Key of the staged rows
     pieces: int = 0  # Number of pieces
     rows: int = 0  # Number of rows in all pieces
-    first: str | None = None  # Id of the first row; None when the server gives ids
+    first: str | None = None  # Id of the first row; None if the server generates ids
     last: str | None = None  # Id of the last row
 
 
@@ -168,14 +168,14 @@ class Staging:
             return waiting
         part = waiting.part
         if part.pieces == 0:
-            # Before the rows: an unregistered key is removed only by its time to live.
+            # Before the rows: an unregistered key would be removed only when it expires.
             register = keys.register(self._writer)
             self._window.send(register, ("SADD", register, part.key), ("PEXPIRE", register, self._options.staging_ms))
         if waiting.first is not None:
             part.first = part.first or str(waiting.first)
             part.last = str(waiting.last)
         kept = pack_piece(("HSET", part.key, part.pieces), waiting.rows, waiting.first, waiting.data)
-        # One step, so that a task that dies leaves no key without a time to live.
+        # In one step, so that a task that dies leaves no key without a time to live.
         ends = pack(("PEXPIRE", part.key, self._options.staging_ms), ("EXEC",))
         self._window.send_packed(part.key, b"".join((pack(("MULTI",)), *kept, ends)), 4)
         part.pieces += 1

@@ -22,7 +22,7 @@ from millstream.web.pages.correction import correction_page
 PATIENCE = 2.0
 """Seconds after which a change in progress gets a page of its own."""
 
-_SHOWN = 20  # raw commands, and unchanged entries, that are shown
+_SHOWN = 20  # number of raw commands, and of unchanged entries, that are shown
 _ADDING = ("stream add", "dead retry", "dead edit")
 
 
@@ -81,11 +81,11 @@ async def _planned(asked: Asked, action: Action, line: Line) -> Prepared:
     texts = {
         name: text
         for name, text in asked.words.items()
-        if name in words and (text or words[name].flag or words[name].required)  # the others are empty
+        if name in words and (text or words[name].flag or words[name].required)  # the other fields are empty
     }
     try:
         return await prepare(action, line, texts, kept=True, who=_who(asked))
-    except UsageError as error:  # an invalid field of the form
+    except UsageError as error:  # a field of the form is invalid
         raise ChangeRefusedError(str(error)) from None
 
 

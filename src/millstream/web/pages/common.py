@@ -24,11 +24,11 @@ from millstream.web.page import Asked
 class GroupRow:
     """A group as a table row."""
 
-    group: GroupStatus  # Status as it was read
-    rate: GroupRate | None  # Its recent rates
-    spark: Markup  # Chart of its lag
-    late: bool  # Its oldest unread entry is old
-    stuck: bool  # Its oldest pending entry is old, or has no consumer
+    group: GroupStatus  # Status of the group
+    rate: GroupRate | None  # Recent rates of the group
+    spark: Markup  # Chart of the lag
+    late: bool  # True if the oldest unread entry is old
+    stuck: bool  # True if the oldest pending entry is old, or has no consumer
 
 
 def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: int) -> GroupRow:
@@ -65,12 +65,12 @@ def command_line(asked: Asked, does: str, *names: str, options: Iterable[str] = 
 class ShownAdvice:
     """A finding as a page shows it."""
 
-    advice: Advice  # The finding
-    href: str  # Address of the page with its subject
-    place: str  # Its group and stream as text
-    evidence: str  # The facts behind it as text
-    remedy: str  # The command line of the remedy; empty if there is none
-    raw: str  # The server command of the remedy; empty if there is none, or a command line
+    advice: Advice  # Finding
+    href: str  # Address of the page about its subject
+    place: str  # Group and stream as text
+    evidence: str  # Evidence as text
+    remedy: str  # Command line of the remedy; empty if there is none
+    raw: str  # Raw command of the remedy; empty if there is none, or if there is a command line
     form: str = ""  # Address of the remedy's preview; empty if it is not a change, or the console is read-only
 
 

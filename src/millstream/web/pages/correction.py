@@ -18,7 +18,7 @@ async def correction_page(asked: Asked) -> WebPage:
     try:
         key = await reading.place_in_parts(line, key, asked.entry_id("ids")) or key
         one, before = await reading.editable(line, key, asked.entry_id("ids"))
-    except UsageError as error:  # The entry is not a letter
+    except UsageError as error:  # the entry is not a dead letter
         raise ChangeRefusedError(str(error)) from None
     letter = one.letter
     assert letter is not None

@@ -11,7 +11,7 @@ from millstream.web.page import Asked, WebPage, form_word
 from millstream.web.pages.common import closed_actions, command_line
 
 _LISTED = 50
-_STREAMS = 500  # largest number of streams, by key
+_STREAMS = 500  # largest number of streams, sorted by key
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class LetterRow:
     """A dead letter as a table row."""
 
     id: str  # Id in the dead-letter stream
-    letter: DeadLetter | None  # The letter's record; None if another program wrote the entry
+    letter: DeadLetter | None  # Contents of the letter; None if another program wrote the entry
     fields: list[Shown]  # Fields of the entry that died
 
 
@@ -39,7 +39,7 @@ async def dead_page(asked: Asked) -> WebPage:
         "unknown": seen.why,
     }
     view = {"seen": seen, "streams": seen.streams[:_STREAMS], "now": reading.at_ms}
-    if len(seen.streams) == 1:  # the user wants the letters, and need not select the only stream
+    if len(seen.streams) == 1:  # the user need not select the only stream
         return replace(await _letters_page(asked, seen.streams[0].key), facts={"page": "dead", **facts})
     return WebPage("dead", "Dead letters", facts, view, [command_line(asked, "dead ls")], **WebPage.source(reading))
 

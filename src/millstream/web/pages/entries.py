@@ -29,8 +29,8 @@ KINDS = ("jsonl", "csv")
 class EntrySearch:
     """The filters for entries, as the user typed them."""
 
-    where: str = ""  # A condition; empty for none
-    grep: str = ""  # A text that a name or a value must contain; empty for none
+    where: str = ""  # Condition; empty for none
+    grep: str = ""  # Text that a name or a value must contain; empty for none
 
     @property
     def choice(self) -> EntryChoice:
@@ -49,10 +49,10 @@ class EntrySearch:
 class FoundEntries:
     """The entries of a page."""
 
-    entries: tuple[EntryView, ...]  # Entries in the order they are shown
+    entries: tuple[EntryView, ...]  # Entries in display order
     looked_at: int  # Number of entries that were read
     last: str | None  # Id of the last entry read; None if there was none
-    further: bool  # There are more in the direction of reading
+    further: bool  # True if there are more in the direction of reading
 
 
 def filters(words: Mapping[str, str]) -> EntrySearch:
@@ -69,12 +69,12 @@ def filters(words: Mapping[str, str]) -> EntrySearch:
 class Window:
     """The range of entries for one page."""
 
-    low: str  # The lowest id, as XRANGE takes it
-    high: str  # The highest id
-    newest_first: bool  # The newest entry is shown first
-    rising: bool  # The entries are read from older to newer ones
+    low: str  # Lowest id, in XRANGE's form
+    high: str  # Highest id
+    newest_first: bool  # True if the newest entry is shown first
+    rising: bool  # True if entries are read from older to newer ones
     count: int  # Largest number of entries shown
-    at_edge: bool  # The first entry shown is the newest (or oldest) of the range
+    at_edge: bool  # True if the first shown entry is the newest (or oldest) of the range
 
     def command(self, key: str) -> Command:
         """Return the command that reads the entries and one more, which shows if there are further ones."""
@@ -134,7 +134,7 @@ def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:
     low = _bound("from", words.get("from", ""), now_ms, "-")
     high = _bound("to", words.get("to", ""), now_ms, "+")
     newest_first = words.get("order") != "oldest"
-    if after := words.get("after"):  # towards newer entries
+    if after := words.get("after"):  # read towards newer entries
         return Window(f"({_id('after', after)}", high, newest_first, True, count, at_edge=False)
     if before := words.get("before"):
         return Window(low, f"({_id('before', before)}", newest_first, False, count, at_edge=False)

@@ -19,7 +19,7 @@ from millstream.web.pages.common import closed_actions, command_line
 
 _STATES = {"passed": "done"}
 """State -> its word in the JSON facts, which must not change."""
-_HELD = ("consumer", "idle_ms", "due_in_ms", "deliveries")  # Facts of an entry that is pending
+_HELD = ("consumer", "idle_ms", "due_in_ms", "deliveries")  # facts of a pending entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class EntrySeen:
     found: EntryFound
     before: str | None
     after: str | None
-    job: JobSeen | None = None  # Its job; None where it has none
+    job: JobSeen | None = None  # Job of the entry; None if there is none
 
 
 async def entry_page(asked: Asked) -> WebPage:
@@ -81,7 +81,7 @@ async def _read(line: Line, key: str, entry: str) -> EntrySeen:
     ]
     before, after = [checked(reply, key) for reply in await calls(line, commands)]
     job = None
-    with contextlib.suppress(NotReadableError):  # It has none, or this user may not read the results
+    with contextlib.suppress(NotReadableError):  # there is none, or this user may not read results
         job = await job_of(line, found)
     return EntrySeen(found, _id(before), _id(after), job)
 

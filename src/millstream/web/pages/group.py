@@ -49,11 +49,11 @@ class PendingRow:
 class ConsumerRow:
     """A consumer as a table row."""
 
-    consumer: ConsumerStatus  # Status as it was read
-    worker: WorkerStatus | None  # It belongs to; None where none that is alive says so
-    job: RunningJob | None  # Its worker's longest-running entry in hand
-    hot: bool  # It holds entries and has asked for nothing for long
-    other: str = ""  # The group's consumer that asked for something last, of the others; empty where there is none
+    consumer: ConsumerStatus  # Status of the consumer
+    worker: WorkerStatus | None  # Worker of the consumer; None if no live worker reports it
+    job: RunningJob | None  # Longest-running entry of that worker
+    hot: bool  # True if it holds entries and has not sent a request for long
+    other: str = ""  # Other consumer of the group with the most recent request; empty for none
 
 
 async def group_page(asked: Asked) -> WebPage:
@@ -118,7 +118,7 @@ async def group_page(asked: Asked) -> WebPage:
 def _choice(asked: Asked) -> PendingChoice | None:
     """Return the filter for pending entries from the address; None for all."""
     try:
-        found = choice_of({name: text for name, text in asked.words.items() if text})  # others were left empty
+        found = choice_of({name: text for name, text in asked.words.items() if text})  # the others were left empty
     except UsageError as error:
         raise NoPageError(str(error)) from None
     return None if found == PendingChoice() else found

@@ -9,8 +9,8 @@ from millstream.ops.words import Facts, brief, raw_line
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import command_line
 
-_COSTS = 12  # commands in the table of costs
-_SLOW = 50  # slow commands in the table
+_COSTS = 12  # number of commands in the table of costs
+_SLOW = 50  # number of slow commands in the table
 _LETTERS = 160  # characters of a slow command
 
 

@@ -24,11 +24,11 @@ STREAMS = 100
 class StreamRow:
     """A stream as a table row."""
 
-    stream: StreamStatus  # Status as it was read
-    groups: list[GroupRow]  # Its groups
-    added: float | None  # Entries a second that come to it
-    spark: Markup  # That rate as a drawing
-    quiet_ms: int | None  # Time since the newest entry was added; None where it has none
+    stream: StreamStatus  # Status of the stream
+    groups: list[GroupRow]  # Groups of the stream
+    added: float | None  # Entries added per second
+    spark: Markup  # Chart of that rate
+    quiet_ms: int | None  # Milliseconds since the newest entry was added; None if there is no entry
 
 
 async def overview_page(asked: Asked) -> WebPage:

@@ -13,7 +13,7 @@ from millstream.web.pages.common import closed_actions, command_line
 FIRST = 10
 """Number of schedules on a stream's page."""
 
-_MOST = 100  # recurring schedules shown on the page
+_MOST = 100  # largest number of recurring schedules on the page
 
 
 async def scheduled(line: Line, key: str) -> StreamSchedules:

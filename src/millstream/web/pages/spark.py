@@ -19,7 +19,7 @@ from millstream.web.pages.common import command_line, group_standing, query_stan
 MOST = 200
 """Largest number of queries on the page."""
 
-_STREAMS = 8  # most streams that are drawn
+_STREAMS = 8  # largest number of streams that are drawn
 _WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
 
 
@@ -27,10 +27,10 @@ _WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
 class QueryRow:
     """A query as a table row."""
 
-    query: QueryStatus  # Status from its driver
-    spark: Markup  # Rows a second, drawn
-    phase: str  # Phase that took longest in its last batch; may be empty
-    lost: bool  # It should run and does not
+    query: QueryStatus  # Status, as its driver reports it
+    spark: Markup  # Chart of the rows per second
+    phase: str  # Longest phase of its last batch; may be empty
+    lost: bool  # True if it should be running but is not
 
 
 @dataclass(frozen=True, slots=True)

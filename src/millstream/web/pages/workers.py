@@ -14,7 +14,7 @@ from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 from millstream.worker.registry import protocol
 
-_MOST_LIMITS = 100  # limits shown on the page
+_MOST_LIMITS = 100  # largest number of limits on the page
 
 
 async def workers_page(asked: Asked) -> WebPage:

@@ -40,8 +40,8 @@ from millstream.worker.registry.lookup import NotThereError
 
 Maker: TypeAlias = Callable[[Asked], Awaitable[WebPage]]
 
-_FORM = 1 << 20  # bytes of a form, which may contain a corrected entry
-AT_ONCE = 0.1  # seconds after which the beginning of a page is sent before its facts are known; its status is then 200
+_FORM = 1 << 20  # largest form in bytes, which may contain a corrected entry
+AT_ONCE = 0.1  # seconds after which a page's beginning is sent before its facts are known; its status is then 200
 _HTML = "text/html; charset=utf-8"
 _FOREVER = "public, max-age=31536000, immutable"
 
@@ -115,7 +115,7 @@ class _Form:
                 if len(body) > _FORM:
                     return PlainTextResponse("The form is too long.\n", 413)
         except ClientDisconnect:
-            return PlainTextResponse("The form is cut.\n", 400)  # the client has left and cannot read it
+            return PlainTextResponse("The form is cut.\n", 400)  # the client has disconnected and cannot read it
         asked = self._asked(request, body)
         page = await self._made(asked)
         if page.location:
@@ -142,7 +142,7 @@ class _Form:
         """Return the response for an address without a page."""
         try:
             return await self.page(request)
-        except AddressError as error:  # a handler's own errors have no handler
+        except AddressError as error:  # errors in the application's own handlers have no handler
             return await _wrong_address(request, error)
 
     def _asked(self, request: Request, form: bytes = b"") -> Asked:
@@ -188,7 +188,7 @@ async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterato
     page = await making
     try:
         whole = rendering.rest(page, asked)
-    except Exception as error:  # noqa: BLE001 - the half that was sent cannot be taken back, nor be all
+    except Exception as error:  # noqa: BLE001 - the first half was already sent, and the second is missing
         whole = rendering.rest(refusal(wrong_reply(error, asked.watch.server.url), asked), asked)
     yield whole
 

@@ -22,7 +22,7 @@ request is 503.
 class BrowserConnection(H11Protocol):
     """Uvicorn's connection with time limits. It closes if the client reads none of the data for it."""
 
-    _asking: asyncio.TimerHandle | None = None  # set while a request is incomplete or has not come
+    _asking: asyncio.TimerHandle | None = None  # set while a request is incomplete or awaited
     _unread = 0  # unsent bytes of the previous response at that time
     _watch: asyncio.TimerHandle | None = None
     _left = 0  # unsent bytes at the last check

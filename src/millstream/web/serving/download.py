@@ -23,7 +23,7 @@ async def entries_file(asked: Asked, kind: str) -> Response:
     """Return the entries that the page of a stream shows, with whole values."""
     key, sought = asked.word("key"), filters(asked.words)
     wanted = window(asked.words, asked.watch.line.wall_time(), asked.count("count", ENTRIES, MOST))
-    await last_ids(asked.watch.line, [key])  # XRANGE says that a missing stream is empty
+    await last_ids(asked.watch.line, [key])  # for XRANGE, a missing stream would be empty
     found = await read_entries(asked.watch.line, key, wanted, sought)
     if sum(map(size_of, found.entries)) > LARGEST:
         words = "These entries are too large for one file; `millstream stream tail` writes any number of them.\n"

@@ -36,16 +36,16 @@ HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # addresses contain names of streams; unlike no-referrer, this still sends the Origin
+    # Addresses contain names of streams. Unlike no-referrer, this still sends the Origin header
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _SAFE = frozenset({"GET", "HEAD"})
-_HERE = frozenset({"same-origin", "none"})  # "none": a typed address, or a bookmark
-_SLOW = 0.5  # delay in seconds after a wrong password
-_WRONG_AT_ONCE = 8  # requests with a wrong password in that delay; more are refused at once
+_HERE = frozenset({"same-origin", "none"})  # "none": a typed address or a bookmark
+_SLOW = 0.5  # seconds of delay after a wrong password
+_WRONG_AT_ONCE = 8  # requests with a wrong password during that delay; further ones are refused at once
 
 
 class WebGuard:
@@ -86,7 +86,7 @@ class WebGuard:
             return None
         if access.user_header is not None and access.is_proxy(_peer(scope)):
             given = headers.getlist(access.user_header)
-            # the client sent this header too, and it is unknown which one is the proxy's
+            # The client sent this header too, and the proxy's one cannot be identified
             if len(given) > 1:
                 return _refusal(401, f"More than one {access.user_header} header came: have the proxy replace it.")
             user = "".join(given).strip()
@@ -156,7 +156,7 @@ def wrong_site(method: str, headers: Headers) -> Response | None:
     """Return the refusal of a request that another site's page made the browser send."""
     site = _all_of(headers, "sec-fetch-site")
     if method in _SAFE:
-        # a followed link is fine; a request by the page itself, for example for an image, is not
+        # Following a link is allowed, but a request by the page itself, for example for an image, is not
         if site is None or site in _HERE or headers.get("sec-fetch-mode") == "navigate":
             return None
         return _refusal(403, "A page of another site sent this request; the console answers only its own pages.")

@@ -17,7 +17,7 @@ from millstream.web.page import Asked, WebPage
 MOST = 64
 """Largest number of live pages. A browser has one for each window; a hidden tab is not live."""
 
-_PIECE = 1 << 16  # largest size of a piece, which may wait for a client that does not read
+_PIECE = 1 << 16  # largest piece in bytes, which may wait for a client that does not read
 
 
 class LivePages:
@@ -38,7 +38,7 @@ class LiveResponse(StreamingResponse):
         """Send events until the client disconnects."""
         if self._pages.count >= MOST:
             self.body_iterator = _full()
-        self._pages.count += 1  # a refused one ends in a moment
+        self._pages.count += 1  # a refused page ends at once
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -63,7 +63,7 @@ async def events(make: Callable[[], Awaitable[WebPage]], asked: Asked) -> AsyncI
     while True:
         kind, facts, before = await _look(make, asked, before)
         yield rendering.event(kind, facts)
-        del facts  # they hold the whole page
+        del facts  # frees the data of the whole page
         await asyncio.sleep(asked.watch.pause())
 
 

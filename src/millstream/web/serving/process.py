@@ -19,8 +19,8 @@ from millstream.web.settings import ConsoleSettings
 USUAL_PORT = 8379
 """The default port, tried first."""
 
-_BACKLOG = 128  # connections that wait to be accepted: each uses a file descriptor
-_GRACE = 1  # seconds for unfinished responses at the end; live pages never end by themselves
+_BACKLOG = 128  # connections that wait to be accepted, each of which uses a file descriptor
+_GRACE = 1  # seconds for unfinished responses at the end, since live pages never end by themselves
 
 
 class PortError(UsageError):
@@ -68,7 +68,7 @@ def run(
     server = ConsoleProcess(settings, lambda: ready(address_of(host, opened) + f"{settings.base}/"[1:]))
     if until is not None:
         threading.Thread(target=_end_with, args=(until, server), name="console-end", daemon=True).start()
-    # Uvicorn ends by raising the signal again, for its earlier handler: the sender of the signal gets a clean end
+    # Uvicorn raises the signal again at its end, for the previous handler, so that the sender sees a clean end
     signal.signal(signal.SIGTERM, server.handle_exit)
     with opened:
         asyncio.run(server.serve([opened]))
@@ -90,12 +90,12 @@ class ConsoleProcess(uvicorn.Server):
             console_app(settings, self.watches),
             http=BrowserConnection,
             ws="none",
-            limit_concurrency=MOST + 1,  # the one that asks is among them
+            limit_concurrency=MOST + 1,  # includes the request itself
             backlog=_BACKLOG,
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # the guard decides whose word counts
+            proxy_headers=False,  # the guard decides which headers to trust
             timeout_graceful_shutdown=_GRACE,
         )
         super().__init__(config)

@@ -32,12 +32,12 @@ _DATA = JSON_FIELD.decode()
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Parameter:
     name: str
-    convert: Convert  # From the field to the value
-    structured: bool  # It takes the whole entry, or JSON
-    text: bool  # Text or bytes, so JSON stays text
-    anything: bool  # No annotation
-    keeps_data: bool  # True if it has a place for a field ``data``
-    optional: bool  # True if None is allowed, for a missing field
+    convert: Convert  # Converts the field to the value
+    structured: bool  # It takes the whole entry or a JSON value
+    text: bool  # Text or bytes, so that JSON is not parsed
+    anything: bool  # It has no annotation
+    keeps_data: bool  # It can hold a field ``data``
+    optional: bool  # None is allowed if the field is missing
     default: Any
 
 
@@ -56,14 +56,14 @@ class Binder:
         self._message_kind: type[Message] = Message
         self._parameters: list[_Parameter] = []
         self.annotations: dict[str, Any] = {}  # Annotations of the parameters that get fields or the message, by name
-        # Types of ``context`` by parameter name; :meth:`bind` leaves these parameters out
+        # Types of ``context`` objects by parameter name; :meth:`bind` omits these parameters
         self.context: dict[str, type] = {}
         name = name_of(handler)
         try:
             hints = hints_of(handler)
         except (NameError, SyntaxError, TypeError) as error:
             raise ConfigError(f"{name}: {error}; the handler's annotations must be importable at run time") from None
-        # Arguments of a functools.partial
+        # Arguments that a functools.partial supplies
         given = bound_by_name(handler)
         for parameter in inspect.signature(handler).parameters.values():
             if parameter.name in skip or parameter.name in given:
@@ -74,16 +74,16 @@ class Binder:
                     "Write one with a name, such as `order: dict`, or a function around it."
                 )
             annotation = named(hints.get(parameter.name, Any))
-            # Annotated without a constraint would only hide the type from the checks below
+            # Annotated without a constraint would hide the type from the checks below
             annotation = annotation if constraints(annotation) else bare(annotation)
             what = f"{name}: parameter {parameter.name}"
-            # Compared by name, since pydantic need not be installed
+            # Compared by name, since pydantic may not be installed
             if type(parameter.default).__module__ == "pydantic.fields":
                 raise ConfigError(
                     f"{what} is invalid: its default is pydantic's Field, which would not check anything. Write "
                     f"{parameter.name}: Annotated[type, Field(...)]."
                 )
-            # Before the batch case: an object of the app is one for the whole batch
+            # Before the case of a batch: an object of the app is the same for the whole batch
             if annotation in context:
                 self.context[parameter.name] = annotation
                 continue
@@ -112,8 +112,8 @@ class Binder:
             )
         self._wants_data = any(one.text and one.name == _DATA for one in self._parameters)
         self._single = single = self._parameters[0] if len(self._parameters) == 1 else None
-        self.wants_message = self._message_name is not None  # True when a parameter is the message
-        # A parameter without annotation may also be the field of its name, which only the entry decides
+        self.wants_message = self._message_name is not None  # True if a parameter takes the message
+        # A parameter without an annotation may also take the field of its name, which depends on the entry
         whole = single is not None and single.structured and not single.anything and not self.wants_message
         self._whole = single if whole else None
 
@@ -129,7 +129,7 @@ class Binder:
         if not self._parameters:
             return arguments
         single = self._single
-        # A parameter `data: str` takes the text itself and not its JSON, which may be invalid
+        # A parameter `data: str` takes the text itself, without parsing, since its JSON may be invalid
         body = {_DATA: fields[1]} if self._wants_data and _is_data(fields) else _unwrapped(fields)
         if (
             single is not None
@@ -137,7 +137,7 @@ class Binder:
             and _is_data(fields)
             and not (isinstance(body, dict) and single.name in body)
         ):
-            body = {_DATA: fields[1]}  # JSON stays text if the parameter is text
+            body = {_DATA: fields[1]}  # JSON stays text for a text parameter
         if single is not None and single.structured and not (single.anything and _is_field(single.name, body)):
             arguments[single.name] = _of_entry(single, body, fields)
         else:
@@ -149,7 +149,7 @@ class Binder:
         if isinstance(body, Mapping):
             if parameter.name in body:
                 return _convert(parameter, body[parameter.name])
-            # Its name may differ: a lone value goes to a lone parameter
+            # The names may differ: a single value goes to a single parameter
             if parameter is self._single and len(body) == 1:
                 return _convert(parameter, next(iter(body.values())))
             if parameter.default is not inspect.Parameter.empty:
@@ -191,7 +191,7 @@ def _check_alone(annotation: Any, ours: Collection[type], what: str) -> None:
 def _builder(annotation: Any, what: str) -> Convert:
     try:
         return builder(annotation)
-    # Building such a type would never end
+    # The conversion for a recursive type cannot be built
     except RecursionError:
         raise ConfigError(
             f"{what} is invalid: {_title(annotation)} holds itself, and only pydantic's models and msgspec's structs "
@@ -217,7 +217,7 @@ def _convert(parameter: _Parameter, value: Any) -> Any:
         if parameter.anything and isinstance(value, Mapping):
             return as_text(value)
         return parameter.convert(value)
-    # The entry is hostile: deep JSON and huge numbers must end as a dead letter, not as a crash
+    # The entry may be hostile: deep JSON and huge numbers must cause a dead letter, not a crash
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise PayloadError(f"{parameter.name}: {error}") from error
 

@@ -23,7 +23,7 @@ from millstream.errors import ConfigError, MillstreamError, UsageError
 
 _Outcome = tuple[Any, BaseException | None]
 
-#: Maximum number of awaitables in a row, each the result of the one before.
+#: Largest number of awaitables in a row, each the result of the previous one.
 _MOST_AWAITS = 100
 _CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)  # noqa: SLF001 - no other name
 _NOT_BEGUN = (GeneratorType, AsyncGeneratorType, map, filter, *_CONTEXTS)
@@ -60,7 +60,7 @@ def hints_of(function: Any) -> dict[str, Any]:
     for layer in reversed([*_layers(function)]):
         own = {name: one for name, one in getattr(layer, "__annotations__", {}).items() if name in names}
         fresh = {name: one for name, one in own.items() if name not in texts or texts[name] != one}
-        if fresh:  # A text that a wrapper copied is evaluated where it was written
+        if fresh:  # text annotations copied by a wrapper are evaluated in their original module
             hints = get_type_hints(layer, getattr(layer, "__globals__", None), include_extras=True)
             found |= {name: hints[name] for name in fresh}
             texts |= fresh
@@ -169,7 +169,7 @@ async def finished(result: Any) -> Any:
         if not inspect.isawaitable(result):
             break
         given, result = result, await result
-        if result is given:  # A redis-py client or pipeline awaits to itself, without end
+        if result is given:  # a redis-py client or pipeline returns itself when awaited, endlessly
             break
     else:
         raise UsageError(f"the handler returned an awaitable that gave {_MOST_AWAITS} more in turn: return its result")
@@ -235,7 +235,7 @@ def bounded(function: Callable[..., Any], seconds: float, late: Callable[[], Non
     timers: list[asyncio.TimerHandle] = []
 
     def run(**arguments: Any) -> Any:
-        # Here and not before, since the call may wait for a thread
+        # Started here, since the call may first wait for a thread
         loop.call_soon_threadsafe(lambda: timers.append(loop.call_later(seconds, late)))
         try:
             return function(**arguments)
@@ -251,7 +251,7 @@ def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> _Outc
     process = os.getpid()
     try:
         outcome: _Outcome = function(**arguments), None
-    except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+    except BaseException as error:  # noqa: BLE001 - raised again when the result is awaited
         outcome = None, error
     end_if_forked(process, outcome[1])
     return outcome
@@ -305,7 +305,7 @@ def add_publisher(handler: Any, app: object, publisher: object) -> None:
     both = (*publishers_of(handler, app), publisher)
     if _shares_attributes(handler):
         _by_method.setdefault(app, {})[handler] = both
-    else:  # A new mapping, since a wrapper made earlier shares the old one
+    else:  # a new mapping, since a wrapper created earlier shares the old one
         kept = weakref.WeakKeyDictionary(getattr(handler, _PUBLISH, {}))
         kept[app] = both
         setattr(handler, _PUBLISH, kept)

@@ -39,7 +39,7 @@ from millstream.worker.model.annotations import (
 
 try:
     from pydantic_core import from_json as _fast_json
-except ImportError:  # pydantic is for those who use its models
+except ImportError:  # pydantic is optional
     _fast_json = parse  # type: ignore[assignment] # wider
 
 Convert = Callable[[Any], Any]
@@ -65,7 +65,7 @@ def lenient(value: Any) -> Any:
 
 def mapping(value: Any) -> dict[str, Any]:
     """Return a JSON object or a mapping of fields as a dict of text."""
-    if type(value) is not dict:  # A value from JSON already is a dict
+    if type(value) is not dict:  # a value from JSON is already a dict
         value = _loaded(value)
         if not isinstance(value, Mapping):
             raise _unfit("an object", value)
@@ -88,7 +88,7 @@ def from_json(value: bytes) -> Any:
     """Return the value of this JSON."""
     try:
         return _fast_json(value)
-    except ValueError:  # Stricter than the standard library, which decides
+    except ValueError:  # it is stricter than the standard library, which decides
         return parse(value)
 
 
@@ -109,7 +109,7 @@ def _of_type(annotation: Any) -> Convert:
         return _mapping(origin or annotation, get_args(annotation))
     if origin in _LISTS or annotation in _LISTS:
         return _items(annotation)
-    # Told apart by their attributes, since none of these libraries has to be installed
+    # These are distinguished by attributes, since none of the libraries may be installed
     kind = generic(annotation) or annotation
     if isinstance(kind, type):
         if hasattr(kind, "model_validate"):
@@ -154,7 +154,7 @@ _BEFORE = frozenset({"BeforeValidator", "PlainValidator", "WrapValidator"})
 
 #: Modules of declared constraints; a user's own code, such as a validator, is not tried.
 _DECLARED = frozenset({"annotated_types", "pydantic.fields"})
-#: Types for which pydantic accepts an impossible constraint, and fails at the first value.
+#: Types for which pydantic accepts an impossible constraint, but fails at the first value.
 _TRIED = frozenset({int, float, bool, str, bytes, list, dict, set, tuple, Decimal})
 
 
@@ -163,7 +163,7 @@ def _refuse_impossible(check: Convert, annotation: Any, kind: Any) -> None:
         return
     try:
         check(kind())
-    except ValueError:  # the constraint works
+    except ValueError:  # the constraint is possible
         return
     except TypeError as error:
         if str(error).startswith("Unable to apply constraint"):
@@ -175,7 +175,7 @@ def _constrained(annotation: Any) -> Convert:
     of_msgspec = tuple(mark for mark in marks if type(mark).__module__ == "msgspec")
     others = tuple(mark for mark in marks if type(mark).__module__ != "msgspec")
     checks = [_msgspec_check(kind, mark) for mark in of_msgspec]
-    # Such a validator gets the raw value
+    # Such a validator must get the raw value
     if others and not _BEFORE.isdisjoint(type(mark).__name__ for mark in others):
         make = _by_pydantic(Annotated[(kind, *others)])
     else:
@@ -195,7 +195,7 @@ def _constrained(annotation: Any) -> Convert:
 
 
 def _msgspec_check(kind: Any, mark: Any) -> Convert:
-    import msgspec  # noqa: PLC0415 - the mark is of this library, so it is there
+    import msgspec  # noqa: PLC0415 - the annotation is from this library, so it is installed
 
     limited: Any = Annotated[kind, mark]
     try:
@@ -227,7 +227,7 @@ def _bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")  # a field's name, which may be any bytes
+        return value.encode("utf-8", "surrogateescape")  # a field's name, which may contain any bytes
     return json.dumps(value).encode()
 
 
@@ -316,15 +316,15 @@ _JSON_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 def _union(kinds: tuple[Any, ...]) -> Convert:
-    # text last: everything is text, so that str | int would never see its int; None only for what says nothing, unless
-    # a member of an enum or a literal does
+    # Text last, since any value is text, and str | int would never become int. None comes after all others that can use
+    # empty text, unless an enum or a literal contains it
     ordered = sorted(kinds, key=lambda one: (not _names_texts(one), one is not type(None), bare(one) in _TEXTS))
-    worded = any(bare(member) in _TEXTS for member in kinds)  # If text is allowed, empty text is text
+    worded = any(bare(member) in _TEXTS for member in kinds)  # if text is allowed, empty text stays text
     builders = [_only_none if member is type(None) and worded else builder(member) for member in ordered]
     own = frozenset(kinds) if _JSON_TYPES.issuperset(kinds) else frozenset()
 
     def convert(value: Any) -> Any:
-        if type(value) in own:  # JSON already has types
+        if type(value) in own:  # JSON values have types already
             return value
         problem: Exception | None = None
         for build in builders:
@@ -421,7 +421,7 @@ def _items(annotation: Any) -> Convert:
     kind = get_origin(annotation) or annotation
     given = get_args(annotation)
     args = tuple(arg for arg in given if arg is not Ellipsis)
-    if kind is tuple and len(given) > 1 and Ellipsis not in given:  # `tuple[int, str]`: a type for each place
+    if kind is tuple and len(given) > 1 and Ellipsis not in given:  # `tuple[int, str]`: one type for each position
         return _sequence(args, tuple)
     item = builder(args[0]) if args else lenient
 
@@ -500,7 +500,7 @@ def _object(kind: Any, parts: Mapping[str, tuple[str, Any, bool]], later: Mappin
         found = kind(**made)
         for name, build in later.items():
             if name in value:
-                # A frozen dataclass allows no other way
+                # The only way with a frozen dataclass
                 object.__setattr__(found, name, _named(name, build, value[name]))
         return found
 
@@ -549,7 +549,7 @@ def _aliases(name: str, part: Any) -> frozenset[str]:
 
 def _struct(annotation: Any) -> Convert:
     """Return the function for a msgspec struct."""
-    import msgspec  # noqa: PLC0415 - for those who use its structs, so it is there
+    import msgspec  # noqa: PLC0415 - its users have installed it
 
     kind = generic(annotation) or annotation
 
@@ -584,7 +584,7 @@ def _lenient_object(parts: Mapping[str, tuple[Any, bool, frozenset[str]]], make:
         value = _loaded(value)
         if not isinstance(value, Mapping):
             return other(value)
-        if bytes not in map(type, value.values()):  # Values from JSON already have types
+        if bytes not in map(type, value.values()):  # values from JSON have types already
             try:
                 return make(value)
             except ValueError:
@@ -631,7 +631,7 @@ def _by_pydantic(annotation: Any, *, loads: bool = True) -> Convert:
         adapter = TypeAdapter(annotation)
     except PydanticUserError as error:
         raise ConfigError(f"cannot decode {annotation!r}: {error.message}") from None
-    except Exception as error:  # noqa: BLE001 - a constraint that this type cannot have, or a type of a user's own
+    except Exception as error:  # noqa: BLE001 - a constraint that this type cannot have, or a user's own type
         raise ConfigError(f"cannot decode {annotation!r}: {error}") from None
     if not loads:
         return adapter.validate_python
@@ -641,7 +641,7 @@ def _by_pydantic(annotation: Any, *, loads: bool = True) -> Convert:
         if isinstance(value, str) and value[:1] in ("{", "["):
             try:
                 return adapter.validate_python(parse(value))
-            except ValueError:  # text that begins so, such as a path
+            except ValueError:  # text that begins like JSON, such as a path
                 return adapter.validate_python(value)
         if isinstance(value, Mapping):
             value = {name: lenient(item) for name, item in value.items()}

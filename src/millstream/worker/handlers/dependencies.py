@@ -36,7 +36,7 @@ def dependencies_of(handler: Callable[..., Any]) -> frozenset[str]:
     try:
         hints = hints_of(handler)
     except (NameError, SyntaxError, TypeError):
-        return frozenset()  # The binder reports the error
+        return frozenset()  # the binder reports the error
     found = set()
     for parameter in inspect.signature(handler).parameters.values():
         annotation = hints.get(parameter.name)
@@ -55,7 +55,7 @@ def new_provider() -> "Provider":
     return Provider()
 
 
-def Depends(dependency: Callable[..., Any], *, use_cache: bool = True) -> Any:  # noqa: N802 - its name everywhere
+def Depends(dependency: Callable[..., Any], *, use_cache: bool = True) -> Any:  # noqa: N802 - the established name
     """Mark a parameter that gets this function's value, as its default or in ``Annotated``.
 
     Args:
@@ -65,7 +65,7 @@ def Depends(dependency: Callable[..., Any], *, use_cache: bool = True) -> Any:  
     Raises:
         ConfigError: fast-depends is not installed.
     """
-    new_provider()  # Raises if the package is missing
+    new_provider()  # raises if the package is missing
     from fast_depends import Depends as depend  # noqa: N813, PLC0415 - only users of dependencies pay for it
 
     return depend(dependency, use_cache=use_cache)
@@ -88,7 +88,7 @@ class Injector:
             )
         self._provider = provider
         self._binders = self._collect(self._model, context)
-        self.context: dict[str, type] = {}  # Types of ``context`` by parameter name of dependencies
+        self.context: dict[str, type] = {}  # Types of ``context`` objects by parameter name of the dependencies
         seen: dict[str, Any] = {}
         for binder in self._binders:
             self.context.update(binder.context)
@@ -97,8 +97,8 @@ class Injector:
                     raise ConfigError(
                         f"{name}: two dependencies have a parameter {parameter!r} of different types. Rename one."
                     )
-        self.wants_entry = bool(seen)  # True if a dependency has a parameter for the message or for fields
-        # True when a dependency asks for the message
+        self.wants_entry = bool(seen)  # True if a dependency takes the message or fields
+        # True if a dependency takes the message
         self.wants_message = any(binder.wants_message for binder in self._binders)
 
     async def resolve(

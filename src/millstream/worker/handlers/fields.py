@@ -57,7 +57,7 @@ def _said(name: Any) -> str:
     """Return a name for an error's text; names come from outside, with any type and length."""
     try:
         text = name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)
-    except Exception:  # noqa: BLE001 - a number with too many digits, a text of the user's own
+    except Exception:  # noqa: BLE001 - a number with too many digits, or a user's own type
         text = f"a {type(name).__name__}"
     text = text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "..."
     return text.encode(errors="backslashreplace").decode()
@@ -75,7 +75,7 @@ def unwrap(fields: Sequence[bytes]) -> Any:
             except TooDeepError:
                 raise
             except ValueError:
-                pass  # Text that begins with a brace is an ordinary field
+                pass  # text that begins with a brace is an ordinary field
     return {
         name.decode("utf-8", "surrogateescape"): value for name, value in zip(fields[::2], fields[1::2], strict=True)
     }
@@ -83,7 +83,7 @@ def unwrap(fields: Sequence[bytes]) -> Any:
 
 def key_of(fields: Sequence[bytes], name: str) -> bytes | None:
     """Return the value of the field by which entries are ordered and partitioned; None without it."""
-    if len(fields) != 2:  # Fields of their own, of which the last of a name counts
+    if len(fields) != 2:  # separate fields, of which the last with a given name counts
         wanted = name.encode("utf-8", "surrogateescape")
         for at in range(len(fields) - 2, -1, -2):
             if fields[at] == wanted:
@@ -107,7 +107,7 @@ def _open(value: bytes) -> Any:
 
 def open_body(kind: str, body: bytes) -> Any:
     """Return the content of a body of this content type; bytes for other types."""
-    if JSON in kind or (not kind and body[:1] in (b"{", b"[")):  # "application/json; charset=utf-8", too
+    if JSON in kind or (not kind and body[:1] in (b"{", b"[")):  # includes "application/json; charset=utf-8"
         return from_json(body)
     return body.decode() if kind.startswith("text/") else body
 
@@ -125,7 +125,7 @@ def _refusing(form: Callable[[Any], Form]) -> Callable[[Any], Form]:
             raise PayloadError(f"{_first(content)}: it is nested too deeply, or holds itself") from None
         except PayloadError:
             raise
-        except Exception as error:  # a property, an iterator or a comparison of the user's
+        except Exception as error:  # raised by a property, an iterator or a comparison of the user's
             raise PayloadError(f"{_first(content)}: {type(error).__name__}: {error}") from error
 
     return safe
@@ -146,7 +146,7 @@ def encode(content: Any) -> list[bytes]:
     """
     if isinstance(content, Mapping):
         flat = _flat(content)
-        if len(flat) == 2 and flat[0] == envelope.FIELD:  # It would be read as an envelope
+        if len(flat) == 2 and flat[0] == envelope.FIELD:  # it would be read as an envelope
             return [envelope.FIELD, envelope.build({"content-type": JSON}, _json(_tree(content, typed=True)))]
         return flat
     if is_model(content):
@@ -154,7 +154,7 @@ def encode(content: Any) -> list[bytes]:
         try:
             if parts is not None:
                 return _flat(parts)
-        except _UnfitError:  # Half of a surrogate pair, which JSON can contain
+        except _UnfitError:  # half of a surrogate pair, which JSON can contain
             pass
         return _proven(content, _entries(content), unwrap)
     return _flat({JSON_FIELD.decode(): content})
@@ -207,7 +207,7 @@ def _flat(content: Mapping[Any, Any], *, typed: bool = False) -> list[bytes]:
         if value is None:
             continue
         try:
-            if type(name) is str and name.isascii():  # the common case, without a call
+            if type(name) is str and name.isascii():  # a shortcut for the most frequent case
                 key = name.encode()
             else:
                 key, odd = _name(name), True
@@ -217,9 +217,9 @@ def _flat(content: Mapping[Any, Any], *, typed: bool = False) -> list[bytes]:
             raise error.under(name) from None
     if not flat:
         raise PayloadError("an entry needs at least one field with a value")
-    if odd and len(set(flat[::2])) < len(flat) // 2:  # 1 and "1" are two names in Python, and one as text
+    if odd and len(set(flat[::2])) < len(flat) // 2:  # 1 and "1" are two names in Python, but one as text
         raise PayloadError(f"{_first(content)}: two of the names are the same as text, so one value would be lost")
-    # A single field of this name is how a whole object is written
+    # A single field of this name contains a whole object
     if len(flat) == 2 and flat[0] == JSON_FIELD and flat[1][:1] in (b"{", b"[") and not typed:
         value = next(value for value in content.values() if value is not None)
         if not isinstance(value, (str, bytes, bytearray, memoryview, Mapping, *_LISTS)) and not is_model(value):
@@ -232,7 +232,7 @@ def _name(name: Any) -> bytes:
     if isinstance(name, bytes):
         return name
     text = str(name) if isinstance(name, bool) else _key(name)
-    made = text.encode("utf-8", "surrogateescape")  # as names are read
+    made = text.encode("utf-8", "surrogateescape")  # the encoding in which names are read
     if made.decode("utf-8", "surrogateescape") != text:
         raise _UnfitError(_SURROGATE)
     return made
@@ -245,7 +245,7 @@ def _utf8(text: str) -> bytes:
         raise _UnfitError(_SURROGATE) from None
 
 
-#: The forms of the commonest values, by their exact type.
+#: Encodings of the most frequent types.
 _FORMS: dict[type, Callable[[Any], bytes]] = {
     str: _utf8,
     bytes: lambda value: value,
@@ -270,7 +270,7 @@ def _value(value: Any, typed: bool) -> bytes:
 def _number(value: float) -> str:
     try:
         return repr(value)
-    except ValueError:  # Python cannot read longer numbers back
+    except ValueError:  # Python cannot read such long numbers
         raise _UnfitError("the number has more digits than Python reads back") from None
 
 
@@ -286,8 +286,8 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, Enum):
         return _member(value)
     if isinstance(value, str):
-        return str.__str__(value)  # The own `__str__` of a subclass may return another text
-    if isinstance(value, bool):  # Before int, since bool is a subclass
+        return str.__str__(value)  # a subclass's own `__str__` may return another text
+    if isinstance(value, bool):  # before int, since bool is a subclass
         return value
     if isinstance(value, int):
         return int.__int__(value)
@@ -322,7 +322,7 @@ def _raw(value: Any) -> bytes:
 
 def _moment(value: Any) -> str:
     text = str(value.isoformat())
-    # Python compares no time of a zone's repeated or skipped hour as equal with one of another zone
+    # In Python, times in a repeated or skipped hour never equal times with another zone
     exact = type(value) is date or (
         type(value) in (datetime, time) and (value.tzinfo is None or type(value.tzinfo) is timezone)
     )
@@ -337,7 +337,7 @@ def _seconds(value: timedelta) -> Any:
     whole, rest = divmod(value, timedelta(seconds=1))
     if not rest:
         return whole
-    if abs(whole) < 2**32:  # a float is exact to the microsecond
+    if abs(whole) < 2**32:  # a float is accurate to the microsecond
         return value.total_seconds()
     return str(Decimal(value // timedelta(microseconds=1)).scaleb(-6))
 
@@ -381,7 +381,7 @@ def _tree(value: Any, typed: bool) -> Any:
         made: dict[str, Any] = {}
         for name, item in value.items():
             key = name if type(name) is str and name.isascii() else _key(name)
-            if key in made:  # 1 and "1" are two keys in Python, and one in JSON
+            if key in made:  # 1 and "1" are two keys in Python, but one in JSON
                 raise _UnfitError(f"two of the keys are {_said(key)!r} as text, so one value would be lost")
             made[key] = item if type(item) in _AS_IS else _under(name, item, typed)
         return made
@@ -428,7 +428,7 @@ def _text(text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            if json.loads(json.dumps(text)) != text:  # two halves become one character
+            if json.loads(json.dumps(text)) != text:  # two surrogates would become one character
                 raise _UnfitError(_SURROGATE) from None
     return text
 
@@ -502,7 +502,7 @@ def _plain_dataclass(kind: Any) -> dict[str, Any] | None:
     if not made or own or not all(part.init for part in parts):
         return None
     hints = get_type_hints(kind, include_extras=True)
-    if any(get_origin(hints[part.name]) is not None for part in parts):  # a constraint, or no plain type
+    if any(get_origin(hints[part.name]) is not None for part in parts):  # a constraint, or not a plain type
         return None
     return {part.name: hints[part.name] for part in parts}
 
@@ -562,7 +562,7 @@ def _parts(value: Any) -> dict[str, Any]:
 def _proven(value: Any, forms: "Iterator[Callable[[], Form]]", read: Callable[[Form], Any]) -> Form:
     """Return the first of these forms that is read back as an equal value."""
     kind: Any = type(value)
-    decode = decoder(getattr(value, "__orig_class__", kind))  # of `Page[date](...)`, which knows its types
+    decode = decoder(getattr(value, "__orig_class__", kind))  # for `Page[date](...)`, which stores its types
     if decode is None:
         raise _UnfitError(f"no handler can be annotated with {kind.__name__}, so nothing could read it", kind.__name__)
     problem: Exception | None = None
@@ -570,7 +570,7 @@ def _proven(value: Any, forms: "Iterator[Callable[[], Form]]", read: Callable[[F
         try:
             made = form()
             found = decode(read(made))
-        except Exception as error:  # noqa: BLE001 - the next form may do
+        except Exception as error:  # noqa: BLE001 - the next form may work
             problem = problem or error
             continue
         if type(found) is kind and _same(found, value):
@@ -582,7 +582,7 @@ def _proven(value: Any, forms: "Iterator[Callable[[], Form]]", read: Callable[[F
     if isinstance(problem, _UnfitError):
         raise problem
     for name, part in _parts(value).items():
-        _under(name, part, typed=True)  # Raises an error that names the field without a form
+        _under(name, part, typed=True)  # raises an error that names the unsupported field
     raise _UnfitError(f"{kind.__name__} cannot be read back: {problem}", kind.__name__) from problem
 
 
@@ -591,7 +591,7 @@ def decoder(kind: Any) -> Convert | None:
     """Return the decoder for a handler annotated with this type; None if there cannot be one."""
     try:
         return builder(kind)
-    except Exception:  # noqa: BLE001 - pydantic's, an annotation's
+    except Exception:  # noqa: BLE001 - an error of pydantic or of an annotation
         return None
 
 
@@ -600,7 +600,7 @@ def _read(kind: Any, text: str) -> Any:
     decode = decoder(kind)
     try:
         return _NO_FORM if decode is None else decode(text)
-    except Exception:  # noqa: BLE001 - whatever a type raises
+    except Exception:  # noqa: BLE001 - any error of the user's type
         return _NO_FORM
 
 
@@ -608,7 +608,7 @@ def _same(found: Any, value: Any) -> bool:
     """Report whether values are equal; NaN equals NaN here, and models without a comparison are compared by field."""
     if type(found) is float and type(value) is float and math.isnan(found):
         return math.isnan(value)
-    if type(found) is not type(value):  # No fields to compare
+    if type(found) is not type(value):  # there are no fields to compare
         return bool(found == value)
     if bool(found == value):
         return True
@@ -626,5 +626,5 @@ def _unlike(found: Any, value: Any) -> list[str]:
     if type(found) is not type(value):
         return [type(value).__name__]
     parts, others = _parts(value), _parts(found)
-    names = {**parts, **others}  # A field that only one has is a difference, even if it is None
+    names = {**parts, **others}  # a field that only one of them has is a difference, even if it is None
     return next(([n] for n in names if not _same(others.get(n, _NO_FORM), parts.get(n, _NO_FORM))), [])

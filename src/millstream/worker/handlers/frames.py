@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
 
-#: Directories whose functions call handlers, and not the other way round.
+#: Directories whose functions call handlers, and are not called by them.
 MACHINERY = tuple(
     f"{folder}/"
     for folder in (
@@ -19,7 +19,7 @@ MACHINERY = tuple(
 )
 
 
-#: Files of Python's import system, between Millstream's code and an imported module of the user.
+#: Files of Python's import system, which are on the stack between Millstream and an imported module of the user.
 _IMPORT = (importlib.__file__, "<frozen importlib")
 
 

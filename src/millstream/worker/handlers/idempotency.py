@@ -25,14 +25,14 @@ from millstream.errors import UsageError
 from millstream.paths import packaged
 from millstream.worker.handlers.message import EntryLostError, Message
 
-#: Seconds for which a marker is kept: a week, like the record of failures. An entry delivered later has its
-#: effect again.
+#: Seconds for which a marker is kept: a week, like the record of failures. A later delivery of the entry repeats its
+#: effect.
 KEEP_SECONDS = 7 * 24 * 3600
 
-#: KEYS: the marker; for a partition, the key of its owner. ARGV: the owner's text, or nothing; seconds that the marker
-#: lives, then each command as the number of its words and the words. Returns 1 if commands ran, 0 if all had run
-#: before, -1 if another worker owns the partition, or the error of a refused command. The marker comes first: if
-#: it cannot be written, nothing has run.
+#: KEYS: the marker; for a partition, the key of its owner. ARGV: the owner's text, or nothing; the seconds for which
+#: the marker is kept; then each command as its number of arguments and the arguments. Returns 1 if commands ran, 0 if
+#: all had run before, -1 if another worker owns the partition, or the error of a refused command. The marker is set
+#: first: if that fails, nothing has run.
 SCRIPT = packaged("millstream.worker.handlers", "once.lua")
 
 
@@ -80,7 +80,7 @@ def once_sync(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS)
         commands: as for :func:`once`.
         ttl: as for :func:`once`.
     """
-    loop = msg._outcomes.loop  # noqa: SLF001 - where the line lives
+    loop = msg._outcomes.loop  # noqa: SLF001 - event loop of that line
     return asyncio.run_coroutine_threadsafe(once(msg, *commands, ttl=ttl), loop).result()
 
 

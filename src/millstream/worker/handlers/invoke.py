@@ -37,25 +37,25 @@ class HandlerCalls:
     ) -> None:
         self._subscription = subscription
         self._outcomes = outcomes
-        self._threads = threads  # For handlers that are not async; None if it is
+        self._threads = threads  # Threads for handlers that are not async; None for async ones
         self._handler = by_name(subscription.handler)
         self._binder = subscription.binder
         self._context = _values(self._binder.context, subscription.context)
         self._injector: Injector | None = None
-        self._injected: dict[str, Any] = {}  # Objects of the app that are arguments of dependencies
+        self._injected: dict[str, Any] = {}  # Objects of the app that dependencies take
         if subscription.depends:
             assert subscription.provider is not None
             self._injector = Injector(subscription.handler, subscription.provider, tuple(subscription.context))
             self._injected = _values(self._injector.context, subscription.context)
         self._wants_message = self._binder.wants_message or bool(self._injector and self._injector.wants_message)
-        # Two rings: the publish of the result lies between them, outside the handler's own middlewares
+        # Two chains: the result is published between them, outside of the handler's own middlewares
         self._own: Run = chain(subscription.middlewares, "run", self._innermost)
         self._own_batch: RunBatch = chain(subscription.middlewares, "run_batch", self._innermost_batch)
         self._around: Run = chain(middlewares, "run", self._published)
         self._around_batch: RunBatch = chain(middlewares, "run_batch", self._published_batch)
         self.late: Callable[[Work], None] = lambda _: None  # Called for a run beyond the subscription's hard limit
         self._receivers = receivers(middlewares)
-        # `chain` returns its last argument if there is nothing to wrap it in
+        # `chain` returns its last argument if there is nothing to wrap around it
         self._wrapped = self._own != self._innermost or self._around != self._published
 
     @property
@@ -100,7 +100,7 @@ class HandlerCalls:
         for call in self._receivers:
             try:
                 call(messages, began_ns)
-            except BaseException as error:  # The entries are held, and run whatever a hook does
+            except BaseException as error:  # the entries are held, and run whatever a hook does
                 if ends_process(error) or isinstance(error, asyncio.CancelledError):
                     raise
                 log.exception("%s: a middleware's `received` failed", self._subscription.name)
@@ -127,7 +127,7 @@ class HandlerCalls:
     async def _published_batch(self, messages: Sequence[Message]) -> Any:
         result = await finished(await self._own_batch(messages))
         if not self._subscription.publishers or result is None:
-            return result  # No publisher uses the result
+            return result  # no publisher uses the result
         if not isinstance(result, Iterable) or isinstance(result, str | bytes | Mapping):
             raise UsageError(
                 f"{self._subscription.name}: with @app.publisher a batch handler returns the list of items to "
@@ -141,9 +141,9 @@ class HandlerCalls:
         return await self._run(message.raw, message)
 
     async def _innermost_batch(self, messages: Sequence[Message]) -> Any:
-        # A middleware may have passed on its own list
+        # A middleware may have passed its own list
         each = messages.arguments if isinstance(messages, BatchMessages) else [self.bind(one) for one in messages]
-        # All have the same names, since one binder made them
+        # All have the same names, since a single binder created them
         arguments = {name: [one[name] for one in each] for name in each[0]}
         return await self._injected_call((), None, arguments)
 
@@ -154,11 +154,11 @@ class HandlerCalls:
         arguments.update(self._context)
         if self._injector is None:
             return await self._invoke(arguments)
-        # The stack closes generators after the run, and shows them its exception
+        # At its end, the stack closes generators and passes them the exception
         async with AsyncExitStack() as stack:
             arguments.update(await self._injector.resolve(stack, fields, message, self._injected))
             return await self._invoke(arguments)
-        # A generator can end the block by catching the handler's exception; an ack would then hide a failure
+        # A generator can suppress the handler's exception, and an ack would then hide a failure
         raise UsageError("a dependency caught the handler's exception and did not raise it again")
 
     async def _invoke(self, arguments: dict[str, Any]) -> Any:

@@ -195,7 +195,7 @@ class Message:
                     raise
                 log.exception("%s %s: a function given to when_settled failed", self.stream, self.id)
 
-        if held.state in _SETTLED:  # The outcome is stored already, so call at once
+        if held.state in _SETTLED:  # the outcome is already stored, so call at once
             settled()
         else:
             held.then(settled)
@@ -218,7 +218,7 @@ class Message:
             UsageError: the delay is not a length of time.
         """
         said = Nack(delay=delay)
-        said.__context__ = sys.exception()  # The exception that the handler is handling, if any
+        said.__context__ = sys.exception()  # the exception that the handler is handling, if any
         return self._settle(lambda: self._outcomes.failed(self._held, said))
 
     def reject(self, reason: str = "") -> Awaitable[None]:
@@ -242,7 +242,7 @@ class Message:
             decide()
             await self._outcomes.acks.stored(self._held)
 
-        asyncio.run_coroutine_threadsafe(settle(), self._outcomes.loop).result()  # Only the event loop may use the acks
+        asyncio.run_coroutine_threadsafe(settle(), self._outcomes.loop).result()  # only the event loop may use the acks
         self._check_ours()
         return _Done()
 

@@ -26,7 +26,7 @@ class Publication:
 
     stream: str  # Key of the stream
     content: Any  # See :func:`millstream.worker.handlers.binding.encode`
-    # None for an entry of plain fields; otherwise the headers of FastStream's envelope
+    # Headers of FastStream's envelope; None for an entry with plain fields
     headers: dict[str, str] | None = None
 
 
@@ -136,7 +136,7 @@ def _linked(hook: Callable[[Any, Any], Any], inner: Callable[[Any], Coroutine[An
     """Wrap a call in a hook; raise if the hook ended before the call, since the entry would be acked unhandled."""
 
     async def link(subject: Any) -> Any:
-        made: list[Coroutine[Any, Any, Any]] = []  # Calls that were requested, to check that they also ran
+        made: list[Coroutine[Any, Any, Any]] = []  # requested calls, to check later that they also ran
 
         def call_next(given: Any) -> Coroutine[Any, Any, Any]:
             made.append(inner(given))
@@ -210,5 +210,5 @@ class Timeout(Middleware):
                 return await work
         except TimeoutError:
             if not limit.expired():
-                raise  # the handler's own
+                raise  # an error of the handler itself
             raise HandlerTimeoutError(f"the handler took longer than {self.seconds:g} s") from None

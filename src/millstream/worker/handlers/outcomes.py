@@ -36,9 +36,9 @@ class Outcomes:
         self.retry = retry
         self.loop = loop
         self._logged: dict[str, int] = {}
-        #: the last failure: wall-clock milliseconds, entry, text
+        #: Last failure: wall-clock milliseconds, entry, text
         self.last_failure: tuple[int, bytes, str] | None = None
-        #: called with each failure: the entry, wall-clock milliseconds, text
+        #: Called with each failure: the entry, wall-clock milliseconds, text
         self.on_failure: Callable[[Held, int, str], None] = lambda *_: None
 
     def failed(self, held: Held, error: BaseException) -> None:
@@ -80,7 +80,7 @@ class Outcomes:
             self.acks.ack(held, urgent=True)
 
     def _settlement(self, held: Held, failure: Failure, error: BaseException, decision: Decision) -> Settlement:
-        if decision.dead or self.member.no_ack:  # without acks nothing is pending, so there is nothing to deliver again
+        if decision.dead or self.member.no_ack:  # without acks nothing is pending, so nothing can be delivered again
             letter = self._letter(held, failure, error)
             text = record("dead", letter.died_ms, error=letter.error[:ERROR_CHARACTERS])
             return DeadSettlement(held, Event.DIE, letter=letter, result=self.member.result_row(held, text))
@@ -88,7 +88,7 @@ class Outcomes:
             return Settlement(held, Event.RELEASE, failed=True)
         return Settlement(held, Event.RETRY, failed=True, delay_ms=round(decision.delay * 1000))
 
-    # The letter is made now and not when it is written, so that the error's frames are freed
+    # The letter is created now, not when it is written, so that the error's frames are freed
     def _letter(self, held: Held, failure: Failure, error: BaseException) -> DeadLetter:
         member = self.member
         cause = _cause(error) if isinstance(error, Nack | Reject) else error
@@ -135,13 +135,13 @@ def _delay(error: BaseException) -> float | None:
     try:
         asked = error.delay if isinstance(error, Nack) else None
         return None if asked is None else seconds_of(asked)
-    except BaseException:  # noqa: BLE001 - it is the user's
+    except BaseException:  # noqa: BLE001 - raised by the user's code
         return None
 
 
 def _cause(error: BaseException) -> BaseException | None:
     """Return the exception that a handler caught before it raised this one; None without one."""
-    if error.__cause__ is not None:  # By identity: a user's error may raise in a truth test
+    if error.__cause__ is not None:  # by identity, since a truth test of a user's error may raise
         return error.__cause__
     return None if error.__suppress_context__ else error.__context__
 

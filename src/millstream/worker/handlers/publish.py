@@ -12,10 +12,10 @@ from millstream.errors import ConfigError, UsageError
 from millstream.worker.handlers.fields import JSON, TEXT, encode, key_of, open_body, to_body
 from millstream.worker.model.answers import PayloadError
 
-#: Prefix of producer names in XADD IDMP: the server compares ids of the same producer only.
+#: Prefix of producer names in XADD IDMP: the server compares only ids of the same producer.
 PRODUCER = "millstream"
-#: Number of producers for ids that callers give: a server remembers only the latest hundred ids of each, and an
-#: id must expire by its age only (true below about 3,000 publishes a second).
+#: Number of producers for ids that callers pass. A server remembers only the latest hundred ids of each, but an id must
+#: expire only by its age (true below about 3,000 publishes per second).
 _PRODUCERS = 4096
 
 
@@ -39,7 +39,7 @@ def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:
     kind, body = to_body(content)
     given = headers.get("content-type")
     if isinstance(given, str) and not _fits(given, kind, body):
-        given = None  # The caller passes on the headers of another entry
+        given = None  # the caller passes on the headers of another entry
     try:
         return [envelope.FIELD, envelope.build({**headers, "content-type": given or kind}, body)]
     except ValueError as error:

@@ -37,22 +37,22 @@ from millstream.printable import without_password
 from millstream.worker.handlers.publish import PRODUCER, key_in, xadd
 from millstream.worker.jobs.replies import ReplyHints
 
-#: Adds an entry unless its mark, or the marker of its unique name, names an entry that counts.
-#: KEYS: the stream, the mark, the marker. ARGV: milliseconds of the mark and of the marker, 0 for none; 1 if the marker
-#: counts also when its entry is handled; the group that has to handle it, empty for all; the words behind XADD.
+#: Adds an entry unless its mark, or the marker of its unique name, refers to an entry that counts. KEYS: the stream,
+#: the mark, the marker. ARGV: milliseconds of the mark and of the marker, 0 for none; 1 if the marker also counts after
+#: its entry was handled; the group that must have handled it, empty for all; the arguments of XADD.
 SCRIPT = ServerScript.beside("millstream.worker.handlers", "unique.lua")
 
 #: Seconds for which the name of a unique entry, and the mark of an outbox row, are remembered.
 _DAY = 86_400.0
-#: Seconds between two notes on the server that a stream has schedules.
+#: Seconds between two updates of the server's index that a stream has schedules.
 _NOTE = 3_600.0
-#: Milliseconds for which a mark outlives the last try, which may take half a minute.
+#: Milliseconds for which a mark outlives the last attempt, which may take half a minute.
 _LONGER_MS = 60_000
-#: Maximum and minimum seconds for one try.
+#: Longest and shortest seconds for one attempt.
 _TRY, _LEAST = 5.0, 0.2
-#: Seconds between two tries.
+#: Seconds between two attempts.
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
-#: Default seconds for which a server remembers an id, and the margin for the way to the server.
+#: Default seconds for which a server remembers an id, and a margin for the network.
 _IDMP_SECONDS = 100.0
 _MARGIN = 5.0
 
@@ -64,29 +64,29 @@ class Later(NamedTuple):
 
     id: str | None  # Id of the schedule; None for a random one
     when: schedule.When
-    replace: bool = False  # True gives a waiting schedule of that id this content and time
+    replace: bool = False  # Give a waiting schedule of that id this content and time
 
 
 class Unique(NamedTuple):
     """A publish that adds nothing while an entry of the same name exists."""
 
     name: str
-    within: float | None = None  # Seconds for which the name counts, whatever the outcome of its entry
-    group: str | None = None  # The group that has to handle it; None for all
+    within: float | None = None  # Seconds for which the name counts in any case; None until its entry is handled
+    group: str | None = None  # Group that must have handled the entry; None for all
 
 
 class How(NamedTuple):
     """Options for adding an entry; see :meth:`millstream.App.publish`."""
 
-    trim: Trim = ()  # The words that trim the stream
-    idempotent: str | None = None  # An id that the caller chose
-    # Seconds, or a text such as ``"2m"``, for which it is sent again; None sends it once
+    trim: Trim = ()  # Trimming arguments of XADD
+    idempotent: str | None = None  # Idempotency id that the caller chose
+    # Seconds, or a text such as ``"2m"``, for which attempts are repeated; None makes a single attempt
     retry: float | str | None = None
     later: Later | None = None
     unique: Unique | None = None
-    mark: str | None = None  # The mark of a publish that other processes may repeat; the server keeps it for a day
-    key: str | bytes | float | None = None  # Chooses the partition; None for the stream's own field
-    keep_ms: int | None = None  # Milliseconds that its result is kept; None for an entry without one
+    mark: str | None = None  # Mark of a publish that other processes may repeat; the server keeps it for a day
+    key: str | bytes | float | None = None  # Partition key; None for the stream's own field
+    keep_ms: int | None = None  # Milliseconds for which its result is kept; None for an entry without a result
 
     @property
     def needs_partitions(self) -> bool:
@@ -116,12 +116,12 @@ class Sender:
         self._trying: Line | None = None
         self._capabilities: Capabilities | None = None
         self._name = secrets.token_hex(8)
-        self._free: list[str] = []  # Producer names that no publish uses now
+        self._free: list[str] = []  # Producer names that no publish is using
         self._made = 0
         self._scheduled = scheduled  # Called when a stream gets a schedule for the first time
         self.replies = ReplyHints(url, self.line)
-        self._noted: dict[str, float] = {}  # Stream -> time at which its schedules were noted on the server
-        self._layouts: dict[str, PartitionLayout] = {}  # Layouts of streams that are known to be partitioned
+        self._noted: dict[str, float] = {}  # Stream -> time at which its schedules were last recorded on the server
+        self._layouts: dict[str, PartitionLayout] = {}  # Layouts of the streams that are known to be partitioned
 
     async def server(self, deadline: float | None = None) -> Capabilities:
         """Return the server's capabilities, read once; read again while some are unknown."""
@@ -142,7 +142,8 @@ class Sender:
         known = self._layouts.get(stream)
         seconds = 0.0 if how.retry is None else times.configured("publish(retry=", how.retry, "s")
         deadline = asyncio.get_running_loop().time() + seconds if seconds else None
-        # A schedule would wait at a sealed stream, so its publish reads the layout first; others see it by the refusal
+        # A schedule would wait at a sealed stream, so its publish reads the layout first; other publishes are refused
+        # there
         if known is None and (how.needs_partitions or how.later is not None):
             known = await self._layout_for(stream, how, deadline)
             how = _left(how, deadline)
@@ -219,7 +220,7 @@ class Sender:
         if deadline is None or idempotent is not None:
             return str(await self._answer(deadline, stream, xadd(stream, fields, trim, idempotent), idmp=True), "ascii")
         known = await self._known(deadline)
-        if known.idmp or "idmp" in known.unknown:  # If IDMP is still unknown, the server's own error tells the reason
+        if known.idmp or "idmp" in known.unknown:  # if IDMP is unknown, the server's own error shows the reason
             name = self._free.pop() if self._free else self._new_name()
             command = xadd(stream, fields, trim, secrets.token_hex(8), name)
             try:
@@ -268,7 +269,7 @@ class Sender:
         assert later is not None
         loop = asyncio.get_running_loop()
         if loop.time() > self._noted.get(stream, -math.inf) + _NOTE:
-            # Before the schedule, since a mover only looks at noted streams
+            # Before the schedule, since movers check only recorded streams
             await self._answer(deadline, stream, ("SADD", schedule.INDEX, stream), idmp=False)
             await self._answer(deadline, stream, ("HSET", schedule.CONTROL, schedule.FLAG, 1), idmp=False)
             self._noted[stream] = loop.time()
@@ -278,7 +279,7 @@ class Sender:
         keys = schedule.keys(stream, mark)
         reply = await self._by_script(schedule.SCRIPT, deadline, stream, keys, words, len(fields))
         if reply[2]:
-            # The first schedule of the stream: the server may have lost the note with earlier data
+            # First schedule of the stream: the server may have lost the record together with earlier data
             await self._answer(deadline, stream, ("SADD", schedule.INDEX, stream), idmp=False)
         return ident
 
@@ -303,7 +304,7 @@ class Sender:
             try:
                 return await self._place_batch(stream, contents, hows, begun)
             except Disconnected as error:
-                if begun and not error.sent:  # True for the last command only; earlier ones were carried out
+                if begun and not error.sent:  # True only for the last command; the earlier ones were carried out
                     raise Disconnected(str(error)) from error
                 raise
 
@@ -336,7 +337,7 @@ class Sender:
         left = list(range(len(rows)))
         while left:
             offers = {at: _places(stream, known, *rows[at]) for at in left}
-            # Entries refused by a sealed stream go on together, so that entries of one key keep their order
+            # Entries refused by a sealed stream continue together, so that entries of one key stay in order
             for turn in range(len(offers[left[0]])):
                 commands = [
                     xadd(offers[at][turn], rows[at][0], rows[at][1].trim, rows[at][1].idempotent) for at in left
@@ -365,14 +366,14 @@ class Sender:
             return []
         assert how.later is not None
         _check_size(max(map(len, contents)))
-        # The first one notes the stream, and brings the script
+        # The first one records the stream and loads the script
         first = await self._schedule(None, 0.0, stream, contents[0], how._replace(later=how.later._replace(id=ids[0])))
         begun.append(stream)
         keys = schedule.keys(stream, beside(stream, "published", ""))
         steps = [self._scheduling(id_, 0, fields, how) for fields, id_ in zip(contents[1:], ids[1:], strict=True)]
         replies = await self.line.calls([schedule.SCRIPT.command(keys, words) for _, words in steps]) if steps else []
         for reply, (_, words) in zip(replies, steps, strict=True):
-            if isinstance(reply, NoScriptError):  # After a failover the script is missing
+            if isinstance(reply, NoScriptError):  # after a failover, the script is missing
                 await self.line.call(*schedule.SCRIPT.command(keys, words, whole=True))
             elif isinstance(reply, Exception):
                 raise reply
@@ -417,7 +418,7 @@ class Sender:
                 first = first or loop.time()
                 return await self._tries().call(*command, timeout=_share(deadline))
             except Disconnected as error:
-                sent |= error.sent  # An earlier try may have added it
+                sent |= error.sent  # an earlier attempt may have added it
                 if not await _pause(deadline, next(pauses, _PAUSES[-1])):
                     reason = f"no answer within {loop.time() - began:.1f} s, at last: {error}"
                     raise Disconnected(reason, sent=sent) from error
@@ -449,7 +450,7 @@ class Sender:
 def unanswered(stream: str, url: str, error: Disconnected) -> Disconnected:
     """Return the error of a publish without a reply, with its outcome and the next step."""
     reason = str(error).rstrip(".")
-    if reason.startswith("cannot connect to "):  # It names the server and the remedy: see client.url.advised
+    if reason.startswith("cannot connect to "):  # it names the server and the remedy: see client.url.advised
         return Disconnected(f"publish({stream!r}): {reason}. Nothing was added.", sent=False)
     end = (
         "It may have been added. Look at the stream before you publish it again."

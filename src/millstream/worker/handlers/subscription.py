@@ -31,7 +31,7 @@ DEFAULT_MIN_IDLE = 30_000
 #: Largest whole number of an option, as the server's commands allow.
 _MOST = 2**53
 
-#: Default maximum number of entries in a batch.
+#: Default largest number of entries in a batch.
 DEFAULT_BATCH = 100
 
 _START = re.compile(r"^(\$|\d+(-\d+)?)$")
@@ -122,29 +122,29 @@ class StreamSub:
 class Subscription:
     """A handler bound to a stream; made by ``@app.subscriber``."""
 
-    sub: StreamSub  # Its stream and group
-    handler: Callable[..., Any]  # The function
+    sub: StreamSub  # Stream and group
+    handler: Callable[..., Any]  # Handler function
     retry: Retry = field(default_factory=Retry)  # Policy after a failure
-    concurrency: int = 10  # Maximum number of simultaneous runs in this process
-    # ``"auto"`` acks in batches when the handler returns; ``"each"`` also lets the next entry wait until the ack is
-    # stored; ``"manual"`` leaves acks to the handler
+    concurrency: int = 10  # Largest number of simultaneous runs in this process
+    # ``"auto"`` acknowledges in batches when the handler returns; ``"each"`` also delays the next entry until the ack
+    # is stored; ``"manual"`` leaves acks to the handler
     ack: AckMode = "auto"
-    # ``"both"`` reads new entries and claims stale ones; ``"new"`` and ``"claimed"`` do one of the two
+    # ``"both"`` reads new entries and claims stale ones; ``"new"`` and ``"claimed"`` do only one of the two
     read: ReadMode = "both"
     dead: str = ""  # Key of the dead-letter stream
-    name: str = ""  # The handler's name
-    middlewares: Sequence[Middleware] = ()  # Around each run, the first outermost
+    name: str = ""  # Name of the handler
+    middlewares: Sequence[Middleware] = ()  # Middlewares around each run, outermost first
     batch: bool = False  # The handler takes lists of entries, see :mod:`millstream.worker.subscriber.batching`
-    # A field's name, or a function of the message: entries of one key run one after the other
+    # Name of a field, or a function of the message: entries with the same key run one after the other
     key: str | Callable[[Message], Hashable] | None = None
-    hold: bool = False  # An entry begins only when all earlier entries of its key are done or dead
-    on_ack: OnAck = "keep"  # ``"delete"`` removes an acked entry from the stream once no group needs it
-    limits: Sequence[Limit] = ()  # Hold for all workers together
-    hard_limit: float | None = None  # Seconds after which the process ends because a plain handler still runs
-    # Objects that the app provides for annotations, for example the app itself
+    hold: bool = False  # An entry begins only when all earlier entries of its key are handled or dead
+    on_ack: OnAck = "keep"  # ``"delete"`` removes an acknowledged entry from the stream once no group needs it
+    limits: Sequence[Limit] = ()  # Limits that apply to all workers together
+    hard_limit: float | None = None  # Seconds after which the process ends if a handler without async is still running
+    # Objects that the app provides for annotations, such as the app itself
     context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
-    provider: Any = None  # Provider of dependencies (fast-depends); made on first use
-    app: object = None  # The app that has this handler's publishers
+    provider: Any = None  # Provider of dependencies (fast-depends), created on first use
+    app: object = None  # App with this handler's publishers
     depends: frozenset[str] = field(init=False)  # Names of the handler's parameters that are dependencies
     binder: Binder = field(init=False)
     is_async: bool = field(init=False)

@@ -44,8 +44,8 @@ class JobState:
 class JobDoor(NamedTuple):
     """Functions by which a job reaches its server."""
 
-    replies: Callable[[], ReplyHints]  # The hints of the running event loop
-    run: Callable[[str, Callable[[ReplyHints], Awaitable[Any]]], Any]  # Runs it in a thread, for that method
+    replies: Callable[[], ReplyHints]  # Returns the hints of the running event loop
+    run: Callable[[str, Callable[[ReplyHints], Awaitable[Any]]], Any]  # Runs a function of the hints in a thread
 
 
 class Job(str):
@@ -64,7 +64,7 @@ class Job(str):
     stream: str
     group: str | None
     _door: JobDoor
-    _why_none: str | None  # Reason why there is no result to wait for
+    _why_none: str | None  # Reason why there is no result to wait for; None if there may be one
 
     def __new__(cls, ident: str) -> Self:
         """Make the text alone; ``app.job`` makes a job that can be awaited."""
@@ -142,11 +142,11 @@ class Job(str):
         replies, looks = self._door.replies(), 0
         with replies.expected(self.id) as woken:
             while True:
-                woken.clear()  # Before the look: a hint that comes during it must not be lost
+                woken.clear()  # before the check: a hint that arrives during it must not be lost
                 try:
                     if (row := self._first(await self._rows(replies))) is not None:
                         return row
-                    # A usual result comes before this look, and need not pay for it
+                    # Checked only after a while, since a result usually comes before that
                     if looks and (why := await self._why_never(replies)) is not None:
                         raise UsageError(why)
                 except Disconnected:
@@ -194,7 +194,7 @@ class Job(str):
 
     async def _why_never(self, replies: ReplyHints) -> str | None:
         """Return the reason why no result can come; None if one may come, or if the server refuses to reply."""
-        # The third question shows the right to ask it: of a group that may not exist
+        # The third command, about a group that may not exist, shows whether the user may run it
         found, *others = await replies.line.calls(
             [
                 ("XRANGE", self.stream, self.id, self.id),
@@ -206,7 +206,7 @@ class Job(str):
             return None
         if found and record.take_trailer(found[0][1])[2] is None:
             return no_job(self.stream, self.id)
-        # The result is looked for last: it comes in the step that ends the entry
+        # The result is read last: the step that ends the entry also stores it
         if await self._place(replies) != "unknown" or self._first(await self._rows(replies)) is not None:
             return None
         return (
@@ -234,7 +234,7 @@ class Job(str):
         )
         if isinstance(found, ResponseError):
             raise found
-        # Workers look up jobs alone; an entry that is gone from the stream may be in a worker's hands
+        # Workers look up only jobs; an entry that is gone from the stream may still be in a worker
         if found and record.take_trailer(found[0][1])[2] is None:
             raise UsageError(no_job(self.stream, self.id))
         groups = [self.group] if self.group is not None else list(_last_ids(rows))

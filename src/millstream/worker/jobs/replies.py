@@ -26,7 +26,7 @@ class ReplyHints:
         self._url = url
         self.line = line  # Connection for all other commands
         self.name = secrets.token_hex(8)
-        self._waiting: dict[bytes, set[asyncio.Event]] = {}  # By the entry's id
+        self._waiting: dict[bytes, set[asyncio.Event]] = {}  # Events of waiting callers, by the entry's id
         self._last: bytes | str = "0-0"
         self._own: Line | None = None
         self._task: asyncio.Task[None] | None = None
@@ -55,7 +55,7 @@ class ReplyHints:
         while self._waiting:
             try:
                 found = await self._own.call(*command, self._last, timeout=_BLOCK_MS / 1000 + 10)
-            except (Disconnected, ResponseError):  # results are looked for without it
+            except (Disconnected, ResponseError):  # results are found without it
                 await asyncio.sleep(_PAUSE)
                 continue
             for hint, fields in found[0][1] if found else ():

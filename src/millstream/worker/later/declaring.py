@@ -21,7 +21,7 @@ from millstream.worker.registering import Registering
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
-_KEEP = 1_000  # Approximate number of entries kept in the stream of a schedule with a handler
+_KEEP = 1_000  # approximate number of entries kept in the stream of a schedule with a handler
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Declaring(Registering):
                 raise ConfigError(f"{name_of(handler)}: schedule(stream=) runs no function. Leave stream= out.")
             own = checked_name("schedule", name or name_of(handler))
             declare(own, STREAM + own, ["MAXLEN", "~", _KEEP, "*", "name", own], own)
-            if tag_of(STREAM + own) == STREAM + own:  # Put the dead-letter stream in the same cluster slot
+            if tag_of(STREAM + own) == STREAM + own:  # puts the dead-letter stream in the same cluster slot
                 options.setdefault("dead", f"{{{STREAM + own}}}:dead")
             return self.subscriber(StreamSub(STREAM + own, group=own), **options)(handler)
 

@@ -25,7 +25,7 @@ from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
-_SEARCH = 1.0  # Seconds between two searches for streams with schedules, on a server that has some
+_SEARCH = 1.0  # seconds between two searches for streams with schedules, if the server has some
 
 _LOOK = 0.25
 _LONGEST_PAUSE = 10.0
@@ -35,10 +35,10 @@ _LONGEST_PAUSE = 10.0
 class Moved:
     """Counters of one stream's schedules."""
 
-    moved: int = 0  # Schedules that became entries
-    dropped: int = 0  # Schedules that expired
-    skipped: int = 0  # Firings dropped because an earlier one was not finished
-    refused: int = 0  # Times that the server refused an entry
+    moved: int = 0  # Number of schedules that became entries
+    dropped: int = 0  # Number of schedules that expired
+    skipped: int = 0  # Number of firings dropped because an earlier one was not finished
+    refused: int = 0  # Number of entries that the server refused
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class ScheduledStream:
     """A stream that has schedules."""
 
     line: Line
-    look_at: float = 0.0  # Time of the event loop
+    look_at: float = 0.0  # Time of the next check, by the event loop's clock
     failures: int = 0
     counts: Moved = field(default_factory=Moved)
 
@@ -61,8 +61,8 @@ class Mover:
         hand_over: Callable[[Schedule], Awaitable[bool]] | None = None,
     ) -> None:
         self._line = line
-        self._hand_over = hand_over  # Adds the entry of a schedule elsewhere, since its stream is sealed
-        self._wanted = wanted  # True if the server had schedules at the last heartbeat
+        self._hand_over = hand_over  # Adds the entry of a schedule elsewhere if its stream is sealed
+        self._wanted = wanted  # Reports whether the server had schedules at the last heartbeat
         self._name = secrets.token_hex(6)
         self._watched: dict[str, ScheduledStream] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -94,7 +94,7 @@ class Mover:
     def watch_soon(self, stream: str) -> None:
         """Add a stream to the watched streams; safe to call from any thread."""
         if self._loop is not None and stream not in self._watched:
-            with contextlib.suppress(RuntimeError):  # The loop has ended
+            with contextlib.suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self.watch, [stream])
 
     def watch(self, streams: Iterable[str]) -> None:
@@ -144,7 +144,7 @@ class Mover:
             reply = await SCRIPT.call(one.line, keys, ("move", self._name, TURN_MS, BATCH, BATCH_BYTES))
             moved, dropped, due, now, turn, skipped, stopped = reply[:7]
             left = (float(due) - float(now)) / 1000 if due else _LOOK
-        except Exception as error:  # noqa: BLE001 - the next look may succeed
+        except Exception as error:  # noqa: BLE001 - the next check may succeed
             one.failures += 1
             one.look_at = loop.time() + self._again(one)
             self._refused(stream, error)
@@ -200,7 +200,7 @@ class Mover:
     @staticmethod
     def _pause(left: float) -> float:
         """Return the delay in seconds before the next look, given the seconds until the next schedule is due."""
-        # Wait one millisecond longer: the server rounds its clock down to milliseconds
+        # One millisecond longer, since the server rounds its clock down to milliseconds
         return min(max(left + 0.001, 0.0), _LOOK * random.uniform(0.8, 1.2))
 
     def _refused(self, stream: str, error: Exception) -> None:

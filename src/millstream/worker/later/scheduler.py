@@ -20,9 +20,9 @@ from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
-_DECLARE = 60.0  # Seconds between two declarations of the schedules in code
+_DECLARE = 60.0  # seconds between two declarations of the schedules in code
 
-_SEARCH = 5.0  # Seconds between two searches for schedules that were put on the server
+_SEARCH = 5.0  # seconds between two searches for schedules that were added on the server
 
 _LONGEST = 60.0
 
@@ -39,7 +39,7 @@ class Scheduler:
     ) -> None:
         self._line = line
         self._scheduled = scheduled
-        self._any_known = any_known  # Report whether any stream has schedules
+        self._any_known = any_known  # Reports whether any stream has schedules
         self._declared = {one.name: one for one in declared}
         self._stored: dict[str, Recurring] = {}
         self._followed: dict[str, tuple[Recurring, asyncio.Task[None]]] = {}
@@ -48,7 +48,7 @@ class Scheduler:
         self._started: int | None = None  # The server's milliseconds at the first declaration
         self._declare_at = 0.0
         self._task: asyncio.Task[None] | None = None
-        #: number of missed firings, by schedule
+        #: Number of missed firings by schedule
         self.missed: Counter[str] = Counter()
 
     def start(self) -> None:
@@ -90,7 +90,7 @@ class Scheduler:
             try:
                 pause = await self.step(one)
                 failures = 0
-            except Exception as error:  # noqa: BLE001 - the next look may succeed
+            except Exception as error:  # noqa: BLE001 - the next check may succeed
                 failures += 1
                 pause = min(0.2 * 2**failures, _LONGEST)
                 self._failed(f"schedule {one.name!r} is not placed by this process", error)
@@ -129,7 +129,7 @@ class Scheduler:
         line = self._line()
         time = await line.near(one.stream).call("TIME")
         now = int(time[0]) * 1000 + int(time[1]) // 1000
-        self._started = self._started or now  # Use the clock of the server, since the clocks of workers differ
+        self._started = self._started or now  # the server's clock, since the clocks of workers differ
         try:
             known, error = await recurring.get(line, one.name), None
         except ResponseError as refused:
@@ -148,7 +148,7 @@ class Scheduler:
         await line.call("HSET", CONTROL, FLAG, 1)
         self._scheduled(one.stream)
         if error is not None:
-            raise error  # The schedule is placed nevertheless
+            raise error  # the schedule is placed nevertheless
         await line.call("HSET", KEY, one.name, dataclasses.replace(one, started_ms=started, seen_ms=now).to_json())
         return True
 
@@ -177,7 +177,7 @@ class Scheduler:
             if state.mine:
                 self._tell(one, to_place)
         if state.overruled and one.in_code:
-            self._declare_at = 0.0  # Declare again now, since the server may have lost its data
+            self._declare_at = 0.0  # declare again at once, since the server may have lost its data
         if state.paused or state.overruled or state.last_ms is None:
             return _SEARCH
         return min((state.last_ms - state.now_ms) / 1000 + 0.001, _LONGEST) if state.last_ms > state.now_ms else 0.0

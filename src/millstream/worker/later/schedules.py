@@ -37,7 +37,7 @@ class Schedules:
     async def _parts(self, stream: str) -> tuple[str, ...]:
         """Return the keys that may have the schedules of a stream: its partitions and the stream itself."""
         layout = await find_layout(self._line(), stream)
-        # Firings of a recurring schedule wait at the stream's own name, other entries at old and new partitions
+        # Firings of a recurring schedule wait under the stream's own name, other entries under old and new partitions
         return (stream,) if layout is None else (*layout.every_key, stream)
 
     async def get(self, stream: str, id: str) -> Schedule | None:  # noqa: A002 - as publish(id=)
@@ -61,7 +61,7 @@ class Schedules:
             id: id of the schedule.
         """
         ids = [schedule.checked_id("cancel", id)]
-        # Every partition: one id may name a schedule in each
+        # In every partition, since the same id may occur in each
         parts = await self._parts(stream)
         return any([await admin.cancel(self._line().near(part), part, ids) for part in parts])
 

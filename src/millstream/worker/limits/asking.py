@@ -18,7 +18,7 @@ log = logging.getLogger("millstream.worker")
 
 SCRIPT = ServerScript.beside("millstream.client.limits", "limit.lua")
 
-#: Milliseconds to wait for a slot: before any run was measured, the minimum and the maximum.
+#: Milliseconds to wait for a slot: before any run was measured, smallest, and largest.
 _SLOT_MS = 100.0
 _LEAST_MS, _MOST_MS = 10.0, 1_000.0
 _AWAY_MS = 1_000
@@ -30,11 +30,11 @@ class Permits:
     """The reply to a request for permits."""
 
     granted: int = 0
-    wait_ms: float = _AWAY_MS  # Until the requested permits are available, if none was granted
-    counts_us: int = 0  # The server's time until which the granted permits count
+    wait_ms: float = _AWAY_MS  # Milliseconds before the requested permits are available, if none was granted
+    counts_us: int = 0  # Server's time up to which the granted permits count, in microseconds
     slots: tuple[str, ...] = ()
-    asked: bool = True  # False if the server could not be asked
-    exact: bool = False  # True if ``wait_ms`` comes from the server, False if it is a guess
+    asked: bool = True  # False if the server was not reachable
+    exact: bool = False  # True if ``wait_ms`` comes from the server, False if it is an estimate
 
 
 class FleetLimit:
@@ -43,17 +43,17 @@ class FleetLimit:
     def __init__(self, limit: Limit, name: str, line: Line) -> None:
         self.limit = limit
         self.name = name
-        self.override: Rate | None = None  # The rate that was set at run time
-        self.granted = 0  # Permits that were used
-        self.refused = 0  # Requests that were refused
-        self.waiting = 0  # Entries in this process that wait for a permit
-        self._aside: Counter[int] = Counter()  # Entries put aside by the second in which they are due
+        self.override: Rate | None = None  # Rate set at run time; None if there is none
+        self.granted = 0  # Number of permits that were used
+        self.refused = 0  # Number of requests that were refused
+        self.waiting = 0  # Number of entries in this process that wait for a permit
+        self._aside: Counter[int] = Counter()  # Number of delayed entries by the second in which they are due
         self._line = line
         self._own = secrets.token_hex(6)
         self._made = 0
-        self._held: dict[bytes, dict[str, float]] = {}  # Key -> slot -> when it was taken, of the event loop's clock
+        self._held: dict[bytes, dict[str, float]] = {}  # Key -> slot -> time of taking it, by the event loop's clock
         self._dropped: dict[bytes, list[str]] = {}
-        self._run_ms = 0.0  # Average duration of the latest runs
+        self._run_ms = 0.0  # average duration of the latest runs, in milliseconds
         self._warned_at = -_WARN_EVERY
 
     @property
@@ -115,7 +115,7 @@ class FleetLimit:
     def put_aside(self, now_ms: int, due_ms: int) -> None:
         """Count an entry that went back to the server until ``due_ms``."""
         if due_ms // 1000 not in self._aside:
-            self.waits(now_ms)  # forgets the past
+            self.waits(now_ms)  # forgets past times
         self._aside[due_ms // 1000] += 1
 
     def waits(self, now_ms: int) -> int:

@@ -34,19 +34,19 @@ from millstream.worker.tasks import set_within
 
 #: Seconds for which a permit is valid.
 _FRESH = 0.1
-#: Seconds within which entries read ahead of idle lanes should start, by the pace of earlier runs.
+#: Seconds within which entries read ahead should start, estimated by the duration of earlier runs.
 _AHEAD = 0.025
-#: Maximum seconds between two requests, so that a changed rate is noticed.
+#: Longest seconds between two requests, so that a changed rate is noticed.
 _ASK_AGAIN = 1.0
 #: Seconds between two renewals of slots.
 _RENEW = 10.0
-#: Maximum milliseconds for which an entry is put aside, so that a raised rate reaches it.
+#: Longest milliseconds for which an entry is delayed, so that a raised rate reaches it.
 _ASIDE_MS = 600_000
-#: Number of keys with times before past times are removed.
+#: Number of keys with times above which past times are removed.
 _MANY = 1000
 
 _Key: TypeAlias = tuple[FleetLimit, bytes]
-_Back: TypeAlias = tuple[int, int]  # Permits that were not used, and the server's time until which they count
+_Back: TypeAlias = tuple[int, int]  # Number of unused permits, and the server's time up to which they count
 
 
 class KeyTimes(dict[_Key, float]):
@@ -93,35 +93,35 @@ class Limiter:
 
     def __init__(self, subscription: Subscription, member: Membership, acks: PendingAcks, line: Line) -> None:
         self.limits = [FleetLimit(one, one.name or subscription.name, line) for one in subscription.limits]
-        #: limits whose permits are taken before a read
+        #: Limits whose permits are taken before a read
         self.whole = [one for one in self.limits if one.limit.key is None]
         self._by_key = [one for one in self.limits if one.limit.key is not None]
         self._member = member
         self._acks = acks
         self._batch = subscription.batch
-        #: makes messages for key functions; settles entries without a valid key; set by the loop
+        #: Creates messages for key functions; :attr:`unfit` settles entries without a valid key. The loop sets both
         self.message: Callable[[Held], Message]
         self.unfit: Callable[[Held, PayloadError], None]
-        #: True while no run may start: entries that wait here are given back
+        #: True while no run may start: :attr:`give_back` then releases entries that wait here
         self.quiet: Callable[[], bool]
         self.give_back: Callable[[Held], None]
         self.moved: Callable[[], None]
         #: True while the reader waits for idle lanes
         self.short = True
-        # Entries that were read with a fresh permit need no further request
+        # If entries were read with fresh permits, they need no further request
         self._paced = bool(self.whole) and not self._by_key and not any(one.limit.running for one in self.whole)
-        self._over = 0  # Runs that had ended at the last look at their pace
+        self._over = 0  # Number of runs that had ended when the pace was last measured
         self._looked_at = -math.inf
         self._taken = Taken()
-        self._purse = Taken()  # Permits for the next reads, left from one request or from entries that did not run
-        self._marks: dict[Held, Taken] = {}  # Entry -> the permits of its read
+        self._purse = Taken()  # Permits for the next reads, left over from a request or from entries that did not run
+        self._marks: dict[Held, Taken] = {}  # Entry -> permits of its read
         self._ask_at = 0.0
-        #: the time at which a waiting reader continues, in seconds of the member's clock
+        #: Time at which a waiting reader continues, in seconds of the member's clock
         self.due = 0.0
         self._wake = asyncio.Event()
-        self._freed = asyncio.Event()  # Wakes entries that wait for slots once the server has freed some
-        self._aside = KeyTimes()  # Due time of the last entry put aside for a key
-        self._refused = KeyTimes()  # Time before which the server has no permit for a key
+        self._freed = asyncio.Event()  # Wakes entries that wait for slots when the server has freed some
+        self._aside = KeyTimes()  # Due time of the last delayed entry for each key
+        self._refused = KeyTimes()  # Time before which the server has no permit, for each key
 
     # -- around a read ----------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Limiter:
                 await one.give_back(*back)
                 continue
             permits = await one.take(taken.number, back=back, slots=False)
-            # Earlier limits granted more
+            # Earlier limits have granted more
             surplus, taken.number = taken.number - permits.granted, permits.granted
             for earlier, counts in taken.counts.items():
                 await earlier.give_back(surplus, counts)
@@ -192,10 +192,10 @@ class Limiter:
         good, kept = min(len(found), taken.number), taken
         old = self._now() - taken.at > _FRESH
         rest = 0
-        if (old or good < taken.number) and self._purse.counts:  # No read follows at once
+        if (old or good < taken.number) and self._purse.counts:  # no read follows immediately
             rest, self._purse = self._purse.number, Taken()
         if old:
-            # A read that blocked for long holds permits of a past period: new ones count from now
+            # A read that blocked for long holds permits of a past period; take new ones, which count from now
             past = Taken(taken.at, taken.number + rest, taken.counts)
             kept, _ = await self._exchange(taken.counts, good, past)
             kept.at, good = self._now(), kept.number
@@ -254,7 +254,7 @@ class Limiter:
         lacking = self._lacking((held, *others))
         mark = self._marks.pop(held, _NONE)
         fresh = self._now() - mark.at <= _FRESH
-        # Only the permits of a whole read can be given back exactly
+        # Only the permits of a whole read can be returned exactly
         back = dict(mark.counts) if mark.number == 1 else {}
         for one in self.whole:
             paced = lacking > 0 and one.limit.rate is not None
@@ -263,7 +263,7 @@ class Limiter:
                 continue
             spared = (1, back.pop(one)) if paced and not fresh and one in back else (0, 0)
             many = lacking or 1
-            one.granted += 1 + len(others) - many  # By the permits of their reads
+            one.granted += 1 + len(others) - many  # the permits of their reads cover these entries
             if not await self._waited(one, held, granted, spared, paced=paced, wait=wait, many=many):
                 await self._spare(back)
                 return False
@@ -299,7 +299,7 @@ class Limiter:
         try:
             while left > 0:
                 permits = await one.take(left, paced=paced, back=back)
-                # A request that did not arrive gave nothing back, so the next one repeats it
+                # A request that did not arrive returned nothing, so the next one repeats it
                 back = (0, 0) if permits.asked else back
                 left -= permits.granted
                 if permits.granted:
@@ -310,7 +310,7 @@ class Limiter:
                     self._put_aside(one, b"", held, permits.wait_ms, charged=False)
                     return False
                 await set_within(self._freed, min(permits.wait_ms / 1000, _ASK_AGAIN) * random.uniform(1.0, 1.1))
-                # The entry may have been lost, or the worker ordered to drain, during the wait
+                # During the wait, the entry may have been lost, or the worker ordered to drain
                 if held.state is not State.BUFFERED or self.quiet():
                     await self._undo(granted, spare=False)
                     self.give_back(held)
@@ -331,7 +331,7 @@ class Limiter:
             return Permits(wait_ms=left * 1000)
         while True:
             permits = await one.take(1, key)
-            # An inexact time is a guess of this process, and would delay the whole key by mistake
+            # An inexact time is only this process's estimate, and would delay the whole key wrongly
             if permits.asked and not permits.granted and permits.exact:
                 now = self._now()
                 self._refused.note((one, key), now + min(permits.wait_ms / 1000, _ASK_AGAIN), now)

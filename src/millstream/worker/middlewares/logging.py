@@ -18,7 +18,7 @@ from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
 
 _entry: ContextVar[Mapping[str, str | int]] = ContextVar("millstream_entry")
 
-#: Names of the attributes that :class:`EntryFilter` sets, with their values outside a handler.
+#: Attributes that :class:`EntryFilter` sets, with their values outside of a handler.
 OUTSIDE: Mapping[str, str | int] = {"stream": "-", "group": "-", "consumer": "-", "entry_id": "-", "delivery": 0}
 
 
@@ -57,7 +57,7 @@ class LogContext(Middleware):
 
 @contextlib.contextmanager
 def _described(msg: Message) -> Iterator[None]:
-    # The names of the worker's own log records, so that one filter finds both
+    # Same names as in the worker's own log records, so that one filter finds both
     token = _entry.set(msg._outcomes.member.about(msg._held))  # noqa: SLF001 - they are the message's own
     try:
         yield

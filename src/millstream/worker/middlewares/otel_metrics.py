@@ -14,7 +14,7 @@ from opentelemetry import metrics
 
 from millstream.worker.model.answers import Nack, PayloadError, Reject, answer
 
-#: Value of ``messaging.system``: the streams are Redis's, whatever server runs.
+#: Value of ``messaging.system``: the streams are Redis's, whatever the server is.
 SYSTEM = "redis"
 
 #: Bounds in seconds, as the conventions require.
@@ -29,8 +29,8 @@ class Instrument:
     """One instrument, as docs/reference/metrics.md lists it."""
 
     kind: Literal["histogram", "counter"]  # ``histogram`` (seconds) or ``counter`` (messages)
-    text: str  # Its description
-    attributes: tuple[str, ...]  # Attributes of its measurements, optional ones included
+    text: str  # Description
+    attributes: tuple[str, ...]  # Attributes of its measurements, including optional ones
 
 
 INSTRUMENTS: dict[str, Instrument] = {
@@ -73,7 +73,7 @@ class Instruments:
         known = {**place(stream, "process"), "messaging.consumer.group.name": group}
         self._consumed.add(messages, known)
         ended: dict[str, str] = {}
-        begun = time.perf_counter()  # A monotonic clock
+        begun = time.perf_counter()  # a monotonic clock
         try:
             yield
         except BaseException as error:
@@ -89,7 +89,7 @@ class Instruments:
     @contextlib.contextmanager
     def sending(self, stream: str) -> Iterator[None]:
         """Measure one publish; content that cannot be written as an entry does not count as sent."""
-        # A publish that failed at the server was sent nevertheless, and counts as traffic
+        # A publish that failed on the server was sent nevertheless, so it counts as traffic
         known, failed, sent = place(stream, "send"), {}, True
         begun = time.perf_counter()
         try:

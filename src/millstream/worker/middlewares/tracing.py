@@ -40,7 +40,7 @@ except ImportError as missing:
 #: Number of entries whose earlier spans are kept for links: more than a worker ever holds or delays.
 _REMEMBERED = 10_000
 _PORT = 6379  # Default port of a URL
-#: Fields in which other programs put the context of a plain entry.
+#: Fields in which other programs store the context of a plain entry.
 _PLAIN = ("traceparent", "tracestate")
 
 
@@ -76,7 +76,7 @@ class Tracing(Middleware):
         claimed = sum(msg.delivery_count > 1 for msg in msgs)
         span = self._tracer.start_span(
             f"receive {first.stream}",
-            context=Context(),  # A read is not part of any other span
+            context=Context(),  # a read is not part of any other span
             kind=SpanKind.CLIENT,
             attributes={
                 **_consumer(first, "receive"),
@@ -93,7 +93,7 @@ class Tracing(Middleware):
 
     def _unrun(self, msg: Message, outcome: Settled) -> None:
         """Make a span for an entry that ended as dead without a run, below the span that published it."""
-        read = self._earlier.take(msg)  # Empty if it ran
+        read = self._earlier.take(msg)  # empty if the entry has run
         if read and outcome == "dead":
             attributes = {**_consumer(msg, "dead", "settle"), "messaging.message.id": msg.id}
             links, context = [Link(one) for one in read], _context(msg)
@@ -139,7 +139,7 @@ class Tracing(Middleware):
                 if isinstance(said, Nack | Reject):
                     span.set_attribute("millstream.outcome", type(said).__name__.lower())
                     raise
-                # Recorded here, since the span itself would take a Nack for an error too
+                # Recorded here, since the span itself would also record a Nack as an error
                 span.record_exception(error)
                 span.set_attribute("error.type", type(error).__qualname__)
                 span.set_status(Status(StatusCode.ERROR, str(error)))
@@ -212,7 +212,7 @@ class _Settling:
         self._earlier = earlier
         self._open = 0
         self._settled: dict[Settled, list[Message]] = {}
-        self.decided_ns: int | None = None  # Wall nanoseconds at which the run ended; None until then
+        self.decided_ns: int | None = None  # Wall nanoseconds at the end of the run; None before that
 
     def watch(self, msg: Message) -> None:
         """Wait for the outcome of an entry."""
@@ -243,7 +243,7 @@ class _Settling:
                     else {"messaging.batch.message_count": len(msgs)}
                 ),
             },
-            start_time=min(self.decided_ns or now, now),  # With a manual ack, the run may still go on
+            start_time=min(self.decided_ns or now, now),  # with a manual ack, the run may still continue
         )
         if outcome == "lost":
             span.set_attribute("error.type", EntryLostError.__qualname__)
@@ -282,7 +282,7 @@ def _context(msg: Message) -> Context:
         carrier = msg.headers
     except PayloadError:
         return Context()
-    # propagators do not take surrogates, and such bytes are not a context
+    # Propagators do not accept surrogates, and such bytes are not a context
     plain = {name: msg.fields[name].decode("latin-1") for name in _PLAIN if name in msg.fields}
     return extract(carrier or plain, Context())
 

@@ -23,7 +23,7 @@ from typing import (
 
 from millstream.errors import ConfigError
 
-#: Wrappers of a type, with facts about its values or about its use.
+#: Wrappers of a type that add facts about its values or its use.
 _MARKS: tuple[Any, ...] = (Annotated, Required, NotRequired, Final)
 #: Packages whose objects in ``Annotated`` restrict or change a value.
 _RESTRICTING = frozenset({"annotated_types", "pydantic", "pydantic_core", "msgspec"})
@@ -32,7 +32,7 @@ _RESTRICTING = frozenset({"annotated_types", "pydantic", "pydantic_core", "msgsp
 def is_marked(annotation: Any) -> bool:
     """True for a wrapper around a type, such as ``Annotated`` or ``Required``."""
     origin = get_origin(annotation)
-    return origin in _MARKS or getattr(origin, "_name", "") == "ReadOnly"  # Python 3.13's, or typing_extensions'
+    return origin in _MARKS or getattr(origin, "_name", "") == "ReadOnly"  # from Python 3.13 or typing_extensions
 
 
 def bare(annotation: Any) -> Any:
@@ -70,7 +70,7 @@ def named(annotation: Any) -> Any:
 
 
 def _is_alias(annotation: Any) -> bool:
-    # typing_extensions has a class of the same name before Python 3.12
+    # Before Python 3.12, typing_extensions has a class of this name
     return type(get_origin(annotation) or annotation).__name__ == "TypeAliasType"
 
 

@@ -7,7 +7,7 @@ from millstream import times
 from millstream.errors import ConfigError, MillstreamError, UsageError
 
 
-class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
+class Nack(MillstreamError):  # noqa: N818 - raised by the handler, not a fault
     """A handler raises it to give the entry back, for any worker to take now or after ``delay``.
 
     The delivery counts towards the limit, also with a delay. ``delay`` is seconds, or a text such as ``"1m"``; it holds
@@ -27,7 +27,7 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
         self.delay = None if delay is None else seconds_of(delay)
 
 
-class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
+class Reject(MillstreamError):  # noqa: N818 - raised by the handler, not a fault
     """A handler raises it for an invalid entry, which then goes to the dead-letter stream at once.
 
     What to do: raise it in a handler. No other code may catch it.
@@ -85,7 +85,7 @@ class PayloadError(MillstreamError):
 def seconds_of(delay: object) -> float:
     """Return the delay of a Nack in seconds."""
     try:
-        return float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
+        return float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # validates the type
     except ConfigError as reason:
         text = str(reason).removesuffix(".")
         raise UsageError(f"{text}. Write 0 for at once; for dead at once raise Reject.") from None

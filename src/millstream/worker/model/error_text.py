@@ -11,10 +11,10 @@ from types import TracebackType
 from millstream.client.dead_letter.letter import ERROR_LIMIT
 from millstream.printable import without_secrets
 
-#: Maximum length of a traceback, in characters; its end is kept, where the cause is.
+#: Largest length of a traceback in characters; its end is kept, which contains the cause.
 TRACEBACK_LIMIT = 8_000
 
-#: Maximum length of an error's text, in characters; its beginning is kept.
+#: Largest length of an error's text in characters; its beginning is kept.
 TEXT_LIMIT = 8_000
 
 
@@ -28,7 +28,7 @@ def describe(error: BaseException | None, trace: TracebackType | None = None) ->
         return "", ""
     try:
         whole = "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
-    except BaseException:  # noqa: BLE001 - an attribute that traceback reads is not what it expects
+    except BaseException:  # noqa: BLE001 - traceback reads an attribute that is not as expected
         whole = ""
     return f"{type(error).__name__}: {shown(error)}", without_secrets(whole[-2 * TRACEBACK_LIMIT :])[-TRACEBACK_LIMIT:]
 
@@ -36,10 +36,10 @@ def describe(error: BaseException | None, trace: TracebackType | None = None) ->
 def shown(error: BaseException) -> str:
     """Return an error's own text, cut to fit into a dead letter, or a note that it cannot be shown."""
     try:
-        text = str.__str__(str(error))  # plain: a subclass of str may raise where it is cut
-    except BaseException as failure:  # noqa: BLE001 - it is the user's
+        text = str.__str__(str(error))  # a plain str, since a subclass may raise when it is sliced
+    except BaseException as failure:  # noqa: BLE001 - raised by the user's code
         return f"(its text cannot be shown: {type(failure).__name__})"
-    length, text = len(text), without_secrets(text[: 2 * TEXT_LIMIT])  # cut first, since it may be of megabytes
+    length, text = len(text), without_secrets(text[: 2 * TEXT_LIMIT])  # shortened first, since it may have megabytes
     return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}... ({length} characters)"
 
 
@@ -52,7 +52,7 @@ def tame(error: BaseException) -> BaseException:
             list(notes)
         if isinstance(read[3], type) and isinstance(read[4], TracebackType | None):
             return error
-    except BaseException:  # noqa: BLE001, S110 - it is the user's
+    except BaseException:  # noqa: BLE001, S110 - raised by the user's code
         pass
     trace = BaseException.__dict__["__traceback__"].__get__(error)
     return UnreadableError(f"{type(error).__qualname__}: {shown(error)}").with_traceback(trace)
@@ -66,7 +66,7 @@ def loggable(error: BaseException) -> BaseException:
     try:
         str(error)
         traceback.format_exception(error)
-    except BaseException:  # noqa: BLE001 - it is the user's
+    except BaseException:  # noqa: BLE001 - raised by the user's code
         return RuntimeError(f"{type(error).__qualname__} {shown(error)}").with_traceback(error.__traceback__)
     return error
 

@@ -82,11 +82,11 @@ TABLE: dict[State, dict[Event, State]] = {
     State.RELEASED: {},
     State.WAITING: {},
     State.DEAD: {},
-    # the handler may still be running; its outcome is ignored
+    # The handler may still be running, but its outcome is ignored
     State.LOST: dict.fromkeys((*_OUTCOMES, Event.LEAVE, Event.LOSE), State.LOST),
 }
 
-#: States of an entry whose outcome is known here and not confirmed by the server yet.
+#: States of an entry whose outcome is known here but not confirmed by the server.
 UNCONFIRMED = frozenset(_OUTCOMES.values())
 
 #: States in which the worker must keep other consumers from claiming the entry.

@@ -13,6 +13,6 @@ class HandlerPause:
 
     stream: str  # Key of its stream
     group: str  # Name of the group
-    reason: str  # Reason, as the user gave it
+    reason: str  # Reason given by the user
     by: str  # User who paused it
     at_ms: int  # Start of the pause, in wall-clock milliseconds

@@ -9,7 +9,7 @@ class PartProgress:
     """The current state of one handler or pipeline."""
 
     handler: str  # Name of the handler or pipeline
-    doing: str  # Its activity, in one word
+    doing: str  # Activity, in one word
     idle_ms: int  # Milliseconds since it last made progress
 
     lost_in: ClassVar[tuple[str, ...]]  # Activities that only a new process can end

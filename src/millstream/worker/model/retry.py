@@ -66,7 +66,7 @@ class Retry:
         """Return the delay in seconds after the ``deliveries``-th delivery failed; ``chance`` is in [0, 1)."""
         failures, base = max(deliveries, 1), float(self.base)
         if self.backoff == "exponential":
-            # 2**64 seconds is beyond any limit; the bound keeps a huge counter from overflowing the float
+            # 2**64 seconds exceeds any limit; the bound keeps a huge counter from overflowing the float
             whole = base * 2.0 ** min(failures - 1, 64)
         elif self.backoff == "linear":
             whole = base * failures
@@ -98,10 +98,10 @@ def _checked(on: object) -> "dict[type[BaseException], Retry | Literal['reject',
 class FailureRecord:
     """Facts about an entry that the server's delivery count does not show."""
 
-    failures: int = 0  # Deliveries that the handler ended: it raised, gave back, or returned without an outcome
-    uncharged: bool = False  # True once a crash was not charged, so that one delivery more than the limit is allowed
-    # Not 0 once it ran with no other entry, or its process was killed because its handler blocked the event
-    # loop: a later crash is its own. The value is the number of the spare process, or 1 in other processes.
+    failures: int = 0  # Deliveries that the handler ended: it raised, released, or returned without an outcome
+    uncharged: bool = False  # True after a crash was not charged, which allows one more delivery than the limit
+    # Not 0 after it ran without other entries, or after its process was killed because its handler blocked the event
+    # loop: a later crash is then its own. The value is the number of the spare process, or 1 for other processes.
     alone: int = 0
 
 
@@ -117,10 +117,10 @@ Its workers may have died for other reasons.
 class RunMode(Enum):
     """The way to run an entry that was delivered before."""
 
-    NORMAL = "normal"  #: as any other: the handler ended every earlier delivery
-    TOGETHER = "together"  #: with other entries, once: first it is stored that its first crash is not charged
-    ALONE = "alone"  #: with no other entry at the same time
-    DEAD = "dead"  #: not at all: its tries are used up, and it crashed alone or failed
+    NORMAL = "normal"  #: like any other: the handler ended every earlier delivery
+    TOGETHER = "together"  #: with other entries, once; before that it is stored that its first crash is not charged
+    ALONE = "alone"  #: without other entries at the same time
+    DEAD = "dead"  #: not at all: its attempts are used up, and it crashed alone or failed
 
 
 def tries(deliveries: int, record: FailureRecord | None) -> int:
@@ -158,8 +158,8 @@ def run_mode(
     if limit and crashes > 0 and known.alone and ended_spare(known.alone):
         return RunMode.DEAD
     if limit and counted > limit:
-        # an entry that fails is dead at its last try; this one crashed, or its worker did before its letter was
-        # written, or workers were killed between their claim and its run. A crash of its own is on record.
+        # An entry that fails is dead after its last attempt. This one crashed, or its worker crashed before the letter
+        # was written, or workers were killed between claim and run. A crash of its own is recorded.
         doubtful = crashes > 0 and not known.alone and counted <= limit + (_DOUBTFUL if record is not None else 1)
         return RunMode.ALONE if doubtful else RunMode.DEAD
     if crashes <= 0 or not kept:
@@ -173,16 +173,16 @@ class Failure(Enum):
     ERROR = "error"  #: the handler raised
     NACK = "nack"  #: the handler requested another delivery
     REJECT = "reject"  #: the handler rejected the entry
-    INVALID = "invalid"  #: the entry does not fit the handler's annotations, so that running it again cannot help
-    OVERDUE = "overdue"  #: delivered too often without any outcome: it probably kills its process
+    INVALID = "invalid"  #: the entry does not fit the handler's annotations, so another run cannot help
+    OVERDUE = "overdue"  #: it was delivered too often without an outcome: it probably kills its process
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The decision about a failed entry."""
 
-    dead: bool  # True moves it to the dead-letter stream
-    delay: float = 0.0  # Seconds until it may be delivered again, 0 for at once; meaningless when dead
+    dead: bool  # Move it to the dead-letter stream
+    delay: float = 0.0  # Seconds before it may be delivered again, 0 for at once; unused if dead
 
 
 def decide(retry: Retry, failure: Failure, counted: int, chance: float, delay: float | None = None) -> Decision:

@@ -18,18 +18,17 @@ from millstream.clock import SystemClock
 
 _PATIENCE = 3.0
 
-Record: TypeAlias = dict[str, Any]  # One of XINFO's maps; names and ids are bytes
+Record: TypeAlias = dict[str, Any]  # one of XINFO's maps; names and ids are bytes
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
     """Facts about one group."""
 
-    info: Record | None  # Its row of XINFO GROUPS; None when there is no such group
-    unowned: int | None  # Pending entries that no consumer holds, since XNACK released them
-    delayed: int | None  # Pending entries whose delay is not over
-    # Seconds since the oldest pending entry without a delay was added; 0 without one, None if its id is not a
-    # time
+    info: Record | None  # Row of XINFO GROUPS; None if the group does not exist
+    unowned: int | None  # Number of pending entries without a holder, because XNACK released them
+    delayed: int | None  # Number of delayed pending entries
+    # Seconds since the oldest pending entry without a delay was added; 0 if there is none, None if its id is not a time
     pending_age: float | None
     undelivered_age: float | None  # Seconds since the oldest undelivered entry was added
     consumers: Sequence[Record]  # Rows of XINFO CONSUMERS, if requested
@@ -39,10 +38,10 @@ class GroupFacts:
 class StreamFacts:
     """Facts about one stream."""
 
-    length: int | None  # Entries in it
-    info: Record | None  # XINFO STREAM; None when there is no such stream
-    groups: dict[str, GroupFacts]  # The requested groups
-    dead: dict[str, int | None]  # Dead-letter stream -> entries in it
+    length: int | None  # Number of entries in the stream
+    info: Record | None  # Reply to XINFO STREAM; None if the stream does not exist
+    groups: dict[str, GroupFacts]  # Facts of the requested groups
+    dead: dict[str, int | None]  # Number of entries by dead-letter stream
 
 
 async def ask(
@@ -50,7 +49,7 @@ async def ask(
 ) -> StreamFacts:
     """Read the facts about one stream and some of its groups."""
     asked: list[Command] = [("XLEN", stream), ("XINFO", "STREAM", stream), ("XINFO", "GROUPS", stream)]
-    # One round trip: the slices below follow the order of these lines
+    # One round trip; the slices below follow the order of these lines
     asked += [("XLEN", key) for key in dead]
     asked += [("XPENDING", stream, group) for group in groups]
     asked += [("ZCARD", due.key(stream, group)) for group in groups]
@@ -97,7 +96,7 @@ def _pending(summary: Reply, delayed: Undelayed | None) -> tuple[int | None, int
     waiting = 0 if delayed is None else min(delayed.waiting, total)
     if delayed is not None:
         oldest = delayed.oldest
-    # a released entry is in the total and under no consumer; where there is no XNACK the two are always the same
+    # The total includes released entries, but no consumer does; without XNACK the two numbers are always equal
     unowned = total - sum(int(row[1]) for row in holders or ())
     return unowned, waiting, _age(oldest) if total and oldest is not None else 0.0
 
@@ -116,7 +115,7 @@ async def _undelivered(
     delivered = {group: row["last-delivered-id"] for group, row in groups.items() if row is not None}
     behind = [group for group, entry in delivered.items() if last and order_of(last[0]) > order_of(entry)]
     found: dict[str, float | None] = dict.fromkeys(delivered.keys() - behind, 0.0)
-    # The entry after the last delivered one is the oldest that is not delivered
+    # The entry after the last delivered one is the oldest undelivered entry
     asked: list[Command] = [("XRANGE", stream, b"(" + delivered[group], "+", "COUNT", 1) for group in behind]
     replies = await line.calls(asked, timeout=_PATIENCE) if asked else []
     for group, entries in zip(behind, map(_unless_refused, replies), strict=True):

@@ -31,7 +31,7 @@ async def collect(
     streams: dict[str, list[Subscription]] = {}
     for one in subscriptions:
         streams.setdefault(one.sub.stream, []).append(one)
-    asked: set[str] = set()  # Streams may share a dead-letter stream, and a second sample would make the scrape invalid
+    asked: set[str] = set()  # a dead-letter stream may be shared, and a second sample would make the scrape invalid
     try:
         for stream, readers in streams.items():
             groups = list(dict.fromkeys(one.group for one in readers))
@@ -98,6 +98,6 @@ def _tell_group(samples: _Samples, labels: Sequence[str], facts: GroupFacts) -> 
 
 
 def _tell_consumer(samples: _Samples, labels: Sequence[str], row: Record) -> None:
-    name = row["name"].decode("utf-8", "backslashreplace")  # Consumers of other programs may have any bytes
+    name = row["name"].decode("utf-8", "backslashreplace")  # consumers of other programs may have any bytes
     samples.add("redis_stream_group_consumer_idle_seconds", [*labels, name], row["idle"] / 1000)
     samples.add("redis_stream_group_consumer_messages_pending", [*labels, name], row["pending"])

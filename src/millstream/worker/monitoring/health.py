@@ -26,7 +26,7 @@ from millstream.worker.tasks import disown
 
 log = logging.getLogger("millstream.worker")
 
-#: Variable in which ``millstream run`` passes the allowed names to its processes, separated by spaces.
+#: Variable in which ``millstream run`` passes the allowed host names to its processes, separated by spaces.
 ALLOW_VARIABLE = "MILLSTREAM_HEALTH_ALLOW"
 
 _PATIENCE = 5.0
@@ -132,7 +132,7 @@ async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ())
             raise HealthError(f"cannot answer at {host}:{port} for --health-port: {error}") from None
 
         def forked() -> None:
-            # A child that outlives its parent would keep the port from the parent's successor
+            # A child that outlives its parent would otherwise keep the port from the parent's successor
             disown(one.fileno() for one in server.sockets if one.fileno() >= 0)
 
         os.register_at_fork(after_in_child=forked)

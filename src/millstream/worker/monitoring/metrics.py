@@ -111,7 +111,7 @@ WORKER: dict[str, Declared] = {
     ),
 }
 
-# The server's figures of the streams and groups that a worker reads.
+# Figures of the server about the streams and groups that a worker reads.
 STREAMS: dict[str, Declared] = {
     "redis_stream_length": Declared("gauge", "Entries in the stream.", _STREAM),
     "redis_stream_groups": Declared("gauge", "Groups of the stream.", _STREAM),

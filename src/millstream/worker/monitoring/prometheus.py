@@ -23,13 +23,13 @@ from millstream.worker.partitions.loop import PartitionedLoop, Runner
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-#: Counter -> the field of ``SubscriberStats`` behind each value of its last label.
+#: For each counter, the field of ``SubscriberStats`` for each value of its last label.
 _COUNTERS: dict[str, dict[str, str]] = {
     "millstream_entries_received": {"new": "read", "claimed": "claimed"},
     "millstream_deliveries": {name: name for name in ("acked", "retried", "dead", "released", "lost")},
     "millstream_handler_runs": {"ok": "handled", "failed": "failed"},
 }
-#: Metric -> its value for one subscriber.
+#: For each metric, its value for one subscriber.
 _VALUES: dict[str, Callable[[Runner], float]] = {
     "millstream_suspect_runs": lambda loop: loop.stats.suspects,
     "millstream_outcomes_fenced": lambda loop: loop.stats.fenced,

@@ -16,12 +16,12 @@ from millstream.errors import ConfigError
 from millstream.printable import printable
 from millstream.worker.outbox.rows import Row, table
 
-BATCH = 100  # Rows of a turn
+BATCH = 100  # number of rows in one turn
 
-_KEY = 5_713_120_311_854_277_633  # The number of the advisory lock
+_KEY = 5_713_120_311_854_277_633  # number of the advisory lock
 _NAMED = "CONCAT('millstream_outbox:', MD5(DATABASE()))"
 _ERROR_LENGTH = 1_000
-# Milliseconds until a postponed row is tried again: at first, and at most.
+# Milliseconds before a postponed row is tried again: first and longest.
 _AGAIN_MS, _LONGEST_MS = 60_000, 3_600_000
 
 DIALECTS = ("postgresql", "mariadb", "mysql", "sqlite")
@@ -46,7 +46,7 @@ class Turn:
             if self.locked:
                 self.rows = _ready(self._connection)
         except BaseException:
-            self._connection.invalidate()  # The lock ends with the session
+            self._connection.invalidate()  # the lock ends with the session
             self._connection.close()
             raise
         if not self.rows:
@@ -61,7 +61,7 @@ class Turn:
                 if failures:
                     connection.execute(_ASIDE, [_aside(one) for one in failures])
                 connection.commit()
-                if self.locked and self._name in {"mariadb", "mysql"}:  # MySQL keeps a named lock beyond the commit
+                if self.locked and self._name in {"mariadb", "mysql"}:  # MySQL keeps a named lock after the commit
                     connection.execute(text(f"SELECT RELEASE_LOCK({_NAMED})"))
                     connection.commit()
             except BaseException:
@@ -72,7 +72,7 @@ class Turn:
         if self._name == "postgresql":
             return bool(self._connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _KEY}))
         if self._name == "sqlite":
-            # Acts as BEGIN IMMEDIATE, however the engine begins transactions
+            # Equals BEGIN IMMEDIATE, however the engine begins transactions
             self._connection.execute(update(table).where(table.c.id == -1).values(tries=0))
             return True
         return bool(self._connection.scalar(text(f"SELECT GET_LOCK({_NAMED}, 0)")) == 1)

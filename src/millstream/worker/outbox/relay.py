@@ -26,11 +26,11 @@ from millstream.worker.tasks import cancel_all, set_within
 T = TypeVar("T")
 log = logger("millstream.worker")
 
-_LOOK = 0.25  # Seconds between two looks for rows, while there are none
+_LOOK = 0.25  # seconds between two checks for rows, while there are none
 _WHILE_LOCKED = 1.0
 _LONGEST_PAUSE = 10.0
-_TURN = 1.0  # Seconds after which a turn publishes no further row: on SQLite it keeps all writers waiting
-_TRY = "2s"  # Time for which one publish is repeated
+_TURN = 1.0  # seconds after which a turn publishes no further row: on SQLite it blocks all writers
+_TRY = "2s"  # time for which attempts to publish are repeated
 _STOP = 15.0
 
 
@@ -45,7 +45,7 @@ class OutboxRelay:
     def __init__(self, engine: Any, sender: Callable[[], Sender]) -> None:
         self._engine = database.checked(engine)
         self._sender = sender
-        # All of one database's calls in one thread: drivers need not be safe for more
+        # All calls for one database in one thread, since drivers may not be thread-safe
         self._thread: ThreadPoolExecutor | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping: asyncio.Event | None = None
@@ -72,7 +72,7 @@ class OutboxRelay:
                 try:
                     pause = await self.turn()
                     failures, shown = 0, ""
-                except Exception as error:  # noqa: BLE001 - as long as it lasts; nobody else would hear of it
+                except Exception as error:  # noqa: BLE001 - the relay must continue; no other code would report it
                     failures += 1
                     pause = min(0.2 * 2 ** min(failures, 10), _LONGEST_PAUSE)
                     if str(error) != shown:
@@ -98,7 +98,7 @@ class OutboxRelay:
         try:
             await self._publish_all(turn.rows, moved, failures)
         finally:
-            # Also if the server became unreachable: the rows it accepted are done
+            # Even if the server became unreachable: the rows that it accepted are done
             await self._in_thread(turn.end, moved, failures)
             self.moved += len(moved)
             self.put_aside += len(failures)

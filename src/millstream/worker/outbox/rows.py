@@ -50,10 +50,10 @@ class Row(NamedTuple):
     id: int
     mark: str
     stream: str
-    fields: bytes  # Names and values in turn, each after its length
-    at_ms: int | None  # Time at which the entry is added, in milliseconds since 1970; None for at once
+    fields: bytes  # Alternating names and values, each preceded by its length
+    at_ms: int | None  # Time at which the entry is to be added, milliseconds since 1970; None for at once
     tries: int
-    entry_key: str | None = None  # Chooses the partition; unused for a plain stream
+    entry_key: str | None = None  # Partition key; unused for a plain stream
 
 
 def create(bind: Any) -> None:
@@ -125,7 +125,7 @@ def add(
             "outbox.add() of an asynchronous connection is invalid. Write "
             "`await connection.execute(outbox.insert(stream, content))`."
         )
-    # A session may be of a user's subclass in any module; every session has ``scalars``
+    # A session may be a user's subclass in any module; every session has ``scalars``
     if module.startswith("sqlalchemy.") or hasattr(connection, "scalars"):
         connection.execute(table.insert().values(**values))
         return
@@ -134,7 +134,7 @@ def add(
             f"outbox.add({connection!r}) is invalid: it takes the connection of your transaction. Write "
             "outbox.add(connection, stream, content)."
         )
-    # DB-API leaves the placeholder to the driver, and a connection does not show it: all but sqlite3 take %s
+    # Each DB-API driver chooses its placeholder, which a connection does not show: all except sqlite3 accept %s
     sign = "?" if isinstance(connection, sqlite3.Connection) else "%s"
     names, signs = ", ".join(values), ", ".join([sign] * len(values))
     cursor = connection.cursor()

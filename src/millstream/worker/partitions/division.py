@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-#: Looks in a row that see a partition free before a member takes it beyond its share. A member that seems alive and
-#: takes nothing, since it is frozen or starts, would otherwise leave it without an owner for another lease.
+#: Number of successive checks that find a partition free before a member takes it beyond its share. Otherwise a member
+#: that seems alive but takes nothing (it is frozen or starting) would leave it without an owner for another lease.
 FREE_LOOKS = 3
 
 
@@ -23,10 +23,10 @@ def share(number: int, members: Collection[str], me: str) -> int:
 class Division:
     """The decisions of one member in the division."""
 
-    all: Collection[int]  # The partitions to divide
+    all: Collection[int]  # Partitions to divide
     me: str  # Name of this member
-    beyond: bool = True  # True also takes free partitions beyond its share
-    looks: dict[int, int] = field(default_factory=dict)  # Free partition -> number of looks in a row that saw it free
+    beyond: bool = True  # Also take free partitions beyond the member's share
+    looks: dict[int, int] = field(default_factory=dict)  # Number of successive checks that found each partition free
 
     def surplus(self, members: Collection[str], owned: Collection[int]) -> int:
         """Return the number of partitions to give up."""
@@ -37,7 +37,7 @@ class Division:
         claimed = {one for each in members.values() for one in each}
         free = [one for one in self.all if one not in claimed and one not in owned]
         self.looks = {one: self.looks.get(one, 0) + 1 for one in free}
-        # Members begin at different partitions, so that they seldom try the same
+        # Members begin with different partitions, so that they seldom try the same one
         free.sort(key=lambda one: zlib.crc32(f"{self.me}:{one}".encode()))
         room = max(share(len(self.all), members, self.me) - len(owned), 0)
         late = [one for one in free[room:] if self.beyond and self.looks[one] >= FREE_LOOKS]

@@ -39,7 +39,7 @@ class PartitionedLoop:
 
     def __init__(self, subscription: Subscription, layout: PartitionLayout, shared: Shared) -> None:
         _check(subscription, layout)
-        # A copy: the key below holds for this run only, and the app may be started again
+        # A copy, since the key set below is for this run only, and the app may be started again
         self.subscription = copy.copy(subscription)
         if subscription.key is None and not subscription.batch:
             self.subscription.key = layout.by
@@ -64,7 +64,7 @@ class PartitionedLoop:
         whole = self.subscription
         own = copy.copy(whole)
         own.sub = dataclasses.replace(whole.sub, stream=lease.stream, group=whole.group)
-        # Each partition has a dead-letter stream in its own slot, unless the code named one for all
+        # Each partition has a dead-letter stream in its own slot, unless the code sets a single one for all
         own.dead = f"{lease.stream}:dead" if whole.dead == f"{whole.sub.stream}:dead" else whole.dead
 
         def reads(line: Line) -> ReadFence:
@@ -78,7 +78,7 @@ class PartitionedLoop:
         loop.overrun = self.overrun
         return loop
 
-    # -- what is known of it ----------------------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------------------------
 
     @property
     def parts(self) -> Sequence[SubscriberLoop]:
@@ -211,7 +211,7 @@ class PartitionedLoop:
             made = await self._shared.line.calls([("XGROUP", "CREATE", key, group, start, "MKSTREAM") for key in keys])
             for key, reply in zip(keys, made, strict=True):
                 if str(reply).startswith("BUSYGROUP"):
-                    start = "0"  # The group is older than the next generation, so it gets all its entries
+                    start = "0"  # the group is older than the next generation, so it needs all of its entries
                 elif isinstance(reply, ResponseError) and not passes(reply):
                     raise FatalError(f"cannot make group {group} of {key}: {reply}")
 
@@ -243,7 +243,7 @@ class PartitionedLoop:
 
     async def done(self) -> None:
         """Wait until a partition's loop fails, and raise its error."""
-        await asyncio.wait([self.ownership.failed])  # Unlike an await, a cancel does not cancel the future
+        await asyncio.wait([self.ownership.failed])  # unlike an await, a cancellation does not cancel the future
         self.ownership.failed.result()
 
     async def stop(self, grace: float) -> bool:
@@ -255,7 +255,7 @@ class PartitionedLoop:
             failed = self.ownership.failed
             if not failed.done():
                 failed.set_result(None)
-            failed.exception()  # Retrieved, so that asyncio does not log it
+            failed.exception()  # marks it as retrieved, so that asyncio does not log it
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -29,9 +29,9 @@ from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
-#: Maximum and minimum seconds between two beats, and the number of members for each second of it.
+#: Longest and shortest seconds between two beats, and number of members for each second between them.
 _BEAT, _SHORTEST, _MEMBERS_A_SECOND = 1.0, 0.02, 200
-#: Seconds for a loop to end when there is no hurry: its runs end by themselves.
+#: Seconds for a loop to end without urgency: its runs end by themselves.
 _PATIENT = 365 * 86_400.0
 
 
@@ -41,9 +41,9 @@ class OwnedPart:
 
     lease: PartitionLease
     loop: SubscriberLoop
-    ending: asyncio.Event = field(default_factory=asyncio.Event)  # Set when it must be given up, or is lost
+    ending: asyncio.Event = field(default_factory=asyncio.Event)  # Set when the partition must be given up, or is lost
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    grace: float = _PATIENT  # Seconds for its runs to end, once it is given up
+    grace: float = _PATIENT  # Seconds for its runs to end after it is given up
     task: asyncio.Task[None] | None = None
 
 
@@ -51,9 +51,9 @@ class OwnedPart:
 class OwnershipCounts:
     """Counters of one member."""
 
-    taken: int = 0  # Partitions taken
-    given: int = 0  # Partitions given up
-    lost: int = 0  # Partitions whose lease expired or passed to another member
+    taken: int = 0  # Number of partitions taken
+    given: int = 0  # Number of partitions given up
+    lost: int = 0  # Number of partitions whose lease expired or passed to another member
 
 
 class Ownership:
@@ -68,8 +68,8 @@ class Ownership:
         changed: Callable[[PartitionLayout], Awaitable[None]],
     ) -> None:
         self.layout = layout
-        self._changed = changed  # Makes the group in the new streams of a layout
-        self._keys: dict[int, str] = {}  # The partitions to read now
+        self._changed = changed  # Creates the group in the new streams of a layout
+        self._keys: dict[int, str] = {}  # Partitions to read now
         self._member = member
         self._line = line  # Connection to all nodes, for leases
         self._make = make
@@ -79,11 +79,11 @@ class Ownership:
         self._division = Division((), member.consumer)
         self._members = 1
         self._warned = False
-        self.wanted = True  # False while it must own no partition
+        self.wanted = True  # False while it must not own any partition
         self.parts: dict[int, OwnedPart] = {}
         self.counts = OwnershipCounts()
-        self.looked = False  # True once it has met the other members, or tried to
-        self.clean = True  # True if every partition given up had all its outcomes stored
+        self.looked = False  # True after the first attempt to find the other members
+        self.clean = True  # True if all outcomes of all partitions that were given up are stored
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # Fails when a loop fails
 
     @property
@@ -147,12 +147,12 @@ class Ownership:
         finally:
             self.looked = True
         self._members = max(len(members), 1)
-        # Give up sealed partitions that are read to their end
+        # Give up sealed partitions that are read completely
         self._give_up([part for number, part in self.parts.items() if number not in self._keys], _PATIENT)
         keeps = [part for part in keeps if not part.ending.is_set()]
         owned = frozenset(number for number, part in self.parts.items() if part in keeps)
         surplus = self._division.surplus(members, owned)
-        # Least busy first, since a partition being given up reads nothing more until its runs have ended
+        # Least busy first, since a partition that is being given up reads nothing more until its runs have ended
         self._give_up(sorted(keeps, key=lambda part: part.loop.in_hand)[:surplus], _PATIENT)
         wanted = [one for one in self._division.wanted(members, owned) if one not in self.parts]
         for result in await asyncio.gather(*map(self._take, wanted), return_exceptions=True):
@@ -161,7 +161,7 @@ class Ownership:
 
     async def _take(self, number: int) -> None:
         member, stream = self._member, self._keys[number]
-        # A lease counts from the request, since its reply may be old
+        # A lease counts from the request, since the reply may be late
         asked = member.clock.mono_time()
         fence = await leases.take(self._line, stream, member.group, member.consumer, self._lasts)
         if fence is None:
@@ -203,7 +203,7 @@ class Ownership:
             log.info("%s: not read yet: %s", part.lease.stream, error)
         except (LeaseLost, asyncio.CancelledError):
             pass
-        except Exception as error:  # noqa: BLE001 - whoever waits for the subscriber learns of it
+        except Exception as error:  # noqa: BLE001 - code that waits for the subscriber gets it
             if not self.failed.done():
                 self.failed.set_exception(error)
         finally:
@@ -214,7 +214,7 @@ class Ownership:
         waits = [asyncio.create_task(part.ending.wait()), asyncio.create_task(part.loop.done())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            # Raises the error of a loop that failed, for the caller to report
+            # Raises the error of a failed loop, for the caller to report
             if waits[1].done():
                 waits[1].result()
         finally:
@@ -223,7 +223,7 @@ class Ownership:
         if part.lost.is_set():
             return
         stopping = asyncio.create_task(part.loop.stop(part.grace))
-        # A partition may be lost during the grace time: handlers must not run on under its new owner
+        # The partition may be lost during the grace time, and handlers must not continue under its new owner
         lost = asyncio.create_task(part.lost.wait())
         await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
         lost.cancel()
@@ -231,7 +231,7 @@ class Ownership:
             self.clean &= stopping.result()
         else:
             stopping.cancel()
-            # Its cancellation must be over before the lease is given up
+            # The cancellation must be complete before the lease is given up
             await asyncio.gather(stopping, return_exceptions=True)
 
     async def _end(self, number: int, part: OwnedPart) -> None:
@@ -239,7 +239,7 @@ class Ownership:
         try:
             await part.loop.abandon()
             if not lease.lost:
-                with contextlib.suppress(Disconnected, ResponseError):  # Otherwise the lease expires
+                with contextlib.suppress(Disconnected, ResponseError):  # otherwise the lease expires by itself
                     await leases.give(self._line, lease)
                 self.counts.given += 1
         finally:
@@ -251,7 +251,7 @@ class Ownership:
         if part.lease.lost:
             return
         part.lease.lost = True
-        part.lease.renewed = -(2**62)  # No lane begins another entry
+        part.lease.renewed = -(2**62)  # no lane begins another entry
         self.counts.lost += 1
         log.warning("%s: this process does not own the partition any more", part.lease.stream)
         part.lost.set()
@@ -276,13 +276,13 @@ class Ownership:
         lease = part.lease
         if lease.lost:
             return
-        # The lease counts from the request, since the reply may come much later than the renewal
+        # The lease counts from the request, since the reply may be much later than the renewal
         asked = self._member.clock.mono_time()
         try:
             async with asyncio.timeout(max(self._lasts / 3_000, _BEAT)):
                 ours = await leases.renew(self._line, lease)
         except (Disconnected, ResponseError, TimeoutError):
-            # Without an answer the lease still holds for the rest of its time
+            # Without a reply, the lease still holds for its remaining time
             if self._member.clock.mono_time() - lease.renewed > self._lasts:
                 self._lose(part)
             return

@@ -23,11 +23,11 @@ from millstream.worker.settlement import running
 
 log = logger("millstream.worker")
 
-#: Seconds for the user's tasks and threads to end after the app has ended; less than a supervisor waits.
+#: Seconds in which the user's tasks and threads must end after the app; shorter than a supervisor waits.
 _CLEAN_UP_SECONDS = 8.0
 
 _OURS = str(Path(__file__).parents[2])
-#: Code whose cancels are always allowed.
+#: Paths of code that may cancel any task.
 _TRUSTED = (_OURS, str(Path(asyncio.__file__).parent))
 
 
@@ -43,7 +43,7 @@ def run_lasting(main: Coroutine[Any, Any, int], *, ends_process: bool = False) -
             try:
                 code = _run(runner.get_loop(), main)
             finally:
-                # The end of the runner waits for threads, and a handler in one may never end
+                # At its end the runner waits for threads, and a handler in one may never return
                 late = threading.Timer(_CLEAN_UP_SECONDS, _end_now, (code,))
                 late.daemon = True
                 late.start()
@@ -65,7 +65,7 @@ class _WorkersTask(asyncio.Task[Any]):
         work = running.AT_WORK.get()
         if work is None or self._own.get(running.AT_WORK) is work or not self._is_ours():
             return super().cancel(msg)
-        if sys._getframe(1).f_code.co_filename.startswith(_TRUSTED):  # noqa: SLF001 - who cancels it
+        if sys._getframe(1).f_code.co_filename.startswith(_TRUSTED):  # noqa: SLF001 - the caller's code
             return super().cancel(msg)
         _blame(work, UsageError("the handler cancelled a task of the worker. Cancel only tasks that you have created."))
         return False
@@ -80,8 +80,8 @@ def _guard(loop: asyncio.AbstractEventLoop) -> None:
     stop, process = loop.stop, os.getpid()
 
     def forked() -> None:
-        # Before any other callback, since the copy shares its connections with this process
-        ready = getattr(loop, "_ready", None)  # Other loops do not run in a copy
+        # Before any other callback, since the forked copy shares its connections with this process
+        ready = getattr(loop, "_ready", None)  # other loops do not run in a copy
         if ready is not None and os.getppid() == process and not loop.is_closed():
             ready.appendleft(Handle(_end_copy, (), loop))
 
@@ -99,10 +99,10 @@ def _guard(loop: asyncio.AbstractEventLoop) -> None:
     def run_in_living_executor(executor: Any, function: Any, *given: Any) -> Any:
         try:
             return run_in_executor(executor, function, *given)
-        except RuntimeError:  # The executor is shut down
+        except RuntimeError:  # the executor is shut down
             if executor is not None:
                 raise
-        # A handler replaced the executor for a while, or shut it down. asyncio needs one to resolve host names
+        # A handler has temporarily replaced the executor, or shut it down, but asyncio needs one to resolve host names
         loop._executor_shutdown_called = False  # type: ignore[attr-defined] # noqa: SLF001 - no other way
         loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
         return run_in_executor(None, function, *given)

@@ -25,34 +25,34 @@ from millstream.worker.subscriber import runs
 log = logger("millstream.worker")
 
 EXIT_CLEAN = 0
-EXIT_FATAL = 1  # the subscriber cannot continue; the supervisor restarts the process
+EXIT_FATAL = 1  # a subscriber cannot continue; the supervisor restarts the process
 EXIT_UNREACHABLE = 69  # sysexits.h: service unavailable
-EXIT_DISMISSED = 3  # ordered to end by the control channel; the supervisor does not restart the process
+EXIT_DISMISSED = 3  # ordered to end through the control channel; the supervisor does not restart the process
 EXIT_UNFINISHED = 70  # a thread did not end; its entry stays pending and will be claimed
 EXIT_CONFIG = 78  # sysexits.h: configuration error; a restart cannot help
 
 #: Seconds for which a starting worker tries to reach the server. Once started, it never gives up.
 CONNECT_SECONDS = 10.0
 
-#: Seconds after the grace time in which a process must store its last outcomes and end; then it is killed.
+#: Seconds after the grace time in which a process must store its last outcomes and end, before it is killed.
 KILL_AFTER = 10.0
-# Seconds for which a process that must end waits for a response of its event loop.
+# Seconds for which a process that must end waits for a reaction of its event loop.
 _STILL = 1.0
 
-_ORPHANED_SECONDS = 5.0  # Seconds after the grace time for a process whose parent has ended
+_ORPHANED_SECONDS = 5.0  # seconds after the grace time for a process whose parent has ended
 
 READY = b"ready\n"
 PIPELINES = b"pipelines\n"
-# Lines of a worker process to its supervisor: it reads, its app has pipelines, and its app's grace time in seconds.
+# Lines from a worker process to its supervisor: it reads, its app has pipelines, and its app's grace time in seconds.
 GRACE = b"grace "
 
 ALONE = b"alone\n"
-# Two more lines: a run of an entry alone begins, whose crashes are charged to the entry, and that run is over.
+# Two more lines: a run of an entry alone begins, whose crashes are charged to the entry; and that run has ended.
 BESIDE = b"beside\n"
 
 SPARE = b"spare\n"  # the spare process has work
-OWN = b"own\n"  # Its own code sends SIGKILL to this process
-END = b"end "  # Followed by the exit code of an orderly end
+OWN = b"own\n"  # the process sends SIGKILL to itself
+END = b"end "  # followed by the exit code of an orderly end
 
 
 STOP = b"stop\n"
@@ -88,16 +88,16 @@ async def _run_watched(
         async with serving(app, *health, allow=health_allow):
             return await _run(app, lifeline, ready)
     except HealthError as error:
-        log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
+        log.error("%s", error)  # noqa: TRY400 - the user's mistake, so no traceback
         return EXIT_CONFIG
 
 
 def _outlive_nobody(app: AppRuntime, loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
     """Wait for the end of the parent, then end this process within the grace time."""
     ended = select.poll()
-    ended.register(lifeline, 0)  # No events but the end of the pipe, which is always reported
+    ended.register(lifeline, 0)  # only the end of the pipe, which is always reported
     ended.poll()
-    time.sleep(app.grace + _ORPHANED_SECONDS)  # This is a separate thread; a clean end in that time ends it too
+    time.sleep(app.grace + _ORPHANED_SECONDS)  # this is a separate thread, which also ends if the process ends in time
     if not _goes_on(loop):
         app.leave()
     os._exit(EXIT_UNFINISHED)
@@ -105,7 +105,7 @@ def _outlive_nobody(app: AppRuntime, loop: asyncio.AbstractEventLoop, lifeline: 
 
 def _end_if_blocked(app: AppRuntime, loop: asyncio.AbstractEventLoop) -> None:
     """End this process if its event loop is blocked after the grace time; a loop that runs ends by itself."""
-    # A separate thread waits; the supervisor kills the process when the whole time is over
+    # A separate thread waits; when the whole time is over, the supervisor kills the process
     time.sleep(app.grace + KILL_AFTER / 2)
     while _goes_on(loop):
         time.sleep(_STILL)
@@ -151,14 +151,15 @@ def _hearing(stop: Callable[[], None], app: AppRuntime) -> Iterator[None]:
         first = not ending.asked
         if ending.at_once(number):
             os._exit(128 + number)
-        if first:  # In a thread, since the loop may be blocked
+        if first:  # in a thread, since the loop may be blocked
             threading.Thread(target=_end_if_blocked, args=(app, loop), name="end", daemon=True).start()
             loop.call_soon_threadsafe(stop)
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def forked() -> None:
-        # A child that a handler forks, as by multiprocessing, would not end, and would release this process's entries
+        # A child forked by a handler, for example by multiprocessing, would not end, and would release this process's
+        # entries
         for number, handler in before.items():
             if signal.getsignal(number) is heard:
                 signal.signal(number, handler)
@@ -188,7 +189,7 @@ def _follow(app: AppRuntime, lifeline: int, stopping: asyncio.Event) -> None:
     runs.stopped_alone = lambda: (
         stopping.is_set()
         and spare.spare is not None
-        # A supervisor that was killed sends no order; only the pipe ends
+        # A killed supervisor sends no order, but its pipe closes
         and not any(events & select.POLLIN for _, events in order.poll(0))
     )
 
@@ -217,7 +218,7 @@ async def _run_until(
             ready()
         return await _until_stopped(app, stopping, supervised=supervised)
     except ConfigError as error:
-        log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
+        log.error("%s", error)  # noqa: TRY400 - the user's mistake, so no traceback
         return EXIT_CONFIG
     except MillstreamError as error:
         log.critical("%s", error)
@@ -260,10 +261,10 @@ async def _until_stopped(app: AppRuntime, stopping: asyncio.Event, *, supervised
     clean = await app.stop()
     code = EXIT_FATAL if fatal is not None else EXIT_CLEAN if clean else EXIT_UNFINISHED
     if not clean:
-        # The grace time was the wait for a thread, or for a task that continues after its cancel
+        # The grace time has been spent on waiting for a thread, or for a task that continues after its cancellation
         logging.shutdown()
         os._exit(code)
     if code != EXIT_CLEAN:
         return code
-    # Only Millstream's supervisor handles this code; for any other, an ordered end is a clean end
+    # Only Millstream's supervisor handles this code; for others, an ordered end is a clean end
     return EXIT_DISMISSED if dismissed and supervised else EXIT_CLEAN

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 #: Signals that stop or kill a process, and that it cannot catch.
 _UNCAUGHT = (signal.SIGKILL, signal.SIGSTOP)
-#: RLIMIT_CPU and RLIMIT_RTTIME: at their hard limits the kernel sends SIGKILL.
+#: RLIMIT_CPU and RLIMIT_RTTIME: at their hard limits, the kernel sends SIGKILL.
 _TIMES = (0, 15)
 
 
@@ -44,16 +44,16 @@ class _Machine(NamedTuple):
     limit: int
 
 
-_PIDFD_SEND = 424  # of pidfd_send_signal, on every processor
+_PIDFD_SEND = 424  # number of pidfd_send_signal, on every processor
 _MACHINES = {
     "x86_64": _Machine(0xC000003E, 317, 62, 200, 234, 129, 297, 302),
     "aarch64": _Machine(0xC00000B7, 277, 129, 130, 131, 138, 240, 261),
 }
 
-_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06  # Instructions of a filter
-_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000  # Results of a filter
-_NUMBER, _ARCH = 0, 4  # Offsets of a filter's data; the arguments follow
-_LISTENER = 1 << 3 | 1 << 2  # The flags NEW_LISTENER, and SPEC_ALLOW, which avoids a slower processor
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06  # instructions of a filter
+_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000  # results of a filter
+_NUMBER, _ARCH = 0, 4  # offsets in a filter's data; the arguments follow
+_LISTENER = 1 << 3 | 1 << 2  # flags NEW_LISTENER and SPEC_ALLOW, which keeps the processor fast
 _NO_NEW_PRIVS = 38
 _RECEIVE, _ANSWER = 0xC0502100, 0xC0182101
 _CALL = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, architecture, address, arguments
@@ -81,7 +81,8 @@ def report_to(listening: int) -> bool:
 
         listener = install()
         if listener < 0 and ctypes.get_errno() == errno.EACCES:
-            # Without administrator rights, a filter is only allowed in processes that cannot gain rights by a program
+            # Without administrator rights, a filter is allowed only in a process that cannot gain rights by running a
+            # program
             libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
             listener = install()
         if listener < 0:
@@ -166,13 +167,13 @@ class OwnSignals:
         looked.register(self._calls, select.POLLIN)
         events = dict(looked.poll(0)).get(self._calls, 0)
         if not events & select.POLLIN:
-            if events:  # No process is left that could send a call
+            if events:  # no process is left that could make a call
                 asyncio.get_running_loop().remove_reader(self._calls)
                 os.close(self._calls)
                 self._calls = -1
             return
         call = bytearray(_CALL.size)
-        with suppress(OSError):  # The caller has ended meanwhile
+        with suppress(OSError):  # the caller has ended meanwhile
             fcntl.ioctl(self._calls, _RECEIVE, call)
             ident, sender, _, number, _, _, *words = _CALL.unpack(call)
             try:
@@ -209,7 +210,7 @@ def oom_kills() -> int:
     files = []
     with suppress(OSError):
         for _, kinds, place in (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()):
-            if kinds == "memory":  # Version 1; a container sees its own group at the top
+            if kinds == "memory":  # version 1; a container sees its own group at the top
                 files += [f"{_GROUPS}/memory{place}/memory.oom_control", f"{_GROUPS}/memory/memory.oom_control"]
             elif not kinds:
                 files.append(f"{_GROUPS}{place}/memory.events")

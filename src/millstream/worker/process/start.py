@@ -12,7 +12,7 @@ from millstream.printable import without_password
 
 log = logger("millstream.worker")
 
-#: Seconds between two tries: short, since a server starts within a second or two, and a try costs little.
+#: Seconds between two attempts: short, since a server starts within a second or two, and an attempt costs little.
 _PAUSE = 0.25
 
 
@@ -33,7 +33,7 @@ async def start_patiently(
                 limit = "until it can be reached" if patience is None else f"for {patience:g} s"
                 log.warning("cannot reach %s yet, trying again %s: %s", without_password(url), limit, error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), _PAUSE)  # a stop ends the pause
+                await asyncio.wait_for(stopping.wait(), _PAUSE)  # a stop ends the pause early
             if stopping.is_set():
                 return False
         else:

@@ -41,25 +41,26 @@ from millstream.worker.settlement.spare import OWN_END, RUNS, STARTS
 
 log = logger("millstream.run")
 
-#: Seconds before which a worker's end counts as quick, and number of quick ends in a row after which the supervisor
-#: gives up: a mistake at every start belongs in the log once, not every half a minute.
+#: Seconds below which a worker's life counts as short, and number of short lives in a row after which the supervisor
+#: gives up: a mistake at every start must be logged once, not every half minute.
 _QUICK_SECONDS = 10.0
 _QUICK_LIMIT = 5
-#: Longest seconds between two starts of one worker.
+#: Longest seconds before a worker is started again.
 _BACKOFF_LIMIT = 30.0
-#: Longest seconds after an end that was charged to an entry, since the other groups wait for the worker.
+#: Longest seconds after an end that was charged to an entry, since the worker's other groups wait.
 _CHARGED_LIMIT = 4.0
-#: Longest seconds for the spare after a kill by an unknown sender: its entry may be the cause, and delays no worker.
+#: Longest seconds for the spare process after a kill by an unknown sender: its entry may be the cause, and the delay
+#: holds up no worker.
 _SPARE_LIMIT = 15.0
-#: Seconds by which a check of the workers may be late; beyond that, this process or the machine slept.
+#: Seconds by which a check of the workers may be late; beyond that, this process or the machine was suspended.
 _SLEPT = 0.5
-_DRIVER = 0  # The slot of the process that runs the pipelines; workers are numbered from 1
+_DRIVER = 0  # slot of the process that runs the pipelines; workers are numbered from 1
 
-# The slot of the spare process, see :mod:`millstream.worker.settlement.spare`; started when a worker calls for it.
+# Slot of the spare process, see :mod:`millstream.worker.settlement.spare`; started when a worker requests it.
 _SPARE = -1
 
 _NAMES = {_DRIVER: "the process of the pipelines", _SPARE: "the spare process"}
-# The consequence if such a process cannot be started.
+# Consequence if such a process cannot be started.
 _BESIDE = {
     _DRIVER: "the subscribers continue without the pipelines",
     _SPARE: "the workers go on, and run its entries themselves",
@@ -75,13 +76,13 @@ class Supervisor:
 
     target: str  # ``module:app``
     workers: int  # Number of workers, numbered from 1
-    grace: float | None = None  # Seconds for running handlers at a stop; None takes the app's
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))  # For the workers
-    # A folder; if a Python file in it changes, the workers are restarted. For development.
+    grace: float | None = None  # Seconds for running handlers at a stop; None for the app's own time
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))  # Environment of the workers
+    # Folder in which a change of a Python file restarts the workers, for development; None for none
     watched: str | None = None
-    driver: str | None = None  # Module of the process that runs the app's pipelines, if it has some
-    kill_after: float | None = None  # Seconds after which a blocked worker is killed; None never kills
-    spare: bool = True  # Run entries that may have ended a process in a spare process; not while files are watched
+    driver: str | None = None  # Module of the process that runs the app's pipelines; None without pipelines
+    kill_after: float | None = None  # Seconds after which a blocked worker is killed; None for never
+    spare: bool = True  # Run entries that may have ended a process in a spare process; ignored while files are watched
     _spare: asyncio.Task[None] | None = field(default=None, init=False)
     _edition: int = field(default=0, init=False)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
@@ -93,9 +94,9 @@ class Supervisor:
     _reading: int = field(default=0, init=False)
     _code: int = field(default=0, init=False)
     _lifeline: int = field(default=-1, init=False)
-    _announced: int = field(default=-1, init=False)  # The writing end of the lifeline
-    _spares: int = field(default=0, init=False)  # Spares that were started
-    _ends: int = field(default=-1, init=False)  # File with a byte for each spare, for the workers
+    _announced: int = field(default=-1, init=False)  # Writing end of the lifeline
+    _spares: int = field(default=0, init=False)  # Number of spare processes started
+    _ends: int = field(default=-1, init=False)  # Number of kernel kills for memory with a known victim
     _ooms: int = field(default_factory=oom_kills, init=False)  # Kills by the kernel for memory with a known victim
     _spare_name: str = field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}-spare", init=False
@@ -111,9 +112,9 @@ class Supervisor:
             self._ends = os.dup(ends.fileno())
         watcher = asyncio.create_task(self._watch())
         listener = asyncio.create_task(self._listen())
-        await asyncio.sleep(0)  # It watches before the first worker reads its files
+        await asyncio.sleep(0)  # it watches before the first worker reads its files
         try:
-            # The first worker alone, so that a mistake in the app or its URL is reported once
+            # Only one worker at first, so that a mistake in the app or its URL is reported once
             first, said = await self._first()
             if not said:
                 return self._code
@@ -175,7 +176,7 @@ class Supervisor:
             before = loop.time()
             await asyncio.sleep(tick(limit))
             ran = loop.time() - before
-            if ran > tick(limit) + _SLEPT:  # The workers slept too: each gets time to report first
+            if ran > tick(limit) + _SLEPT:  # the workers were suspended too: each gets time to report first
                 for voice in self._voices.values():
                     voice.silent = min(voice.silent, 0.0)
                 continue
@@ -210,7 +211,8 @@ class Supervisor:
         if self.spare and self.watched is None:
             environment |= {"MILLSTREAM_SPARE": self._spare_name, "MILLSTREAM_SPARE_ENDS": str(self._ends)}
         if slot == _DRIVER:
-            # The port after the workers'; no worker number, which would shift the health port again.
+            # The next port after the workers'. It is not numbered like a worker, which would shift the health port
+            # again.
             host, colon, port = self.environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
             if colon:
                 environment["MILLSTREAM_HEALTH"] = f"{host}:{int(port) + self._reading}"
@@ -238,11 +240,11 @@ class Supervisor:
                 start_new_session=True,
             )
         finally:
-            os.close(theirs)  # An open copy here would hide the end of the worker
+            os.close(theirs)  # an open copy here would hide the end of the worker
         if slot in self._voices:
             self._voices[slot].close()
         self._processes[slot], self._voices[slot] = process, Voice(process, ready, self._call_spare, senders)
-        if self._stopping.is_set():  # The signal came during the start
+        if self._stopping.is_set():  # the signal came during the start
             process.terminate()
         return process
 
@@ -270,7 +272,7 @@ class Supervisor:
             self._code = _at_start(await process.wait())
             return set()
         await self._stop([ended := asyncio.create_task(process.wait())])
-        voice.kill()  # Also processes that it may have started
+        voice.kill()  # also kills processes that it may have started
         self._code = self._code or _at_stop(ended.result())
         return set()
 
@@ -290,7 +292,7 @@ class Supervisor:
             process = None
             if self._stopping.is_set():
                 if _at_stop(code):
-                    self._voices[slot].kill()  # It could not end the processes that it started
+                    self._voices[slot].kill()  # it could not end the processes that it started
                     log.error("%s ended with %s", _who(slot), _word(code))
                     self._code = self._code or _at_stop(code)
                 return
@@ -309,8 +311,8 @@ class Supervisor:
             unknown = foreign and not starved
             if slot == _SPARE:
                 self._note(b"" if unknown else OWN_END)
-            # A crash while it runs entries uses up the tries of an entry, so any number of such ends is
-            # progress. A mistake at every start, or of a subscriber that cannot continue, is not.
+            # A crash while entries run uses up attempts of an entry, so any number of such ends is progress. A mistake
+            # at every start, or a subscriber that cannot continue, is not.
             charged = blocked or voice.alone or (READY in voice.said and voice.end != EXIT_FATAL)
             early = time.monotonic() - started < _QUICK_SECONDS
             quick, ends = (quick + 1 if early and not charged else 0), (ends + 1 if early else 0)
@@ -318,10 +320,10 @@ class Supervisor:
                 self._give_up(slot, code)
                 return
             if slot > _DRIVER:
-                self._call_spare()  # It has started when the entries may be claimed
+                self._call_spare()  # it must have started before the entries may be claimed
             longest = _SPARE_LIMIT if slot == _SPARE and unknown else _CHARGED_LIMIT if charged else _BACKOFF_LIMIT
             pause = min(0.5 * 2.0 ** max(ends - 1, 0), longest)
-            stopped = voice.stopped and code == -signal.SIGKILL  # A process that was continued may end by itself
+            stopped = voice.stopped and code == -signal.SIGKILL  # a process that was continued may end by itself
             still = "its event loop was blocked" if blocked else "it was stopped" if stopped else ""
             why = f"was killed, since {still}" if still else f"ended with {_word(code)}"
             why += ", as memory had run out" * starved + " from an unknown sender" * unknown
@@ -395,7 +397,7 @@ class Supervisor:
         """Stop every process and wait for its end; kill those that do not end in time."""
         async with self._changed:
             self._changed.notify_all()
-        # Before the signal: a worker without this line was stopped by another sender
+        # Before the signal: without this line, a stopped worker assumes another sender
         os.write(self._announced, STOP)
         for voice in self._voices.values():
             voice.ask_to_end()

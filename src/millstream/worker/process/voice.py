@@ -16,11 +16,11 @@ from millstream.worker.process.run import ALONE, BESIDE, END, GRACE, KILL_AFTER,
 from millstream.worker.process.senders import OwnSignals
 from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
 
-#: Ticks without a report after which a signal makes the process run its watchdog.
+#: Number of checks without a report after which a signal makes the process run its watchdog.
 _MISSED = 2
-#: Grace time in seconds until a process reports the app's, which it may still be importing.
+#: Grace time in seconds before a process has reported the app's, which it may still be importing.
 _GRACE = 30.0
-#: Longest seconds between two looks.
+#: Longest seconds between two checks.
 _TICK = 1.0
 
 
@@ -41,15 +41,15 @@ class Voice:
         self._watched = False
         self._debugged = False
         self._warned = False
-        self.said: set[bytes] = set()  # Received lines among ``READY`` and ``PIPELINES``
-        self.spoke = asyncio.Event()  # Set when the first of them was received, or when none will come
-        self.grace: float | None = None  # Grace time of the app in seconds; None until the process reports it
-        self.killed = False  # Its event loop was blocked for too long, and it kills itself
-        self.own = False  # Its own code, or the supervisor, ended it: not a kill from outside
-        self.end: int | None = None  # The exit code with which it ends in order
-        self.alone = False  # It runs an entry alone that is charged for its end
-        self.silent = 0.0  # Seconds without a report in which the supervisor itself ran
-        self.stopped = False  # SIGSTOP, and no debugger, keeps it from running
+        self.said: set[bytes] = set()  # Lines received so far, among ``READY`` and ``PIPELINES``
+        self.spoke = asyncio.Event()  # Set when the first of these lines was received, or when none will come
+        self.grace: float | None = None  # Grace time of the app in seconds; None before the process has reported it
+        self.killed = False  # Its event loop was blocked for too long, so it kills itself
+        self.own = False  # Its own code or the supervisor ended it, not a kill from outside
+        self.end: int | None = None  # Exit code with which it ends in an orderly way
+        self.alone = False  # It runs a single entry, which is charged if the process ends
+        self.silent = 0.0  # Seconds without a report in which the supervisor itself was running
+        self.stopped = False  # It is stopped by SIGSTOP, not by a debugger
         self._stops_itself = False
         self._noted = False
         self._senders = senders
@@ -90,7 +90,7 @@ class Voice:
             self._hear(line)
 
     def _hear(self, line: bytes) -> None:
-        self.silent, self._warned = 0.0, False  # Any line shows that the process runs
+        self.silent, self._warned = 0.0, False  # any line shows that the process is running
         if line in (READY, PIPELINES):
             self.said.add(line)
             self.spoke.set()
@@ -99,20 +99,20 @@ class Voice:
         elif line.startswith(END):
             with suppress(ValueError):
                 self.end = int(line.removeprefix(END))
-                self.silent = -KILL_AFTER  # the interpreter ends, and its watchdog with it
+                self.silent = -KILL_AFTER  # the interpreter ends, and with it the watchdog
         elif line == OWN:
             self.own = True
         elif line == SPARE:
             self._on_spare()
         elif line.startswith(GRACE):
-            with suppress(ValueError):  # a line may be cut short by the end of the process
+            with suppress(ValueError):  # the end of the process may cut a line short
                 self.grace = float(line.removeprefix(GRACE))
         else:
             self._watched, self._debugged = True, line == DEBUGGED
             self.killed = self.killed or line == KILLING
             self.own = self.own or self.killed
             if line in (ENDING, KILLING):
-                # an orderly end may take this much longer
+                # An orderly end may take this much longer
                 self.silent = -KILL_AFTER - (grace_of([self]) if line == ENDING else 0.0)
 
     def listen(self, ran: float, limit: float) -> str | None:
@@ -143,7 +143,7 @@ class Voice:
 
     def kill(self) -> None:
         """Kill the process and the processes that it started, as a process group; also after its own end."""
-        # A stop by an unknown sender counts as its own, so that no entry stops one process after another
+        # A stop by an unknown sender counts as the process's own, so that no entry stops one process after another
         foreign = self.stopped and self._senders is not None and self._senders.hears and not self._stops_itself
         self.own = self.own or not foreign
         with suppress(ProcessLookupError, PermissionError):

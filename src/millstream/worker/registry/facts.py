@@ -6,7 +6,7 @@ from millstream.client.jsontext import parse_record
 from millstream.texts import can_be_name
 
 _TEXT, _COUNT = (str,), (int,)
-#: Whole numbers have this limit, like the server's: a larger number cannot be used as a time.
+#: Whole numbers have this limit, as on the server: a larger number is not a usable time.
 _HIGHEST = 2**63
 _MAYBE_TEXT = (str, type(None))
 _WORKER: dict[str, tuple[type, ...]] = {
@@ -50,7 +50,7 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
         parsed = parse_record(record)
     except ValueError:
         return None
-    if not _fits(parsed, _WORKER) or parsed.get("id") != worker:  # Any client of the server may write such a record
+    if not _fits(parsed, _WORKER) or parsed.get("id") != worker:  # any client of the server may write such a record
         return None
     if parsed["last_error"] is not None and not _fits(parsed["last_error"], _ERROR):
         return None

@@ -34,7 +34,7 @@ from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
-#: Jobs shown for each subscriber: the longest running.
+#: Number of jobs shown for each subscriber, longest-running first.
 JOBS_SHOWN = 20
 _HELD_SHOWN = 10
 
@@ -60,7 +60,7 @@ class Heartbeat:
         self._line = line
         self._loops = loops
         self._clock = clock
-        self._listed = listed  # False once the registry refused this process
+        self._listed = listed  # False after the registry refused this process
         self._reap_after = reap_after
         self._watchdog: Watchdog | None = None
         self._renewed_ms: int | None = None  # Time at which the expiry of the index was last extended
@@ -68,13 +68,13 @@ class Heartbeat:
             self._watchdog = Watchdog(
                 url, self.id, after=blocked_after, facts=self._facts_of_blocked, standstill=standstill
             )
-        self._started = clock.now().wall  # Wall ms
-        self._running = [RunningSince() for _ in loops]  # One for each loop, in the same order
+        self._started = clock.now().wall  # wall milliseconds
+        self._running = [RunningSince() for _ in loops]  # one for each loop, in the same order
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self.scheduled = not listed  # True if some stream on the server has schedules, or if that is unknown
         self.order: Order | None = None
-        #: set when this process was ordered to end; after an order to drain, once it holds no entries
+        #: Set when this process was ordered to end; after an order to drain, when it holds no entries
         self.dismissed = asyncio.Event()
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ class Heartbeat:
             if self.order == "drain" and not any(loop.busy for loop in self._loops):
                 self.dismissed.set()
             with contextlib.suppress(Disconnected):
-                # The registry has this process's state from before the order
+                # The registry contains this process's state from before the order
                 if await self._beat():
-                    await self._beat()  # So that the sender of the order sees at once that it is obeyed
+                    await self._beat()  # so that the sender of the order sees at once that it is obeyed
             if not self._listed:
                 return
 
@@ -141,7 +141,7 @@ class Heartbeat:
             self._renewed_ms = now
         refused = [reply for reply in replies if isinstance(reply, ResponseError)]
         if refused:
-            # other refusals pass: a disk that is full, a server that is loading
+            # Other refusals are temporary, such as a full disk or a loading server
             if isinstance(refused[0], NoPermissionError) or str(refused[0]).startswith(_REFUSALS):
                 self._listed, self.scheduled = False, True
                 log.warning(
@@ -158,7 +158,7 @@ class Heartbeat:
         return changed
 
     def _obey(self, order: Order | None) -> bool:
-        # A late order must not revoke a stop under way
+        # A late order must not revoke a running stop
         if order == self.order or self._stopping:
             return False
         log.warning("ordered to %s", order or "go on")
@@ -179,7 +179,7 @@ class Heartbeat:
         loop.pause(pause)
         return True
 
-    # -- what it says -----------------------------------------------------------------------------------------------
+    # -- its record -------------------------------------------------------------------------------------------------
 
     @property
     def blocked(self) -> "StoppedLoop | None":
@@ -263,7 +263,7 @@ class Heartbeat:
                     except ReapError as error:
                         log.info("dead consumers are not removed: %s", error)
                         if "NOGROUP" not in str(error):
-                            # A missing right or script does not change by waiting
+                            # Waiting does not help if a right or script is missing
                             willing.remove(loop)
             await asyncio.sleep(pause * (0.8 + 0.4 * chance.random()))
 

@@ -26,10 +26,10 @@ from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
-#: Seconds between two looks for other runs.
+#: Seconds between two checks for other runs.
 _LOOK = 0.05
 
-#: True if a supervisor starts this process again.
+#: True if a supervisor would start this process again.
 supervised = False
 
 
@@ -75,9 +75,9 @@ class Overrun:
             loop.quieten(True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._grace):
-                while self._others(entries):  # noqa: ASYNC110 - runs have no event for all that ends
+                while self._others(entries):  # noqa: ASYNC110 - runs have no event for their common end
                     await asyncio.sleep(_LOOK)
-        # A Timeout may have ended the run before, and then it has an outcome
+        # A Timeout may have ended the run before, so that it has an outcome
         late = [one for one in entries if one.state is State.RUNNING]
         try:
             async with asyncio.timeout(PATIENCE):

@@ -33,11 +33,11 @@ PREFIX = "millstream:"
 INDEX = f"{PREFIX}workers"
 CONTROL = schedule.CONTROL
 
-#: Seconds between two beats, and milliseconds for which a worker without beats is still shown.
+#: Seconds between two beats, and milliseconds for which a worker without a beat is still shown.
 BEAT = 5.0
 TTL_MS = 20_000
 
-#: Milliseconds after which a worker that did not sign off is dropped from the index.
+#: Milliseconds after which a worker that did not deregister is dropped from the index.
 _FORGET_MS = 86_400_000
 
 #: Milliseconds between two extensions of the index's expiry, to save a command in each beat.
@@ -46,8 +46,7 @@ RENEWAL_MS = 3_600_000
 Order = Literal["quiet", "drain", "stop"]
 ORDERS: tuple[Order, ...] = ("quiet", "drain", "stop")
 
-#: The end of a worker that was ordered to end: still there, ordered to go on since, gone, or gone without signing
-#: off.
+#: State of a worker that was ordered to end: still present, ordered to continue, ended, or gone without deregistering.
 EndState = Literal["there", "resumed", "ended", "vanished"]
 
 
@@ -113,7 +112,7 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | 
         return HandlerPause(stream, group, value.decode(errors="replace"), "", 0)
 
 
-# -- the other side: programs that read the registry and send orders ---------------------------------------------------
+# -- for programs that read the registry and send orders ---------------------------------------------------------------
 
 
 async def workers(line: Line) -> list[dict[str, Any]]:
@@ -126,7 +125,7 @@ async def read_workers(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
     ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
     if not ids:
         return [], []
-    # one GET each: on a cluster an MGET of many keys is refused
+    # A GET for each: on a cluster, an MGET of keys in several slots is refused
     replies = await line.calls([("GET", worker_key(worker)) for worker in ids])
     found, strange = [], []
     for worker, reply in zip(ids, replies, strict=True):
@@ -150,7 +149,7 @@ async def orders(line: Line) -> dict[str, Order]:
 
 async def end_states(line: Line, ids: Sequence[str]) -> dict[str, EndState]:
     """Return the states of workers that were ordered to end."""
-    ordered = await orders(line)  # Read first, since a worker that signs off deletes its order
+    ordered = await orders(line)  # read first, since a worker that deregisters deletes its order
     replies = await line.calls(
         [word for worker in ids for word in (("EXISTS", worker_key(worker)), ("ZSCORE", INDEX, worker))]
     )

@@ -20,7 +20,7 @@ log = logging.getLogger("millstream.worker")
 #: Idle seconds after which a consumer counts as dead.
 DEFAULT_AFTER = 3600.0
 
-#: Returns the names it removed. KEYS: the stream; ARGV: group, idle milliseconds, names that are alive.
+#: Returns the removed names. KEYS: the stream; ARGV: group, idle milliseconds, names of live consumers.
 SCRIPT = packaged("millstream.worker.registry", "reap.lua")
 
 

@@ -40,19 +40,20 @@ from millstream.worker.subscriber.standstill import Standstill
 
 log = logging.getLogger("millstream.worker")
 
-#: Seconds after which a loop that does not respond counts as blocked, by default.
+#: Default seconds after which a loop that does not react counts as blocked.
 DEFAULT_AFTER = 5.0
-#: Seconds after which ``millstream run`` kills a process with a blocked loop, by default.
+#: Default seconds after which ``millstream run`` kills a process with a blocked loop.
 DEFAULT_KILL_AFTER = 120.0
 
-#: Reports: this thread runs; it runs under a debugger; it stops watching; it kills the process.
+#: Reports: the thread runs; the process is being debugged; the thread stops watching; it kills the process.
 RUNS, DEBUGGED, ENDING, KILLING = b"runs\n", b"debugged\n", b"ending\n", b"killing\n"
-#: Signals of the supervisor: let the watchdog run; write the stacks of all threads. By default both do nothing.
+#: Signals from the supervisor: run the watchdog; write the stacks of all threads. By default both signals have no
+#: effect.
 URGE, STACKS = signal.SIGURG, signal.SIGWINCH
 
-#: Number of lines of the stack in the log: its end, where the program is.
+#: Number of the stack's last lines in the log.
 _FRAMES = 12
-#: Maximum seconds for a beat of this thread, and for storing outcomes before a kill.
+#: Longest seconds for a beat of this thread, and for storing outcomes before a kill.
 PATIENCE = 5.0
 #: Folders of installed packages.
 _LIBRARIES = tuple(f"{path}/" for path in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
@@ -62,12 +63,12 @@ _DEBUGGERS = ("debugpy", "pydevd")
 class Supervision(NamedTuple):
     """Settings from ``millstream run`` for one of its processes."""
 
-    pid: int  # Id of that process; a copy that it forks is not supervised
-    kill_after: float  # Seconds after which it is killed if its event loop is blocked
-    reports: int  # Descriptor on which its watchdog reports
+    pid: int  # Id of this process; a process forked from it is not supervised
+    kill_after: float  # Seconds after which the process is killed if its event loop is blocked
+    reports: int  # Descriptor for the watchdog's reports
 
 
-#: The supervision of this process; None if there is no supervisor, or it does not kill.
+#: Supervision of this process; None without a supervisor, or if it does not kill.
 supervision: Supervision | None = None
 
 
@@ -75,8 +76,8 @@ class StoppedLoop(NamedTuple):
     """A blocked event loop."""
 
     where: str  # File, line and function
-    since: float  # Monotonic seconds
-    kill_after: float | None  # Seconds after which the process is killed for it; None for never
+    since: float  # Monotonic seconds of the last reaction
+    kill_after: float | None  # Seconds after which the process is killed; None for never
 
 
 class Watchdog:
@@ -96,27 +97,27 @@ class Watchdog:
         above = _supervision()
         self._kill_after = None if above is None else above.kill_after
         self._reports = None if above is None else above.reports
-        # The warning has to come before the kill, even if the app wants to be warned later
+        # The warning must precede the kill, even if the app requests later warnings
         half = float("inf") if self._kill_after is None else self._kill_after / 2
         self._after = min(half if after is None else after, half)
         self._half = half
         self._facts = facts
         self._standstill = standstill
-        # The loop renews at a third of the time; the first renewal here comes within half of that again
+        # The loop renews at a third of the time; this thread's first renewal follows within half of that again
         self._renew = standstill.min_idle / 3
         self._pause = max(min(self._after / 4, self._renew / 4, 1.0), 0.02)
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
-        # Read here, in the loop's thread: a trace function belongs to one thread
+        # Read here, in the loop's thread, since a trace function belongs to a thread
         self._traced = sys.gettrace() is not None
-        self._answered = threading.Event()  # Set by the loop
-        self._stop = threading.Event()  # Set by `stop`
-        self._awake = threading.Event()  # Ends the pause between two checks
-        self._urged = threading.Event()  # The supervisor sent URGE
-        self._turned = threading.Event()  # This thread had its turn, so the signal handler may return
-        self._client: Any = None  # Connection to the registry; made when the loop is first blocked
+        self._answered = threading.Event()  # set by the loop
+        self._stop = threading.Event()  # set by `stop`
+        self._awake = threading.Event()  # ends the pause between two checks
+        self._urged = threading.Event()  # set when the supervisor has sent URGE
+        self._turned = threading.Event()  # this thread has had its turn, so the signal handler may return
+        self._client: Any = None  # connection to the registry, opened when the loop is first blocked
         self._thread = threading.Thread(target=self._run, name="millstream-watchdog", daemon=True)
-        self.blocked: StoppedLoop | None = None  # Line at which the loop is blocked; None while it runs
+        self.blocked: StoppedLoop | None = None  # Place at which the loop is blocked; None while it is not
 
     @staticmethod
     def is_wanted(after: float | None) -> bool:
@@ -127,9 +128,9 @@ class Watchdog:
         """Start the thread."""
         if self._reports is not None:
             signal.signal(URGE, self._take_turn)
-            with contextlib.suppress(OSError, ValueError):  # Standard error may be missing, or not a file
+            with contextlib.suppress(OSError, ValueError):  # standard error may be missing, or may not be a file
                 faulthandler.register(STACKS)
-            self._report(RUNS)  # From here on silence counts, even if the thread never runs
+            self._report(RUNS)  # from here on silence counts, even if the thread never runs
         self._thread.start()
 
     def stop(self) -> None:
@@ -144,7 +145,7 @@ class Watchdog:
         self._turned.clear()
         self._urged.set()
         self._awake.set()
-        # Longer than one turn can take, since a dead thread must not block the process for ever
+        # Longer than a turn can take, but limited, since a dead thread must not block the process forever
         self._turned.wait(2 * PATIENCE)
 
     # -- the thread -------------------------------------------------------------------------------------------------
@@ -181,25 +182,25 @@ class Watchdog:
                 break
             now = time.monotonic()
             if self._urged.is_set():
-                since -= missed  # The supervisor ran meanwhile, so this process blocked its own threads
+                since -= missed  # the supervisor was running meanwhile, so this process blocked its own threads
                 missed = 0.0
             elif now - before > self._pause + max(self._after / 2, self._pause):
-                missed = now - before  # This thread did not run either: the process was frozen, or the machine slept
+                missed = now - before  # this thread did not run either: the process or the machine was suspended
                 since += missed
             else:
                 missed = 0.0
-            # Looked up each turn: a handler may block, return and let the next one block
+            # Determined in each turn: a handler may block and return, and the next one may block
             entries = self._standstill.blocking(self._frame())
             debugged = self._reports is not None and self._is_debugged()
             self._report(RUNS)
-            # Also right before the first warning: entries that have not begun go back at once
+            # Also immediately before the first warning, since entries that have not begun are released at once
             if now - kept >= self._renew or (now - since >= self._after and self.blocked is None):
                 kept = now
                 self._keep(entries, now - since)
             if now - since >= self._after:
                 if self.blocked is None:
                     self._warn(since, entries)
-                # `_warn` leaves it None if the loop answered in the meantime
+                # `_warn` leaves it None if the loop has reacted meanwhile
                 if self.blocked is not None and now - beaten >= protocol.BEAT:
                     beaten = now
                     self._beat(since)
@@ -220,7 +221,7 @@ class Watchdog:
         """Wait for a moment, or for the supervisor's signal; return True if the loop responded."""
         end = time.monotonic() + self._pause
         while time.monotonic() < end and not self._urged.is_set():
-            # Short waits, since URGE cannot set `_answered`
+            # Short waits, because URGE cannot set `_answered`
             if self._answered.wait(min(self._pause, 0.25)) or self._stop.is_set():
                 return True
         return self._answered.is_set()
@@ -249,7 +250,7 @@ class Watchdog:
         """Report whether a debugger is attached: a program stopped in it must not be killed."""
         if self._traced or any(name in sys.modules for name in _DEBUGGERS):
             return True
-        # Newer debuggers use this and set no trace function
+        # Newer debuggers use this instead of a trace function
         monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
         if monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None:
             return True
@@ -257,11 +258,11 @@ class Watchdog:
         if frame is not None and frame.f_trace is not None:
             return True
         with contextlib.suppress(OSError):
-            # A native debugger, which Python cannot see
+            # A native debugger, which is not visible in Python
             return b"TracerPid:\t0\n" not in Path("/proc/self/status").read_bytes()
         return False
 
-    # -- what it does -----------------------------------------------------------------------------------------------
+    # -- reactions --------------------------------------------------------------------------------------------------
 
     def _warn(self, since: float, entries: Sequence[Held]) -> None:
         """Log that the loop is blocked, with the place."""
@@ -307,7 +308,7 @@ class Watchdog:
     def _kill(self, since: float, entries: Sequence[Held]) -> None:
         """End this process, since its loop does not respond."""
         frame = self._frame()
-        # The last check: the loop may have responded meanwhile
+        # Last check: the loop may have reacted meanwhile
         if self._answered.is_set():
             return
         self._report(KILLING)
@@ -357,9 +358,9 @@ class Watchdog:
 def kill() -> None:
     """Kill this process."""
     logging.shutdown()
-    # Only as leader of the process group: otherwise the signal would reach the supervisor too
+    # Only as leader of the process group, or the signal would also reach the supervisor
     if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # Includes processes that the handler started
+        os.killpg(0, signal.SIGKILL)  # includes processes that the handler started
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -28,7 +28,7 @@ from millstream.worker.settlement.settlement import DeadSettlement, Settlement
 
 log = logging.getLogger("millstream.worker")
 
-#: Maximum number of acks in one command; a full batch is sent at once.
+#: Largest number of acks in one command; a full batch is sent at once.
 ACK_BATCH = 100
 
 #: Seconds for which an ack waits for others in its batch.
@@ -45,35 +45,36 @@ class PendingAcks:
         self._fence = fence
         self._failures = failures
         self._delays = delays
-        self._single = single  # Each ack is sent at once
-        self._acks: list[Held] = []  # Kept apart from other settlements, since nearly all are acks
+        self._single = single  # each ack is sent at once
+        self._acks: list[Held] = []  # separate from other settlements, since nearly all are acks
         self._others: list[Settlement] = []  # releases and retries
         self._on_their_way: list[Settlement] = []  # releases and retries of the last flush
-        self._notes: list[Held] = []  # Entries whose handler returned without an outcome
-        self._ack_move: Move | None = None  # The ack command of the last flush, to recognize its answers
-        self._unsure: set[Held] = set()  # Entries whose settlement was sent without a reply
+        self._notes: list[Held] = []  # entries whose handler returned without an outcome
+        self._ack_move: Move | None = None  # ack command of the last flush, to recognize its replies
+        self._unsure: set[Held] = set()  # entries whose settlement was sent, but got no reply
         self._dead = DeadLetterWriter(member, fence, failures)
-        self._due = asyncio.Event()  # Set when there are outcomes to send
-        self._timer: asyncio.TimerHandle | None = None  # Runs while acks wait for their batch
-        self._lock = asyncio.Lock()  # Held during a flush
-        self._unkept = False  # The last result was not written
-        #: (monotonic ms, id) of retries that this process claims when they are due
+        self._due = asyncio.Event()  # set when there are outcomes to send
+        self._timer: asyncio.TimerHandle | None = None  # runs while acks wait for their batch
+        self._lock = asyncio.Lock()  # held during a flush
+        self._unkept = False  # the last result was not written
+        #: Monotonic milliseconds and id of retries that this process claims when they are due
         self.retries_due: list[tuple[int, bytes]] = []
-        #: called with the monotonic ms of each; None if this process claims nothing, and then no times are kept
+        #: Called with the monotonic milliseconds of each; None if this process does not claim, so that no times are
+        #: stored
         self.on_due: Callable[[int], None] | None = None
-        #: called when an entry goes back to the server, other than by a failure
+        #: Called when an entry returns to the server without a failure
         self.on_return: Callable[[], None] = lambda: None
 
     # -- settlements; none of these waits ---------------------------------------------------------------------------
 
     def ack(self, held: Held, *, urgent: bool = False) -> None:
         """Acknowledge an entry with the next batch, or soon if urgent."""
-        # Lost while its handler ran: the fence would refuse the ack, so spare the request
+        # The entry was lost while its handler ran. The fence would refuse the ack, so omit the request
         if held.step(Event.ACK) is State.LOST:
             return
         self._acks.append(held)
         if urgent or self._single or len(self._acks) >= ACK_BATCH:
-            self._due.set()  # A full batch or an urgent ack goes at once
+            self._due.set()  # a full batch or an urgent ack is sent at once
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(ACK_DELAY, self._ripe)
 
@@ -87,7 +88,7 @@ class PendingAcks:
             return
         if settlement.event is Event.RELEASE and not settlement.failed:
             self.on_return()
-        if settlement.failed and not held.noted:  # A noted failure is already counted
+        if settlement.failed and not held.noted:  # a noted failure is already counted
             self._failures.failed(held)
         if isinstance(settlement, DeadSettlement):
             self._dead.add(settlement)
@@ -101,7 +102,7 @@ class PendingAcks:
 
     def give_back(self, held: Held) -> None:
         """Release an entry whose current delivery has already been taken back, so that its count does not change."""
-        self.settle(Settlement(held, Event.RELEASE))  # charged, so that the count stays what it is
+        self.settle(Settlement(held, Event.RELEASE))  # charged, so that the count stays the same
 
     def note_left(self, held: Held) -> None:
         """Record that the handler returned long ago without an outcome, so a later crash is not charged to it."""
@@ -115,7 +116,7 @@ class PendingAcks:
         """Return a future that is done when the server has confirmed the outcome, or the entry is lost."""
         if held.waiter is None:
             held.waiter = asyncio.get_running_loop().create_future()
-            # The entry may have ended before this call, and `step` resolves only a waiter that exists
+            # The entry may have ended before this call, and `step` resolves only an existing waiter
             if held.state in FINAL:
                 held.waiter.set_result(None)
         return held.waiter
@@ -136,10 +137,10 @@ class PendingAcks:
         failures = 0
         while True:
             await self._due.wait()
-            # Before the flush: what is settled during it sets the event again
+            # Before the flush: settlements made during it set the event again
             self._due.clear()
             failures = await self._try(failures)
-            # Nothing else sets the event for the settlements kept
+            # No other code sets the event for the settlements that remain
             if failures:
                 self._due.set()
 
@@ -172,13 +173,13 @@ class PendingAcks:
         async with self._lock:  # drain() and run() must not send the same settlement twice
             self._ripe_off()
             clean = await self._flush_outcomes()
-            # Letters are written even if an outcome was refused: they go to another key
+            # Letters are written even if an outcome was refused, since they use another key
             done = await self._dead.flush()
             await self.tell(self._dead.take_ended())
             return done and clean
 
     async def _flush_outcomes(self) -> bool:
-        # taken off first: outcomes that arrive during the request go with the next flush
+        # Removed first: outcomes that arrive during the request are sent with the next flush
         acks, self._acks = self._acks, []
         others, self._others = self._others, []
         self._on_their_way = others
@@ -186,14 +187,14 @@ class PendingAcks:
         if not acks and not others and not notes:
             return True
         try:
-            # First: the process may be killed right after, and the notes say that this is not a crash
+            # First: the process may be killed right afterwards, and the notes show that this is not a crash
             if notes:
                 steps = [FenceStep(None, part, self._failures.rows(part)) for part in by_count(notes)]
                 self._failures.heard(await self._fence.take(steps))
             clean = await self._send(acks, others)
         except (Disconnected, asyncio.CancelledError):
             self._notes[:0] = notes
-            self._unsure = {*acks, *(one.held for one in others)}  # Includes the unsure ones of before, which were kept
+            self._unsure = {*acks, *(one.held for one in others)}  # includes the earlier unsure ones, which were kept
             self._keep(acks, others)
             raise
         if not clean:
@@ -202,7 +203,7 @@ class PendingAcks:
 
     def _keep(self, acks: list[Held], others: list[Settlement]) -> None:
         """Put back the unconfirmed settlements, to send them again."""
-        # In front, so that the order of settlements stays; those confirmed by a part of the answers are left out
+        # In front, so that settlements stay in order; without those that a part of the replies has confirmed
         self._acks[:0] = [held for held in acks if held.state is State.ACKING]
         self._others[:0] = [one for one in others if one.unsettled]
 
@@ -213,7 +214,7 @@ class PendingAcks:
         answers = await self._fence.take(steps)
         self._failures.heard(answers)
         self._delays.heard(answers)
-        # every answer is looked at, also behind one that was refused: their entries are confirmed
+        # Read every reply, also after a refused one, since their entries are confirmed
         refused = [answer for answer in answers if not self._settled(answer)]
         if acks and any(held.state is State.ACKED for held in acks):
             failpoints.reach("after_ack")
@@ -233,7 +234,7 @@ class PendingAcks:
         """Wake the processes that wait for these results."""
         hints = [part for held in ended if (job := job_of(held)) for part in record.hint(job, held.id.decode())]
         if hints:
-            with contextlib.suppress(Disconnected):  # They poll for results too
+            with contextlib.suppress(Disconnected):  # callers also poll for results
                 await self._member.anywhere.calls(hints)
 
     async def report(self, held: Held, text: str) -> None:
@@ -274,7 +275,7 @@ class PendingAcks:
                     FenceStep(move, alone, failures.farewell(alone), self._delays.farewell(alone), result=result)
                 )
         _reach("before", others)
-        # One command sets one delivery count for all its entries
+        # One command sets a single delivery count for all its entries
         for charge in (True, False):
             released = (one.held for one in others if one.event is Event.RELEASE and one.charge is charge)
             for part in by_count(released):
@@ -300,10 +301,10 @@ class PendingAcks:
                 log.warning("%s: an outcome was refused and is kept: %s", member.stream, reply)
                 return False
             for held in answer.entries:
-                member.lose(held)  # The group is gone, with its pending list
+                member.lose(held)  # the group is gone, with its pending list
             return True
         for held, owner, count in answer.refused:
-            # Our own settlement arrived and only its reply was lost
+            # This process's own settlement arrived, and only its reply was lost
             if held in self._unsure and _is_done(held, owner, count):
                 member.stats.acked += held.state is State.ACKING
                 self._confirm([held])
@@ -314,9 +315,9 @@ class PendingAcks:
         if answer.step.move is self._ack_move:
             count = _acked(reply) if answer.entries else 0
             member.stats.acked += count
-            member.stats.lost += len(answer.entries) - count  # without the script: acked elsewhere
+            member.stats.lost += len(answer.entries) - count  # without the script: others have acknowledged it
         self._confirm(answer.entries)
-        # An answer arrived, so the state of these entries is known
+        # A reply arrived, so the state of these entries is known
         if self._unsure:
             self._unsure.difference_update(answer.step.entries)
         return True
@@ -326,7 +327,7 @@ class PendingAcks:
         for held in entries:
             if held.state is not State.LOST and held.state is not State.ACKED:
                 held.step(Event.CONFIRM)
-            if ours.get(held.id) is held:  # Otherwise it was released and delivered again
+            if ours.get(held.id) is held:  # otherwise it was released and delivered again
                 del ours[held.id]
 
     def _expect(self, others: Iterable[Settlement]) -> None:
@@ -342,7 +343,7 @@ class PendingAcks:
         """Have the loop claim an entry when it is due; a server without blocking claims does not announce retries."""
         if self.on_due is None:
             return
-        # a few milliseconds late, so that the server agrees that it is time
+        # A few milliseconds late, so that the server agrees that the time has come
         due = self._member.clock.now().mono + delay_ms + 3
         heapq.heappush(self.retries_due, (due, entry))
         self.on_due(due)
@@ -375,7 +376,7 @@ def _is_done(held: Held, owner: bytes, count: int) -> bool:
     """Report whether an entry that is no longer pending here is as its earlier outcome would have left it."""
     if held.state is State.ACKING:
         return count < 0
-    # A delay hands the entry to a consumer for waiting entries, with its count unchanged
+    # A delay moves the entry to a consumer for waiting entries, with an unchanged count
     if held.state is State.RETRYING:
         return owner == emulate.WAITING and held.deliveries - 1 <= count <= held.deliveries
     return held.state is State.RELEASING and owner == emulate.NOBODY and held.deliveries - 1 <= count <= held.deliveries

@@ -24,8 +24,8 @@ class Cancels:
 
     def __init__(self, member: Membership, end: Callable[[Held], None], interrupt: Callable[[Held], None]) -> None:
         self._member = member
-        self._end = end  # Settles an entry that has not begun
-        self._interrupt = interrupt  # Cancels the run of an entry
+        self._end = end  # settles an entry that has not begun
+        self._interrupt = interrupt  # cancels the run of an entry
         self._key = cancelled_key(member.stream, member.group)
 
     async def run(self) -> None:
@@ -60,7 +60,7 @@ class Cancels:
                 if one.state is State.BUFFERED:
                     self._stop(one)
         except Disconnected:
-            # The server could not be asked: the entry stays pending, and is claimed after its idle time
+            # The server was unreachable: the entry stays pending, and is claimed after its idle time
             for one in jobs:
                 self._member.lose(one)
         return [one for one in entries if one.state is State.BUFFERED]

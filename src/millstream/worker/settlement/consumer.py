@@ -23,22 +23,22 @@ class Held:
     __slots__ = ("deliveries", "fields", "id", "leased", "noted", "on_end", "record", "state", "waiter", "was_due")
 
     def __init__(self, entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> None:
-        self.id = entry  # The entry's id as the server wrote it
-        self.fields = fields  # Names and values in turn
-        self.deliveries = deliveries  # The server's count, including this delivery
-        self.leased = leased  # Monotonic milliseconds at which the ownership was last confirmed
+        self.id = entry  # Id of the entry, as the server wrote it
+        self.fields = fields  # Names and values, alternating
+        self.deliveries = deliveries  # Count of deliveries on the server, including this one
+        self.leased = leased  # Monotonic milliseconds of the last confirmation that this consumer owns it
         self.state = State.BUFFERED  # See :mod:`millstream.worker.model.lifecycle`
-        # Resolved when the outcome is stored or lost; created on demand
+        # Resolved when the outcome is stored or the entry is lost; created on demand
         self.waiter: asyncio.Future[None] | None = None
         self.on_end: Callable[[], None] | None = None  # Called once at the same time; see :meth:`then`
-        self.noted = False  # Its handler returned long ago without an outcome; ``record`` counts that as a failure
-        # Facts about its failures, if any are known; see :mod:`millstream.worker.settlement.failure_log`
+        self.noted = False  # Its handler returned long ago without an outcome; ``record`` counts this as a failure
+        # Record of its failures, if known; see :mod:`millstream.worker.settlement.failure_log`
         self.record: FailureRecord | None = None
-        self.was_due = False  # The server stores a due time for it, to be deleted with its outcome
+        self.was_due = False  # The server stores a due time for it, which must be deleted with its outcome
 
     def step(self, event: Event) -> State:
         """Apply an event; when the entry reaches its end, wake the code that waits for it."""
-        # `step` raises for a forbidden move; the table alone is the fast way for the rest
+        # `step` raises for a forbidden transition; otherwise the table alone is faster
         state = self.state = TABLE[self.state].get(event) or step(self.state, event)
         if state in FINAL:
             self._reached_end()
@@ -61,7 +61,7 @@ class Held:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
         if self.on_end is not None:
-            # Taken off first: the call may move the entry on and come here again
+            # Removed first: the call may change the entry's state and come here again
             call, self.on_end = self.on_end, None
             call()
 
@@ -81,9 +81,9 @@ class Trailed(Held):
         job: WantedResult | None,
     ) -> None:
         super().__init__(entry, fields, deliveries, leased)
-        self.history = history  # Its earlier deaths, see :class:`~millstream.client.dead_letter.letter.DeadLetter`
-        self.job = job  # The result that its publisher requested
-        self.result: str | None = None  # The record of that result, once known
+        self.history = history  # Earlier deaths, see :class:`~millstream.client.dead_letter.letter.DeadLetter`
+        self.job = job  # Result that its publisher requested
+        self.result: str | None = None  # Record of that result, once known
 
 
 def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Held:
@@ -109,28 +109,28 @@ class Membership:
 
     stream: str  # Key of the stream
     group: str  # Name of the group
-    consumer: str  # Name of this consumer in the group
+    consumer: str  # Name of this consumer
     min_idle: int  # Idle milliseconds after which an entry may be claimed
     dead: str  # Key of the dead-letter stream
-    dead_maxlen: int | None  # Approximate maximum length of that stream, if any
-    no_ack: bool  # Entries are never pending; there is nothing to ack, retry or claim
-    delete_acked: bool  # Acked entries leave the stream once no group needs them
-    line: Line  # For acks, claims of known entries and lease renewals
-    anywhere: Line  # Connection for keys outside the stream's slot
-    private: Line  # Connection for transactions, without commands of others; use under ``guard``
+    dead_maxlen: int | None  # Approximate limit of that stream in entries, if any
+    no_ack: bool  # Entries are never pending, so none can be acknowledged, retried or claimed
+    delete_acked: bool  # Acknowledged entries leave the stream when no group needs them
+    line: Line  # Connection for acks, claims of known entries and lease renewals
+    anywhere: Line  # Connection for keys outside of the stream's slot
+    private: Line  # Connection only for transactions; use it under ``guard``
     guard: asyncio.Lock
     clock: Clock  # Source of time
-    capabilities: Capabilities = field(default_factory=Capabilities)  # Those of the server at the last connect
+    capabilities: Capabilities = field(default_factory=Capabilities)  # Capabilities of the server at the last connect
     stats: SubscriberStats = field(default_factory=SubscriberStats)
     chance: Random = field(default_factory=Random)
     held: dict[bytes, Held] = field(default_factory=dict)  # Held entries by id
     cancelled: set[Held] = field(default_factory=set)  # Running entries that were cancelled
     reasons: Counter[str] = field(default_factory=Counter)  # Number of dead letters by reason
-    lease: PartitionLease | None = None  # The lease, if the stream is a partition
+    lease: PartitionLease | None = None  # Lease, if the stream is a partition
 
     def stale(self, held: Held) -> bool:
         """Report whether another consumer may own the entry, because its lease was not renewed for too long."""
-        # Three quarters: the rest is for the way to the server and for clocks of different speed
+        # Three quarters, which leaves time for the network and for clocks with different speeds
         return self.clock.mono_time() - held.leased > self.min_idle * 3 // 4 and not self.no_ack
 
     def stale_among(self, entries: Sequence[Held]) -> list[Held]:

@@ -22,7 +22,7 @@ from millstream.worker.settlement.settlement import DeadSettlement
 
 log = logging.getLogger("millstream.worker")
 
-#: Maximum reads of the dead-letter stream in one flush, while other clients keep writing to it.
+#: Largest number of reads of the dead-letter stream in one flush, while other clients keep writing to it.
 _TRIES = 20
 
 
@@ -34,9 +34,9 @@ class DeadLetterWriter:
         self._fence = fence
         self._failures = failures
         self._queue: list[DeadSettlement] = []
-        self._ended: list[Held] = []  # Dead entries whose publishers wait for a result
-        self._asked_at = 0  # monotonic ms at which the last commands were sent
-        self._unsure: transaction.Unsure = {}  # Entries whose step got no reply; it may be written already
+        self._ended: list[Held] = []  # dead entries whose publishers wait for a result
+        self._asked_at = 0  # monotonic milliseconds at which the last commands were sent
+        self._unsure: transaction.Unsure = {}  # entries whose step got no reply and may have been written
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -71,18 +71,18 @@ class DeadLetterWriter:
         A refused step is tried without end. An entry without a stored outcome stays pending for this consumer, until an
         operator frees the key, grants the right, or makes room.
         """
-        # After an EXEC without a reply the letter may be there: only the transaction looks for it
+        # After an EXEC without a reply, the letter may exist, which only the transaction checks
         since_exec = [ident for ident, after in self._unsure.items() if after is not None]
         large = [one for one in batch if len(one.letter.fields) > transaction.FIELDS_LIMIT or one.id in since_exec]
         if self._member.no_ack or self._fence.refusal is not None:
             large = batch
         try:
             done = len(large) == len(batch) or await self._by_script([one for one in batch if one not in large])
-            # The transactions run even if the script left some: those are other entries
+            # The transactions run even if the script left some letters, since those are other entries
             return (not large or await self._by_transaction(large)) and done
         except transaction.LettersRefusedError as refused:
             if str(refused).startswith("NOGROUP"):
-                # The group is gone, with its pending list: there is nothing to write
+                # The group is gone with its pending list, so there is nothing to write
                 for one in batch:
                     self._member.lose(one.held)
                 return True
@@ -115,15 +115,15 @@ class DeadLetterWriter:
                 raise
             await self._fence.prepare(member.line)
             if isinstance(refused.reply, NoScriptError) or self._fence.refusal is not None:
-                return False  # The next try has the script, or uses a transaction
+                return False  # the next attempt has the script, or uses a transaction
             raise
         return True
 
     async def _by_transaction(self, batch: list[DeadSettlement]) -> bool:
         member = self._member
         exchange = self._transaction(batch).by_transaction(batch, _TRIES)
-        async with member.guard:  # a WATCH is the connection's, and all subscribers of an app share this one
-            # A process that was frozen after the look must look again: it may have lost the entries
+        async with member.guard:  # a WATCH belongs to the connection, which all subscribers of an app share
+            # A process that was suspended after the check must check again: it may have lost the entries
             return await drive(exchange, member.private, only_if=partial(self._fresh, batch), sending=self._sending)
 
     def _sending(self, commands: list[Command]) -> None:
@@ -139,13 +139,13 @@ class DeadLetterWriter:
         """Update the worker's state with the fate of one entry; called once for each fate, and never waits."""
         member, held, letter = self._member, one.held, one.letter
         if fate is transaction.Fate.OURS:
-            held.leased = self._asked_at  # The time of the request, since the reply may be old
+            held.leased = self._asked_at  # the time of the request, since the reply may be late
             return
         if fate is transaction.Fate.LOST:
             member.stats.fenced += 1
             member.lose(held)
             return
-        # The entry counts as dead even if it is lost by now, since its letter is written
+        # The entry counts as dead even if it is lost meanwhile, since its letter is written
         if one.unsettled:
             held.step(Event.CONFIRM)
         member.drop(held)

@@ -27,11 +27,11 @@ class EntryDelays:
     def __init__(self, member: Membership, fence: Fence) -> None:
         self._member = member
         self._fence = fence
-        self._held_at: int | None = None  # Monotonic ms of the last hold of delayed entries
+        self._held_at: int | None = None  # monotonic milliseconds of the last hold of delayed entries
         self._some = True  # True unless the group is known to have no due times
         self.many = False  # True if the group has more due times than one page
         self._kept = True  # True if the last write of due times succeeded
-        #: milliseconds until each looked-up entry is due, without those that are due already
+        #: Milliseconds before each looked-up entry is due, without entries that are due already
         self.left: dict[bytes, int] = {}
 
     # -- before a claim ---------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ class EntryDelays:
         lately = self._held_at is not None and now - self._held_at < member.min_idle // 4
         if member.no_ack or self._fence.refusal is not None or (lately and not whole):
             return ()
-        # The time of the request, not of the reply: entries idle meanwhile
+        # The time of the request, not of the reply, since entries idle meanwhile
         self._held_at = now
         if not self._some and not whole:
             return (("ZCARD", due.key(member.stream, member.group)),)
@@ -64,14 +64,14 @@ class EntryDelays:
         first = begun = 0
         if reply == 0:
             return gone
-        # There are due times after all, or the script is not in the cache: send the script itself
+        # There are due times after all, or the script is not cached: send the script itself
         if isinstance(reply, int | NoScriptError):
             (reply,) = await line.calls((self._page(0, whole=True),))
         self._some = isinstance(reply, list) and reply[2] > 0
         self.many = self._some and reply[2] > due.PAGE
         if self._some and self._held_at is not None:
             self._held_at -= reply[4]  # Another searched then; one under way is as old as makes us ask again
-        # The script does a page in one step, so that it never holds up the server for long
+        # The script handles one page at a time, so that it never blocks the server for long
         while isinstance(reply, list):
             looked, lost, _, begun, _ = reply
             gone += lost
@@ -116,7 +116,7 @@ class EntryDelays:
         if steps:
             await self._fence.take(steps, line)
         for held in early:
-            # Also if the fence refused, since another consumer then owns it
+            # Also if the fence refused, because another consumer owns it then
             held.step(Event.LOSE)
             member.drop(held)
         return early

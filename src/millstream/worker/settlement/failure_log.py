@@ -32,7 +32,7 @@ from millstream.worker.settlement.fence_scripts import FORGET
 log = logging.getLogger("millstream.worker")
 
 
-#: The record after a first crash, and its row. Most entries that a crashed worker leaves have never failed.
+#: Record after a first crash, and its row. Most entries that a crashed worker leaves have never failed.
 _FIRST = FailureRecord(uncharged=True)
 _FIRST_ROW = "0:1:0"
 
@@ -50,11 +50,11 @@ class FailureLog:
         self._fence = fence
         self._retry = retry
         self._hand_over = hand_over  # None if suspects stay in this process
-        #: key of the hash
+        #: Key of the hash
         self.key = key(member.stream, member.group)
-        #: entries of the last look-up that must run alone; their deliveries are taken back until then
+        #: Entries of the last look-up that must run alone; until then their deliveries are not counted
         self.alone: list[Held] = []
-        #: in the spare process: True while each entry runs alone there from its first crash on
+        #: In the spare process: True while each entry runs alone from its first crash on
         self.each_alone = False
         self._kept = True  # True if the last write succeeded
 
@@ -66,7 +66,7 @@ class FailureLog:
     def _mode(self, held: Held) -> RunMode:
         found = run_mode(self._retry, held.deliveries, held.record, kept=self._kept, ended_spare=spare.ended_by_itself)
         if found is RunMode.DEAD and self._hand_over is not None and held.record and spare.may_run(held.record.alone):
-            return RunMode.ALONE  # Given back: that spare may be stopped, or only too slow to renew its lease
+            return RunMode.ALONE  # given back: that spare process may be stopped, or too slow to renew its lease
         return found
 
     def died_alone(self, held: Held) -> bool:
@@ -106,7 +106,7 @@ class FailureLog:
             elif found is RunMode.ALONE:
                 alone.append(held)
             elif found is RunMode.NORMAL and record is not None and (record.uncharged or record.alone):
-                once.append(held)  # Given back since its crash, or failed
+                once.append(held)  # it was released since its crash, or has failed
         if self._hand_over is not None and (first_crash or alone or once):
             await self._hand_over.give([*(held for held, _ in first_crash), *alone, *once], line)
             first_crash = [row for row in first_crash if row[0].state is State.BUFFERED]
@@ -120,7 +120,7 @@ class FailureLog:
     async def _store(self, first_crash: list[tuple[Held, FailureRecord]], alone: list[Held], line: Line) -> None:
         """Store that first crashes are not charged, and take back the deliveries of entries that must run alone."""
         records = dict(first_crash)
-        # Stored before any of them starts: a crash after that finds the first one uncharged
+        # Stored before any of them starts, so that the first crash after it is not charged
         notes = [FenceStep(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
         answers = await self._fence.take([*notes, *self._uncharging(alone)], line)
         self._drop_refused(answers)
@@ -128,7 +128,7 @@ class FailureLog:
             for held, record in first_crash:
                 held.record = record
         for held in alone:
-            # The server counts one less by now; the fence compares with this number
+            # The server now counts one delivery less, and the fence compares with this number
             held.deliveries -= 1
         self.alone = alone
 
@@ -152,7 +152,7 @@ class FailureLog:
         record = replace(held.record or NO_RECORD, alone=spare.mark())
         move = emulate.recount(self._member.group, self._member.consumer, held.deliveries + 1)
         (answer,) = await self._fence.take([FenceStep(move, [held], [_pack(record)] if alone else None)])
-        # The entry is lost, refused or not pending: in each case it must not run
+        # The entry is lost, refused or not pending, so it must not run
         if not answer.entries or isinstance(answer.reply, ResponseError) or not answer.reply:
             return False
         held.deliveries += 1
@@ -210,7 +210,7 @@ class FailureLog:
         """Note whether rows were written; return False if some were refused."""
         written = [answer for answer in answers if answer.step.rows]
         for answer in written:
-            # A step without a command has only its rows to report about
+            # A step without a command only reports about its rows
             whole = answer.reply if answer.step.move is None else None
             trouble = whole if isinstance(whole, ResponseError) else answer.trouble
             if trouble is not None:
@@ -221,7 +221,7 @@ class FailureLog:
         return True
 
     def _refused(self, error: ResponseError) -> None:
-        # Once, until a write succeeds again: each flush would repeat it
+        # Logged only once until a write succeeds again, since each flush would repeat it
         if self._kept:
             log.warning(
                 "%s: the record of failures cannot be kept, so failures and crashes count alike: %s (key %s; a user of "
@@ -242,7 +242,7 @@ def _pack(record: FailureRecord) -> str:
 def parse(row: bytes) -> FailureRecord | None:
     """Return the record in a row; None if it cannot be parsed."""
     parts = row.split(b":")
-    # Any client may write this hash, and `int` raises for some texts of digits, such as very long ones
+    # Any client may write this hash, and `int` raises for some digit strings, such as very long ones
     if len(parts) != 3 or not all(part.isdigit() and len(part) < 20 for part in parts):
         return None
     failures, uncharged, alone = map(int, parts)

@@ -25,29 +25,28 @@ from millstream.worker.settlement.fence_scripts import ANY, FORGET, MOVE, MOVE_S
 
 log = logging.getLogger("millstream.worker")
 
-#: Seconds for which a record is kept after its last row was written.
+#: Seconds for which a record is kept after the last write of a row.
 KEEP_SECONDS = 7 * 24 * 3600
 
 _CHUNK = 200
 _OF_ROWS = ("HSET", "EXPIRE", "HDEL")
 _OF_DUE_TIMES = ("ZREMRANGEBYSCORE", "ZADD", "ZREM")
-_warned: WeakSet[Line] = WeakSet()  # one warning for all subscribers of an app, which share the line
+_warned: WeakSet[Line] = WeakSet()  # all subscribers of an app share the line, so one warning is enough
 
 
 @dataclass(slots=True)
 class FenceStep:
     """A command for entries that this consumer must own."""
 
-    move: Move | None  # The command; None only writes the rows
-    entries: Sequence[Held]  # All with the same delivery count
-    # Rows of the record, one for each entry: the text to write, ``FORGET``, or empty; None for no rows at all
+    move: Move | None  # Command to run; None only writes the rows
+    entries: Sequence[Held]  # Entries, all with the same delivery count
+    # Rows of the record, one for each entry: the text to write, ``FORGET``, or empty; None for no rows
     rows: Sequence[str] | None = None
-    # Milliseconds until the entries are due, to be stored; 0 deletes the due times; None leaves them
+    # Milliseconds before the entries are due; 0 deletes the due times; None leaves them
     due: int | None = None
-    # True compares the consumer's name only: for harmless commands, while another command on its way may change
-    # the count.
+    # Compare only the consumer's name: for harmless commands, while another command may change the count.
     any_count: bool = False
-    result: ResultRow | None = None  # The record of the end, for a single entry with a requested result
+    result: ResultRow | None = None  # Record of the end, for a single entry with a requested result
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ class Answer:
     """The server's answer to a step, or to a part of a step."""
 
     step: FenceStep  # The step
-    reply: Reply  # The reply to the command; a ResponseError if it did not run
+    reply: Reply  # Reply to the command; a ResponseError if it did not run
     entries: Sequence[Held]  # Entries on which it ran, or would have run
     # Entries that this consumer does not own, with owner and delivery count; -1 if not pending
     refused: list[tuple[Held, bytes, int]] = field(default_factory=list)
@@ -86,7 +85,7 @@ class Fence:
         self._member = member
         self._record = record
         self._due = due
-        #: reason why the server runs no scripts; None while it does
+        #: Reason why the server runs no scripts; None if it does
         self.refusal: str | None = None
 
     async def prepare(self, line: Line, *further: Command) -> list[Reply]:
@@ -96,13 +95,14 @@ class Fence:
             the replies to ``further``.
         """
         member = self._member
-        # Without entries it changes nothing, but the server checks our rights and keeps the script for EVALSHA
+        # Without entries this changes nothing, but the server checks the user's rights and caches the script for
+        # EVALSHA
         move = ("EVAL", MOVE, 1, member.stream, *self._words(FenceStep(Move("XACK", member.group), [])))
         dead = ("EVAL", transaction.SCRIPT, 2, member.stream, member.dead, member.group, member.consumer, "", "", 0)
         replies = await line.calls([move, ("EVALSHA", MOVE_SHA, *move[2:]), dead, *further])
-        # the last may be refused for its second key, which is logged when a letter is to be written
+        # The last one may be refused because of its second key, which is logged when a letter is to be written
         refused = next((reply for reply in replies[:2] if isinstance(reply, ResponseError)), None)
-        # A server that loads or is busy answers otherwise soon: no reason to give scripts up
+        # A loading or busy server will reply differently soon, so do not give up scripts
         if refused is not None and passes(refused):
             return replies[3:]
         self.refusal = refusal = None if refused is None else str(refused)
@@ -123,7 +123,7 @@ class Fence:
         if self.refusal is not None:
             return await self._in_two_steps(parts, line)
         answers = await self._at_once(parts, line)
-        # The cache of scripts was flushed, or a right was taken away since
+        # The script cache was flushed, or a right was removed meanwhile
         again = [answer.step for answer in answers if no_script(answer.reply)]
         if not again:
             return answers
@@ -154,7 +154,7 @@ class Fence:
 
     async def _in_two_steps(self, steps: Sequence[FenceStep], line: Line) -> list[Answer]:
         """Look up entries whose ownership is in doubt, then act while all leases are fresh."""
-        # Ends: each look makes the entries fresh, and only another freeze withholds the commands
+        # It ends: each check makes the entries fresh, and only another suspension withholds the commands
         while True:
             lost = await self._look(steps, line)
             answers = [Answer(step, None, [held for held in step.entries if held not in lost]) for step in steps]
@@ -165,8 +165,8 @@ class Fence:
             try:
                 replies = await line.calls([one for part in plain for one in part], only_if=self._fresh(answers))
             except Withheld:
-                continue  # we were frozen, or there was no connection for long
-            # The replies come in one list; each answer takes those of its commands
+                continue  # this process was suspended, or had no connection for long
+            # The replies are in one list; each answer takes those of its own commands
             for answer, part in zip(answers, plain, strict=True):
                 _note(answer, part, replies[: len(part)])
                 del replies[: len(part)]
@@ -185,11 +185,11 @@ class Fence:
         )
         for (held, step), rows in zip(doubtful, replies, strict=True):
             if isinstance(rows, ResponseError) and not str(rows).startswith("NOGROUP"):
-                continue  # the server could not say; it will not take the command either
-            # A count of -1 stands for an entry that is not pending
+                continue  # the server could not report it, and will not accept the command either
+            # A count of -1 means that the entry is not pending
             row = rows[0] if isinstance(rows, list) and rows else (held.id, b"", 0, -1)
             if row[1] == member.consumer.encode() and (step.any_count or row[3] == held.deliveries):
-                # As of before the question: it may have been claimed since it was answered
+                # The time before the request: the entry may have been claimed after the reply
                 held.leased = now
             else:
                 lost[held] = (row[1], row[3])
@@ -213,7 +213,7 @@ class Fence:
     def _plain(self, answer: Answer, now: int) -> list[Command]:
         """Return the step's commands, rows first, so that they are stored before the entry can be delivered again."""
         step, stream = answer.step, self._member.stream
-        # An empty row leaves the record as it is
+        # An empty row leaves the record unchanged
         rows = {held: row for held, row in zip(step.entries, step.rows or (), strict=False) if row}
         kept = [word for held in answer.entries if rows.get(held, FORGET) != FORGET for word in (held.id, rows[held])]
         gone = [held.id for held in answer.entries if rows.get(held) == FORGET]
@@ -222,11 +222,12 @@ class Fence:
             commands += [("HSET", self._record, *kept), ("EXPIRE", self._record, KEEP_SECONDS)]
         due = [word for held in answer.entries for word in (now + (step.due or 0), held.id)]
         if step.due and due:
-            # no time to live, which only Redis 7 could lengthen without shortening: what has passed goes here
+            # Without a time to live, which only Redis 7 can extend without shortening, so past due times are removed
+            # here
             commands += [("ZREMRANGEBYSCORE", self._due, "-inf", now), ("ZADD", self._due, *due)]
         if step.move is not None and answer.entries:
             commands.append(step.move.command(stream, [held.id for held in answer.entries]))
-        # Last: until the entry is acked, a crash must still find its record
+        # Last: before the entry is acknowledged, a crash must still find its record
         if gone:
             commands.append(("HDEL", self._record, *gone))
         if step.due == 0 and due:
@@ -254,11 +255,11 @@ def no_script(reply: Reply) -> bool:
 def _answer(step: FenceStep, reply: Reply) -> Answer:
     if isinstance(reply, ResponseError):
         return Answer(step, reply, step.entries)
-    # Nothing was refused, which is nearly always so
+    # A shortcut: nearly always, nothing was refused
     if not reply[0]:
         refused, entries = [], step.entries
     else:
-        # Lua counts from 1
+        # Lua's indexes begin at 1
         refused = [(step.entries[place - 1], owner, count) for place, owner, count in reply[0]]
         gone = {held for held, _, _ in refused}
         entries = [held for held in step.entries if held not in gone]
@@ -288,7 +289,7 @@ def span(ids: Sequence[bytes]) -> tuple[bytes, bytes]:
     if not ids:
         return b"-", b"+"
     lowest, highest = min(ids), max(ids)
-    if len({*map(len, ids)}) > 1:  # the order of bytes is not that of numbers
+    if len({*map(len, ids)}) > 1:  # byte order differs from the order of numbers
         lowest = min(_of_one_time(ids, lowest))[1]
         highest = max(_of_one_time(ids, highest))[1]
     return lowest, highest

@@ -9,10 +9,10 @@ from hashlib import sha1
 
 from millstream.paths import packaged
 
-#: In place of a delivery count: the owner is enough.
+#: Replaces a delivery count if only the owner matters.
 ANY = 0
 
-#: A row of the failure log that is to be forgotten; an empty one is left as it is.
+#: Row of the failure log that must be deleted; an empty one stays unchanged.
 FORGET = "-"
 
 MOVE = packaged("millstream.worker.settlement", "fence.lua")

@@ -29,8 +29,8 @@ class Leases:
         self._member = member
         self._fence = fence
         self._plan = LeasePlan.known(member.min_idle)
-        self._looked_at = 0  # Monotonic ms of the last look after left entries
-        #: called with entries whose handler returned a while ago without an outcome; they are not renewed
+        self._looked_at = 0  # monotonic milliseconds of the last search for entries without an outcome
+        #: Called with entries whose handler returned a while ago without an outcome; they are not renewed
         self.on_left: Callable[[Held], None] | None = None
 
     async def run(self) -> None:
@@ -48,7 +48,7 @@ class Leases:
             return
         due = [held for held in member.held.values() if self._plan.is_due(now, held.leased)]
         left = [held for held in due if held.state is State.LEFT]
-        # Not renewed: a handler that acks by hand has `min_idle` for it
+        # Not renewed: a handler with manual acks has `min_idle` to acknowledge
         if self.on_left is not None:
             for held in left:
                 self.on_left(held)
@@ -66,7 +66,7 @@ class Leases:
         )
         for held, rows in zip(left, replies, strict=True):
             if isinstance(rows, ResponseError):
-                ours = not str(rows).startswith("NOGROUP")  # or the server could not say
+                ours = not str(rows).startswith("NOGROUP")  # also if the server was unable to report it
             else:
                 ours = bool(rows) and rows[0][3] == held.deliveries
             if held.state is State.LEFT and not ours:
@@ -78,14 +78,14 @@ class Leases:
             return
         member = self._member
         failpoints.reach("before_renew")
-        # Taken before the request: a lease counts from the question, since its answer may be old
+        # Before the request: a lease counts from the request, since the reply may be late
         now = member.clock.now().mono
         move = emulate.renew(member.group, member.consumer)
         for answer in await self._fence.take([FenceStep(move, entries, any_count=True)]):
             renewed: set[bytes] = set()
             if not isinstance(answer.reply, ResponseError):
                 renewed = set(answer.reply or ())
-            # Refused for now: the entries keep their old lease, and the next round tries again
+            # Temporarily refused: the entries keep their old lease, and the next round retries
             elif not str(answer.reply).startswith("NOGROUP"):
                 continue
             for held in answer.step.entries:

@@ -28,9 +28,9 @@ class ReadFence:
         self._lost = lost
         self._text = lease.text.encode()
         self._watch: tuple[Command, ...] = (("WATCH", lease.key), ("GET", lease.key))
-        self._connects = 0  # The connection that was looked on
-        self._ours = False  # At the last look
-        #: transactions that the server refused
+        self._connects = 0  # connection on which the owner was checked
+        self._ours = False  # result of the last check
+        #: Number of transactions that the server refused
         self.refused = 0
 
     async def calls(self, before: Sequence[Command], commands: Sequence[Command], within: float | None) -> list[Reply]:
@@ -47,18 +47,18 @@ class ReadFence:
                 replies = await self._line.calls((*ahead, *fenced), timeout=within, only_if=self._is_ours)
             except Withheld:
                 raise self._gone() from None
-            # A second round must not send ``before`` again: the server has run it, as it is outside of MULTI
+            # A second round must not send ``before`` again: it is outside of MULTI, so the server has run it
             first, replies, ahead = first or replies[: len(ahead)], replies[len(ahead) :], []
             result, holder = replies[-3], replies[-1]
             self._ours = holder == self._text
             if isinstance(result, list):
                 return [*first, *result]
-            # EXEC says only that it was aborted; the reason is in the reply to a queued command
+            # EXEC only reports that it was aborted; the reply to a queued command contains the reason
             if isinstance(result, ResponseError):
                 reason = next((one for one in replies if isinstance(one, ResponseError)), result)
                 return [*first, *(reason for _ in commands)]
-            # EXEC replied null, so the key of the lease changed since WATCH. A renewal by us does that too:
-            # then the new look finds our name, and the commands go out once more
+            # EXEC replied null, so the key of the lease has changed since WATCH. A renewal by this worker also does
+            # that: then the new check finds its own name, and the commands are sent again
             self.refused += 1
             if not self._ours:
                 raise self._gone()
@@ -94,7 +94,7 @@ class ReadFence:
         while first is not None:
             rows = await self._line.call("XPENDING", stream, group, first, "+", _PAGE)
             pending += [row[0] for row in rows]
-            # These two names own no entry that runs, and a claim would change the time of a delayed one
+            # These two names own no running entry, and a claim would change the time of a delayed one
             ids = [row[0] for row in rows if row[1] not in (emulate.WAITING, emulate.NOBODY)]
             if ids:
                 move = ("XCLAIM", stream, group, emulate.NOBODY, 0, *ids, "TIME", 0, "JUSTID")

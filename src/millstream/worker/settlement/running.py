@@ -12,7 +12,7 @@ from millstream.worker.settlement.consumer import Held
 
 Work: TypeAlias = Held | Sequence[Held]
 
-#: The entry, or the batch, on whose behalf code runs in the event loop: also in tasks and callbacks of its handler.
+#: The entry or batch for which code in the event loop runs, including tasks and callbacks of its handler.
 AT_WORK: ContextVar[Work | None] = ContextVar("AT_WORK", default=None)
 
 
@@ -30,7 +30,7 @@ class Process:
 
 os.register_at_fork(after_in_child=Process.forked)
 
-#: Errors that a handler never sees, by the id of its running entry, each with the task that nothing has awaited yet.
+#: Errors that a handler never gets, by the id of its running entry, each with the task that no code has awaited yet.
 STRAY: dict[int, tuple[BaseException, asyncio.Task[Any] | None]] = {}
 
 

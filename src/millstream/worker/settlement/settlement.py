@@ -19,10 +19,10 @@ class Settlement:
 
     held: Held  # The entry
     event: Event  # ``ACK``, ``RELEASE``, ``RETRY`` or ``DIE``
-    # The handler itself ended this delivery, which the failure log counts; a delivery counted there is not a crash
+    # The handler ended this delivery itself, which the failure log counts: such a delivery is not a crash
     failed: bool = False
-    charge: bool = True  # True keeps this delivery counted; False takes it back, for an entry that never ran
-    delay_ms: int = 0  # Milliseconds until a retry is due
+    charge: bool = True  # Keep this delivery counted; False takes it back, for an entry that never ran
+    delay_ms: int = 0  # Milliseconds before a retry is due
 
     @property
     def id(self) -> bytes:
@@ -44,5 +44,5 @@ class Settlement:
 class DeadSettlement(Settlement):
     """The decision that an entry is dead; ``event`` is ``DIE``."""
 
-    letter: DeadLetter  # The letter to write
-    result: ResultRow | None = None  # The record of its end, if its publisher wants one
+    letter: DeadLetter  # Letter to write
+    result: ResultRow | None = None  # Record of its end, if its publisher requested a result

@@ -21,20 +21,20 @@ from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Fence, FenceStep, by_count
 
-PATIENCE_MS = 30_000  # Milliseconds for which an entry is given away without a run in between
+PATIENCE_MS = 30_000  # milliseconds for which an entry is passed to the spare without a run in between
 
-EACH_ALONE_MS = 15_000  # Milliseconds for which the spare runs its entries one by one after their first crash
+EACH_ALONE_MS = 15_000  # milliseconds for which the spare runs its entries one by one after their first crash
 
-_KNOWN = 10_000  # Entries of which that time is known; the oldest is forgotten first
+_KNOWN = 10_000  # number of entries for which that time is stored; the oldest is dropped first
 
-STARTS = 2**20  # Number of spares of one supervisor that have distinct numbers
+STARTS = 2**20  # number of spares of one supervisor that have distinct numbers
 
-# Notes of the supervisor on a spare: it ended by its own doing; it runs, and is killed if it is blocked or stopped.
+# The supervisor's notes on a spare: it ended itself; it runs, and is killed if it is blocked or stopped.
 OWN_END, RUNS = b"!", b"+"
 
-IDLE = 10.0  # Seconds without work after which the spare ends
+IDLE = 10.0  # seconds without work after which the spare ends
 
-# Removes the spare's consumer: in one step, since a worker may give it an entry at any moment.
+# Removes the spare's consumer in one step, since a worker may give it an entry at any moment.
 LEAVE = """
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
   redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
@@ -45,13 +45,13 @@ end
 class Spare(NamedTuple):
     """The spare process, as seen by a process of the app."""
 
-    consumer: str  # Its name in every group
-    call: Callable[[], None] | None  # Reports that it has work; None in the spare itself
-    ends: int = -1  # File in which the supervisor notes the spares that ended by their own doing, a byte for each
-    start: int = 0  # In the spare itself: the number of spares that the supervisor had started before
+    consumer: str  # Name of the consumer in every group
+    call: Callable[[], None] | None  # Reports that there is work; None in the spare itself
+    ends: int = -1  # File in which the supervisor notes the spares that ended themselves, one byte for each
+    start: int = 0  # In the spare itself: number of spares that the supervisor had started before
 
 
-#: None where there is no supervisor, or it has no spare.
+#: None without a supervisor, or if it has no spare.
 spare: Spare | None = None
 
 
@@ -81,7 +81,7 @@ def may_run(number: int) -> bool:
 
 def _note(number: int) -> bytes:
     if spare is None or number - number % STARTS != _number(spare.consumer, 0):
-        return b""  # that supervisor may have ended with it, as where a machine stops
+        return b""  # that supervisor may also have ended, for example with the machine
     return os.pread(spare.ends, 1, number % STARTS)
 
 
@@ -114,11 +114,11 @@ class HandOver:
             return
         group = self._member.group
         steps = [
-            # Our claim counted as a delivery, though no handler began: the spare's own claim counts it again
+            # This worker's claim counted as a delivery, though no handler began; the spare's own claim counts it again
             FenceStep(emulate.recount(group, spare.consumer, part[0].deliveries - 1), part, [*map(self._row, part)])
             for part in by_count(given)
         ]
-        # An error leaves here before the entries are dropped, so this consumer still owns them
+        # An error is raised here before the entries are dropped, so this consumer still owns them
         await self._fence.take(steps, line)
         for held in given:
             held.step(Event.LOSE)
@@ -131,7 +131,8 @@ class HandOver:
             return False
         now = self._member.clock.now().mono
         deliveries, since = self._given.pop(held.id, (0, now))
-        # An entry that is stopped there is given back until the supervisor ends the spare: it would stop us as well
+        # An entry that was stopped there is given back until the supervisor ends the spare: it would stop this process
+        # too
         if deliveries != held.deliveries or (held.record is not None and may_run(held.record.alone)):
             since = now
         elif now - since > PATIENCE_MS:

@@ -28,7 +28,7 @@ class _Work:
 
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._work = work
-        self.send, self.close = work.send, work.close  # Called for every step
+        self.send, self.close = work.send, work.close  # called for every step
 
     def throw(self, error: Any, *more: Any) -> Any:
         if issubclass(type(error), GeneratorExit):
@@ -49,9 +49,9 @@ class Apart:
 
     def __init__(self) -> None:
         self._base = copy_context()
-        self._base.run(AT_WORK.set, None)  # as every run leaves it
-        self._outer: dict[_Task, _Task] = {}  # Task of a handler -> the task that awaits it
-        self._contexts: dict[_Task, Context] = {}  # Context of each handler's task
+        self._base.run(AT_WORK.set, None)  # same value as after every run
+        self._outer: dict[_Task, _Task] = {}  # task of a handler -> the task that awaits it
+        self._contexts: dict[_Task, Context] = {}  # context of each handler's task
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result | None:
         """Await a coroutine in a separate task; return None if only that task was cancelled."""
@@ -64,7 +64,7 @@ class Apart:
         try:
             return await inner
         except asyncio.CancelledError:
-            # A stop cancels the outer task; a handler that cancels itself reaches the inner one only
+            # A stop cancels the outer task; a handler that cancels itself reaches only the inner one
             if self._is_ending(outer):
                 raise
             return None
@@ -85,7 +85,7 @@ class Apart:
         return ends_process(error)
 
     def _is_ending(self, task: _Task) -> bool:
-        # Batches and timeouts nest: only the outermost task knows of a stop
+        # Batches and timeouts nest, and only the outermost task is cancelled by a stop
         while (outer := self._outer.get(task)) is not None:
             task = outer
         return task.cancelling() > 0
@@ -94,7 +94,7 @@ class Apart:
         """Report whether a handler has set a context variable, which only a new task lacks."""
         try:
             return copy_context() != self._base
-        except BaseException:  # noqa: BLE001 - values of the user's are compared
+        except BaseException:  # noqa: BLE001 - compares values of the user's types
             return True
 
     async def calm(self) -> None:
@@ -103,7 +103,7 @@ class Apart:
         if task is None or not task.cancelling():
             return
         if not self._is_ending(task):
-            # Let a pending cancellation arrive here, where it does no harm
+            # A pending cancellation must arrive here, where it is harmless
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
             while task.uncancel():

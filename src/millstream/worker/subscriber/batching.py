@@ -68,7 +68,7 @@ class BatchRuns(SubscriberPart):
     def __init__(
         self, common: Common, calls: HandlerCalls, after: AfterRun, gate: IsolationGate, buffer: Buffer
     ) -> None:
-        # Runs the handler; may be wrapped to measure it
+        # Runs the handler; may be wrapped for measurements
         self.call: Callable[[BatchMessages], Awaitable[Any]] = calls.batch
         self._calls = calls
         super().__init__(common)
@@ -81,7 +81,7 @@ class BatchRuns(SubscriberPart):
 
     def take(self, first: Held) -> list[Held]:
         """Take the entries out of the buffer that are to run with one."""
-        # An entry that was delivered before may have crashed a process, so it takes no other entry with it
+        # An entry that was delivered before may have crashed a process, so it runs without others
         return self._buffer.take_fresh(self._size - 1) if first.deliveries == 1 else []
 
     async def start(self, first: Held, others: list[Held] | None = None) -> None:
@@ -115,7 +115,7 @@ class BatchRuns(SubscriberPart):
             message = self._calls.message(held)
             try:
                 arguments.append(self._calls.bind(message))
-            except BaseException as error:  # Usually a PayloadError, or any error of a user's type
+            except BaseException as error:  # usually a PayloadError, or any error of a user's type
                 # An error that ends the run or the process must not be charged to this entry
                 if self._apart.ends(error):
                     raise
@@ -134,7 +134,7 @@ class BatchRuns(SubscriberPart):
                 end_if_forked(self._process, error)
                 raise
             end_if_forked(self._process)
-        # It names the entries that failed; all others count as done
+        # It names the entries that failed; all others count as handled
         except BatchError as error:
             self._some_failed(entries, error)
         except BaseException as error:
@@ -151,7 +151,7 @@ class BatchRuns(SubscriberPart):
     def _done(self, entries: list[Held], values: Any = None) -> None:
         failpoints.reach("after_handler")
         self._member.stats.handled += len(entries)
-        # A result for each entry, if the handler returned as many
+        # One result for each entry, if the handler returned as many
         each = values if isinstance(values, list | tuple) and len(values) == len(entries) else None
         for place, held in enumerate(entries):
             self._after.answered(held, None if each is None else each[place])
@@ -178,7 +178,7 @@ def _grouped(error: BaseException) -> list[BatchError]:
     """Return the errors of a group that contains only BatchErrors; empty for any other error."""
     try:
         said = list(leaves(error))
-    except BaseException:  # noqa: BLE001 - the group's class is the user's
+    except BaseException:  # noqa: BLE001 - the group's class belongs to the user
         return []
     found = [one for one in said if isinstance(one, BatchError)]
     return found if len(found) == len(said) else []
@@ -192,6 +192,6 @@ def _by_place(errors: Sequence[BatchError], size: int) -> dict[int, BaseExceptio
             if not 0 <= place < size or not issubclass(type(why), BaseException):
                 return None
             failed[place] = BaseExceptionGroup("", [failed[place], why]) if place in failed else why
-    except BaseException:  # noqa: BLE001 - it is the user's
+    except BaseException:  # noqa: BLE001 - raised by the user's code
         return None
     return failed

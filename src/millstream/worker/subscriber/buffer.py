@@ -28,19 +28,19 @@ class Buffer(SubscriberPart):
         self._loop = asyncio.get_running_loop()
         self.places = places
         places.freed = self._look_again
-        self._lowest = lowest  # Bounds of its size, in entries
+        self._lowest = lowest  # bounds of its size, in entries
         self._highest = highest
-        self._target = lowest  # Its current size
-        self._loops = 1  # Loops that share the lanes' time
-        self._fed_at = 0  # monotonic ms
-        self._idle: deque[asyncio.Future[None]] = deque()  # Lanes that wait for an entry, the longest first
-        self.entries: deque[Held] = deque()  # In the order in which they were read
-        # Holds entries that wait for an earlier one of their key; None without an order
+        self._target = lowest  # current size in entries
+        self._loops = 1  # number of loops that share the lanes' time
+        self._fed_at = 0  # monotonic milliseconds of the last refill
+        self._idle: deque[asyncio.Future[None]] = deque()  # lanes that wait for an entry, the longest wait first
+        self.entries: deque[Held] = deque()  # Entries in the order in which they were read
+        # Holds entries that wait for an earlier one with their key; None without ordering
         self.by_key: KeyOrdering | None = None
         # Set when a place was freed, or when the waiting reader must check something else
         self.room = asyncio.Event()
         self.closed = asyncio.Event()  # Set when no more entries may begin
-        # False while the reader waits for a place, as with limits; True once it may read for one; else None
+        # False while the reader waits for a place (with limits); True when it may read for one; otherwise None
         self.called: bool | None = None
 
     @property
@@ -54,14 +54,14 @@ class Buffer(SubscriberPart):
     def free(self) -> int:
         """Number of entries to read; 0 until half of the buffer is free, since a read for each would cost more."""
         ahead = self.ahead
-        if self._subscription.hold:  # Entries that wait for a failed one must stay within their bound
+        if self._subscription.hold:  # the number of entries that wait for a failed one is limited
             return max(self._target - ahead, 0)
         return self._target - ahead if ahead * 2 <= self._target else 0
 
     def put(self, found: Sequence[Held]) -> None:
         """Add the entries of a read, and wake a lane, which wakes others."""
         now = self._member.clock.now().mono
-        # Only a buffer that ran empty shows how quickly its entries were begun
+        # Only an empty buffer shows how quickly its entries were started
         if not self.entries and self._fed_at:
             waited = (now - self._fed_at) / self._loops
             self._target = resize(self._target, self._lowest, self._highest, waited_ms=waited)
@@ -85,7 +85,7 @@ class Buffer(SubscriberPart):
         """
         if not self.entries:
             self.places.decline()
-            self.room.set()  # The reader of a handler with limits may wait for an idle lane
+            self.room.set()  # the reader of a handler with limits may wait for an idle lane
         turn = self._loop.create_future()
         self._idle.append(turn)
         await turn
@@ -94,7 +94,7 @@ class Buffer(SubscriberPart):
     def take(self) -> Held:
         """Remove and return the first entry; there must be one."""
         held = self.entries.popleft()
-        # As in `free`: the reader would be woken for nothing before half of it is free
+        # As in `free`, waking the reader is useless before half of it is free
         if len(self.entries) * 2 <= self._target:
             self.room.set()
         return held
@@ -120,10 +120,10 @@ class Buffer(SubscriberPart):
         if held.state is not State.BUFFERED:
             return
         if self._member.no_ack:
-            self._member.lose(held)  # The server has no record of it, by the meaning of no_ack
+            self._member.lose(held)  # with no_ack, the server has no record of it
         else:
             if self.by_key is not None:
-                # The reader may read later entries of its key before it: those wait until it comes again
+                # The reader may read later entries with this key first: these wait until it is delivered again
                 self.by_key.expect(held)
             self._acks.release(held, charge=False)
             self._member.stats.released += 1
@@ -132,7 +132,7 @@ class Buffer(SubscriberPart):
         """Release all entries that have not begun."""
         while self.entries:
             self.give_back(self.entries.popleft())
-        # Entries that wait for an earlier entry of their key, which may be running
+        # Entries that wait for an earlier one with their key, which may be running
         if self.by_key is not None:
             for held in self.by_key.take_all():
                 self.give_back(held)
@@ -172,7 +172,7 @@ class Buffer(SubscriberPart):
         """Wake lanes; return the number of lanes that were missing."""
         while count > 0 and self._idle:
             turn = self._idle.popleft()
-            # Done: the lane was cancelled while it waited, and would swallow the wake-up
+            # If it is done, the lane was cancelled while it waited, and would lose the wake-up
             if not turn.done():
                 turn.set_result(None)
                 count -= 1

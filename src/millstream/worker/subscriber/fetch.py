@@ -31,17 +31,18 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 log = logging.getLogger("millstream.worker")
 
 _SWEEP_LIMIT_MS = 2_000
-#: Limit for an owner: no other worker leaves entries in its stream, and it knows the due times of its own.
+#: Longest sweep interval for an owner: no other worker leaves entries in its stream, and it stores the due times of its
+#: own.
 _OWNED_SWEEP_MS = 10_000
-#: Milliseconds between two looks at failed entries for which others wait, and maximum entries of one look.
+#: Milliseconds between two checks of failed entries for which others wait, and the largest number of entries in one.
 _BLOCKED_MS = 1_000
 _BLOCKERS = 100
-#: Number of delayed entries whose due times an owner reads at its start; a sweep finds the others.
+#: Number of delayed entries whose due times an owner reads at its start; sweeps find the others.
 _DELAYED = 1_000
-#: Milliseconds for which reads filled with new entries do not claim, after a claim found none: a read
-#: with CLAIM costs a server several times as much.
+#: Milliseconds for which reads filled with new entries do not claim after a claim found nothing, because a read with
+#: CLAIM costs a server several times as much.
 _CLAIM_PAUSE_MS = 20
-#: Milliseconds between two looks of the spare process for its entries.
+#: Milliseconds between two checks of the spare process for its entries.
 _GIVEN_MS = 200
 _FIRST_CURSOR = b"0-0"
 _IN_PROGRESS = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.DYING})
@@ -58,27 +59,27 @@ class Fetcher(SubscriberPart):
         super().__init__(common)
         self.line = line
         self._owned = owned  # None if other consumers also read the stream
-        # Entries of an earlier owner, and entries released here, come first, all of them
+        # All entries of an earlier owner, and all entries released here, come first
         self.taking_over = owned is not None
-        self.returns = 0  # Number of released entries of an owned stream
-        self._last: bytes | None = None  # Entries after this one are new
-        self.holding: HoldingOrder | None = None  # Keeps entries back while a failed entry of their key is pending
-        self._looked_at = 0  # Monotonic ms of the last look at failed entries for which others wait
-        self._awaits = False  # Its last read brought nothing, and no entry came since
-        self._cursor = _FIRST_CURSOR  # Position in the walk through the pending list
-        self._sweep_at = 0  # Monotonic ms of its next step
-        self._turn = False  # With one free place, claims and new entries take turns
-        self._nothing_new = False  # The last read brought only claimed entries, so claims may take more places
-        self._idle = False  # The last read brought nothing
-        self._stale_again_at = 0  # monotonic ms
-        self._given_since = 0  # Monotonic ms since which the spare process has had entries; 0 if it has none
-        self._came: list[Held] = []  # Entries of the current read
-        self._again: list[Held] = []  # Those entries that were delivered before
-        self._rows: dict[bytes, bytes | None] = {}  # Rows of the record that came with the counts
-        self._known: set[bytes] = set()  # Entries of this read whose rows were requested
-        #: monotonic ms until which the current read may block; 0 if none blocks
+        self.returns = 0  # Number of entries of an owned stream that were released
+        self._last: bytes | None = None  # entries after this one are new
+        self.holding: HoldingOrder | None = None  # Delays entries while a failed entry with their key is pending
+        self._looked_at = 0  # monotonic milliseconds of the last check of failed entries for which others wait
+        self._awaits = False  # the last read returned nothing, and no entry has arrived since
+        self._cursor = _FIRST_CURSOR  # position in the sweep through the pending list
+        self._sweep_at = 0  # monotonic milliseconds of its next step
+        self._turn = False  # with one free place, claims and new entries alternate
+        self._nothing_new = False  # the last read returned only claimed entries, so claims may use more places
+        self._idle = False  # the last read returned nothing
+        self._stale_again_at = 0  # monotonic milliseconds
+        self._given_since = 0  # monotonic milliseconds since which the spare process has entries; 0 if it has none
+        self._came: list[Held] = []  # entries of the current read
+        self._again: list[Held] = []  # entries among them that were delivered before
+        self._rows: dict[bytes, bytes | None] = {}  # rows of the record that were returned with the counts
+        self._known: set[bytes] = set()  # entries of this read whose rows were requested
+        #: Monotonic milliseconds until which the current read may block; 0 if none blocks
         self.blocked_until = 0
-        self._asked_at = 0  # Time of the request, from which leases count: a frozen process sees a reply late
+        self._asked_at = 0  # time of the request, from which leases count: a suspended process gets a reply late
 
     async def read(self, room: int) -> list[Held]:
         """Read at most ``room`` entries, waiting at most the polling interval."""
@@ -90,14 +91,14 @@ class Fetcher(SubscriberPart):
             if self._again:
                 found = await self._look_up(found)
         except BaseException:
-            # Also at a cancellation: no lane would run the entries read so far
+            # Also after a cancellation, since no lane would run the entries read so far
             self._let_go()
             raise
         return found
 
     async def _look_up(self, found: list[Held]) -> list[Held]:
         """Read the records of entries that were delivered before; return the found entries that may run now."""
-        # CLAIM gives entries without their records; XCLAIM and XAUTOCLAIM were asked with the counts already
+        # CLAIM returns entries without their records; for XCLAIM and XAUTOCLAIM they were requested with the counts
         unknown = [held.id for held in self._again if held.id not in self._known]
         if unknown:
             record, time, scores = await self.line.calls(self._questions(unknown))
@@ -105,9 +106,9 @@ class Fetcher(SubscriberPart):
         # Before the failure log: the claim of an entry that is not due must not count as a crash
         if self._delays.left:
             early = await self._delays.put_back(self._again, self.line)
-            self._member.stats.claimed -= len(early)  # Put back as if they were not claimed
+            self._member.stats.claimed -= len(early)  # put back as if they had not been claimed
             for held in early:
-                # After a longer delay the next sweep finds it
+                # After a longer delay, the next sweep finds it
                 if self._delays.left[held.id] < self._member.min_idle:
                     self._acks.remind(held.id, self._delays.left[held.id])
             self._again = [held for held in self._again if held not in early]
@@ -121,14 +122,14 @@ class Fetcher(SubscriberPart):
 
     def _answered(self, ids: list[bytes], record: Reply, time: Reply, scores: Reply) -> None:
         self._known.update(ids)
-        if not isinstance(record, ResponseError):  # Otherwise look_up sends the command again and handles the error
+        if not isinstance(record, ResponseError):  # otherwise look_up repeats the command and handles the error
             self._rows.update(zip(ids, record, strict=True))
         self._delays.answered(ids, time, scores)
 
     async def hold(self) -> None:
         """Keep delayed entries out of reach of claims, for tests with a manual clock."""
         if command := self._delays.hold():
-            line = self._member.line  # The other connection may block in a read
+            line = self._member.line  # the other connection may be blocked by a read
             (reply,) = await line.calls(command)
             await self._drop(await self._delays.held(reply, line))
 
@@ -139,14 +140,14 @@ class Fetcher(SubscriberPart):
             await self.hold()  # All pages before the claim, which may wait
         else:
             hold = self._delays.hold()
-        # One request, so that other workers can delay little between the two
+        # In one request, so that other workers can delay few entries in between
         if self._owned is None:
             replies = await self.line.calls((*hold, *commands), timeout=within)
         else:
             replies = await self._owned.calls(hold, commands, within)
         if hold:
             answer = replies.pop(0)
-            with contextlib.suppress(Disconnected):  # The entries of the reply are owned nevertheless
+            with contextlib.suppress(Disconnected):  # the entries in the reply are owned nevertheless
                 await self._drop(await self._delays.held(answer, self.line))
         return replies
 
@@ -192,7 +193,7 @@ class Fetcher(SubscriberPart):
         if now < self._stale_again_at and not (self._acks.retries_due and self._acks.retries_due[0][0] <= now):
             claimable = 0
         if self._subscription.claims:
-            # Order: retries by id first, since they are due to the millisecond; the sweep takes the places left
+            # Order: first retries by id, since they are due to the millisecond; the sweep gets the remaining places
             if self.holding is not None and self.must_look:
                 found = await self._claim_blockers()
             found += await self._claim_due(now, claimable)
@@ -202,7 +203,7 @@ class Fetcher(SubscriberPart):
                 else:
                     found += await self._sweep(now, claimable - len(found))
         if self._subscription.read != "claimed" and room > len(found):
-            # a server may take its time to end even the shortest BLOCK: ask for none where the next step is due
+            # A server may be slow to end even the shortest BLOCK, so do not block if the next step is due
             due = self._subscription.claims and self._sweep_at <= now
             found += await self._read_new(room - len(found), claimable, block=not found and not due)
         return found
@@ -252,17 +253,17 @@ class Fetcher(SubscriberPart):
     # -- new entries ------------------------------------------------------------------------------------------------
 
     async def _read_new(self, room: int, claimable: int, *, block: bool) -> list[Held]:
-        # If claims do not have the turn, do not block for new entries: the next read may do both
+        # If claims do not have their turn, do not block for new entries: the next read may do both
         wait = self.wait_ms() if block and (claimable or not self._native) else 0
         member = self._member
         if self._owned is not None:
-            # A transaction cannot block, so a read without delivery does
+            # A transaction cannot block, so a read without delivery blocks instead
             if wait and self._awaits and not await self._wait(wait):
                 return []
             wait = 0
         commands: list[Command] = []
-        # Two reads in one request: the second fills the places that the claims must leave to new entries. After a read
-        # without entries the second part is rarely needed, and an idle worker should cost the server little.
+        # Two reads in one request: the second fills the places that claims must leave to new entries. After a read
+        # without entries the second one is rarely needed, and an idle worker should cost the server little.
         if self._native and claimable:
             commands.append(self._command(min(claimable, room), wait, claim=True))
             if room > claimable and not self._idle:
@@ -271,10 +272,10 @@ class Fetcher(SubscriberPart):
             commands.append(self._command(room, wait, claim=False))
         claimed = member.stats.claimed
         self._asked_at = member.clock.now().mono
-        # `Intake` ends the wait early if a retry of this process is due before
+        # `Intake` ends the wait early if a retry of this process is due before its end
         self.blocked_until = self._asked_at + wait if wait else 0
         try:
-            # 10 s more than the wait: a server under load answers late, a dead connection never does
+            # 10 s more than the wait: a loaded server replies late, a dead connection never does
             replies = await self._calls(*commands, within=wait / 1000 + 10)
         finally:
             self.blocked_until = 0
@@ -285,8 +286,8 @@ class Fetcher(SubscriberPart):
         self._idle = not found
         self._awaits = self._owned is not None and not found
         self._nothing_new = all(held.deliveries > 1 for held in found)
-        # There was room left or something stale: look for stale entries at the next read as well
-        if len(found) < room or member.stats.claimed > claimed:  # Entries released uncharged are claimed, too
+        # There was room left or something stale, so the next read also looks for stale entries
+        if len(found) < room or member.stats.claimed > claimed:  # includes entries that were released uncharged
             self._stale_again_at = 0
         elif claimable and self._native:
             self._stale_again_at = self._asked_at + min(_CLAIM_PAUSE_MS, member.min_idle // 10)
@@ -305,7 +306,7 @@ class Fetcher(SubscriberPart):
             self.blocked_until = 0
         if reply is None:
             return False
-        self._last = None  # Read again if the read finds nothing, because another consumer has read the entry
+        self._last = None  # repeat if the read finds nothing, because another consumer has read the entry
         _checked(reply)
         return True
 
@@ -354,10 +355,10 @@ class Fetcher(SubscriberPart):
         found: list[Held] = []
         ours, came, asked_at = self._member.held, self._came, self._asked_at
         for row in reply[0][1]:
-            # With CLAIM a row has two more columns: idle milliseconds and the deliveries before this one
+            # With CLAIM a row has two more columns: idle milliseconds, and deliveries before this one
             before = row[3] if len(row) > 3 else 0
             claimed = len(row) > 3 and (row[2] > 0 or before > 0)
-            if not claimed and row[0] not in ours:  # nearly always
+            if not claimed and row[0] not in ours:  # a shortcut for nearly all entries
                 self._member.stats.read += 1
                 self._last = row[0]
                 held = ours[row[0]] = hold(row[0], row[1], 1, asked_at)
@@ -377,11 +378,11 @@ class Fetcher(SubscriberPart):
         """Claim, by id, retries that this process delayed and that are due."""
         due = self._acks.retries_due
         if self._native:
-            while due and due[0][0] <= now:  # The server delivers them; later ones end a pause when they are due
+            while due and due[0][0] <= now:  # the server delivers these; later ones end a pause when they are due
                 heapq.heappop(due)
             return []
         ids: list[bytes] = []
-        # Later ones stay in the heap, as do those for which there is no room
+        # Later ones stay in the heap, and so do those for which there is no room
         while due and due[0][0] <= now and len(ids) < room:
             ids.append(heapq.heappop(due)[1])
         if not ids:
@@ -430,7 +431,7 @@ class Fetcher(SubscriberPart):
         self._given_since = self._given_since or now
         self._failures.each_alone = now - self._given_since < spare.EACH_ALONE_MS
         if self._failures.each_alone:
-            room = 1  # They run one by one, for a limited time
+            room = 1  # they run one by one, for a limited time
         name, most = member.consumer, room + len(member.held)
         rows = _checked(await self._ask("XPENDING", member.stream, member.group, "-", "+", most, name))
         ids = [row[0] for row in rows if row[0] not in member.held][:room]
@@ -450,7 +451,7 @@ class Fetcher(SubscriberPart):
             )
         )
         start, self._cursor = self._cursor, reply[0]
-        # Redis 7 adds the ids that it dropped; 6.2 does not
+        # Redis 7 also returns the ids that it dropped; 6.2 does not
         gone = reply[2] if len(reply) > 2 else await self._drop_gone(start, reply[1])
         await self._drop(gone)
         found = await self._claimed(reply[1], ordered=True)
@@ -465,7 +466,7 @@ class Fetcher(SubscriberPart):
         if None not in rows:
             return []
         member = self._member
-        # At most the entries just claimed and the held ones, which keep their places in the list
+        # At most the entries just claimed and the held ones, which keep their positions in the list
         end, most = b"+" if self._cursor == _FIRST_CURSOR else self._cursor, len(rows) + len(member.held)
         ours = await self._ask("XPENDING", member.stream, member.group, start, end, most, member.consumer)
         ids = [row[0] for row in _checked(ours) if row[0] not in member.held]
@@ -482,7 +483,7 @@ class Fetcher(SubscriberPart):
         interval = min(self._member.min_idle // 2, _SWEEP_LIMIT_MS if self._owned is None else _OWNED_SWEEP_MS)
         if self._cursor != _FIRST_CURSOR:
             interval //= 10 if self._native else 20  # each step costs three commands with CLAIM
-        # Never longer than a poll of two seconds: a sweep due shortly after it would cost a short read of its own
+        # Never longer than a poll of two seconds: a sweep due shortly after it would need a short read of its own
         return max(round(interval * (0.9 + 0.1 * self._member.chance.random())), 5)
 
     async def _claimed(self, entries: list[Any], *, ordered: bool) -> list[Held]:
@@ -493,7 +494,7 @@ class Fetcher(SubscriberPart):
         failpoints.reach("after_claim")
         member = self._member
         ids = [row[0] for row in rows]
-        # XPENDING below asks for the range from the first id to the last
+        # XPENDING below needs the range from the first id to the last
         if not ordered:
             ids.sort(key=order_of)
         first, last = ids[0], ids[-1]
@@ -501,7 +502,7 @@ class Fetcher(SubscriberPart):
         look = ("XPENDING", member.stream, member.group, first, last, most, member.consumer)
         counts, *answers = await self.line.calls((look, *self._questions(ids)))
         deliveries = {row[0]: row[3] for row in _checked(counts)}
-        # Other entries of this consumer may be between: those of an earlier process, or of a broken read
+        # Other entries of this consumer may be in between, from an earlier process or a broken read
         crowded_out = [entry for entry in ids if entry not in deliveries]
         if crowded_out:
             replies = await self.line.calls(
@@ -511,7 +512,7 @@ class Fetcher(SubscriberPart):
         found = []
         for entry, fields in rows:
             if entry in deliveries:
-                # Without a count it was acked or claimed between the two requests, and is lost
+                # Without a count it was acknowledged or claimed between the two requests, so it is lost
                 held = self._hold(entry, fields, deliveries[entry], claimed=True)
                 if held is not None:
                     found.append(held)
@@ -528,10 +529,10 @@ class Fetcher(SubscriberPart):
             member.stats.claimed += 1
         else:
             member.stats.read += 1
-        # Delivered again while it is held: the old object must stay the owner of the run
+        # Delivered again while it is held: the old object must remain the owner of the run
         known = member.held.get(entry)
         if known is not None and known.state in _IN_PROGRESS:
-            # The lease expired and this process claimed the entry itself: the run goes on with the new count
+            # The lease expired and this process claimed the entry itself: the run continues with the new count
             known.deliveries = deliveries
             known.leased = self._asked_at
             return None

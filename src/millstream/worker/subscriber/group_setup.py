@@ -18,7 +18,7 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
-#: Maximum number of other groups in the warning of a new group.
+#: Largest number of other groups named in the warning about a new group.
 _NAMES_SHOWN = 10
 
 
@@ -37,7 +37,7 @@ class GroupSetup(SubscriberPart):
         member.capabilities = await capabilities.find(self._line, member.stream)
         await self._make(again=False)
         if member.no_ack:
-            return  # Nothing is pending, so nothing is fenced
+            return  # nothing is pending, so nothing is fenced
         await self._prepare()
         refusal = self._fence.refusal
         if refusal is not None and member.delete_acked and not member.capabilities.xackdel:
@@ -57,14 +57,14 @@ class GroupSetup(SubscriberPart):
 
     async def _make(self, *, again: bool) -> None:
         member, start = self._member, self._subscription.sub.start
-        # Create the consumer too, so that a worker without entries is visible
+        # Create the consumer as well, so that a worker without entries is visible
         others: list[Command] = [
             ("XGROUP", "CREATECONSUMER", member.stream, member.group, member.consumer),
             ("XLEN", member.stream),
             ("XINFO", "GROUPS", member.stream),
         ]
         reply, _, length, groups = await self._line.calls([due.create(member.stream, member.group, start), *others])
-        if _is_refused(reply):  # Perhaps only the script is refused: then due times of an earlier group stay
+        if _is_refused(reply):  # if only the script is refused, due times of an earlier group remain
             plain = ("XGROUP", "CREATE", member.stream, member.group, start, "MKSTREAM")
             reply, _, length, groups = await self._line.calls([plain, *others])
         if _is_refused(reply):
@@ -80,7 +80,7 @@ class GroupSetup(SubscriberPart):
     def _warn_of_new_group(self, length: Reply, groups: Reply) -> None:
         """Warn that a group was created under the handler's name: after a renaming, all entries run once more."""
         if isinstance(length, ResponseError) or isinstance(groups, ResponseError):
-            return  # The user lacks the right
+            return  # the user lacks the right
         if not length:
             return
         stream, name, start = self._member.stream, self._subscription.name, self._subscription.sub.start

@@ -28,8 +28,8 @@ from millstream.worker.tasks import set_within
 
 log = logging.getLogger("millstream.worker")
 
-#: Milliseconds beyond the polling interval: without a reply, the server counts as unreachable; without even a try,
-#: the intake as stuck. The second is longer than any time a try may take.
+#: Milliseconds beyond the polling interval. Without a reply the server then counts as unreachable, without even an
+#: attempt the intake counts as stuck. The second is longer than any attempt.
 _SILENT_MS = 10_000
 _STUCK_MS = 75_000
 
@@ -54,16 +54,16 @@ class Intake(SubscriberPart):
         self._fetcher = fetcher
         self._buffer = buffer
         self._isolated = isolated
-        self._gate = isolated.gate  # Closed to reads while an entry runs in isolation
-        self.limiter: Limiter | None = None  # Asked for permits before each read
-        self._received = received  # Hook of the middlewares: entries of a read, and its start in ns
-        self._nudges: set[asyncio.Future[None]] = set()  # Kept, since the loop holds tasks only weakly
-        self._waiting = True  # Waits for room
+        self._gate = isolated.gate  # closed to reads while an entry runs in isolation
+        self.limiter: Limiter | None = None  # Grants permits before each read
+        self._received = received  # hook of the middlewares: entries of a read, and its start in nanoseconds
+        self._nudges: set[asyncio.Future[None]] = set()  # keeps them, since the loop holds tasks only weakly
+        self._waiting = True  # the reader waits for room
         self._answered_at = self._turned_at = self._member.clock.now().mono
         self.task: asyncio.Task[None] | None = None  # The reader; None before the start
-        self.held_up = False  # True while nothing is read, because the subscriber or its process is paused
+        self.held_up = False  # True while nothing is read because the subscriber or its process is paused
 
-    # -- what is known of it ----------------------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------------------------
 
     @property
     def idle_ms(self) -> int:
@@ -75,7 +75,7 @@ class Intake(SubscriberPart):
         """The activity: ``full``, ``paused``, ``stuck``, ``reading`` or ``unreachable``."""
         polling = self._subscription.polling_interval
         if self._waiting:
-            if self.held_up:  # A pause also waits for room, so it is looked at first
+            if self.held_up:  # a pause also waits for room, so check it first
                 return "paused"
             # Runs may wait for the same server, and nothing is read meanwhile
             return "full" if self._member.line.silent * 1000 <= _SILENT_MS else "unreachable"
@@ -92,9 +92,9 @@ class Intake(SubscriberPart):
     def hold_up(self, held_up: bool) -> None:
         """Stop reading, and release entries that have not begun; with False, continue."""
         self.held_up = held_up
-        self._buffer.room.set()  # Wake the reader, which waits there also while it is held up
+        self._buffer.room.set()  # wakes the reader, which also waits there while it is held up
         if held_up and self.task is not None:
-            if not self._member.no_ack:  # Entries without a record on the server can only be run
+            if not self._member.no_ack:  # entries without a record on the server can only be run
                 self._buffer.hand_back()
                 self._isolated.hand_back()
             self._unblock()
@@ -103,7 +103,7 @@ class Intake(SubscriberPart):
         """Release waiting entries and end a blocking read, since an entry is about to run in isolation."""
         self._buffer.hand_back()
         self._buffer.room.set()
-        self._unblock()  # Entries that it may still return are released
+        self._unblock()  # entries that it may still return are released
 
     def go_on(self) -> None:
         """Read again after an isolated run, and look for the entries released before it."""
@@ -112,7 +112,7 @@ class Intake(SubscriberPart):
 
     def expect(self, due: int) -> None:
         """End a blocking read when a retry of this process is due (monotonic ms)."""
-        # The clock may be a test's, so the delay is measured by it and only the timer is the loop's
+        # Measured by the member's clock, which may be a test's; only the timer is the event loop's
         wait = (due - self._member.clock.now().mono) / 1000
         asyncio.get_running_loop().call_later(max(wait, 0), self._nudge, due)
 
@@ -120,14 +120,14 @@ class Intake(SubscriberPart):
         """End a blocking read by CLIENT UNBLOCK, so that nothing is delivered to a connection that is being closed."""
         if self.task is None:
             return
-        # One CLIENT UNBLOCK is not enough: it has no effect if it arrives before the read does
+        # One CLIENT UNBLOCK is not enough: it has no effect if it arrives before the read
         while not self.task.done():
             reachable = False
             with contextlib.suppress(Disconnected, TimeoutError):
                 await asyncio.wait_for(self._unblock(), 1.0)
                 reachable = True
             await asyncio.wait([self.task], timeout=0.02)
-            # Nothing can be delivered to a connection that is down, so this loses nothing
+            # A closed connection cannot deliver anything, so this loses nothing
             if not reachable and not self.task.done():
                 self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
@@ -135,7 +135,7 @@ class Intake(SubscriberPart):
     def _nudge(self, due: int) -> None:
         self._buffer.room.set()
         until = self._fetcher.blocked_until
-        # A read that ends before the retry is due needs no help: the next one takes that into account
+        # A read that ends before the retry is due needs no help, since the next one considers the retry
         if until > due:
             self._nudges.add(nudge := asyncio.ensure_future(self._end_read(until)))
             nudge.add_done_callback(self._nudges.discard)
@@ -145,13 +145,13 @@ class Intake(SubscriberPart):
         with contextlib.suppress(Disconnected):
             while self._fetcher.blocked_until == until:
                 (reply,) = await self._unblock()
-                if reply != 0:  # The read ended, or the server refuses the command
+                if reply != 0:  # the read has ended, or the server refuses the command
                     return
-                await asyncio.sleep(0.002)  # The command came before the read: repeat it, but do not flood the server
+                await asyncio.sleep(0.002)  # the command came before the read: repeat it, but do not flood the server
 
     def _unblock(self) -> Awaitable[list[Reply]]:
         """End a blocking read, as if its time were up; if the server refuses, the read ends by its timeout."""
-        # The greeting holds the connection's number, by which another connection ends its read
+        # The greeting contains the connection's id, by which another connection ends its read
         greeting = self._line.greeting
         number = greeting[0] if greeting and isinstance(greeting[0], int) else 0
         return self._member.line.calls((("CLIENT", "UNBLOCK", number),))
@@ -170,12 +170,12 @@ class Intake(SubscriberPart):
                 break
             try:
                 found = await self._read(room)
-                if self._line.connects > 1 and failures:  # The first connect is not a reconnect
+                if self._line.connects > 1 and failures:  # the first connect is not a reconnect
                     log.info("%s: reading again", self._member.stream)
                 failures = 0
-                # Also after an empty reply: only the silence of the server makes it unreachable
+                # Also after an empty reply: only a silent server is unreachable
                 self._answered_at = self._member.clock.now().mono
-                # A claim does not block, unlike a read of new entries: without this the loop would spin
+                # Unlike a read of new entries, a claim does not block: without this pause the loop would spin
                 if not found and not self._fetcher.blocks:
                     await self._sleep(self._fetcher.wait_ms() / 1000)
             except LeaseLost:
@@ -184,7 +184,7 @@ class Intake(SubscriberPart):
                 failures = await self._recover(failures, _GONE)
             except Disconnected as error:
                 failures = await self._recover(failures, str(error))
-            # A wrong password or a missing right does not heal by waiting
+            # Waiting does not help with a wrong password or a missing right
             except AccessDenied as error:
                 raise FatalError(f"{self._member.stream}: {error}") from error
             except ResponseError as error:
@@ -204,7 +204,7 @@ class Intake(SubscriberPart):
                 if free := buffer.free:
                     if self.limiter is None:
                         return free
-                    # Entries that wait for a failed one take up the lanes for which more may be read
+                    # Entries that wait for a failed one use up the lanes for which more could be read
                     if self._fetcher.must_look and buffer.ahead >= buffer.places.free:
                         return 0
                     if permitted := await self._permitted(self.limiter, free):
@@ -212,7 +212,7 @@ class Intake(SubscriberPart):
                     continue
                 if self._fetcher.must_look:
                     return 0
-            # Cleared before the wait and without an await in between, so that no wake-up is missed
+            # Cleared before the wait, without an await in between, so that no wake-up is missed
             buffer.room.clear()
             await set_within(buffer.room, self._fetcher.look_in)
         return None
@@ -224,14 +224,14 @@ class Intake(SubscriberPart):
         once.
         """
         buffer, soon = self._buffer, 0
-        # The lane that freed a place may have taken it again; it leaves the next place to this read
+        # The lane that freed a place may have taken it again, but it leaves the next one to this read
         idle = max(buffer.places.free, int(buffer.called or 0))
         buffer.called = None
         buffer.room.clear()
         if not self._subscription.batch:
             soon = limiter.soon(buffer.places.taken)
             idle = max(idle, soon) - buffer.ahead
-        # A batch runs in one lane, so one idle lane is enough for a full batch
+        # A batch runs in one lane, so one idle lane suffices for a full batch
         room = free if self._subscription.batch and idle > 0 else min(free, idle)
         limiter.short = room <= 0
         number, wait = await limiter.before_read(room, soon) if room > 0 else (0, 1.0)
@@ -240,7 +240,7 @@ class Intake(SubscriberPart):
                 buffer.called = False
                 buffer.places.wait()
             await set_within(buffer.room, wait)
-        # The request took a round trip, in which a pause may have begun
+        # A pause may have begun during the request's round trip
         elif self.held_up or self._gate.wanted or buffer.closed.is_set():
             await limiter.unread()
             number = 0
@@ -248,16 +248,16 @@ class Intake(SubscriberPart):
 
     async def _read(self, room: int) -> list[Held]:
         """Read entries and put them into the buffer, or into the queue of isolated runs; return them."""
-        # An isolated run waits until this read is over: its entries could be held at the same time
+        # An isolated run waits until this read has ended, since its entries could be held at the same time
         self._gate.began()
         try:
             began_ns = time.time_ns() if self._received is not None else 0
             returns = self._fetcher.returns
             found = self._pass_over(await self._fetcher.read(room))
-            # Before the hook and the buffer see them: an entry to run alone must not be begun by a lane
+            # Before the hook and the buffer get them: a lane must not start an entry that must run alone
             if self._failures.alone:
                 found = self._isolate(found, began_ns)
-            # Not entries that killed a process alone, since the hook may have been the cause
+            # Without entries that killed a process alone, since the hook may have been the cause
             shown = [held for held in found if not self._failures.died_alone(held)] if self._received else []
             if shown and self._received is not None:
                 self._received(shown, began_ns)
@@ -278,7 +278,7 @@ class Intake(SubscriberPart):
             if self._member.no_ack:
                 self._member.drop(held)
             else:
-                self._acks.ack(held)  # Also with manual ack, since the handler never gets it
+                self._acks.ack(held)  # also with manual ack, since the handler never gets it
         return [held for held in found if held not in others] if others else found
 
     def _isolate(self, found: list[Held], began_ns: int) -> list[Held]:
@@ -297,8 +297,8 @@ class Intake(SubscriberPart):
         """Put the entries of a read into the buffer, or release them if they may not run now."""
         if not found:
             return
-        # The read was under way when the pause, the isolated run or the stop was requested. Earlier entries of its keys
-        # may be released already.
+        # The read was running when the pause, the isolated run or the stop was requested. Earlier entries with its keys
+        # may already be released.
         late = self.held_up or self._buffer.closed.is_set()
         if self._gate.wanted or overtaking or (late and not self._member.no_ack):
             for held in found:
@@ -315,11 +315,11 @@ class Intake(SubscriberPart):
             # A missing group is not a lost connection
             self._member.stats.reconnects += reason != _GONE
         failures += 1
-        # A group that is gone is made again at once; only if that fails is there a reason to wait
+        # A missing group is created again at once; wait only if that fails
         if reason != _GONE or failures > 1:
             await self._sleep(self._member.pause(failures))
         self._turned_at = self._member.clock.now().mono
-        with contextlib.suppress(Disconnected):  # the next read fails as well and comes back here
+        with contextlib.suppress(Disconnected):  # the next read also fails, and comes back here
             await self._group.restore()
         return failures
 

@@ -24,16 +24,16 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
-#: Seconds for which an entry waits for other runs and a current read to end; then it runs beside them.
+#: Seconds for which an entry waits until other runs and a current read have ended; then it runs beside them.
 PATIENCE = 5.0
 
-#: Seconds of isolated runs in a row before other entries get an equal turn, so that new ones do not starve.
+#: Seconds of successive isolated runs before other entries get an equal turn, so that new ones do not starve.
 SLICE = 0.1
 
 #: Seconds for storing outcomes before and after an isolated run.
 _STORED_WITHIN = 1.0
 
-#: Reports the start and the end of an entry's run alone, which is charged if the process ends.
+#: Reports the start and the end of a run alone, for which the entry is charged if the process ends.
 announce: Callable[[bool], None] | None = None
 
 
@@ -46,7 +46,7 @@ class IsolationGate:
         self._changed = asyncio.Event()
         self._running = 0
         self._members: dict[Callable[[], None], Callable[[], None]] = {}
-        #: True while an entry runs in isolation or waits to: no other entry may start or stay
+        #: True while an entry runs in isolation or waits for that: no other entry may start or stay
         self.wanted = False
 
     def join(self, make_way: Callable[[], None], go_on: Callable[[], None]) -> None:
@@ -120,7 +120,7 @@ class IsolatedRuns(SubscriberPart):
         self._queue: deque[tuple[Held, int]] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
-        #: checks the limits for an entry whose delivery is taken back; None without limits
+        #: Checks the limits for an entry whose delivery is taken back; None without limits
         self.admit: Callable[[Held], Coroutine[Any, Any, bool]] | None = None
 
     @property
@@ -187,7 +187,7 @@ class IsolatedRuns(SubscriberPart):
         except Disconnected:
             ours = False
         if not ours:
-            self._member.lose(held)  # Or the server did not reply: it stays pending, and is claimed once idle
+            self._member.lose(held)  # or the server did not reply: it stays pending, and is claimed once idle
             return
         log.warning(
             "%s %s: delivered %d times, and a process crashed while it ran; running it alone",

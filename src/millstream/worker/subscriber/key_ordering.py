@@ -23,7 +23,7 @@ from millstream.worker.subscriber.apart import Apart
 _Queue: TypeAlias = list[tuple[tuple[int, int], int, Held]]
 
 
-_SHOWN = 200  # Maximum number of characters of a key in reports
+_SHOWN = 200  # characters of a key in reports
 
 
 class HeldKey(NamedTuple):
@@ -33,7 +33,7 @@ class HeldKey(NamedTuple):
     id: str  # Id of the failed entry
     waiting: int  # Number of held entries that wait
     since_ms: int | None  # Wall-clock milliseconds of its first failure here; None if it failed in another process
-    error: str | None  # Its last error here
+    error: str | None  # Last error in this process
 
 
 class KeyOrdering:
@@ -57,7 +57,7 @@ class KeyOrdering:
         self._apart = apart
         self._queues: dict[Hashable, _Queue] = {}
         self._pushed = 0
-        #: number of entries that wait for one of their key
+        #: Number of entries that wait for an earlier one with their key
         self.waiting = 0
 
     def run(self, held: Held) -> Coroutine[Any, Any, None]:
@@ -110,7 +110,7 @@ class KeyOrdering:
             if not isinstance(self._key, str):
                 key = checked(self._key(self._message(held)))
                 own = None if key is None else _OwnKey(key)
-                own in self._queues  # noqa: B015 - Its comparison must raise here, not later
+                own in self._queues  # noqa: B015 - the comparison must raise here, not later
                 return own
             return key_of(held.fields, self._key)
         except BaseException as error:
@@ -124,8 +124,8 @@ class _KeyState:
 
     def __init__(self) -> None:
         self.known: set[bytes] = set()
-        self.order: list[tuple[tuple[int, int], bytes]] = []  # A heap of known entries, and some that are done
-        self.queue: _Queue = []  # Held entries that wait
+        self.order: list[tuple[tuple[int, int], bytes]] = []  # heap of known entries, and some that are settled
+        self.queue: _Queue = []  # held entries that wait
         self.running = False
         self.failed: tuple[bytes, int, str] | None = None  # Last failed entry, wall ms of its first failure, last error
 
@@ -149,7 +149,7 @@ class HoldingOrder(KeyOrdering):
         self, key: str | Callable[[Message], Hashable], *, again: Callable[[Held], None], **parts: Any
     ) -> None:
         super().__init__(key, **parts)
-        self._again = again  # Puts an entry whose turn has come into the buffer
+        self._again = again  # puts an entry into the buffer when its turn has come
         self._keys: dict[Hashable, _KeyState] = {}
 
     async def _in_turn(self, key: Hashable, held: Held) -> None:
@@ -170,7 +170,7 @@ class HoldingOrder(KeyOrdering):
                 await self._apart.run(self._run(held))
         finally:
             state.running = False
-            if held.state in FINAL:  # Settled before this run was over
+            if held.state in FINAL:  # settled before this run ended
                 self._settled(key, held)
             if not state.known and self._keys.get(key) is state:
                 del self._keys[key]
@@ -217,7 +217,7 @@ class HoldingOrder(KeyOrdering):
                 return held
         return None
 
-    # -- entries that come by other ways ----------------------------------------------------------------------------
+    # -- entries that arrive in other ways --------------------------------------------------------------------------
 
     def expect(self, held: Held) -> None:
         """Note a held entry that runs outside this order: later entries of its key wait for it."""
@@ -267,7 +267,7 @@ class HoldingOrder(KeyOrdering):
         """Return the keys whose entries wait for a failed entry."""
         found = []
         for key, state in list(self._keys.items()):
-            # Another thread may ask, so nothing is changed here: first() takes from the heap
+            # Another thread may call this, so nothing is changed: first() removes items from the heap
             first = min(tuple(state.known), key=order_of, default=None)
             if state.running or not state.queue or first is None:
                 continue
@@ -282,12 +282,12 @@ class HoldingOrder(KeyOrdering):
 
 def _key_text(key: Hashable) -> str:
     """Return a key as text for people."""
-    value = key._value if isinstance(key, _OwnKey) else key  # noqa: SLF001 - of this module
+    value = key._value if isinstance(key, _OwnKey) else key  # noqa: SLF001 - a class of this module
     if isinstance(value, bytes):
         return value[:_SHOWN].decode(errors="replace")
     try:
         return str(value)[:_SHOWN]
-    except Exception as error:  # noqa: BLE001 - a user's __str__
+    except Exception as error:  # noqa: BLE001 - raised by a user's __str__
         return f"<{type(value).__name__}: {summarize(error)}>"[:_SHOWN]
 
 
@@ -297,7 +297,7 @@ class _OwnKey:
     __slots__ = ("_hash", "_value")
 
     def __init__(self, value: Hashable) -> None:
-        self._value, self._hash = value, hash(value)  # Raises for a list, for example, which cannot be a key
+        self._value, self._hash = value, hash(value)  # raises for a value that cannot be a key, such as a list
 
     def __hash__(self) -> int:
         return self._hash

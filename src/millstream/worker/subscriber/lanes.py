@@ -23,14 +23,14 @@ from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
-#: Runs in a row after which a lane yields, so that handlers that never wait do not block other tasks.
+#: Number of successive runs after which a lane yields, so that handlers that never wait do not block other tasks.
 _YIELD_EVERY = 128
-#: Seconds after which a lane gives its place to another waiting loop. A change for each entry would cost
-#: more than a quick handler.
+#: Seconds after which a lane gives its place to another waiting loop. A change for each entry would cost more than a
+#: quick handler.
 _TURN = 0.001
-#: Seconds for a cancelled handler to clean up.
+#: Seconds for the clean-up of a cancelled handler.
 _AFTER_CANCEL = 3.0
-#: Maximum number of cancelled entries in the log line.
+#: Largest number of cancelled entries in the log line.
 _NAMED = 5
 
 
@@ -54,7 +54,7 @@ class Lanes(SubscriberPart):
         self._start = start
         self._isolated = isolated
         self._gate = isolated.gate
-        #: the lanes, and the task that runs isolated entries
+        #: Lanes, and the task that runs isolated entries
         self.tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -90,7 +90,7 @@ class Lanes(SubscriberPart):
     async def _cancel(self, late: Iterable[asyncio.Task[None]]) -> int:
         """Cancel runs that outlast the grace time; return the number of handlers that go on nevertheless."""
         for lane in late:
-            lane.cancel()  # Reaches the handler at its next await
+            lane.cancel()  # reaches the handler at its next await
         ended, stubborn = await asyncio.wait(self.tasks, timeout=_AFTER_CANCEL)
         await asyncio.gather(*ended, return_exceptions=True)
         if stubborn:
@@ -110,7 +110,7 @@ class Lanes(SubscriberPart):
     async def _work(self) -> bool:
         """Run one entry after the other; return True at the end, False once a handler has set a context variable."""
         task, buffer = asyncio.current_task(), self._buffer
-        # Looked up once, since the loop below runs for each entry
+        # Looked up only once, since the loop below runs for each entry
         assert task is not None
         entries, places = buffer.entries, buffer.places
         begin = self.begin if buffer.by_key is None else buffer.by_key.run
@@ -123,7 +123,7 @@ class Lanes(SubscriberPart):
                     places.decline()
                     return True
                 await buffer.arrival()
-                count = 0  # The wait let other tasks run
+                count = 0  # the wait let other tasks run
             until = time.monotonic() + _TURN
             try:
                 while True:
@@ -131,13 +131,14 @@ class Lanes(SubscriberPart):
                     count += 1
                     if count % _YIELD_EVERY == 0:
                         await asyncio.sleep(0)
-                    # A cancelled lane goes on with the next entry, but only after its cancellation is taken back
+                    # A cancelled lane continues with the next entry, but only after its cancellation was undone
                     if cancelling():
                         await self._apart.calm()
-                    # A context variable that a handler set would show in the next run: a new task has a fresh context
+                    # A context variable set by a handler would be visible in the next run, but a new task has a fresh
+                    # context
                     if is_changed():
                         return False
-                    # With ``ack="each"`` an entry that has run keeps a place until it is acked
+                    # With ``ack="each"`` an entry that has run keeps its place until it is acknowledged
                     if not entries or (each and places.free < 0) or (waiting and time.monotonic() >= until):
                         break
             finally:
@@ -158,10 +159,10 @@ class Lanes(SubscriberPart):
 
     async def run(self, held: Held) -> None:
         """Run one entry, unless it is no longer owned or must not run now."""
-        # Released or lost while it was in the buffer
+        # It was released or lost while it was in the buffer
         if held.state is not State.BUFFERED:
             return
-        # Before the run, since another consumer may run the entry by now
+        # Before the run, since another consumer may be running the entry by now
         if self._member.stale(held) and not await self._still_ours(held):
             return
         if held.deliveries == 1 and not self._gate.wanted:
@@ -174,7 +175,7 @@ class Lanes(SubscriberPart):
         mode = self._failures.run_mode(held)
         if mode is RunMode.DEAD:
             limit = self._subscription.retry.limit
-            # The limit decides in most cases; an entry that ends a process even alone is tried less often
+            # In most cases the limit decides; an entry that ends a process even when it runs alone gets fewer attempts
             reason = f"{limit} tries are allowed"
             if self._failures.died_alone(held):
                 reason = "the last one ended a process that ran it alone"
@@ -186,10 +187,10 @@ class Lanes(SubscriberPart):
             try:
                 await self._failures.uncharge(held)
             except Disconnected:
-                self._member.lose(held)  # It stays pending, and is claimed after its idle time
+                self._member.lose(held)  # it stays pending, and is claimed after its idle time
             self._isolated.add(held)
         elif self._gate.wanted:
-            self._buffer.give_back(held)  # Uncharged: it never began
+            self._buffer.give_back(held)  # uncharged, since it never began
         else:
             await self._start(held)
 
@@ -198,6 +199,6 @@ class Lanes(SubscriberPart):
         with contextlib.suppress(Disconnected):
             await self._leases.renew([held])
         if held.state is State.BUFFERED and self._member.stale(held):
-            # the server could not be asked; the entry stays pending and will be claimed
+            # The server was unreachable; the entry stays pending and will be claimed
             self._member.lose(held)
         return held.state is State.BUFFERED

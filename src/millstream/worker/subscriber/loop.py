@@ -55,13 +55,13 @@ from millstream.worker.tasks import cancel_all
 log = logging.getLogger("millstream.worker")
 
 _READ_AHEAD = 128
-_HOLDING = 1_000  # Read-ahead if entries may wait for a failed entry of their key
+_HOLDING = 1_000  # number of entries read ahead if entries may wait for a failed one with their key
 _PAGE = 500
-#: Extra threads, for handlers that go on after their run was given up (Timeout).
+#: Additional threads, for handlers that continue after their run was given up (Timeout).
 _LATE_THREADS = 1_000
-#: Seconds for leaving the group; a hanging server must not keep a process from ending.
+#: Seconds for leaving the group: an unresponsive server must not keep a process from ending.
 _LEAVE_WITHIN = 2.0
-#: Seconds for storing outcomes at a stop, besides the grace time.
+#: Seconds for storing outcomes at a stop, in addition to the grace time.
 _STORED_WITHIN = 5.0
 
 
@@ -81,13 +81,13 @@ class SubscriberProgress(PartProgress):
 class Shared:
     """State that all subscribers of an app share."""
 
-    url: str = field(repr=False)  # The server
-    line: Line  # For short commands
-    private: Line  # Connection for transactions, without commands of others; used under ``guard``
-    guard: asyncio.Lock  # See ``private``
+    url: str = field(repr=False)  # URL of the server
+    line: Line  # Connection for short commands
+    private: Line  # Connection only for transactions; used under ``guard``
+    guard: asyncio.Lock  # Guards ``private``
     gate: IsolationGate  # Lets an isolated entry run alone in the whole process
     clock: Clock  # Source of time
-    middlewares: Sequence[Middleware] = ()  # The app's, outside the subscription's own
+    middlewares: Sequence[Middleware] = ()  # Middlewares of the app, outside of the subscription's own
 
 
 def membership(
@@ -119,7 +119,7 @@ class SubscriberLoop:
         self, subscription: Subscription, shared: Shared, *, siblings: Collection[str] = (), owned: Owned | None = None
     ) -> None:
         sub, gate = subscription.sub, shared.gate
-        # ``_own_name``: the name was made for this process, and is removed at the end
+        # ``_own_name``: the name was generated for this process, and its consumer is removed at the end
         consumer, self._own_name = subscription.consumer()
         if spare.spare is not None and spare.is_here():
             consumer, self._own_name = spare.spare.consumer, True
@@ -138,7 +138,7 @@ class SubscriberLoop:
         self._line = open_line(shared.url, near=sub.stream, greet=greet)
         fence = Fence(member, failure_log.key(member.stream, member.group), due.key(member.stream, member.group))
         leases = Leases(member, fence) if owned is None else OwnedLeases(member, fence, owned.renew)
-        # order by key holds within one process
+        # Order by key applies within a single process
         stays = sub.no_ack or subscription.key is not None or owned is not None
         hand_over = None if stays else spare.HandOver(member, fence, failure_log.FailureLog.row)
         failures = failure_log.FailureLog(member, fence, subscription.retry, hand_over)
@@ -146,18 +146,18 @@ class SubscriberLoop:
         acks = PendingAcks(member, fence, failures, delays, single=subscription.ack == "each")
         apart = Apart()
         outcomes = Outcomes(member, acks, subscription.retry, asyncio.get_running_loop())
-        # A thread cannot be interrupted: its function checks ``msg.cancelled``
+        # A thread cannot be interrupted; its function must check ``msg.cancelled``
         cancels = Cancels(member, outcomes.cancelled, apart.interrupt if subscription.is_async else lambda _: None)
         self.common = common = Common(subscription, member, leases, failures, delays, acks, cancels, outcomes, apart)
         self._threads = threads_for(subscription) if owned is None else None
         threads = self._threads if owned is None else owned.threads
         calls = HandlerCalls(subscription, outcomes, threads, shared.middlewares)
-        #: ends this process because of a run beyond the hard limit
+        #: Ends this process because of a run beyond the hard limit
         self.overrun: Callable[[Subscription, Work], None] = lambda *_: None
         calls.late = lambda work: self.overrun(subscription, work)
         lowest, highest = _read_ahead(subscription)
         places = LanePlaces(subscription.concurrency, gate) if owned is None else owned.places
-        self.holding: HoldingOrder | None = None  # Keeps entries back while a failed entry of their key is pending
+        self.holding: HoldingOrder | None = None  # Delays entries while a failed entry with their key is pending
         self._buffer = buffer = Buffer(common, places, lowest=lowest, highest=highest)
         self._after = after = AfterRun(common)
         self._runs: Runs = (
@@ -170,7 +170,7 @@ class SubscriberLoop:
         if self.limiter is not None:
             take = self._runs.take if isinstance(self._runs, BatchRuns) else None
             start = LimitedRuns(self.limiter, start, take, buffer.put_first).start
-        self.lanes = Lanes(common, buffer, start, isolated)  # Run handlers
+        self.lanes = Lanes(common, buffer, start, isolated)  # Run the handlers
         if subscription.key is not None:
             parts: dict[str, Any] = {
                 "message": calls.message,
@@ -187,7 +187,7 @@ class SubscriberLoop:
         self._group = GroupSetup(common, fence, self._line, siblings)
         self._message = calls.message
         self._reads = None if owned is None else owned.reads(self._line)
-        self.fetcher = Fetcher(common, self._line, self._reads)  # Asks for entries
+        self.fetcher = Fetcher(common, self._line, self._reads)  # Reads and claims entries
         self.fetcher.holding = self.holding
         self._intake = Intake(common, self._group, self.fetcher, buffer, isolated, calls.received)
         if (limiter := self.limiter) is not None:
@@ -202,7 +202,7 @@ class SubscriberLoop:
         self._durations: Durations | None = None
         self._running = RunningSince()
         self._quiet = False
-        self.paused: HandlerPause | None = None  # The pause of this handler, if any
+        self.paused: HandlerPause | None = None  # Pause of this handler; None if it is not paused
 
     def _limited(self, shared: Shared, calls: HandlerCalls, isolated: IsolatedRuns) -> Limiter | None:
         """Return the limiter of a handler with limits; None without limits."""
@@ -214,7 +214,7 @@ class SubscriberLoop:
         isolated.admit = lambda held: limiter.may_start(held, wait=False)
         return limiter
 
-    # -- what is known of it ----------------------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------------------------
 
     @property
     def stats(self) -> SubscriberStats:
@@ -391,24 +391,24 @@ class SubscriberLoop:
         Returns:
             False if something could not be finished: a thread still runs, or the server did not accept an outcome.
         """
-        # Order: nothing begins, then nothing is read, then what runs ends, then all outcomes are stored
+        # Order: starting ends first, then reading, then runs, then all outcomes are stored
         self._buffer.close()
         self._buffer.hand_back()
         self._isolated.stop()
         await self._intake.end()
-        self._buffer.hand_back()  # Entries of the last read
+        self._buffer.hand_back()  # entries of the last read
         self._isolated.hand_back()
-        # Next to the lanes: outcomes are stored even if a handler uses up the whole grace time
+        # Concurrently with the lanes: outcomes are stored even if a handler uses up the whole grace time
         flushed = asyncio.create_task(self.common.acks.drain(min(grace, _STORED_WITHIN)))
-        stubborn = await self.lanes.end(grace)  # Added afterwards, since further runs are counted meanwhile
+        stubborn = await self.lanes.end(grace)  # added afterwards, since further runs are counted meanwhile
         self._after.unfinished += stubborn
         await flushed
         for held in list(self.member.held.values()):
             if held.state is State.LEFT:
                 self.common.acks.release(held, charge=True)
             else:
-                self._buffer.give_back(held)  # Its lane was cancelled while it renewed the entry
-        # Once more, for the outcomes of runs that ended meanwhile
+                self._buffer.give_back(held)  # its lane was cancelled while it renewed the entry
+        # Once more, for outcomes of runs that ended meanwhile
         drained = await self.common.acks.drain(_STORED_WITHIN)
         await cancel_all(self._helpers)
         if self._threads is not None:
@@ -428,7 +428,7 @@ class SubscriberLoop:
         self._buffer.hand_back()
         self._isolated.stop()
         await cancel_all((self._intake.task, *self._helpers))
-        for held in self.entries():  # Entries of the last read
+        for held in self.entries():  # entries of the last read
             self.member.lose(held)
         self._buffer.hand_back()
         await self.lanes.end(0)
@@ -439,7 +439,7 @@ class SubscriberLoop:
         """Remove this consumer, if its name was made for this process and it has nothing pending."""
         member = self.member
         if not self._own_name or self._after.unfinished or not self._line.connects:
-            return  # Without any connection there is no consumer to remove
+            return  # without any connection there is no consumer to remove
         failpoints.reach("before_forget")
         try:
             async with asyncio.timeout(_LEAVE_WITHIN):
@@ -466,7 +466,7 @@ def _read_ahead(subscription: Subscription) -> tuple[int, int]:
     ahead = _HOLDING if subscription.hold else _READ_AHEAD
     highest = subscription.sub.max_records or max(ahead, 2 * subscription.concurrency)
     if subscription.key is not None:
-        return highest, highest  # One busy key must not fill a small buffer
+        return highest, highest  # one busy key must not fill a small buffer
     if subscription.batch:
         return subscription.batch_size, subscription.batch_size
     return lowest, highest

@@ -16,15 +16,15 @@ from millstream.worker.subscriber.apart import Apart
 class Common(NamedTuple):
     """The shared state, made once for each subscriber."""
 
-    subscription: Subscription  # The stream, the way to read it, and the function
-    member: Membership  # The consumer, and the entries that it holds
+    subscription: Subscription  # Stream, way to read it, and handler
+    member: Membership  # This consumer and the entries that it holds
     leases: Leases  # Renews held entries, so that no other consumer claims them
-    failures: FailureLog  # Tells failures from crashes, and decides how to run an entry again
+    failures: FailureLog  # Distinguishes failures from crashes, and determines how to run an entry again
     delays: EntryDelays  # Due times of delayed entries
     acks: PendingAcks  # Stores the outcomes of entries
     cancels: Cancels  # Finds cancelled entries
-    outcomes: Outcomes  # Settles failed runs, by the retry policy
-    apart: Apart  # The tasks in which handlers run
+    outcomes: Outcomes  # Settles failed runs according to the retry policy
+    apart: Apart  # Runs handlers in separate tasks
 
 
 class SubscriberPart:

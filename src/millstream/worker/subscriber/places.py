@@ -22,13 +22,13 @@ from millstream.worker.subscriber.isolation import IsolationGate
 class LanePlaces:
     """Counts the free places."""
 
-    waiting: Sized = ()  # Other loops that wait for a place
-    offered = 0  # Places that are given to this loop, and that its lanes have yet to take
+    waiting: Sized = ()  # other loops that wait for a place
+    offered = 0  # number of places given to this loop that its lanes have not yet taken
     taken = 0  # Places that its lanes and its entries have
 
     def __init__(self, number: int, gate: IsolationGate) -> None:
         self.free = number  # Number of free places; below 0 if a lane must give up its own
-        # Called when a place is free again after none was: wakes a lane; returns False if no lane needs it
+        # Called when a place becomes free after none was: wakes a lane, or returns False if no lane needs it
         self.freed: Callable[[], bool] = lambda: False
         self._gate = gate
 
@@ -74,7 +74,7 @@ class CommonPlaces:
     def __init__(self, number: int, gate: IsolationGate) -> None:
         self.free = number
         self.gate = gate
-        # Loops that have entries and found no place; none while one is free
+        # Loops that have entries but no place; none while a place is free
         self.waiting: deque[SharedPlaces] = deque()
 
     def offer(self) -> None:
@@ -84,7 +84,7 @@ class CommonPlaces:
             if loop.freed():
                 self.free -= 1
                 loop.offered += 1
-                self.waiting.append(loop)  # It may have more entries; otherwise it is dropped at its next turn
+                self.waiting.append(loop)  # it may have more entries; otherwise it is dropped at its next turn
 
 
 class SharedPlaces(LanePlaces):
@@ -139,8 +139,8 @@ class Owned(NamedTuple):
     """The settings of one partition's loop; the loops of one handler share most of them."""
 
     lease: PartitionLease
-    member: Membership  # Member of the whole stream, with the name and the counters of every loop
+    member: Membership  # Member of the whole stream, with the name and counters of every loop
     places: LanePlaces
     threads: ThreadPoolExecutor | None
     reads: Callable[[Line], ReadFence]
-    renew: Callable[[], Awaitable[None]]  # Renews the lease now
+    renew: Callable[[], Awaitable[None]]  # Renews the lease at once

@@ -30,13 +30,14 @@ from millstream.worker.subscriber.places import LanePlaces
 
 log = logging.getLogger("millstream.worker")
 
-#: States of an entry without an outcome. Outcomes of a lost entry are ignored.
+#: States of an entry without an outcome. Outcomes of lost entries are ignored.
 _UNSETTLED = (State.RUNNING, State.LOST)
 
 
-#: Reports whether a signal from another process than the supervisor stopped this one, or the supervisor was killed.
+#: Reports whether this process was stopped by a signal from another process than the supervisor, or the supervisor was
+#: killed.
 stopped_alone: Callable[[], bool] | None = None
-_BY_CANCEL = (asyncio.CancelledError, JobCancelledError)  # Errors by which a cancelled run ends
+_BY_CANCEL = (asyncio.CancelledError, JobCancelledError)  # errors with which a cancelled run ends
 
 
 class AfterRun(SubscriberPart):
@@ -44,8 +45,8 @@ class AfterRun(SubscriberPart):
 
     def __init__(self, common: Common) -> None:
         super().__init__(common)
-        # Runs that go on beyond the stop, in threads or in handlers that ignore their cancellation; their entries stay
-        # pending
+        # Number of runs that continue after the stop, in threads or in handlers that ignore cancellation; their entries
+        # stay pending
         self.unfinished = 0
 
     async def may_begin(self, entries: list[Held], gate: IsolationGate) -> list[Held]:
@@ -58,7 +59,7 @@ class AfterRun(SubscriberPart):
 
     def returned(self, held: Held, *, urgent: bool = False) -> None:
         """Settle an entry whose run ended without an error from the handler."""
-        # An error that bypassed the handler, such as that of a task it started
+        # An error that bypassed the handler, for example of a task that it started
         if running.STRAY and (error := running.blamed(held)) is not None:
             self._member.stats.handled -= 1
             self.raised(held, error)
@@ -84,7 +85,7 @@ class AfterRun(SubscriberPart):
                 self._member.stats.handled -= 1
                 self.raised(held, error)
                 return
-        self.returned(held, urgent=job is not None)  # Its publisher waits for the result
+        self.returned(held, urgent=job is not None)  # the publisher waits for the result
 
     def raised(self, held: Held, error: BaseException) -> None:
         """Settle an entry whose run ended in an error."""
@@ -92,7 +93,7 @@ class AfterRun(SubscriberPart):
         if held in self._member.cancelled and held.state is State.RUNNING and issubclass(type(error), _BY_CANCEL):
             self._outcomes.cancelled(held)
             return
-        # The exception is the user's object: reading its text or class may raise
+        # The exception is a user's object: reading its text or class may raise
         error = answer(tame(error))
         if held.state in _UNSETTLED:
             self._outcomes.failed(held, error)
@@ -112,8 +113,8 @@ class AfterRun(SubscriberPart):
         if held.state not in _UNSETTLED or not issubclass(type(error), asyncio.CancelledError):
             return
         if self._subscription.is_async:
-            # A handler can kill its own process by a signal. If its entry came back uncharged each time, it would
-            # do so without end
+            # A handler can kill its own process with a signal. If its entry came back uncharged each time, it would do
+            # so endlessly
             if stopped_alone is not None and stopped_alone():
                 log.warning(
                     "%s %s: a signal ended this process alone, or its supervisor, while the handler ran; it counts as "
@@ -143,10 +144,10 @@ class SingleRuns(SubscriberPart):
     def __init__(
         self, common: Common, call: Call, after: AfterRun, gate: IsolationGate, places: LanePlaces | None = None
     ) -> None:
-        self.call = call  # May be wrapped to measure it
+        self.call = call  # May be wrapped for measurements
         super().__init__(common)
         self._after = after
-        self._returned = after.returned  # Looked up once, since it is called for every entry
+        self._returned = after.returned  # looked up only once, since it is called for every entry
         self._gate = gate
         self._places = places
         self._each = self._subscription.ack == "each" and not self._member.no_ack
@@ -170,7 +171,7 @@ class SingleRuns(SubscriberPart):
         except BaseException as error:
             if self._process != running.Process.id:
                 end_if_forked(self._process, error)
-            # SystemExit too: an entry must not end the process, with all its other entries
+            # SystemExit too: an entry must not end the process with all its other entries
             if self._apart.ends(error):
                 self._after.interrupted(held, error)
                 raise
@@ -186,7 +187,7 @@ class SingleRuns(SubscriberPart):
                 self._after.answered(held, result)
             if self._each and held.state not in FINAL:
                 if self._places is None or self._gate.wanted:
-                    await self._apart.calm()  # The handler's cancel of its own task must not end the lane here
+                    await self._apart.calm()  # if the handler cancels its own task, the lane must not end
                     await self._acks.stored(held)
                 else:
                     ended = False

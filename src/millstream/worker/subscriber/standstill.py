@@ -58,7 +58,7 @@ class Standstill:
         self._acking = [] if url.startswith(EMBEDDED) else [one for one in loops if not one.member.no_ack]
         self._every = loops
         self._home = asyncio.get_running_loop()
-        #: shortest idle time, in seconds, after which others claim an entry
+        #: Shortest idle time, in seconds, after which others claim an entry
         self.min_idle = min((one.member.min_idle / 1000 for one in self._acking), default=3600.0)
 
     @property
@@ -102,7 +102,7 @@ class Standstill:
         """Call a function for each loop; raise the first error after all are done."""
 
         async def one(loop: SubscriberLoop) -> None:
-            line = open_line(self._url, near=loop.member.stream)  # A separate connection for this thread
+            line = open_line(self._url, near=loop.member.stream)  # a separate connection for this thread
             try:
                 await work(loop, line)
             finally:
@@ -120,7 +120,7 @@ class Standstill:
         if loop.subscription.is_async:
             waiting += [one for one in held if one.state is State.RUNNING and one not in blocking]
         if seconds * 1000 > loop.member.min_idle * 3 / 4:
-            # Stale by now: if the loop goes on, it renews before a run, and the fence refuses outcomes
+            # Stale by now: if the loop continues, it renews before a run, and the fence refuses outcomes
             steps += _release(loop, waiting, charge=False)
             held = [one for one in held if one not in waiting]
         else:
@@ -145,7 +145,7 @@ class Standstill:
         """Return the steps that release entries not begun; they count as lost here."""
         held = list(loop.member.held.values())
         waiting = [one for one in held if one.state is State.BUFFERED and one not in blocking]
-        alone = loop.waiting_alone()  # Their deliveries are already taken back
+        alone = loop.waiting_alone()  # their deliveries are already taken back
         for one in waiting:
             one.state = State.LOST
         if waiting:
@@ -166,7 +166,7 @@ async def _take(loop: SubscriberLoop, steps: Sequence[FenceStep], line: Line) ->
 async def _unread(loop: SubscriberLoop, line: Line) -> list[Held]:
     """Return entries that the server has delivered and the loop has not read from the connection."""
     if spare.is_here():
-        return []  # Entries passed to the spare were not delivered
+        return []  # entries passed to the spare were not delivered
     member = loop.member
     most = len(member.held) + 256
     rows = await line.call("XPENDING", member.stream, member.group, "-", "+", most, member.consumer)

@@ -39,10 +39,10 @@ Put = Callable[[bytes, Any | None], Any]
 class LockRecord:
     """The content of the lock's object."""
 
-    owner: str  # The owner's unique name; empty when the lock was given back
-    who: str  # The owner's name for people
-    process: str  # The owner's process, so that its death can be seen on its own machine; empty if unknown
-    lease_seconds: float  # Time that the owner keeps the lock without a renewal, in seconds
+    owner: str  # Unique name of the owner; empty after the lock was released
+    who: str  # Name of the owner for people
+    process: str  # Process of the owner, so that its death is visible on its own machine; empty if unknown
+    lease_seconds: float  # Seconds that the owner keeps the lock without a renewal
     renewed: int = 0  # Number of renewals
 
     @property
@@ -143,7 +143,7 @@ class _Renewal:
             there = self._read()
             if there is None or (found := LockRecord.load(there[0])).owner != self._record.owner:
                 raise
-            # A further renewal: others that watch might find the same bytes, which some stores call the same version
+            # Renew once more: some stores treat equal bytes as the same version, so watchers could miss the change
             record = replace(record, renewed=found.renewed + 1)
             self._version = self._put_version(record.data, there[1])
         self._record = record
@@ -170,7 +170,7 @@ def _process() -> str:
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{machine}/{Path('/proc/self/ns/pid').stat().st_ino}/{pid}/{_started(pid)}"
     except OSError:
-        return ""  # not Linux: only the lease shows if the process lives
+        return ""  # not Linux: only the lease shows whether the process is alive
 
 
 def _started(pid: int) -> str:

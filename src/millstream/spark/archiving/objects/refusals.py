@@ -28,9 +28,9 @@ _UNREACHED = ("kind: Connect", "kind: Timeout", "kind: Request", "kind: Interrup
 class _Variables:
     """The environment variables that a store uses."""
 
-    credentials: str  # Variables of its credentials, in words
+    credentials: str  # Variables for the credentials, in words
     http: str  # Variable that allows an address without TLS
-    address: str  # The place to correct its address, in words
+    address: str  # Setting for the address, in words
 
 
 _OF = {
@@ -94,7 +94,7 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
 
     if has(_NO_BUCKET):
         return _no_bucket(place)
-    if has(_NO_CREDENTIALS):  # the last source of credentials is the machine's own, at a special address
+    if has(_NO_CREDENTIALS):  # the last source of credentials is the cloud machine's own service
         return NotLetInError(
             f"{place}: no credentials were found: set those of the store in the environment ({variables.credentials}), "
             "on executors too"
@@ -118,7 +118,7 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
             f"{place}: the store receives too many requests ({said}) and did not {doing} before the "
             "retries ended: run this again later, or with larger batches; nothing is lost"
         )
-    if status is None and "BadScheme" in text:  # from the HTTP client: the address is http://, but TLS is required
+    if status is None and "BadScheme" in text:  # the HTTP client refused http://, because TLS is required
         return NotReachedError(
             f"{place}: the object store{f' at {host}' if host else ''} is named by an address without TLS, which is "
             f"not allowed: set {variables.http}=true in the environment, or name one that begins with https://"

@@ -244,7 +244,7 @@ class ObjectStorage:
             with explained(self._url, f"get {MANIFEST_NAME}"):
                 obstore.get(store, MANIFEST_NAME)
         except (FileNotFoundError, ObjectStoreError):
-            return  # the store answers; the next reply shows more
+            return  # the store is reachable; a later reply shows further errors
 
     def _made(self, retries: int, longest: timedelta, answer: timedelta | None = None) -> ObjectStore:
         parts = urlsplit(self._url)
@@ -253,7 +253,7 @@ class ObjectStorage:
             "retry_config": {"max_retries": retries, "retry_timeout": longest},
         }
         if answer is not None:
-            # Not client_options: with it, obstore ignores those of the environment
+            # Not client_options: with it, obstore ignores those from the environment
             more["config"] = {"timeout": f"{answer.total_seconds()} s"}
         with explained(self._url, "open it"):
             if parts.scheme == "s3":

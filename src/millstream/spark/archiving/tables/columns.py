@@ -53,9 +53,9 @@ class ColumnType(str):
 class TableColumn:
     """A column for values of one field and one type."""
 
-    field: str  # The field with its values
-    name: str  # The column's name: the field's name if formats and tools allow that
-    type: ColumnType  # The type of its values
+    field: str  # Field of the values
+    name: str  # Name of the column: the field's name if formats and tools allow it
+    type: ColumnType  # Type of the values
 
     @property
     def json(self) -> list[str]:
@@ -67,7 +67,7 @@ def load_columns(raw: Iterable[Sequence[Any]]) -> tuple[TableColumn, ...]:
     """Parse all columns of a table from their :attr:`TableColumn.json`."""
     found = tuple(TableColumn(field, name, ColumnType(kind)) for field, name, kind in raw)
     for column in found:
-        (column.field + column.name).encode()  # no file contains a lone surrogate
+        (column.field + column.name).encode()  # files cannot contain lone surrogates
         if not column.name:
             raise ValueError("a column has no name")
     if len({column.name.lower() for column in found} | TAKEN) != len(found) + len(TAKEN):

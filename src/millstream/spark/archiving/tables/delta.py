@@ -120,7 +120,7 @@ def _log(plan: TablePlan, version: int) -> str:
 
 
 def _wait(seconds: float) -> None:
-    time.sleep(seconds)  # a store does not report that its lists have caught up
+    time.sleep(seconds)  # no event shows when the store's listings are up to date
 
 
 def _files(table: "DeltaTable") -> dict[str, int]:

@@ -102,7 +102,7 @@ def _repeated(plan: TablePlan, storage: Storage, change: Callable[[Catalog], Non
             except lost as reason:
                 if seconds is None:
                     raise _unmade(plan, reason) from None
-                time.sleep(seconds)  # no sign shows that a catalog is back
+                time.sleep(seconds)  # no event shows that a catalog is available again
     finally:
         catalog.close()
 
@@ -194,7 +194,7 @@ def _commit(table: Table, plan: TablePlan, added: list[str], removed: list[Any])
             with transaction.update_schema() as schema:
                 for column in missing:
                     schema.add_column(column.name, wanted.find_type(column.name))
-        metadata = transaction.table_metadata  # each access makes it again, with copies
+        metadata = transaction.table_metadata  # each access creates a copy
         _numbers_fit(metadata.schema(), plan)
         if not (added or removed):
             return

@@ -42,7 +42,7 @@ _FIXED: dict[str, pa.DataType] = {
     "date": pa.date32(),
 }
 _INFERRED = (
-    # Only values that give back the same text: 007 and a number of twenty digits are names, not amounts
+    # Only values whose text can be restored: 007 or a number of twenty digits is a name, not an amount
     ("bigint", r"^(?:0|-?[1-9][0-9]{0,18})$"),
     ("double", r"^-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?(?:[eE][+-]?[0-9]{1,3})?$"),
     ("boolean", r"^(?:true|false)$"),
@@ -110,10 +110,10 @@ class DamagedFileError(StorageError):
 class Shaped(NamedTuple):
     """Entries converted to rows, with the columns and the values that do not fit."""
 
-    rows: pa.Table  # In the columns of :func:`file_schema`
-    columns: tuple[TableColumn, ...]  # The known columns, and new ones for values that fit none of them
-    unfit: dict[str, int]  # By field, the number of non-empty values that are in none of its columns
-    seen: set[str]  # Fields of the entries that the form names
+    rows: pa.Table  # Rows with the columns of :func:`file_schema`
+    columns: tuple[TableColumn, ...]  # Existing columns, and new ones for values that fit none of them
+    unfit: dict[str, int]  # Number of non-empty values that are in none of the columns, by field
+    seen: set[str]  # Fields of the entries that the archive's form names
 
 
 def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped:
@@ -156,7 +156,7 @@ class _Fields:
                 continue
             place = np.zeros(len(fields), np.int64)
             absent = np.ones(len(fields), bool)
-            place[rows[hits]] = hits  # of a repeated name the last value, as in a live read
+            place[rows[hits]] = hits  # for a repeated name, the last value counts, as in a live read
             absent[rows[hits]] = False
             if self._fill(field, values.take(pa.array(place, mask=absent)).view(pa.string())):
                 ranks[hits] = self._rank(field)

@@ -26,11 +26,11 @@ class Wanted:
 
     format: str | None = None  # One of :data:`FORMATS`
     partition: str | None = None  # One of :data:`PARTITIONS`
-    # True if each entry's fields are also kept as a list; without named columns, only as a list
+    # True if each entry's fields are also stored as a list; without named columns, they are stored only as a list
     raw: bool | None = None
-    fields: tuple[str, ...] | None = None  # Fields that get columns; ``*`` is all
+    fields: tuple[str, ...] | None = None  # Fields that become columns; ``*`` means all
     schema: str | None = None  # Columns and their types, such as ``item string, price double``
-    catalog: str | None = None  # Iceberg's catalog: a configured name, or a URI; None for the archive's own
+    catalog: str | None = None  # Iceberg's catalog: a configured name or a URI; None for the archive's own
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Shape:
 
     format: str = "parquet"  # One of :data:`FORMATS`
     partition: str = "none"  # One of :data:`PARTITIONS`
-    raw: bool = False  # True if the entries' fields are also kept as a list
-    columns: str = "all"  # ``none``, ``all`` fields, the named ``fields``, or those of a ``schema``
+    raw: bool = False  # True if the entries' fields are also stored as a list
+    columns: str = "all"  # Columns: ``none``, ``all`` fields, the named ``fields``, or those of a ``schema``
     fields: tuple[tuple[str, ColumnType | None], ...] = ()  # Named fields, with their types if there is a schema
     catalog: str | None = None  # Name or URI of Iceberg's catalog; None for the archive's own
 

@@ -50,7 +50,7 @@ class NewObject(Protocol):
 class Storage(Protocol):
     """A place for one archive."""
 
-    local: Path | None  # The directory if it is on this machine; None for an object store
+    local: Path | None  # Directory if it is on this machine; None for an object store
 
     @property
     def location(self) -> str:
@@ -139,7 +139,7 @@ class LocalStorage:
                 yield None if holder is None else f"process {holder}"
             finally:
                 if new and holder is None and self.top() == {path}:
-                    with contextlib.suppress(OSError):  # another job uses the directory meanwhile
+                    with contextlib.suppress(OSError):  # another job is using the directory
                         (self.root / path).unlink()
                         self.root.rmdir()
 
@@ -270,7 +270,7 @@ def locked(path: Path) -> Iterator[str | None]:
             file.seek(0)
             yield file.read().strip() or "unknown"
             return
-        if not os.fstat(file.fileno()).st_nlink:  # the file was removed, with its directory, after it was opened
+        if not os.fstat(file.fileno()).st_nlink:  # the file and its directory were removed after it was opened
             yield "that ends now"
             return
         file.truncate(0)

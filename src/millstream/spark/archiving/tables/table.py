@@ -23,24 +23,24 @@ class TableChangedError(StorageError):
 class TableFile:
     """A file of a table."""
 
-    path: str  # Below the table's folder
-    rows: int  # Its entries
-    bytes: int  # Its size
+    path: str  # Path below the table's folder
+    rows: int  # Number of entries
+    bytes: int  # Size in bytes
     ms: int  # Milliseconds of the first entry's id
-    last: tuple[int, int]  # The halves of the last entry's id
+    last: tuple[int, int]  # Milliseconds and sequence number of the last entry's id
 
 
 @dataclass(frozen=True)
 class TablePlan:
     """A stream's table by the manifest."""
 
-    stream: str  # Its key
-    folder: str  # The table's folder, below the archive's directory
-    shape: Shape  # The archive's form
-    columns: tuple[TableColumn, ...]  # The table's columns
-    files: Mapping[str, TableFile]  # By path
+    stream: str  # Key of the stream
+    folder: str  # Folder of the table, below the archive's directory
+    shape: Shape  # Form of the archive
+    columns: tuple[TableColumn, ...]  # Columns of the table
+    files: Mapping[str, TableFile]  # Files by path
     retired: frozenset[str]  # Paths of files that were merged into others
-    generation: int  # The manifest's generation
+    generation: int  # Generation of the manifest
 
     def changes(self, there: Mapping[str, int]) -> tuple[list[TableFile], list[str]]:
         """Return the files to add to a table and the paths to remove from it."""
