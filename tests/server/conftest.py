@@ -15,7 +15,7 @@ Connect = Callable[..., Wire]
 
 @pytest.fixture(params=["fastest", "asyncio"])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
-    """A server that keeps everything in memory, on uvloop if there is one, and on asyncio's own loop."""
+    """Yield a server that stores its data in memory, on uvloop if it is installed, and on asyncio's own loop."""
     if request.param == "asyncio":
         monkeypatch.setattr(thread, "loop_factory", lambda: asyncio.new_event_loop)
     with ServerThread() as running:
@@ -24,6 +24,6 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.fixture
 def connect(server: ServerThread) -> Iterator[Connect]:
-    """Opens connections to ``server`` (or another URL), all closed at the end."""
+    """Yield a function that connects to ``server`` (or another URL); all connections are closed at the end."""
     with ExitStack() as stack:
         yield lambda resp=2, url=None: stack.enter_context(Wire(url or server.url, resp))

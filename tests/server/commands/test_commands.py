@@ -1,4 +1,4 @@
-"""Commands about clients, parameters and the server itself, where a Redis of another version cannot be the judge."""
+"""Commands on clients, parameters and the server itself, which no Redis of another version can check."""
 
 import re
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def section(text: bytes) -> dict[str, str]:
 
 
 def test_client_list_tells_what_each_does(connect: Connect) -> None:
-    """CLIENT LIST has a line for each client with its state: names, database, transaction, subscriptions, wait."""
+    """CLIENT LIST has a line for each client with its state: name, database, transaction, subscriptions, wait."""
     one, two, three = connect(), connect(3), connect()
     one.ask("CLIENT", "SETNAME", "me")
     one.ask("CLIENT", "SETINFO", "LIB-NAME", "mine")
@@ -88,7 +88,7 @@ def test_describe_flags() -> None:
 
 
 def test_client_kill_filters(connect: Connect) -> None:
-    """Filters must all fit; the old form takes an address; the caller is spared unless it says otherwise."""
+    """CLIENT KILL ends clients that match all filters, by default not the caller. The old form takes an address."""
     control, one, two = connect(), connect(), connect()
     ids = [wire.ask("CLIENT", "ID") for wire in (one, two)]
     assert control.ask("CLIENT", "KILL", "ID", ids[0], "TYPE", "pubsub") == 0
@@ -127,12 +127,12 @@ def test_client_kill_filters(connect: Connect) -> None:
     ],
 )
 def test_refusals(connect: Connect, words: str, line: str) -> None:
-    """Invalid words are refused in Redis's words."""
+    """Invalid arguments are refused with Redis's errors."""
     assert str(connect().ask(*words.split())) == line
 
 
 def test_string_that_would_be_too_long(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """APPEND keeps to the limit of one word, and leaves the string as it was."""
+    """APPEND beyond the size limit of a word is refused, and leaves the string unchanged."""
     monkeypatch.setattr("millstream.commands.keyspace.strings.MAX_BYTES", 10)
     wire = connect()
     assert wire.ask("APPEND", "a", "x" * 10) == 10
@@ -141,7 +141,7 @@ def test_string_that_would_be_too_long(connect: Connect, monkeypatch: pytest.Mon
 
 
 def test_time_that_has_passed_deletes(connect: Connect) -> None:
-    """A key with a time to die in the past is gone at once, also where its value is still answered."""
+    """A key whose time to live is in the past is deleted at once, though GETEX still returns its value."""
     wire = connect()
     wire.ask("SET", "a", 1)
     assert wire.ask("GETEX", "a", "PXAT", 1) == b"1"
@@ -151,7 +151,7 @@ def test_time_that_has_passed_deletes(connect: Connect) -> None:
 
 
 def test_randomkey_and_object(connect: Connect) -> None:
-    """RANDOMKEY answers keys that exist, sooner or later each; OBJECT tells what Redis would."""
+    """RANDOMKEY returns existing keys, each sooner or later. OBJECT returns the values of Redis."""
     wire = connect()
     assert wire.ask("RANDOMKEY") is None
     wire.ask("MSET", "a", 1, "b", "x", "c", "y" * 50)
@@ -163,7 +163,7 @@ def test_randomkey_and_object(connect: Connect) -> None:
 
 
 def test_command_list_by_all_filters_is_consistent() -> None:
-    """No command is both fast and slow, reading and writing."""
+    """No command is both fast and slow, or both reading and writing."""
     for row in rows():
         found = set(categories(row))
         assert len(found & {"@fast", "@slow"}) == 1
@@ -171,12 +171,12 @@ def test_command_list_by_all_filters_is_consistent() -> None:
 
 
 def test_client_tracking_on_is_refused(connect: Connect) -> None:
-    """It would promise invalidations that never come."""
+    """CLIENT TRACKING ON is refused, since Millstream sends no invalidations."""
     assert str(connect().ask("CLIENT", "TRACKING", "ON")) == "ERR client tracking is not supported by Millstream"
 
 
 def test_names_are_printable(connect: Connect) -> None:
-    """No client can put a line break into another's CLIENT LIST."""
+    """A client's name cannot have a line break, which would forge lines of CLIENT LIST."""
     wire = connect()
     for words in (["SETNAME", "a\nb"], ["SETINFO", "LIB-NAME", "a b"], ["SETINFO", "LIB-VER", "\x01"]):
         assert str(wire.ask("CLIENT", *words)).startswith("ERR ")
@@ -185,7 +185,7 @@ def test_names_are_printable(connect: Connect) -> None:
 
 
 def test_reset_makes_the_connection_new(connect: Connect) -> None:
-    """RESET ends everything that was begun: transaction, watches, subscriptions, protocol, database, name."""
+    """RESET ends the transaction, watches and subscriptions, and resets protocol, database and name."""
     wire, other = connect(3), connect()
     wire.ask("SELECT", 2)
     wire.ask("CLIENT", "SETNAME", "me")
@@ -201,7 +201,7 @@ def test_reset_makes_the_connection_new(connect: Connect) -> None:
 
 
 def test_ping_among_messages(connect: Connect) -> None:
-    """A RESP2 subscriber's PING is answered in the form of a message, a RESP3 one's as ever."""
+    """PING of a RESP2 subscriber has a reply in the form of a message; in RESP3 it is the usual one."""
     old, new = connect(2), connect(3)
     old.ask("SUBSCRIBE", "c")
     new.ask("SUBSCRIBE", "c")
@@ -214,7 +214,7 @@ def test_ping_among_messages(connect: Connect) -> None:
 
 
 def test_config_get_and_set(connect: Connect) -> None:
-    """Patterns find parameters in any case; SET changes all or nothing; sizes are shown in bytes."""
+    """CONFIG GET matches patterns in any case, CONFIG SET changes all or nothing, and sizes are shown in bytes."""
     wire = connect(3)
     assert wire.ask("CONFIG", "GET", "STREAM-node-max-*", "save") == {
         b"stream-node-max-bytes": b"4096",
@@ -246,13 +246,13 @@ def test_config_get_and_set(connect: Connect) -> None:
     ],
 )
 def test_output_limit_reasons(value: str, reason: str) -> None:
-    """A limit that means nothing is refused with the part that is wrong."""
+    """An invalid output limit is refused, and the error names the wrong part."""
     with pytest.raises(CommandError, match=reason):
         Config().set([("client-output-buffer-limit", value)])
 
 
 def test_output_limits_of_a_class() -> None:
-    """Each class has its own; those that are not named stay, and ``replica`` is the new name of ``slave``."""
+    """Each client class has its own output limit. Unnamed classes stay. ``replica`` is another name of ``slave``."""
     config = Config()
     name = "client-output-buffer-limit"
     assert config.texts()[name] == "normal 268435456 67108864 60 slave 268435456 67108864 60 pubsub 33554432 8388608 60"
@@ -263,7 +263,7 @@ def test_output_limits_of_a_class() -> None:
 
 
 def test_config_at_the_start() -> None:
-    """Parameters given at the start are checked like those set later, and named in the error."""
+    """Parameters given at the start are checked as in CONFIG SET, and the error names them."""
     assert Config({"Stream-Idmp-Maxsize": "7"}).idmp_maxsize == 7
     with pytest.raises(ConfigError, match=r"no parameter 'nosuch'.*maxclients"):
         Config({"nosuch": "1"})
@@ -272,7 +272,7 @@ def test_config_at_the_start() -> None:
 
 
 def test_values_shown_can_be_set_again() -> None:
-    """CONFIG SET takes every value that CONFIG GET shows: Redis's test suite puts every parameter back like that."""
+    """CONFIG SET accepts every value that CONFIG GET returns, since Redis's test suite restores parameters so."""
     config = Config()
     before = dict(config.values)
     config.set([(name, text) for name, text in config.texts().items() if PARAMETERS[name].mutable])
@@ -283,7 +283,10 @@ def test_values_shown_can_be_set_again() -> None:
 
 
 def test_info_sections() -> None:
-    """Sections come in Redis's order, not the question's; unknown ones give nothing; all values are one line."""
+    """INFO has its sections in Redis's order, whatever the request's.
+
+    Unknown sections are empty, and values are one line.
+    """
     facts = InfoFacts(
         commands={"xgroup|create": CommandFacts(3, 30.4, 1, 2)},
         errors={"NOGROUP": 1},
@@ -307,7 +310,7 @@ def test_info_sections() -> None:
 
 
 def test_info_of_a_running_server(connect: Connect, server: ServerThread) -> None:
-    """The fields tools read are there and true."""
+    """INFO of a running server has true values in the fields that tools read."""
     wire = connect()
     wire.ask("SET", "a", 1)
     wire.ask("NOSUCH")
@@ -326,7 +329,7 @@ def test_info_of_a_running_server(connect: Connect, server: ServerThread) -> Non
 
 
 def test_lastsave_follows_the_disk(tmp_path: object) -> None:
-    """LASTSAVE and INFO tell of the last sync, and the size of the log is that of its files."""
+    """LASTSAVE and INFO have the time of the last sync. The size of the log is that of its files."""
     with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
         before = wire.ask("TIME")
         wire.ask("SET", "a", "x" * 10_000)
@@ -338,7 +341,7 @@ def test_lastsave_follows_the_disk(tmp_path: object) -> None:
 
 
 def test_lastsave_tells_of_a_save_in_every_mode(tmp_path: object) -> None:
-    """Tools wait for LASTSAVE to move after BGSAVE: it does with ``--fsync no``, and with nothing new to keep."""
+    """LASTSAVE moves after BGSAVE, also with ``--fsync no`` and with nothing new to write, since tools wait for it."""
     with ServerThread(str(tmp_path), fsync="no") as server, Wire(server.url) as wire:
         wire.ask("SET", "a", "x")
         for word in ("SAVE", "BGSAVE", "BGREWRITEAOF"):
@@ -353,12 +356,12 @@ def test_lastsave_tells_of_a_save_in_every_mode(tmp_path: object) -> None:
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0B"), (1023, "1023B"), (1536, "1.50K"), (3 << 40, "3.00T")])
 def test_human_sizes(size: int, text: str) -> None:
-    """Sizes for people are Redis's."""
+    """Sizes for people have Redis's form."""
     assert human(size) == text
 
 
 def test_memory_usage_grows_with_what_is_kept(connect: Connect) -> None:
-    """The estimate follows the data: none for no key, more for more entries and more pending records."""
+    """MEMORY USAGE is null for no key, and grows with entries and pending records."""
     wire = connect()
     assert wire.ask("MEMORY", "USAGE", "s") is None
     sizes = []
@@ -419,14 +422,14 @@ def test_command_tells_the_table(connect: Connect) -> None:
     ],
 )
 def test_command_getkeys(connect: Connect, words: list[str], keys: object) -> None:
-    """Keys are found at fixed places and after STREAMS."""
+    """COMMAND GETKEYS finds keys at fixed positions and after STREAMS."""
     got = connect().ask("COMMAND", "GETKEYS", *words)
     assert (str(got) if isinstance(keys, str) else [key.decode() for key in got]) == keys
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_every_command_is_described(row: Command) -> None:
-    """No command without a summary, a group, a version and a handler (containers have subcommands instead)."""
+    """Every command has a summary, a group, a version and a handler (containers have subcommands instead)."""
     assert row.document.summary.endswith(".")
     assert row.group
     assert re.fullmatch(r"\d+\.\d+\.\d+", row.document.since)
@@ -436,7 +439,7 @@ def test_every_command_is_described(row: Command) -> None:
 
 @pytest.mark.parametrize("name", sorted(name for name, row in TABLE.items() if row.subcommands))
 def test_every_container_has_help(connect: Connect, name: bytes) -> None:
-    """HELP names every subcommand."""
+    """HELP of a container command names every subcommand."""
     lines = b"\n".join(connect().ask(name, "HELP"))
     for sub in TABLE[name].subcommands:
         assert re.search(rb"(?m)^%s\b" % sub.upper(), lines), sub
@@ -445,7 +448,7 @@ def test_every_container_has_help(connect: Connect, name: bytes) -> None:
 @given(st.lists(st.text(max_size=5).map(str.encode), min_size=1, max_size=5), st.sampled_from(sorted(TABLE)))
 @settings(deadline=None)
 def test_no_words_break_a_command(words: list[bytes], name: bytes) -> None:
-    """Any words after a command's name get a reply, and it is not an internal error."""
+    """Any arguments of any command get a reply, which is not an internal error."""
     assume(name not in {b"shutdown", b"quit"})
     assume((name, words[0].upper()) != (b"client", b"REPLY"))
     node = Node(Config())

@@ -21,7 +21,7 @@ MEMORY USAGE none"""
 
 
 def events(url: str, letters: str) -> list[tuple[str, list[tuple[bytes, bytes]]]]:
-    """Each line with the messages heard while it ran."""
+    """Run each line, and return it with the messages published meanwhile."""
     heard = []
     with Wire(url) as wire, Wire(url) as listener:
         wire.ask("CONFIG", "SET", "notify-keyspace-events", letters)
@@ -38,7 +38,7 @@ def events(url: str, letters: str) -> list[tuple[str, list[tuple[bytes, bytes]]]
 
 @pytest.mark.realserver
 def test_new_keys_and_misses_are_told_as_by_redis(each_redis: ServerProcess) -> None:
-    """The same events in the same order for every command that could make or miss a key."""
+    """Commands that create or miss a key publish the same events in the same order as Redis."""
     with ServerThread() as server:
         ours, theirs = events(server.url, EXTRA), events(each_redis.url, EXTRA)
     assert [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]] == []
@@ -47,7 +47,7 @@ def test_new_keys_and_misses_are_told_as_by_redis(each_redis: ServerProcess) -> 
 
 @pytest.mark.realserver
 def test_letters_are_shown_as_by_redis(each_redis: ServerProcess) -> None:
-    """In Redis's order, and ``n`` hidden by ``A``, which does not stand for it."""
+    """CONFIG GET shows the event letters in Redis's order. ``A`` includes most letters, but not ``n``."""
     with ServerThread() as server, Wire(server.url) as ours, Wire(each_redis.url) as theirs:
         for letters in ("AKE", "AKEn", "nKE", "KEg$n", "AKEm", "gKEmn", "g$lshzxetdKEn", "", "x"):
             for wire in (ours, theirs):
@@ -57,7 +57,7 @@ def test_letters_are_shown_as_by_redis(each_redis: ServerProcess) -> None:
 
 
 def test_overwritten_and_changed_types() -> None:
-    """Redis 8.2's: replacing a whole value is reported first, or after the event of RENAME, COPY and RESTORE."""
+    """The events of Redis 8.2 for an overwritten value and a changed type come in Redis's order."""
     lines = [
         (("SET", "k", "1"), []),
         (("SET", "k", "2"), ["overwritten", "set"]),

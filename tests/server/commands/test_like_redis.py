@@ -29,7 +29,7 @@ TIMES = ["NX", "XX", "GT", "LT", "nx", "FOO"]
 
 
 class Writer:
-    """Makes random commands, most of them sensible."""
+    """Generator of random commands, most of them valid."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -166,7 +166,7 @@ class Writer:
 
 
 def comparable(words: list[str], reply: Any) -> Any:
-    """A reply with what may differ taken out."""
+    """Return a reply without the parts that may differ."""
     if isinstance(reply, list):
         items = [comparable(words, item) for item in reply]
         return sorted(items, key=repr) if words[0] in {"KEYS", "SCAN", "CONFIG"} else items
@@ -176,7 +176,7 @@ def comparable(words: list[str], reply: Any) -> Any:
 
 
 def is_shifted(words: list[str]) -> bool:
-    """True if the keys of an XREAD are asked for."""
+    """Return True if the line asks for the keys of an XREAD."""
     return len(words) > 2 and words[:2] == ["COMMAND", "GETKEYS"] and words[2].lower().startswith("xread")
 
 
@@ -184,7 +184,7 @@ def is_shifted(words: list[str]) -> bool:
 @pytest.mark.parametrize("resp", [2, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_random_commands_answer_as_redis_does(each_redis: ServerProcess, seed: int, resp: int) -> None:
-    """A thousand random commands on connections, keys, strings and transactions get the same replies from both."""
+    """A thousand random commands on connections, keys, strings and transactions have the replies of Redis."""
     writer, release = Writer(seed), each_redis.release()
     told: list[str] = []
     with ServerThread() as server, Wire(each_redis.url, resp) as theirs, Wire(server.url, resp) as ours:
@@ -240,7 +240,7 @@ PIECES = [
 
 @pytest.mark.realserver
 def test_patterns_match_as_redis_does(each_redis: ServerProcess) -> None:
-    """KEYS with odd names and odd patterns finds the same names: classes, ranges, escapes, unclosed brackets."""
+    """KEYS with odd names and patterns finds the same names as Redis: classes, ranges, escapes, open brackets."""
     rng = random.Random(3)
     with ServerThread() as server, Wire(each_redis.url) as theirs, Wire(server.url) as ours:
         for wire in (theirs, ours):

@@ -25,7 +25,7 @@ steps = st.lists(
 
 
 class Walk:
-    """One walk of three that go on at the same time: what it must still see, and what it saw."""
+    """One of three simultaneous walks: the keys that it must still return, and those that it returned."""
 
     def __init__(self, keys: dict[bytes, None]) -> None:
         self.cursor = 0
@@ -37,15 +37,15 @@ class Walk:
 @given(st.sets(st.sampled_from(KEYS)), steps, st.sampled_from([scanning.SLICE, 20, 7]), st.sampled_from([2**30, 3]))
 @settings(max_examples=600, deadline=None)
 def test_what_lasts_is_seen(first: set[bytes], changes: list[tuple[object, ...]], at_once: int, numbers: int) -> None:
-    """A key that is there from the first to the last step of a walk is answered, for all changes by others meanwhile.
+    """SCAN returns a key that exists from its first step to its last, whatever other clients change meanwhile.
 
-    That holds however few keys are put in order at one step, and when the orders' numbers begin again.
+    That holds with any number of keys sorted at one step, and when the internal numbering starts again.
     """
     walked(ScanOrder(at_once, numbers), first, changes)
 
 
 def walked(order: ScanOrder, first: set[bytes], changes: list[tuple[object, ...]]) -> None:
-    """Three walks and the changes among them."""
+    """Run three walks with changes between their steps."""
     keys = dict.fromkeys(sorted(first))
     walks = [Walk(keys) for _ in range(3)]
 
@@ -76,7 +76,7 @@ def walked(order: ScanOrder, first: set[bytes], changes: list[tuple[object, ...]
 
 
 def test_keys_that_share_a_place() -> None:
-    """Keys with the same checksum are answered in one step, since a cursor cannot stand between them."""
+    """Keys with the same checksum are returned in one step, since a cursor cannot stand between them."""
     twins = [b"plumless", b"buckeroo"]
     assert place(twins[0]) == place(twins[1])
     keys = dict.fromkeys([*KEYS, *twins])
@@ -90,7 +90,7 @@ def test_keys_that_share_a_place() -> None:
 
 
 def test_walk_goes_on_after_a_restart(tmp_path: object) -> None:
-    """A cursor means the same to the next process on the same data."""
+    """A SCAN cursor stays valid across a restart on the same data."""
     with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
         wire.ask("MSET", *[word for key in KEYS for word in (key, b"v")])
         cursor, seen = wire.ask("SCAN", 0, "COUNT", 20)
@@ -102,7 +102,7 @@ def test_walk_goes_on_after_a_restart(tmp_path: object) -> None:
 
 
 def test_filters_and_databases() -> None:
-    """MATCH and TYPE leave out, expired keys are not answered, swapped databases are walked as they are."""
+    """MATCH and TYPE filter keys, expired keys are left out, and swapped databases are scanned as they are."""
     with ServerThread() as server, Wire(server.url) as wire:
         wire.ask("MSET", "a1", 1, "a2", 2, "b1", 3)
         wire.ask("XADD", "a3", "1-1", "f", "v")
@@ -115,7 +115,7 @@ def test_filters_and_databases() -> None:
 
 
 def test_a_walk_that_was_given_up_keeps_nothing_in_memory() -> None:
-    """Keys that FLUSHALL drops are gone, even if a client had begun to walk them."""
+    """Keys that FLUSHALL deletes use no memory, even if a client had begun to scan them."""
     world = World()
     client, base = world.client(), world.node.keyspace.databases[0]
     client.call("MSET", *[word for key in KEYS for word in (key, b"v")])
@@ -127,7 +127,10 @@ def test_a_walk_that_was_given_up_keeps_nothing_in_memory() -> None:
 
 
 def test_a_walk_begins_soon_however_many_keys_there_are() -> None:
-    """A step puts a fixed number of keys in order, and answers none before all are; a large COUNT is a wish."""
+    """Each SCAN step sorts a fixed number of keys.
+
+    None are returned before all are sorted, and COUNT has an upper limit.
+    """
     keys = dict.fromkeys(b"%d" % number for number in range(3 * scanning.SLICE))
     order, cursor, seen, sizes = ScanOrder(), 0, [], []
     while True:

@@ -1,4 +1,4 @@
-"""The commands that break a WATCH, one by one, here and on a living redis-server."""
+"""The commands that break a WATCH, one by one, here and on a running redis-server."""
 
 import pytest
 
@@ -100,7 +100,7 @@ LINES = (
 
 
 def test_the_same_commands_break_a_watch(each_redis: ServerProcess) -> None:
-    """Each line, run by one connection, stops another's EXEC exactly where Redis's does; the replies are the same."""
+    """Each command stops another connection's EXEC exactly where Redis does, with the same replies."""
     writer, watcher = Pipe(each_redis.port), Pipe(each_redis.port)
     found, wanted = {}, {}
     try:
@@ -145,10 +145,10 @@ MOVES = (
 
 
 def test_a_key_whose_time_has_come_is_none_for_watch(each_redis: ServerProcess) -> None:
-    """Databases exchanged, flushed, copied between: a missing key that becomes an expired one breaks no WATCH.
+    """SWAPDB, FLUSHDB or COPY that turns a missing key into an expired one breaks no WATCH.
 
-    Each case is one session and one write to the socket, so that nothing expires unasked in between. A dead key is made
-    by a short life that passes, since servers differ in what SET does with a time that is over.
+    Each case is one session and one write to the socket, so that no key is deleted in between. A short time to live
+    expires first, since servers differ in SET with a time in the past.
     """
     pipe, found, wanted = Pipe(each_redis.port), {}, {}
     try:
@@ -180,7 +180,7 @@ def test_a_key_whose_time_has_come_is_none_for_watch(each_redis: ServerProcess) 
 
 
 def test_exchanging_databases_costs_what_is_watched_or_waited_for() -> None:
-    """SWAPDB and FLUSHDB look only at keys with a watcher or waiter, for any number of keys."""
+    """SWAPDB and FLUSHDB examine only keys with a watcher or waiter, for any number of keys."""
     small, large = (costs_of_exchanging(count) for count in (100, 10_000))
     assert all(more < less + 100 for less, more in zip(small, large, strict=True)), (small, large)
 

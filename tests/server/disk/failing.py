@@ -1,4 +1,4 @@
-"""``millstream`` on a disk whose fdatasync fails once the file named first on the command line is there."""
+"""``millstream`` on a disk whose fdatasync fails once the file named first on the command line exists."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ datasync = RealFile.datasync
 
 
 def failing(self: RealFile) -> None:
-    """The real one, until the trigger is there."""
+    """Sync, or fail if the trigger exists."""
     if TRIGGER.exists():
         raise OSError(errno.EIO, os.strerror(errno.EIO))
     datasync(self)

@@ -1,4 +1,4 @@
-"""A process that fills a real, small file system through a server, frees some, goes on, and judges what it finds.
+"""Fill a real, small file system through a server, free some space, continue, and check the data.
 
 Arguments: the mount point of a file system of 16 MiB, the fsync mode, a seed.
 """
@@ -16,7 +16,7 @@ BALLAST = 3 * 1024 * 1024
 
 
 class Writer(threading.Thread):
-    """Adds entries to a stream of its own until it is refused, noting the sent and the acknowledged ones.
+    """Adds entries to a stream of its own until refused, and records the sent and the acknowledged ones.
 
     Args:
         server: its server.
@@ -41,7 +41,7 @@ class Writer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Until refused."""
+        """Write until refused."""
         while not self.refusal:
             self.sent += 1
             body = b"x" * self._chance.choice((100, 5000, 20_000))
@@ -63,7 +63,7 @@ class Round:
     Args:
         home: the mount point.
         fsync: the mode.
-        seed: of all chance.
+        seed: the random seed.
     """
 
     def __init__(self, home: Path, fsync: str, seed: int) -> None:
@@ -78,7 +78,7 @@ class Round:
         self.sent: dict[str, int] = {}
 
     def state(self) -> str:
-        """INFO's state of the disk."""
+        """Return INFO's state of the disk."""
         with Wire(self.server.url) as wire:
             text: str = wire.ask("INFO", "persistence").decode()
         rows = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
@@ -87,20 +87,20 @@ class Round:
         return rows["millstream_disk_state"]
 
     def writers(self) -> list[Writer]:
-        """Four, each going on where its stream ends."""
+        """Return four writers, each continuing at its stream's end."""
         return [
             Writer(self.server, f"s{number}", random.Random(self.chance.random()), self.sent.get(f"s{number}", 0) + 1)
             for number in range(4)
         ]
 
     def note(self, writers: list[Writer]) -> None:
-        """Note the entries: acknowledged ones must be there, sent ones may be."""
+        """Record the entries: acknowledged ones must exist, sent ones may exist."""
         for writer in writers:
             self.sent[writer.name] = writer.sent
             self.acknowledged[writer.name] = writer.acknowledged
 
     def fill_to_the_floor(self) -> None:
-        """Writers go on until the floor turns them away; nothing is held, all reads go on."""
+        """Write until the free-space floor refuses writes; no reply is delayed, and all reads work."""
         with Wire(self.server.url) as wire:
             for name in (f"s{number}" for number in range(4) if f"s{number}" not in self.sent):
                 wire.ask("XADD", name, "1-0", "n", 1)  # a writer may be turned away before its first entry
@@ -128,7 +128,7 @@ class Round:
             assert len(wire.ask("KEYS", "*")) == len(self.acknowledged) + 1
 
     def fill_to_the_brim(self) -> None:
-        """Without the floor a write meets the full disk: it is held, others are refused, what is untouched is read."""
+        """Without the floor, fill the disk: the write's reply is delayed, other writes are refused, reads work."""
         with Wire(self.server.url) as wire:
             assert wire.ask("CONFIG", "SET", "disk-free-floor", "0") == b"OK"
             eventually(lambda: self.state() == "ok")
@@ -148,7 +148,7 @@ class Round:
             self.held = writers
 
     def free(self) -> None:
-        """Make room: held writes are acknowledged, and writes are taken, in the same process; down to the floor."""
+        """Free space: delayed writes are acknowledged and writes accepted again, down to the floor."""
         before = [writer.sent for writer in self.held]
         with Wire(self.server.url) as wire:
             assert wire.ask("CONFIG", "SET", "disk-free-floor", "1mb") == b"OK"
@@ -160,7 +160,7 @@ class Round:
         self.note(self.held)
 
     def check(self) -> None:
-        """After a restart: all that was acknowledged, nothing that was not sent, in order and once."""
+        """After a restart, check that all acknowledged entries exist, in order and once, and none that was not sent."""
         with self.server.client() as client:
             for name, sent in self.sent.items():
                 numbers = [int(fields[b"n"]) for _, fields in client.xrange(name)]
@@ -171,7 +171,7 @@ class Round:
             self.acknowledged = dict(self.sent)
 
     def run(self) -> None:
-        """Floor, brim, and an end while it is full or after it was freed."""
+        """Fill to the floor, then to the brim, and stop while the disk is full or after it was freed."""
         (self.home / "ballast").write_bytes(bytes(BALLAST))
         self.server.start()
         with self.server.client() as client:

@@ -1,4 +1,4 @@
-"""One system call of a real server fails, any of them: a start always follows, and nothing acknowledged is missing."""
+"""If any system call of a real server fails, the next start succeeds, and nothing acknowledged is missing."""
 
 import errno
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ class Life:
         self.code = server.stop()
 
     def _write(self, wire: Wire, count: int) -> None:
-        """Add entries, each until it is taken."""
+        """Add entries, each until it is accepted."""
         for _ in range(count):
             self.sent += 1
             while isinstance(reply := wire.ask("XADD", "s", f"{self.sent}-0", "n", self.sent), Exception):
@@ -120,7 +120,7 @@ class Life:
             self.acknowledged = self.sent
 
     def check_outcome(self) -> None:
-        """The start that follows."""
+        """Check the next start."""
         home = self.folder / "data"
         log, recovery = Log.open(home)
         node = Node(Config(), log)
@@ -136,7 +136,7 @@ class Life:
 
 
 def rewritten(wire: Wire) -> bool | Exception:
-    """True if no rewriting is under way; the error of the connection if the server has ended."""
+    """Return True if no rewriting is under way, or the connection's error if the server has ended."""
     try:
         return b"aof_rewrite_in_progress:0" in wire.ask("INFO", "persistence")
     except (EOFError, ConnectionError) as error:
@@ -144,7 +144,7 @@ def rewritten(wire: Wire) -> bool | Exception:
 
 
 def survived(folder: Path, made: Path, fault: CallFault | None) -> Life:
-    """One life and the start after it."""
+    """Run one life and the start after it."""
     try:
         life = Life(folder / "life", made, fault).live()
         life.check_outcome()
@@ -160,14 +160,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, made: Path) -> list[Call]:
-    """A server's calls in a life without a fault."""
+    """Return a server's calls in a life without a fault."""
     life = survived(tmp_path_factory.mktemp("whole"), made, None)
     assert (life.code, life.acknowledged) == (0, 4 * REWRITINGS + 2)
     return life.seen
 
 
 def test_the_campaign_goes_over_the_whole_of_a_run(whole: list[Call]) -> None:
-    """Every call there is lies below the bound of its kind, and the rewritings are in it."""
+    """The campaign's bounds for each kind of call include every call of a run, with its rewritings."""
     for who, call, _, _, most in KINDS:
         found = [one.at for one in whole if (one.who, one.call) == (who, call)]
         assert 0 < max(found, default=0) <= most, (who, call, found)
@@ -176,7 +176,7 @@ def test_the_campaign_goes_over_the_whole_of_a_run(whole: list[Call]) -> None:
 
 
 def faults_of_a_switch(whole: list[Call]) -> Iterator[CallFault]:
-    """Around the last switch to a snapshot, where a log can be lost as a whole."""
+    """Yield faults around the last switch to a snapshot, where a log can be lost as a whole."""
     ours = [one for one in whole if one.who == "server"]
     last = max(number for number, one in enumerate(ours) if one.call == "rename")
     sync = next(one for one in ours[last:] if one.call == "fsync")
@@ -191,7 +191,11 @@ def faults_of_a_switch(whole: list[Call]) -> Iterator[CallFault]:
 def test_a_call_that_fails_around_a_switch_loses_nothing(
     tmp_path: Path, made: Path, whole: list[Call], number: int
 ) -> None:
-    """The directory sync after it, the renaming (done, and reported failed), the manifest's open, the sweep."""
+    """A call that fails around the switch to a snapshot loses nothing acknowledged.
+
+    The calls are the directory sync, the rename (done, but reported as failed), the manifest's open and the final
+    removal.
+    """
     fault = list(faults_of_a_switch(whole))[number]
     life = survived(tmp_path, made, fault)
     assert any(one.failed for one in life.seen), fault
@@ -201,7 +205,7 @@ def test_a_call_that_fails_around_a_switch_loses_nothing(
     "fault", [CallFault("server", "write", 9, errno.ENOSPC), CallFault("child", "write", 2, errno.EIO)], ids=str
 )
 def test_a_write_that_fails_loses_nothing(tmp_path: Path, made: Path, fault: CallFault) -> None:
-    """Faults of the log, which holds and goes on, and of the making of a snapshot, which is given up."""
+    """A failing write of the log delays replies and is retried. One of a snapshot ends the rewriting."""
     life = survived(tmp_path, made, fault)
     assert any(one.failed for one in life.seen)
     assert (life.code, life.acknowledged) == (0, 4 * REWRITINGS + 2)
@@ -210,7 +214,7 @@ def test_a_write_that_fails_loses_nothing(tmp_path: Path, made: Path, fault: Cal
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_every_call_of_a_server_fails_once(tmp_path: Path, made: Path) -> None:
-    """Each call of each kind, in each way that it can fail, over a life with two rewritings."""
+    """Any system call that fails once, in any way, over a life with two rewritings, loses nothing acknowledged."""
 
     def piece(seed: int) -> int:
         who, call, how, times, _ = KINDS[seed // 100]

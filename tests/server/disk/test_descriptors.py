@@ -1,4 +1,4 @@
-"""Descriptors: the log and its rewriting keep those they need against every taker, and the server goes on."""
+"""The log and its rewriting always have the file descriptors that they need, and the server continues."""
 
 import contextlib
 import os
@@ -26,13 +26,13 @@ OWN = 48  # what the server keeps for itself
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Certificates of an authority and a server."""
+    """Return certificates of an authority and a server."""
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @contextlib.contextmanager
 def crowd(port: int, count: int) -> Iterator[list[socket.socket]]:
-    """Connections that say nothing."""
+    """Yield silent connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 2 * CROWD:
         resource.setrlimit(resource.RLIMIT_NOFILE, (2 * CROWD, hard))
@@ -50,7 +50,7 @@ def crowd(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 
 def accepted_at(port: int) -> Iterator[tuple[str, int]]:
-    """Peers of connections that this process has accepted at a port: all its descriptors are looked through."""
+    """Yield the peers of connections that this process accepted at a port, found among its descriptors."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
         with contextlib.suppress(OSError):  # it is not a socket, has no peer, or is closed by now
             sock = socket.socket(fileno=int(name))
@@ -63,7 +63,7 @@ def accepted_at(port: int) -> Iterator[tuple[str, int]]:
 
 @contextlib.contextmanager
 def encrypted(port: int, certificates: Certificates) -> Iterator[ssl.SSLSocket]:
-    """A connection that has agreed on keys."""
+    """Yield a connection after its TLS handshake."""
     context = ssl.create_default_context(cafile=str(certificates.ca))
     with (
         socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
@@ -73,7 +73,7 @@ def encrypted(port: int, certificates: Certificates) -> Iterator[ssl.SSLSocket]:
 
 
 def limited(server: ServerProcess, files: int = FILES) -> ServerProcess:
-    """The same server where a shell allows only ``files`` open files."""
+    """Return the same server where a shell allows only ``files`` open files."""
     server.command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *server.command]
     return server
 
@@ -84,7 +84,7 @@ def open_files(server: ServerProcess) -> int:
 
 
 def check_rewrites(server: ServerProcess) -> None:
-    """The log goes on in a new file and is rewritten."""
+    """Check that the log continues in a new file and is rewritten."""
     with Wire(server.url) as wire:
         assert wire.ask("SET", "k", "v") == b"OK"
         assert b"started" in wire.ask("BGREWRITEAOF")
@@ -97,7 +97,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="need
 
 @needs_proc
 def test_idle_handshakes_leave_the_server_alone(tmp_path: Path, certificates: Certificates) -> None:
-    """With 300 connections that begin no TLS, at 256 files, both ports serve, the log is rewritten, nothing ends."""
+    """With 300 connections that begin no TLS, at 256 files, both ports serve and the log is rewritten."""
     tls = free_port()
     files = [
         "--tls-cert-file",
@@ -118,7 +118,7 @@ def test_idle_handshakes_leave_the_server_alone(tmp_path: Path, certificates: Ce
 
 @needs_proc
 def test_clients_leave_descriptors_for_the_log(tmp_path: Path) -> None:
-    """Clients up to maxclients, and as many again: those too many get an error, the log is rewritten meanwhile."""
+    """Twice as many clients as maxclients: the surplus gets an error, and the log is rewritten meanwhile."""
     server = limited(millstream_server(tmp_path))
     with server, Wire(server.url) as first:
         assert first.ask("CONFIG", "GET", "maxclients") == [b"maxclients", b"%d" % (FILES - OWN)]
@@ -137,7 +137,7 @@ def test_clients_leave_descriptors_for_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit to lower a limit")
 def test_no_descriptor_is_try_again_later(tmp_path: Path) -> None:
-    """If accept() finds no descriptor, the server goes on, reports it once, and later takes the waiting clients."""
+    """If accept() finds no descriptor, the server logs it once, continues, and accepts the waiting clients later."""
     with millstream_server(tmp_path) as server, Wire(server.url) as first:
         assert server.process is not None
         assert first.ask("PING") == b"PONG"
@@ -155,7 +155,7 @@ def test_no_descriptor_is_try_again_later(tmp_path: Path) -> None:
 
 
 def test_an_embedded_server_keeps_the_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a program with most descriptors itself, a connection that would take one of the last gets an error."""
+    """In a program that uses most descriptors itself, a connection that would take one of the last gets an error."""
     with ServerThread() as server, Wire(server.url) as first:
         assert first.ask("PING") == b"PONG"
         used = max(first.socket.fileno(), int(first.ask("CLIENT", "LIST").partition(b" fd=")[2].split()[0]))
@@ -167,7 +167,7 @@ def test_an_embedded_server_keeps_the_reserve(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_slow_handshakes_give_way(certificates: Certificates) -> None:
-    """Strangers that begin no TLS hold no place for long while others wait, however many they are."""
+    """Connections that begin no TLS are dropped early while others wait, however many they are."""
     pair = certificates.file("server.crt"), certificates.file("server.key")
     with (
         ServerThread(tls=Tls(0, *pair, auth_clients="no", handshakes=3, grace=0.05)) as server,
@@ -181,7 +181,7 @@ def test_slow_handshakes_give_way(certificates: Certificates) -> None:
 
 
 def test_maxclients_beyond_the_limit_is_refused(tmp_path: Path) -> None:
-    """CONFIG SET maxclients takes what the system has descriptors for, and names the figure otherwise."""
+    """CONFIG SET maxclients accepts as many as the system has descriptors for, and otherwise names that number."""
     with limited(millstream_server(tmp_path, "--memory")) as server, Wire(server.url) as wire:
         assert str(wire.ask("CONFIG", "SET", "maxclients", "1000")) == (
             "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able to "
@@ -192,14 +192,14 @@ def test_maxclients_beyond_the_limit_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_few_files_for_the_server_itself(tmp_path: Path) -> None:
-    """A limit that leaves no descriptor for clients is refused at the start, with the figure that would do."""
+    """A file limit that leaves no descriptor for clients is refused at the start, with the number that is enough."""
     server = limited(millstream_server(tmp_path, "--memory"), 30)
     with pytest.raises(RuntimeError, match="the system allows 30 open files, and the server needs 48"):
         server.start()
 
 
 def test_one_place_more_by_the_unix_socket(tmp_path: Path) -> None:
-    """When strangers have all places, one connection by the unix socket is let in, and makes room."""
+    """At maxclients one more connection is accepted on the unix socket, so that an administrator can end others."""
     socket_path = tmp_path / "s.sock"
     with (
         ServerThread(unixsocket=socket_path, parameters={"maxclients": "2"}) as server,

@@ -1,7 +1,7 @@
-"""Each disk operation of a server's work fails in turn, in every way, under node, committer and log together.
+"""Each disk operation of a server's work fails in turn, in every way, in node, committer and log together.
 
 For every fault four things hold. No reply is released for data that is not where its fsync mode promises, and no read
-shows them. The server ends clearly, or turns writes away and recovers. The next start finds a beginning of the work
+shows such data. The server ends clearly, or refuses writes and recovers. The next start finds a beginning of the work
 that holds all acknowledged data.
 """
 
@@ -63,8 +63,8 @@ class Life:
         given: payloads appended, in order.
         acknowledged: the highest position a released reply waited for.
         failure: the committer's report to the server.
-        was_full: the disk was met full, and had space again.
-        owed: replies that are held.
+        was_full: the disk was full, and had space again.
+        owed: delayed replies.
         wrong: faults of the server; an exception would be lost in the event loop.
     """
 
@@ -81,7 +81,7 @@ class Life:
         self.wrong: list[str] = []
 
     async def live(self) -> None:
-        """Start, work, stop; any of it may end it early."""
+        """Start, work, stop; each of them may end the life early."""
         try:
             self.log, recovery = Log.open(HOME, self.disk, segment_bytes=250, entropy=entropy(1))
         except DiskError:
@@ -116,7 +116,7 @@ class Life:
             self.failure = error
 
     def fail(self, error: StorageError) -> None:
-        """The server's part: nothing is shown any more."""
+        """Handle a failure as the server does: show nothing any more."""
         if isinstance(error, DiskFullError) or "start again" not in str(error) or str(HOME) not in str(error):
             self.wrong.append(f"the end does not say where it failed and what to do: {error!r}")
         self.failure = error
@@ -124,7 +124,7 @@ class Life:
         self.owed.clear()
 
     def release(self) -> None:
-        """The committer lets replies go: each must be where the mode promises."""
+        """Release replies for the committer, and check that each is where the mode promises."""
         promised = self.log.durable if self.fsync == "always" else self.log.written
         while self.owed and self.owed[0].barrier <= self.committer.gate.released:
             barrier = self.owed.pop(0).barrier
@@ -135,7 +135,7 @@ class Life:
             self.committer.gate.holders.pop(self, None)
 
     async def step(self, line: str) -> None:
-        """One command, and what the committer does about it."""
+        """Run one command, and the committer's part of it."""
         if self.ended:
             return
         session = self.sessions["BLOCK" in line]
@@ -156,12 +156,12 @@ class Life:
             await self.while_full()
 
     async def settled(self) -> None:
-        """Until the committer has done what it can do now."""
+        """Wait until the committer has nothing left to do."""
         while not self.committer.is_idle:  # noqa: ASYNC110 - each turn of the loop counts
             await asyncio.sleep(0)
 
     async def while_full(self) -> None:
-        """Reads tell of what is durable alone, writes are turned away; with space all goes on."""
+        """Check that reads show only durable data and writes are refused until there is space."""
         self.was_full = True
         twin = Node(Config())
         twin.recover(self.given[: self.log.durable])
@@ -191,7 +191,7 @@ class Life:
 
 
 def one(fsync: str, operation: int, fault: Fault, seed: int) -> Life:
-    """One life with one failing operation, and the start after it."""
+    """Run one life with one failing operation, and the start after it."""
     disk = SimDisk(seed, faults={operation: fault})
     life = Life(disk, fsync)
     asyncio.run(life.live())
@@ -218,7 +218,7 @@ def one(fsync: str, operation: int, fault: Fault, seed: int) -> Life:
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_every_disk_operation_fails_once(fsync: str) -> None:
-    """EIO, ENOSPC, EDQUOT, EINTR and short writes, at every operation from the first of the start to the last."""
+    """EIO, ENOSPC, EDQUOT, EINTR or a short write at any disk operation loses nothing acknowledged."""
     count = one(fsync, 10**9, Fault.EIO, 0).disk.operations
     assert count > 50
     full = 0
@@ -232,7 +232,10 @@ def test_every_disk_operation_fails_once(fsync: str) -> None:
 
 
 def test_failed_sync_ends_the_process_and_says_why(tmp_path: Path) -> None:
-    """A real process: exit code 1, and a last line with the file, the reason and what to do; what it said is there."""
+    """A failed sync ends a real server with exit code 1 and a last line with file, reason and advice.
+
+    Everything acknowledged is there after the restart.
+    """
     server = millstream_server(tmp_path)
     trigger = tmp_path / "broken"
     plain, at = server.command, server.command.index("serve")
@@ -256,7 +259,7 @@ def test_failed_sync_ends_the_process_and_says_why(tmp_path: Path) -> None:
 
 
 def test_write_that_the_system_refuses_ends_the_process_and_says_why(tmp_path: Path) -> None:
-    """The same for a write, with nothing made up: the system lets the process write no larger file."""
+    """A write that the system refuses, here at the file size limit, ends a real server with code 1 and advice."""
     if not hasattr(resource, "prlimit"):
         pytest.skip("this system sets no limit of another process")
     server = millstream_server(tmp_path)

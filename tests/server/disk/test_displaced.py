@@ -1,4 +1,4 @@
-"""The data directory is removed, moved or taken over under a running server: it says so and promises nothing more."""
+"""A server whose data directory is removed, moved or replaced reports it and acknowledges nothing more."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ def file_removed(data: Path) -> None:
 
 
 def file_moved(data: Path) -> None:
-    """As a network file system does with what is removed while it is open, too: it keeps a name."""
+    """Rename a log file, as a network file system does if an open file is removed."""
     max(data.glob("log-*")).rename(data / "kept")
 
 
@@ -45,25 +45,25 @@ def file_linked_elsewhere(data: Path) -> None:
 
 
 def file_replaced(data: Path) -> None:
-    """As by a program that keeps the original under another name, and leaves a copy in its place."""
+    """Replace a log file by a copy, as a program does that renames the original."""
     path = max(data.glob("log-*"))
     file_moved(data)
     path.write_bytes((data / "kept").read_bytes())
 
 
 def file_emptied(data: Path) -> None:
-    """Empty a file, like a person who wanted space, or a rotation of logs."""
+    """Empty a file, as a person or log rotation does to free space."""
     max(data.glob("log-*")).write_bytes(b"")
 
 
 def looped(data: Path) -> None:
-    """A link in the directory's place leads to itself."""
+    """Replace the directory by a link to itself."""
     moved(data)
     data.symlink_to(data.name)
 
 
 def exchanged(data: Path) -> None:
-    """A copy takes the directory's place."""
+    """Replace the directory by a copy."""
     shutil.copytree(data, data.with_name("copy"))
     moved(data)
     data.with_name("copy").rename(data)
@@ -86,7 +86,7 @@ WAYS = [
 
 @pytest.mark.parametrize("what", WAYS)
 def test_nothing_is_promised_that_a_start_would_not_find(tmp_path: Path, what: Callable[[Path], None]) -> None:
-    """Neither later writes nor earlier ones that were not yet promised; both errors say why."""
+    """After the directory is displaced, the log promises no further record, old or new, and gives the reason."""
     home = tmp_path / "data"
     log, _ = Log.open(home)
     log.append(b"1")
@@ -106,7 +106,7 @@ def test_nothing_is_promised_that_a_start_would_not_find(tmp_path: Path, what: C
 
 @pytest.mark.parametrize("what", WAYS)
 def test_a_write_into_a_displaced_directory_is_not_released(tmp_path: Path, what: Callable[[Path], None]) -> None:
-    """Under the weaker policies a reply goes out when it was written, so the log looks before it writes."""
+    """The log checks its directory before it writes, so no policy releases a reply for a displaced directory."""
     log, _ = Log.open(tmp_path / "data")
     what(tmp_path / "data")
     log.append(b"1")
@@ -120,7 +120,7 @@ def test_a_write_into_a_displaced_directory_is_not_released(tmp_path: Path, what
 def test_no_write_is_acknowledged_that_a_start_would_not_find(
     tmp_path: Path, fsync: str, what: Callable[[Path], None]
 ) -> None:
-    """The connection is cut, the exit code is 1, the last line says what to do; a directory put back has it all."""
+    """A server with a displaced directory cuts connections and exits with 1 and advice. Put back, it has all data."""
     server, home = millstream_server(tmp_path, "--fsync", fsync), tmp_path / "data"
     with server, Wire(server.url) as wire:
         assert wire.ask("XADD", "s", "1-0", "f", "v") == b"1-0"
@@ -141,7 +141,7 @@ def test_no_write_is_acknowledged_that_a_start_would_not_find(
 
 
 def test_a_rewriting_touches_no_other_servers_directory(tmp_path: Path) -> None:
-    """The first server's directory is moved and another server begun in its place: each keeps to its own files."""
+    """Two servers, one of which had its directory moved and replaced by the other, each use their own files only."""
     first, second = millstream_server(tmp_path), millstream_server(tmp_path / "other")
     data = tmp_path / "data"
     second.command[second.command.index("--dir") + 1] = str(data)
@@ -165,7 +165,7 @@ def test_a_rewriting_touches_no_other_servers_directory(tmp_path: Path) -> None:
 
 
 def test_the_lock_outlives_its_file(tmp_path: Path) -> None:
-    """Removing the lock file lets no process in: the directory is locked too."""
+    """Removing the lock file lets no other process in, since the directory is locked too."""
     log, _ = Log.open(tmp_path / "data")
     (tmp_path / "data" / "lock").unlink()
     with pytest.raises(LogLockedError, match="is in use by another process"):
@@ -178,7 +178,7 @@ def test_the_lock_outlives_its_file(tmp_path: Path) -> None:
 def test_a_log_follows_its_directory_and_not_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A relative path is that of the moment of opening: a program may change its working directory."""
+    """A relative data directory is resolved at opening, so a program may change its working directory."""
     monkeypatch.chdir(tmp_path)
     log, _ = Log.open(Path("data"))
     monkeypatch.chdir("/")

@@ -13,7 +13,7 @@ ROUND = Path(__file__).with_name("full.py")
 
 
 def filled(folder: Path, fsync: str, seed: int) -> None:
-    """One round on a file system of its own."""
+    """Run one round on a file system of its own."""
     small = folder / f"small-{fsync}-{seed}"
     small.mkdir()
     run_on(small, "16m", ROUND, fsync, str(seed))
@@ -21,19 +21,19 @@ def filled(folder: Path, fsync: str, seed: int) -> None:
 
 @pytest.mark.parametrize(("fsync", "seed"), [("always", 1), ("everysec", 2), ("no", 5)])
 def test_really_full_disk(tmp_path: Path, fsync: str, seed: int) -> None:
-    """Sixteen MiB filled to the floor, then to the brim: reads go on, errors say why, nothing acknowledged is lost."""
+    """On a full disk of 16 MiB reads work, errors have the reason, and nothing acknowledged is lost."""
     filled(tmp_path, fsync, seed)
 
 
 def test_start_without_any_space(tmp_path: Path) -> None:
-    """A server that cannot make its first file says which directory, why, and what to do."""
+    """A server that cannot create its first file reports the directory, the reason and advice."""
     small = tmp_path / "small"
     small.mkdir()
     run_on(small, "300k", UNOPENED)
 
 
 def test_a_snapshot_without_space(tmp_path: Path) -> None:
-    """A rewriting that cannot write it says which file, why, and what to do, and goes through where that was done."""
+    """A rewriting without space for its snapshot reports file, reason and advice, and succeeds once there is space."""
     small = tmp_path / "small"
     small.mkdir()
     run_on(small, "16m", UNREWRITTEN)
@@ -42,7 +42,7 @@ def test_a_snapshot_without_space(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_really_full_disk_twenty_times(tmp_path: Path) -> None:
-    """The same in full."""
+    """On a full disk, twenty times, reads work, errors have the reason, and nothing acknowledged is lost."""
     campaign.run(
         "full-disk", lambda seed: filled(tmp_path, ("always", "everysec", "no")[seed % 3], seed), range(10, 30)
     )

@@ -1,4 +1,4 @@
-"""The log of a running server is rewritten: by command and by itself, while clients write; and a restart finds all."""
+"""The log of a running server is rewritten, by command and by itself, while clients write. A restart finds all data."""
 
 from pathlib import Path
 
@@ -14,27 +14,27 @@ STARTED = b"Background append only file rewriting started"
 
 
 def persistence(wire: Wire) -> dict[str, str]:
-    """INFO's section on persistence."""
+    """Return INFO's section on persistence."""
     return section(wire.ask("INFO", "persistence"))
 
 
 def section(text: bytes) -> dict[str, str]:
-    """The lines of an INFO reply."""
+    """Return the lines of an INFO reply."""
     return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
 
 
 def entries(count: int, *trimmed: str) -> list[list[str]]:
-    """The commands that add ``count`` entries."""
+    """Return the commands that add ``count`` entries."""
     return [["XADD", "s", *trimmed, "*", "n", f"{number:05}", "text", "x" * 100] for number in range(count)]
 
 
 def names(directory: Path) -> list[str]:
-    """The kinds of files of a data directory, sorted."""
+    """Return the kinds of files in a data directory, sorted."""
     return sorted(path.name.split("-")[0] for path in directory.iterdir())
 
 
 def rewritten(wire: Wire, number: int) -> dict[str, str]:
-    """Wait until ``number`` rewritings have begun and none is under way; INFO's section then."""
+    """Wait until ``number`` rewritings have begun and none is under way; return INFO's section."""
 
     def done() -> bool:
         told = persistence(wire)
@@ -46,7 +46,7 @@ def rewritten(wire: Wire, number: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_a_rewriting_by_command(tmp_path: Path, fsync: str) -> None:
-    """It answers as Redis does, INFO tells the truth about it, and a restart finds all."""
+    """BGREWRITEAOF replies as in Redis, INFO has its true state, and a restart finds all data."""
     with millstream_server(tmp_path, "--fsync", fsync) as server:
         with Wire(server.url) as wire:
             told = persistence(wire)
@@ -89,7 +89,7 @@ def test_a_rewriting_by_command(tmp_path: Path, fsync: str) -> None:
 
 
 def test_the_log_is_rewritten_by_itself(tmp_path: Path) -> None:
-    """When it has grown as CONFIG says, however much is written: it stays a small multiple of what lives."""
+    """The log is rewritten by itself at the configured growth, so its size stays a small multiple of the live data."""
     parameters = {"auto-aof-rewrite-min-size": "40000", "auto-aof-rewrite-percentage": "100"}
     with ServerThread(str(tmp_path), parameters=parameters) as server, Wire(server.url) as wire:
         rounds = 0
@@ -108,7 +108,7 @@ def test_the_log_is_rewritten_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_server_stops_in_the_middle_of_a_rewriting(tmp_path: Path) -> None:
-    """It waits for no snapshot; nothing is left over, nothing is lost."""
+    """A server stopped during a rewriting does not wait for it, leaves no file over and loses nothing."""
     with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
         for number in range(100):
             wire.ask("XADD", "s", "*", "n", str(number))
@@ -120,11 +120,10 @@ def test_a_server_stops_in_the_middle_of_a_rewriting(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("times", [4, pytest.param(12, marks=pytest.mark.long)])
 def test_the_log_stays_below_its_bound_at_every_step(tmp_path: Path, times: int) -> None:
-    """A8: many times the live data is written, added and trimmed; the log is never above 2.2 times a fresh snapshot.
+    """Rule A8: after many times the live data was written and trimmed, the log is at most 2.2 times a new snapshot.
 
     The start of the process that rewrites takes as long here as with a hundred times the data, so the writer pauses
-    after the next hundred entries. The directory holds the new snapshot next to the log while it is made: once the live
-    data more.
+    after the next hundred entries. While the snapshot is made, the directory also holds it: once the live data more.
     """
     parameters = {"auto-aof-rewrite-min-size": "500000", "auto-aof-rewrite-percentage": "0"}
     with ServerThread(str(tmp_path), parameters=parameters, fsync="no") as server, Wire(server.url) as wire:

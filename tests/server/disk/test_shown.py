@@ -1,4 +1,4 @@
-"""While the disk syncs, a server shows nothing that is not yet durable: no reply, read, wake-up, event or message."""
+"""During a sync a server shows nothing that is not durable yet: no reply, read, wake-up, event or message."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from support.wire import Wire, pack
 
 
 class Gate:
-    """Lets syncs of the real disk pass, or holds them.
+    """Lets syncs of the real disk pass, or blocks them.
 
     Attributes:
         entered: a sync waits, or passed, since the gate was last shut.
@@ -29,16 +29,16 @@ class Gate:
         self._open.set()
 
     def shut(self) -> None:
-        """From now on syncs wait."""
+        """Block syncs from now on."""
         self.entered.clear()
         self._open.clear()
 
     def open(self) -> None:
-        """They go on."""
+        """Let syncs pass."""
         self._open.set()
 
     def passing(self) -> None:
-        """A sync comes by."""
+        """Pass the gate with a sync."""
         self.syncs += 1
         self.entered.set()
         assert self._open.wait(60)
@@ -46,7 +46,7 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """In front of every fdatasync of this process."""
+    """Yield a gate before every fdatasync of this process."""
     found, sync = Gate(), RealFile.datasync
 
     def gated(self: RealFile) -> None:
@@ -60,7 +60,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 @pytest.fixture
 def server(tmp_path: Path, gate: Gate) -> Iterator[ServerThread]:
-    """A server with fsync always and every keyspace event; the gate is open whenever it ends."""
+    """Yield a server with fsync always and every keyspace event; the gate is open when it ends."""
     with ServerThread(tmp_path / "data", parameters={"notify-keyspace-events": "KEA"}) as running:
         yield running
         gate.open()
@@ -68,13 +68,13 @@ def server(tmp_path: Path, gate: Gate) -> Iterator[ServerThread]:
 
 @pytest.fixture
 def connect(server: ServerThread) -> Iterator[Callable[[], Wire]]:
-    """Opens connections, all closed at the end."""
+    """Yield a function that connects; all connections are closed at the end."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(Wire(server.url))
 
 
 def settle(server: ServerThread) -> None:
-    """Let the server's loop go round a few times, so that everything it has to send now is sent."""
+    """Run a few turns of the server's loop, so that everything ready is sent."""
     for _ in range(4):
         gone_by = threading.Event()
         server.server.loop.call_soon_threadsafe(gone_by.set)
@@ -82,7 +82,7 @@ def settle(server: ServerThread) -> None:
 
 
 def silent(wire: Wire) -> bool:
-    """True if nothing at all has come."""
+    """Return True if nothing has come."""
     wire.socket.setblocking(False)
     try:
         return not wire.socket.recv(1)
@@ -93,21 +93,21 @@ def silent(wire: Wire) -> bool:
 
 
 def all_durable(server: ServerThread) -> bool:
-    """True if everything logged so far is on the medium."""
+    """Return True if everything logged so far is on the medium."""
     facts = server.server.node.surroundings.log()
     return facts.durable == facts.appended > 0
 
 
 def waits(server: ServerThread) -> Callable[[], bool]:
-    """True if some client waits inside a command."""
+    """Return a function that reports whether some client waits inside a command."""
     return lambda: len(server.server.node.waits) > 0
 
 
 class Scene:
-    """Two clients; the writer writes while the disk syncs.
+    """Two clients, one of which writes during a sync.
 
     Attributes:
-        heard: who must hear nothing before the sync is over, and what then.
+        heard: connections that must get nothing before the sync ends, with their later replies.
     """
 
     def __init__(self, server: ServerThread, gate: Gate, writer: Wire, observer: Wire) -> None:
@@ -116,14 +116,14 @@ class Scene:
         self.heard: list[tuple[Wire, Any]] = []
 
     def write(self, *words: str, reply: object = b"2-0") -> None:
-        """The writer writes; its command is run when this returns, and its sync has begun."""
+        """Write; on return the command has run and its sync has begun."""
         self.gate.shut()
         self.writer.send(*words)
         assert self.gate.entered.wait(30)
         self.heard.append((self.writer, reply))
 
     def ask(self, wire: Wire, count: int, data: bytes, reply: object) -> None:
-        """Ask from a client; as many commands are run when this returns."""
+        """Send ``count`` commands from a client; on return they have run."""
         processed = self.server.server.node.stats.processed
         wire.socket.sendall(data)
         eventually(lambda: self.server.server.node.stats.processed >= processed + count)
@@ -144,7 +144,7 @@ def read(scene: Scene) -> None:
 
 
 def count_of_keys(scene: Scene) -> None:
-    """INFO counts keys and bytes written, as DBSIZE does."""
+    """Read INFO's counts of keys and bytes written, and DBSIZE."""
     scene.write("SET", "k", "v", reply=b"OK")
     scene.ask(scene.observer, 1, pack("INFO", "keyspace"), None)
 
@@ -188,19 +188,19 @@ def transaction(scene: Scene) -> None:
 
 
 def xinfo(scene: Scene) -> None:
-    """XINFO shows that a consumer has looked and found nothing, so it waits for that."""
+    """XINFO waits for the record of a fruitless read, whose time it shows."""
     look(scene)
     scene.ask(scene.writer, 2, pack("XINFO", "CONSUMERS", "s", "none") + pack("PING"), None)
 
 
 def dump(scene: Scene) -> None:
-    """So does DUMP."""
+    """DUMP waits for that record too."""
     look(scene)
     scene.ask(scene.writer, 1, pack("DUMP", "s"), None)
 
 
 def dump_in_a_transaction(scene: Scene) -> None:
-    """And in a transaction."""
+    """DUMP in a transaction waits for it."""
     scene.observer.ask("MULTI")
     scene.observer.ask("DUMP", "s")
     look(scene)
@@ -208,13 +208,13 @@ def dump_in_a_transaction(scene: Scene) -> None:
 
 
 def dump_in_a_script(scene: Scene) -> None:
-    """And in a script."""
+    """DUMP in a script waits for it."""
     look(scene)
     scene.ask(scene.writer, 1, pack("EVAL", "return redis.call('DUMP', KEYS[1])", "1", "s"), None)
 
 
 def look(scene: Scene) -> None:
-    """A look that finds nothing: it is logged for those alone who show it, and they wait for it."""
+    """Read and find nothing: the logged seen time delays only the commands that show it."""
     writer = scene.writer
     assert writer.ask("XGROUP", "CREATE", "s", "g", "$") == b"OK"
     for _ in range(2):
@@ -248,7 +248,7 @@ SCENES = [
 def test_nothing_is_shown_before_it_is_durable(
     server: ServerThread, gate: Gate, connect: Callable[[], Wire], play: Callable[[Scene], None]
 ) -> None:
-    """Everything that the write brought about was ready to be sent, and leaves when the sync is over, not before."""
+    """Every effect of a write is sent when its sync ends, and not before."""
     scene = Scene(server, gate, connect(), connect())
     assert scene.writer.ask("XADD", "s", "1-0", "f", "v") == b"1-0"
     play(scene)
@@ -265,7 +265,7 @@ def test_nothing_is_shown_before_it_is_durable(
 def test_nothing_plain_is_shown_before_it_is_durable(
     tmp_path: Path, gate: Gate, behind: bytes, asked: tuple[str, ...]
 ) -> None:
-    """Plain commands, which are run together, show a write no earlier: its own reply, and what others read of it."""
+    """Plain commands that run together show a write, in their own replies and in reads, only after the sync."""
     with ServerThread(tmp_path / "data") as server, Wire(server.url) as writer, Wire(server.url) as reader:
         scene = Scene(server, gate, writer, reader)
         assert writer.ask("XADD", "s", "1-0", "f", "v") == b"1-0"
@@ -283,7 +283,7 @@ def test_nothing_plain_is_shown_before_it_is_durable(
 
 
 def test_no_reply_overtakes_one_that_waits(server: ServerThread, gate: Gate, connect: Callable[[], Wire]) -> None:
-    """A reply that need not wait itself stays after one that does."""
+    """A reply that need not wait stays behind an earlier one that does."""
     scene = Scene(server, gate, connect(), connect())
     scene.writer.ask("XADD", "s", "1-0", "f", "v")
     xinfo(scene)
@@ -295,7 +295,7 @@ def test_no_reply_overtakes_one_that_waits(server: ServerThread, gate: Gate, con
 
 
 def test_a_stop_sends_what_waited_for_the_disk(server: ServerThread, gate: Gate, connect: Callable[[], Wire]) -> None:
-    """A stop while the disk syncs answers when that is over, and closes then."""
+    """A stop during a sync sends the delayed replies after it, and then closes the connections."""
     scene = Scene(server, gate, connect(), connect())
     scene.write(*ADD)
     server.server.loop.call_soon_threadsafe(server.server.request_stop)
@@ -308,7 +308,7 @@ def test_a_stop_sends_what_waited_for_the_disk(server: ServerThread, gate: Gate,
 
 @pytest.mark.parametrize("fsync", ["everysec", "no"])
 def test_save_is_a_sync(tmp_path: Path, gate: Gate, fsync: str) -> None:
-    """SAVE answers when everything is on the medium, in every fsync mode."""
+    """SAVE replies when everything is on the medium, in every fsync mode."""
     with ServerThread(tmp_path, fsync=fsync) as server, Wire(server.url) as wire:  # type: ignore[arg-type] # parametrised
         assert wire.ask("XADD", "s", "1-0", "f", "v") == b"1-0"
         before = gate.syncs
@@ -321,7 +321,7 @@ def test_save_is_a_sync(tmp_path: Path, gate: Gate, fsync: str) -> None:
 def test_a_replica_is_sent_nothing_before_it_is_durable(
     server: ServerThread, gate: Gate, connect: Callable[[], Wire]
 ) -> None:
-    """A replica is never ahead of its primary's disk, or a power cut would leave the two with other data."""
+    """A replica is sent only durable bytes, so it is never ahead of its primary after a power cut."""
     writer, replica = connect(), connect()
     replica.send("PSYNC", "?", "-1")
     eventually(lambda: server.server.node.primary.followers.online, what="it has its copy")

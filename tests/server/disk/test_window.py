@@ -1,4 +1,4 @@
-"""The loss that a stopping machine may cause under ``everysec``: the last second and one sync, on a clock by hand.
+"""Loss at a power cut under ``everysec``: the last second and one sync, with simulated time.
 
 The committer, the log and the event loop are the real ones. The disk is simulated, and so is time. The loop's clock
 stops while anything runs, and jumps to the next timer when nothing does. A sync takes a random time.
@@ -26,7 +26,7 @@ HOME = Path("/data")
 
 
 class JumpingSelector(selectors.DefaultSelector):
-    """A selector that jumps the clock to the loop's next timer, unless a thread works whose answer is to come."""
+    """Selector that jumps the clock to the loop's next timer, unless a thread is working."""
 
     loop: "JumpingLoop"
 
@@ -42,11 +42,11 @@ class JumpingSelector(selectors.DefaultSelector):
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """A loop with a clock of its own.
+    """Event loop with a clock of its own.
 
     Attributes:
         now: the time in seconds.
-        committer: whose thread may work.
+        committer: the committer whose thread may work.
     """
 
     def __init__(self) -> None:
@@ -60,17 +60,17 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         return self.now
 
     def works(self) -> bool:
-        """True if the committer's thread has a job."""
+        """Return True if the committer's thread has a job."""
         return self.committer is not None and not self.committer.is_idle
 
 
 class SlowDisk(SimDisk):
-    """Some syncs take long; a power cut notes when it was.
+    """Disk on which some syncs take long; a power cut records its time.
 
     Attributes:
-        loop: whose time passes.
+        loop: the loop whose time passes.
         longest: seconds of the longest sync so far.
-        cut_at: when power was lost.
+        cut_at: time of the power cut.
     """
 
     def __init__(self, loop: JumpingLoop, seed: int, crash_after: int) -> None:
@@ -104,12 +104,12 @@ class Writer:
     acknowledged: list[float] = field(default_factory=list)
 
     def release(self) -> None:
-        """The committer lets replies out."""
+        """Release replies for the committer."""
         while len(self.acknowledged) < self.committer.gate.released:
             self.acknowledged.append(self.loop.now)
 
     async def write(self, over: asyncio.Event) -> None:
-        """Until it is over."""
+        """Write until ``over``."""
         self.committer.gate.holders[self] = None
         while not over.is_set():
             for _ in range(self.chance.choice((1, 1, 1, 5))):
@@ -121,7 +121,7 @@ class Writer:
 
 
 async def until_power_is_lost(loop: JumpingLoop, disk: SlowDisk, seed: int) -> Writer:
-    """Serve on this disk until it stops; the acknowledged entries with their times."""
+    """Serve on this disk until it stops; return the writer with acknowledged entries and times."""
     over = asyncio.Event()
 
     def ends(_: object, context: dict[str, object]) -> None:
@@ -141,7 +141,7 @@ async def until_power_is_lost(loop: JumpingLoop, disk: SlowDisk, seed: int) -> W
 
 
 def lose_power(seed: int) -> int:
-    """One life of a server and its recovery; how many acknowledged writes were lost."""
+    """Run one life of a server and its recovery; return the number of lost acknowledged writes."""
     chance = random.Random(seed)
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         loop = runner.get_loop()
@@ -160,13 +160,16 @@ def lose_power(seed: int) -> int:
 
 
 def test_everysec_loses_at_most_its_window() -> None:
-    """The last second and one sync of acknowledged entries may be gone, but no more; and some of them are."""
+    """Under ``everysec`` a power cut loses at most the entries of the last second and one sync.
+
+    The test also sees that some are lost.
+    """
     losses = [lose_power(seed) for seed in range(500)]
     assert sum(lost > 0 for lost in losses) > 100, "the crashes came when everything was synced"
 
 
 def five_hundred(seed: int) -> int:
-    """A piece of the campaign."""
+    """Run a piece of the campaign."""
     for number in range(seed * 500, seed * 500 + 500):
         lose_power(number)
     return 500
@@ -175,5 +178,5 @@ def five_hundred(seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_everysec_loses_at_most_its_window_in_many_lives() -> None:
-    """The same with 10,000 crashes."""
+    """10,000 power cuts under ``everysec`` lose at most the entries of the last second and one sync."""
     campaign.run("window", five_hundred, range(1, 21), unit="crashes")

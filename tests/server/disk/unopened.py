@@ -1,4 +1,4 @@
-"""A process that starts a server on a file system with no space at all, and one whose data is there already.
+"""Start a server on a file system without any space, and one whose data is there already.
 
 Argument: the mount point of a small file system.
 """
@@ -11,7 +11,7 @@ from support.servers import millstream_server
 
 
 def main() -> None:
-    """Both end with one sentence; with space they start."""
+    """Check that both end with one sentence, and start once there is space."""
     home = Path(sys.argv[1])
     folder = home.parent / "server"
     server = millstream_server(folder)

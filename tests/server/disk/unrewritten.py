@@ -1,4 +1,4 @@
-"""A process that starts a server on a small file system, and has its log rewritten where the snapshot finds no space.
+"""Start a server on a small file system, and have its log rewritten without space for the snapshot.
 
 Argument: the mount point of a file system of 16 MiB.
 """
@@ -16,7 +16,7 @@ BALLAST = 6 * 1024 * 1024
 
 
 def main() -> None:
-    """The log names the snapshot, the reason and what to do; with space it is made, though asked for at once."""
+    """Check that the log names snapshot, reason and advice, and that a retry with space succeeds."""
     home = Path(sys.argv[1])
     server = millstream_server(home.parent / "server")
     server.command[server.command.index("--dir") + 1] = str(home / "data")
@@ -34,14 +34,14 @@ def main() -> None:
 
 
 def rewritten(wire: Wire) -> str:
-    """The result of the rewriting, by INFO."""
+    """Return the result of the rewriting from INFO."""
     wire.ask("BGREWRITEAOF")
     told = eventually(lambda: ended(wire), what="the rewriting has ended")
     return told["aof_last_bgrewrite_status"]
 
 
 def ended(wire: Wire) -> dict[str, str]:
-    """INFO's section, nothing while a rewriting is under way."""
+    """Return INFO's section; empty while a rewriting is under way."""
     rows = wire.ask("INFO", "persistence").decode().splitlines()
     told = dict(row.split(":", 1) for row in rows if ":" in row)
     return told if told["aof_rewrite_in_progress"] == "0" else {}

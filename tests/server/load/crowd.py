@@ -1,4 +1,4 @@
-"""Fifty clients that write to one server at once and keep a record of their own, in a process of their own making.
+"""Fifty clients that write to one server at once, in a process of their own, and record what was acknowledged.
 
 Each client works on keys of its own, so that the right content afterwards is known exactly. It is everything that was
 acknowledged, and perhaps the one write whose reply never came, whole or not at all. It is never a part and never twice.
@@ -19,7 +19,7 @@ Words = tuple[bytes | str | int, ...]
 
 
 class Gone(Exception):  # noqa: N818 - a state of the server
-    """The server closed the connection."""
+    """Raised when the server has closed the connection."""
 
 
 class Line:
@@ -38,7 +38,7 @@ class Line:
             raise Gone from None
 
     async def ask(self, *commands: Words) -> list[Any]:
-        """Send commands together; their replies."""
+        """Send commands together; return their replies."""
         try:
             self._writer.write(b"".join(pack(*words) for words in commands))
             return [await self._next() for _ in commands]
@@ -54,7 +54,7 @@ class Line:
         return reply
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
 
 
@@ -65,8 +65,8 @@ class Client:
     Attributes:
         number: its own, from 0.
         sent: numbers of the entries sent so far.
-        acknowledged: numbers of the entries whose reply came.
-        in_doubt: numbers of entries sent together, without a reply before the server went.
+        acknowledged: numbers of the entries with a reply.
+        in_doubt: numbers of entries sent together, without a reply before the server ended.
     """
 
     number: int
@@ -76,11 +76,11 @@ class Client:
 
     @property
     def key(self) -> str:
-        """Its stream."""
+        """Return the name of its stream."""
         return f"own:{self.number}"
 
     def take(self, count: int) -> list[int]:
-        """The numbers of the next entries."""
+        """Return the numbers of the next entries."""
         self.sent += count
         return list(range(self.sent - count, self.sent))
 
@@ -109,9 +109,9 @@ class Client:
         await line.ask(("XADD", self.key, "*", "n", numbers[0]))
 
     def check(self, client: redis.Redis) -> int:
-        """Compare the server with the record; the number of acknowledged entries that were found.
+        """Compare the server with the record; return the number of acknowledged entries found.
 
-        Entries in doubt that are there count as acknowledged from now on.
+        Entries in doubt that exist count as acknowledged from now on.
         """
         there = numbers_in(client, self.key)
         assert there == sorted(set(there)), f"{self.key}: something is there twice, or out of order"
@@ -136,7 +136,7 @@ class Client:
 
 
 class Pipeliner(Client):
-    """Sends many at once; of those in doubt the first some may be there."""
+    """Sends many entries at once; of those in doubt any first part may exist."""
 
     def _size(self, chance: random.Random) -> int:
         return chance.randint(2, 20)
@@ -159,7 +159,7 @@ class Transactor(Client):
         return kept in ([], numbers)
 
     def check(self, client: redis.Redis) -> int:
-        """The two streams are the same, too."""
+        """Check that the two streams are equal, too."""
         found = super().check(client)
         assert numbers_in(client, self.key) == numbers_in(client, f"{self.key}:too")
         return found
@@ -167,10 +167,10 @@ class Transactor(Client):
 
 @dataclass
 class Acker(Client):
-    """Adds, reads in a group and acknowledges: what it acknowledged never comes back.
+    """Adds, reads in a group and acknowledges: an acknowledged entry never comes back.
 
     Attributes:
-        acked: ids whose XACK was answered.
+        acked: ids whose XACK had a reply.
         read: ids that were delivered to it.
     """
 
@@ -190,7 +190,7 @@ class Acker(Client):
         self.acknowledged.pop()
 
     def check(self, client: redis.Redis) -> int:
-        """Nothing acknowledged is pending; everything that was read and not acknowledged is, but for one in doubt."""
+        """Check that exactly the entries read and not acknowledged are pending, except for one in doubt."""
         found = super().check(client)
         if not client.exists(self.key) or not client.xinfo_groups(self.key):
             assert not self.read
@@ -209,16 +209,16 @@ KINDS = (Client, Pipeliner, Transactor, Acker, Client)
 
 
 def crowd(size: int = 50) -> list[Client]:
-    """Clients of all kinds."""
+    """Return clients of all kinds."""
     return [KINDS[number % len(KINDS)](number) for number in range(size)]
 
 
 def numbers_in(client: redis.Redis, key: str) -> list[int]:
-    """The numbers of a stream's entries, in order."""
+    """Return the numbers of a stream's entries, in order."""
     entries: Any = client.xrange(key)
     return [int(fields[b"n"]) for _, fields in entries]
 
 
 async def all_work(clients: list[Client], port: int, chance: random.Random) -> None:
-    """Everybody writes until the server is gone."""
+    """Let all clients write until the server is gone."""
     await asyncio.gather(*(client.work(port, random.Random(chance.random())) for client in clients))

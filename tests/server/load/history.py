@@ -1,13 +1,13 @@
-"""Answers to clients at work at the same time, operation by operation, and a check for one order that explains them.
+"""Replies to simultaneous clients, operation by operation, and a check for one order that explains them.
 
-Each operation is known by its times of request and answer; the server did it at some moment between. Every order of
-events must keep these rules, and only they are demanded:
+Each operation is known by its times of request and reply; the server did it at some moment between. Every order of
+events must keep these rules, and only they are required:
 
 - additions: ids ascend in time, and the same message has one id. A view of the stream has every entry added before and
   none added after. Each entry has the fields it was given;
 - deliveries: an entry is new to one consumer only. A later delivery of new entries has later ones. A delivery that was
   not full took everything;
-- claims: a claimant of an entry has it for itself as long as others ask for it to be idle, unless it is released;
+- claims: a claimant of an entry has it alone until it has been idle as long as another claim requires, or is released;
 - acknowledgements: one for each entry is counted, and later requests never have that entry again.
 """
 
@@ -23,18 +23,18 @@ MILLISECOND = 1_000_000
 
 @dataclass(slots=True)
 class Operation:
-    """One command and its answer.
+    """One command and its reply.
 
     Attributes:
         kind: ``add``, ``see`` (the newest entries), ``length``, ``take`` (new entries), ``claim``, ``again`` (a
             consumer's own entries), ``ack`` or ``release``.
         who: the client, a consumer of the group.
-        begin: nanoseconds when it was asked for.
-        end: nanoseconds when it was answered.
-        ids: of the entries it was about, ascending.
-        tokens: what those entries hold, for ``add`` and ``see``.
+        begin: nanoseconds at the request.
+        end: nanoseconds at the reply.
+        ids: of its entries, ascending.
+        tokens: the fields of those entries, for ``add`` and ``see``.
         wanted: for ``see`` and ``take`` the COUNT, for ``claim`` the idle milliseconds.
-        reply: the number answered, for ``length``, ``ack`` and ``release``.
+        reply: the number replied, for ``length``, ``ack`` and ``release``.
         message: of an idempotent addition.
     """
 
@@ -74,11 +74,11 @@ class History:
         self.acknowledged = {each.ids[0]: each for each in self.of("ack") if each.reply}
 
     def of(self, *kinds: str) -> list[Operation]:
-        """The operations of these kinds."""
+        """Return the operations of these kinds."""
         return [each for kind in kinds for each in self._kinds[kind]]
 
     def check(self) -> None:
-        """Raise AssertionError for the first thing that no order of events explains."""
+        """Raise AssertionError for the first fact that no order of events explains."""
         self.messages_have_one_id()
         in_order((each.ids[0], each.begin, each.end) for each in self.added.values())
         self.sights_are_whole()
@@ -91,7 +91,7 @@ class History:
         self.acknowledged_for_good()
 
     def messages_have_one_id(self) -> None:
-        """Additions with one message share an id; others have ids of their own."""
+        """Check that additions with one message share an id, and others have ids of their own."""
         found: dict[bytes, int] = {}
         holders: dict[int, bytes] = {}
         for each in self.of("add"):
@@ -103,7 +103,7 @@ class History:
             assert holders.setdefault(entry, each.message) == each.message, f"one id given twice: {each}"
 
     def sights_are_whole(self) -> None:
-        """The newest entries as seen: contiguous, with all that was there before, and nothing from later on."""
+        """Check that views of the newest entries are contiguous, with every earlier entry and no later one."""
         ids = sorted(self.added)
         before = Latest((each.end, each.ids[0]) for each in self.of("add"))
         for each in self.of("see"):
@@ -116,7 +116,7 @@ class History:
                 assert token in self.tokens[entry], f"other fields than given: {each}"
 
     def lengths_are_possible(self) -> None:
-        """Nothing is removed: a length lies between what had been added and what may have been."""
+        """Check that a length lies between the entries certainly added and those possibly added; none are removed."""
         begins = sorted(each.begin for each in self.added.values())
         ends = sorted(each.end for each in self.added.values())
         for each in self.of("length"):
@@ -124,7 +124,7 @@ class History:
             assert low <= each.reply <= high, f"between {low} and {high} entries, not {each}"
 
     def new_to_one(self) -> None:
-        """No entry is new twice; new entries come in order of their ids; no claim before."""
+        """Check that no entry is new twice or claimed before it was new, and that new entries come in order."""
         taken: dict[int, Operation] = {}
         for each in self.of("take"):
             assert each.ids == sorted(set(each.ids)), f"out of order: {each}"
@@ -138,7 +138,7 @@ class History:
             assert taken[entry].begin <= min(one.end for one in grants), f"claimed before it was delivered: {entry}"
 
     def nothing_was_left_behind(self) -> None:
-        """A delivery with fewer entries than asked for: all that had been added is delivered by then."""
+        """Check that after a delivery with fewer entries than COUNT every entry added before it is delivered."""
         taken = {entry: each for each in self.of("take") for entry in each.ids}
         # For every moment, the latest that an entry added by then was asked for
         latest = Latest(
@@ -149,7 +149,7 @@ class History:
                 assert latest.at(each.begin) <= each.end, f"an entry added before was left behind: {each}"
 
     def leases_hold(self) -> None:
-        """Between two owners of an entry lies the idle time that the second asked for, or a release."""
+        """Check that the required idle time, or a release, lies between two owners of an entry."""
         released = defaultdict(list)
         for each in self.of("release"):
             released[each.ids[0]].append(each)
@@ -160,14 +160,14 @@ class History:
                 assert is_free or may_follow, f"two owners at a time: {first} and {second}"
 
     def own_only(self) -> None:
-        """Check that a reader of its own entries sees none that was never given to it."""
+        """Check that a reader of its own entries sees none that was never delivered to it."""
         for each in self.of("again"):
             for entry in each.ids:
                 given = any(one.who == each.who and one.begin <= each.end for one in self.grants[entry])
                 assert given, f"another's entry: {each}"
 
     def acknowledged_once(self) -> None:
-        """One acknowledgement of an entry is counted: the first after its delivery."""
+        """Check that exactly one acknowledgement of an entry is counted, the first after its delivery."""
         tries = defaultdict(list)
         for each in self.of("ack"):
             tries[each.ids[0]].append(each)
@@ -185,7 +185,7 @@ class History:
                 assert counted[0].end >= grants[0].begin, f"acknowledged before it was delivered: {counted}"
 
     def acknowledged_for_good(self) -> None:
-        """Check that acknowledged entries are not given out afterwards, nor released."""
+        """Check that acknowledged entries are neither delivered nor released afterwards."""
         for each in self.of("take", "claim", "again", "release"):
             if each.kind == "release" and not each.reply:
                 continue
@@ -194,7 +194,7 @@ class History:
                 assert ack is None or ack.end >= each.begin, f"acknowledged, and there again: {ack} and {each}"
 
     def check_end(self, entries: list[tuple[int, bytes]], pending: dict[int, bytes]) -> None:
-        """Compare what is there when all clients have gone.
+        """Compare the data after all clients have ended.
 
         Args:
             entries: ids and tokens of the whole stream.
@@ -227,13 +227,13 @@ class Latest:
             self._values.append(max(value, self._values[-1] if self._values else 0))
 
     def at(self, moment: int) -> int:
-        """The largest value before a moment; 0 if there is none."""
+        """Return the largest value before a moment; 0 if there is none."""
         index = bisect_left(self._moments, moment)
         return self._values[index - 1] if index else 0
 
 
 def in_order(windows: Iterable[tuple[int, int, int]]) -> None:
-    """Raise AssertionError if something with a larger id had ended before something with a smaller one began.
+    """Raise AssertionError if something with a larger id ended before something with a smaller one began.
 
     Args:
         windows: ids, begins and ends.
@@ -246,8 +246,8 @@ def in_order(windows: Iterable[tuple[int, int, int]]) -> None:
 
 
 def lease(grant: Operation) -> int:
-    """Nanoseconds for which an entry must have been idle before this grant.
+    """Return the nanoseconds for which an entry must have been idle before this delivery.
 
-    The server counts in whole milliseconds of another clock; a tenth more allows for how that is corrected.
+    The server counts in whole milliseconds of another clock; a tenth more allows for corrections of it.
     """
     return (grant.wanted - 1) * MILLISECOND * 9 // 10 if grant.kind == "claim" else NEVER

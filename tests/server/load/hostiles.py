@@ -1,8 +1,8 @@
-"""Sockets that mean harm: broken off, damaged, cut anywhere, never read, reset; each from one seed.
+"""Hostile sockets: broken off, damaged, cut anywhere, never read, reset; each from one seed.
 
 The replies to a hostile client on keys of its own are known. A node in this process reads the same bytes whole and runs
-one command at a time, so by other ways than the server's runs of plain commands. Only ids made by the clock and the
-client's own number differ.
+one command at a time, unlike the server's runs of plain commands. Only ids made by the clock and the client's own
+number differ.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from support.inprocess import World
 from support.wire import pack
 
 SECONDS = 300
-"""Seconds that a hostile client waits for the server to end its connection, before that counts as forgotten."""
+"""Seconds that a hostile client waits for the server to end its connection before the test fails."""
 _AHEAD = 4_000_000_000_000  # milliseconds beyond the clock: the ids after it are known
 _READ = 64 * 1024  # what the server reads of a socket at once
 _OWN = re.compile(rb"\b1[78]\d{11}-\d+|(?<=\$2\r\nid\r\n:)\d+")
@@ -61,14 +61,14 @@ Act = Callable[["Hostile"], Awaitable[None]]
 
 
 class Hostile:
-    """One client that means harm.
+    """One hostile client.
 
     Args:
         port: of the server.
-        chance: all that it decides.
+        chance: the random generator.
 
     Attributes:
-        name: what its keys begin with, so long that damage to it makes no other client's.
+        name: the start of its keys, so long that damage to it never makes another client's.
         chance: as given.
     """
 
@@ -90,23 +90,23 @@ class Hostile:
 
     @property
     def socket(self) -> socket.socket:
-        """Its connection."""
+        """Return its connection."""
         assert self._socket is not None
         return self._socket
 
     def close(self) -> None:
-        """Leave, if it has not."""
+        """Disconnect, if still connected."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def reset(self) -> None:
-        """Leave with a reset: the server finds neither an end nor anything that came and was not read."""
+        """Disconnect with a reset: the server sees no end, and loses unread bytes."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
     async def leave(self) -> None:
-        """In any way, or not at all: then it stays until everybody is through."""
+        """Disconnect in any way, or stay until all clients are done."""
         how = self.chance.randrange(4)
         if how == 0:
             self.reset()
@@ -118,16 +118,16 @@ class Hostile:
             self.close()
 
     def end(self) -> None:
-        """Say that no more will come, unless the server has closed."""
+        """Shut down the sending side, unless the server has closed."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
     async def send(self, data: bytes, *cuts: int) -> None:
-        """Send bytes in pieces, others having their turn in between; a client that is cut off sends no more.
+        """Send bytes in pieces, with turns of others in between; a client that is cut off sends no more.
 
         Args:
             data: the bytes to send.
-            cuts: places between pieces.
+            cuts: offsets between pieces.
         """
         loop, at = asyncio.get_running_loop(), 0
         with contextlib.suppress(ConnectionError):
@@ -137,7 +137,7 @@ class Hostile:
                 at = end
 
     async def read(self) -> tuple[bytes, bool]:
-        """All that comes until the server closes, and whether it did so without a reset."""
+        """Read until the server closes; return the bytes, and whether it closed without a reset."""
         loop, data = asyncio.get_running_loop(), bytearray()
         try:
             async with asyncio.timeout(SECONDS):
@@ -148,11 +148,11 @@ class Hostile:
         return bytes(data), True
 
     async def say(self, data: bytes, *cuts: int) -> None:
-        """Send bytes, then no more, and keep all that comes until the server closes.
+        """Send bytes, then shut down, and store all replies until the server closes.
 
         Args:
-            data: what is sent.
-            cuts: places between pieces.
+            data: the bytes to send.
+            cuts: offsets between pieces.
         """
         reading = asyncio.ensure_future(self.read())
         await self.send(data, *cuts)
@@ -161,11 +161,11 @@ class Hostile:
         self.close()
 
     def judge(self, world: World, *, may_end: bool) -> int:
-        """Compare the replies with the right ones, if these are known; the number of bytes.
+        """Compare the replies with the right ones, if these are known; return the number of bytes.
 
         Args:
-            world: the node that gives the right ones; others may have been judged there.
-            may_end: the replies may be no more than the first ones.
+            world: the node that gives the right ones; others may have been compared there.
+            may_end: only the first replies may have come.
         """
         if not self._said:
             return 0
@@ -179,7 +179,7 @@ class Hostile:
 
 
 def difference(sent: bytes, wanted: bytes, found: bytes) -> str:
-    """The place of the first difference of two replies."""
+    """Return the offset of the first difference of two replies."""
     at = next((n for n, (one, other) in enumerate(zip(wanted, found, strict=False)) if one != other), len(found))
     near = slice(max(at - 200, 0), at + 200)
     return (
@@ -188,7 +188,7 @@ def difference(sent: bytes, wanted: bytes, found: bytes) -> str:
 
 
 def known_replies(world: World, data: bytes) -> bytes:
-    """The right answer to a client that sends this and then no more: read in one piece, run one by one.
+    """Return the right replies to these bytes and then a shutdown: read in one piece, run one by one.
 
     Args:
         world: the node that runs it.
@@ -218,7 +218,7 @@ def known_replies(world: World, data: bytes) -> bytes:
 
 
 def conversation(one: Hostile, commands: int) -> list[bytes]:
-    """Commands whose replies are known, most of them plain, on keys of the client's own.
+    """Return commands with known replies, most of them plain, on keys of the client's own.
 
     Args:
         one: the client with these keys.
@@ -241,7 +241,7 @@ def conversation(one: Hostile, commands: int) -> list[bytes]:
 
 
 def _some(chance: random.Random, key: bytes, text: bytes) -> list[bytes]:
-    """A command, or a few that belong together."""
+    """Return a command, or a few that belong together."""
     pick = chance.choice
     some = [b"%d-%d" % (_AHEAD, chance.randrange(1, 60)) for _ in range(pick((1, 1, 5)))]
     who, value = pick("ab"), bytes(pick((0, 1, 9, 40, 200, 3000)))
@@ -267,12 +267,12 @@ def _some(chance: random.Random, key: bytes, text: bytes) -> list[bytes]:
 
 
 def damaged(data: bytes, chance: random.Random, places: list[int]) -> bytes:
-    """The same with a few bytes changed, left out or put in, most often where something ends.
+    """Return the bytes with a few changed, left out or added, most often at the end of a part.
 
     Args:
         data: commands.
-        chance: decides.
-        places: positions for the changes, roughly.
+        chance: the random generator.
+        places: approximate offsets of the changes.
     """
     made = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 3))):
@@ -290,7 +290,7 @@ def damaged(data: bytes, chance: random.Random, places: list[int]) -> bytes:
 
 
 def ends(commands: list[bytes]) -> list[int]:
-    """The ends of commands, and the ends of the server's reads, in bytes that come at once."""
+    """Return the ends of commands, and the ends of the server's reads, in bytes that come at once."""
     found, at = [], 0
     for command in commands:
         at += len(command)
@@ -302,39 +302,39 @@ def ends(commands: list[bytes]) -> list[int]:
 
 
 async def talk(one: Hostile) -> None:
-    """Commands cut anywhere, answered as if they were not."""
+    """Send commands cut anywhere, which must have the usual replies."""
     commands = conversation(one, one.chance.choice((3, 30, 300)))
     data, places = b"".join(commands), ends(commands)
     await one.say(data, *(one.chance.choice(places) + one.chance.randrange(-3, 3) for _ in range(9)))
 
 
 async def damage(one: Hostile) -> None:
-    """The same, damaged, and cut where it is."""
+    """Send damaged commands, cut at the damage."""
     commands = conversation(one, one.chance.choice((3, 30, 30, 300)))
     places = one.chance.sample(ends(commands), k=2)
     await one.say(damaged(b"".join(commands), one.chance, places), *(at + one.chance.randrange(-3, 3) for at in places))
 
 
 async def drip(one: Hostile) -> None:
-    """One byte at a time."""
+    """Send one byte at a time."""
     data = b"".join(conversation(one, 6))[:1500]
     await one.say(data, *range(len(data)))
 
 
 async def break_rules(one: Hostile) -> None:
-    """Lengths below zero and beyond all bounds, arrays in arrays, lines with anything in them; commands before that."""
+    """Send valid commands, then negative or huge lengths, arrays in arrays, or lines with anything in them."""
     before = b"".join(conversation(one, 5)) if one.chance.random() < 0.5 else b""
     await one.say(before + one.chance.choice(_BROKEN), len(before))
 
 
 async def babble(one: Hostile) -> None:
-    """Random bytes, some of them after a mark of the protocol."""
+    """Send random bytes, some of them after a mark of the protocol."""
     data = one.chance.choice((b"", b"*", b"*2\r\n", b"*2\r\n$", b"*1\r\n$4\r\n")) + one.chance.randbytes(300)
     await one.say(data)
 
 
 async def break_off(one: Hostile) -> None:
-    """A part of what it began to say; a transaction that is never run, too."""
+    """Send a part of a command, or a transaction without EXEC."""
     data = b"".join(conversation(one, 20))
     if one.chance.random() < 0.5:
         data += pack("MULTI") + b"".join(conversation(one, 20))
@@ -343,28 +343,28 @@ async def break_off(one: Hostile) -> None:
 
 
 async def promise(one: Hostile) -> None:
-    """Words of half a gigabyte and two thousand million words, mostly not sent."""
+    """Announce words of half a gigabyte and two thousand million words, and mostly send none."""
     head = one.chance.choice((b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\n", b"*2147483647\r\n$1\r\nx\r\n"))
     await one.send(head + bytes(one.chance.choice((0, 10, 200_000))), 5)
     await one.leave()
 
 
 async def never_read(one: Hostile) -> None:
-    """Replies that it does not take, more than the server keeps or less."""
+    """Request replies and read none, more than the server stores or less."""
     one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     many = one.chance.choice((2, 12))
     await one.send(pack("SET", one.name, bytes(1 << 20)) + pack("GET", one.name) * many + pack("PING") * 600)
 
 
 async def run_away(one: Hostile) -> None:
-    """A reset while its commands run."""
+    """Reset the connection while its commands run."""
     commands = conversation(one, 600)
     await one.send(b"".join(commands), len(commands[0]), _READ)
     one.reset()
 
 
 async def wait_and_leave(one: Hostile) -> None:
-    """Leave while it waits, with more sent after the wait or not."""
+    """Disconnect while blocked, with more commands sent behind or none."""
     key = one.name + b":s"
     wait = one.chance.choice(
         (
@@ -378,7 +378,7 @@ async def wait_and_leave(one: Hostile) -> None:
 
 
 async def kill(one: Hostile) -> None:
-    """Ends itself, by its number, in the midst of what it says."""
+    """Kill the client's own connection by its id, among other commands."""
     await one.send(pack("CLIENT", "ID"))
     reply = await asyncio.get_running_loop().sock_recv(one.socket, 100)
     await one.send(in_the_midst(one, pack("CLIENT", "KILL", "ID", reply.strip()[1:], "SKIPME", "no")))
@@ -387,14 +387,14 @@ async def kill(one: Hostile) -> None:
 
 
 async def pause(one: Hostile) -> None:
-    """Pause all clients for a moment, in the midst of their words."""
+    """Pause all clients for a moment, among other commands."""
     data = in_the_midst(one, pack("CLIENT", "PAUSE", 20, one.chance.choice(("ALL", "WRITE"))))
     await one.send(data + (pack("CLIENT", "UNPAUSE") if one.chance.random() < 0.5 else b""))
     await one.leave()
 
 
 def in_the_midst(one: Hostile, words: bytes) -> bytes:
-    """Commands with this one among them, outside of transactions."""
+    """Return commands with this one among them, outside of transactions."""
     return b"".join((*conversation(one, 20), words, *conversation(one, 20)))
 
 

@@ -1,8 +1,8 @@
 """Clients that send plain commands without waiting for replies, each with a model that knows every reply.
 
-A client has keys of its own and ids that are known beforehand, so each reply is compared with the model's. The data
-after a crash must be the model after a first part of the commands: all answered ones, and some of the next, none of
-them in part. One stream is shared by all; entries of it that were shown must stay.
+A client has keys of its own and ids that are known beforehand, so each reply is compared with the model's. After a
+crash the data must be the model after a first part of the commands. That part has all commands with a reply, and some
+of the next, none of them in part. One stream is shared by all; entries of it that a client has seen must stay.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from support.wire import pack
 
 SHARED = "shared"
 SIZES = (1, 2, 16, 16, 100, 600)
-"""Commands that are sent together; more than a run takes are among them."""
+"""Numbers of commands that are sent together; some exceed one run."""
 FEW = (1, 4, 12)
-"""So few that it can be found out which of them a full disk has refused."""
+"""Numbers so small that the commands refused by a full disk can be found."""
 _AHEAD = 4_000_000_000_000  # milliseconds beyond the clock: the ids after it are -1, -2 and so on
 _SEEN = 60  # newest entries that are compared after each start; all of them are in the end
 
@@ -30,7 +30,7 @@ Operation = tuple[Any, ...]
 
 
 def name_of(at: int) -> bytes:
-    """The id of an entry of a client's own stream."""
+    """Return the id of an entry of a client's own stream."""
     return b"%d-%d" % (_AHEAD, at)
 
 
@@ -41,9 +41,9 @@ class Model:
     Attributes:
         entries: numbers of its stream's entries; the first has sequence number 0.
         value: number of the last SET.
-        delivered: entries that the group has read.
-        pending: consumer by place in ``entries``.
-        shared: numbers of its entries in the stream of all.
+        delivered: number of entries that the group has read.
+        pending: consumer by index in ``entries``.
+        shared: numbers of its entries in the shared stream.
     """
 
     entries: list[int] = field(default_factory=lambda: [0])
@@ -53,7 +53,7 @@ class Model:
     shared: list[int] = field(default_factory=list)
 
     def apply(self, operation: Operation) -> Any:
-        """Do what a command does; its reply, or None where that is not known."""
+        """Apply a command; return its reply, or None if it is unknown."""
         kind, *words = operation
         reply: Any = None
         if kind == "add":
@@ -81,7 +81,7 @@ class Model:
         return [[b"n", b"%d" % self.entries[at]] for at in taken]
 
     def state(self) -> tuple[Any, ...]:
-        """The values to compare after a start."""
+        """Return the values to compare after a start."""
         newest = (len(self.entries), self.entries[-_SEEN:])
         return (*newest, self.value, self.pending, self.shared[-1:])
 
@@ -96,9 +96,9 @@ class Pipeline:
         refusals: a full disk may refuse commands.
 
     Attributes:
-        model: the state after the answered commands.
-        waiting: commands without an answer, oldest first.
-        answered: number of answered commands.
+        model: the state after the commands with a reply.
+        waiting: commands without a reply, oldest first.
+        answered: number of commands with a reply.
     """
 
     number: int
@@ -113,7 +113,7 @@ class Pipeline:
         self._sent = 0
 
     def prepare(self, client: redis.Redis) -> None:
-        """Make the keys, which plain commands do not."""
+        """Create the keys, which plain commands do not."""
         client.execute_command("XADD", self.key, name_of(0), "n", 0)
         client.execute_command("XGROUP", "CREATE", self.key, "g", name_of(0), "ENTRIESREAD", 1)
         for consumer in "ab":
@@ -123,7 +123,7 @@ class Pipeline:
     # ------------------------------------------------------------------ working
 
     def operations(self, chance: random.Random) -> Iterator[Operation]:
-        """Commands without end, nearly all of them plain."""
+        """Yield endless commands, nearly all of them plain."""
         while True:
             self._sent += 1
             kind = chance.randrange(100)
@@ -144,7 +144,7 @@ class Pipeline:
                 yield ("rewrite",)
 
     def words(self, operation: Operation) -> bytes:
-        """The command."""
+        """Return the command in wire form."""
         kind, *rest = operation
         if kind == "add":
             return pack("XADD", self.key, "*", "n", rest[0])
@@ -186,7 +186,7 @@ class Pipeline:
             writer.close()
 
     def _take(self, replies: hiredis.Reader) -> None:
-        """Compare what has come with what the model says."""
+        """Compare the received replies with the model's."""
         done = 0
         while (reply := replies.gets()) is not False:
             operation = self.waiting[done]
@@ -204,11 +204,11 @@ class Pipeline:
     # ------------------------------------------------------------------ after a start
 
     def settle(self, client: redis.Redis, shared: list[tuple[int, int]]) -> None:
-        """Find the unanswered commands that were done; go on from there.
+        """Find the commands without a reply that were done, and continue from there.
 
         Args:
             client: of the server.
-            shared: the owners of the newest entries of the stream of all, and their numbers.
+            shared: the owners of the newest entries of the shared stream, and their numbers.
         """
         found = self._found(client, [number for who, number in shared if who == self.number][-1:])
         for model in self._possible():
@@ -227,7 +227,7 @@ class Pipeline:
         return client.xlen(self.key), numbers, int(client.get(self.text) or b"-1"), places, shared
 
     def _possible(self) -> Iterator[Model]:
-        """The model after the first commands of those waiting; where some may be refused, with a gap in them."""
+        """Yield the model after each first part of the waiting commands; if some may be refused, with gaps."""
         gaps = [(0, 0)]
         if self.refusals:
             places = range(len(self.waiting) + 1)
@@ -240,7 +240,7 @@ class Pipeline:
                 yield model
 
     def check_all(self, client: redis.Redis) -> int:
-        """Every entry is there, here and in the stream of all; how many."""
+        """Check that every entry exists, here and in the shared stream; return their number."""
         entries: Any = client.xrange(self.key)
         assert [(key, int(fields[b"n"])) for key, fields in entries] == [
             (name_of(at), number) for at, number in enumerate(self.model.entries)
@@ -252,13 +252,13 @@ class Pipeline:
 
 
 class Watcher:
-    """Waits for what is added to the stream of all; what it was shown must stay."""
+    """Reads the shared stream; every entry that it has seen must stay."""
 
     def __init__(self) -> None:
         self.seen = b"0-1"
 
     async def work(self, port: int) -> None:
-        """Read on until the server is gone."""
+        """Read until the server is gone."""
         replies = hiredis.Reader()
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -280,5 +280,5 @@ class Watcher:
             writer.close()
 
     def check(self, client: redis.Redis) -> None:
-        """The last entry it was shown is there."""
+        """Check that the last entry it has seen exists."""
         assert client.xrange(SHARED, self.seen, self.seen), f"{self.seen!r} was shown to a reader, and is lost"

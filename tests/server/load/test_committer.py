@@ -1,4 +1,4 @@
-"""Group commit: no reply before its record is where the fsync mode promises, and none at all after a failed disk."""
+"""Group commit: no reply before its record is where the fsync mode promises, and none after the disk failed."""
 
 import asyncio
 import threading
@@ -23,12 +23,12 @@ LATE = (1000.0, 1000.0)  # a full disk is not tried again while the test lasts
 
 
 class HeldLog:
-    """A log whose writes and syncs wait until the test lets them go on.
+    """A log whose writes and syncs wait for a permit from the test.
 
     Attributes:
-        let: one permit for each write or sync that may happen.
-        calls: the calls that were done, in order.
-        tries: number of calls that were begun, with any result.
+        let: one permit for each write or sync.
+        calls: the finished calls, in order.
+        tries: number of begun calls, with any result.
         broken: the next call fails.
         full: writes find no space.
         space: free bytes.
@@ -92,7 +92,7 @@ def committing(
     tries: tuple[float, float] = TRIES,
     **seconds: float,
 ) -> Committer:
-    """A committer of the log, whose disk guard reports to the log instead of a node."""
+    """Return a committer of the log, whose disk guard reports to the log instead of a node."""
     guard = DiskGuard(log, log, lambda: log.floor, SystemClock(), tries=tries)
     return Committer(log, policy, guard, on_failure, **seconds)  # type: ignore[arg-type] # parametrised
 
@@ -115,7 +115,7 @@ class Client:
 
 
 class NoMemoryOnce:
-    """Another object, but that the next call of one method finds no memory."""
+    """Proxy of an object for which the next call of one method finds no memory."""
 
     def __init__(self, real: Any, name: str) -> None:
         self.real, self.name, self.calls = real, name, 0
@@ -129,7 +129,7 @@ class NoMemoryOnce:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, committer: Committer, part: str, name: str) -> NoMemoryOnce:
-    """The next call of a method of a part of the committer finds no memory."""
+    """Let the next call of a method of a part of the committer find no memory."""
     failing = NoMemoryOnce(getattr(committer, part), name)
     monkeypatch.setattr(committer, part, failing)
     return failing
@@ -137,14 +137,14 @@ def failing(monkeypatch: pytest.MonkeyPatch, committer: Committer, part: str, na
 
 @pytest.fixture
 async def log() -> AsyncIterator[HeldLog]:
-    """A log that does nothing unless let; at the end everything is let."""
+    """Yield a log that does nothing without permits; at the end all are given."""
     held = HeldLog()
     yield held
     held.let.release(1000)
 
 
 async def test_always_releases_after_the_sync(log: HeldLog) -> None:
-    """Under ``always`` a write alone releases nothing."""
+    """Under ``always`` a reply waits for the sync; the write alone releases nothing."""
     committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     client.command()
@@ -159,7 +159,7 @@ async def test_always_releases_after_the_sync(log: HeldLog) -> None:
 
 
 async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
-    """Commands that run while the disk is busy become one further group, however many there are."""
+    """Commands that run during a sync form one further group, however many there are."""
     committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     client.command()
@@ -179,7 +179,7 @@ async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
 async def test_a_step_that_does_not_reach_the_thread_is_tried_again(
     log: HeldLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory ended as it was handed over: what waits goes out without another command, and closing ends."""
+    """If memory ends as a step goes to the thread, it is tried again without another command, and closing ends."""
     committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     put = failing(monkeypatch, committer, "_steps", "put")
@@ -195,7 +195,7 @@ async def test_a_step_that_does_not_reach_the_thread_is_tried_again(
 async def test_a_report_that_finds_no_memory_is_told_again(
     log: HeldLog, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """In the thread that tells it, or in the loop that takes it in."""
+    """If memory ends as the thread reports or the loop receives a report, the report comes again."""
     committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     log.let.release()
@@ -209,7 +209,7 @@ async def test_a_report_that_finds_no_memory_is_told_again(
 
 
 async def test_replies_that_were_not_let_out_for_memory_follow(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By themselves, in the next turn."""
+    """Replies not released for lack of memory are released by themselves in the next turn."""
     committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     opened = failing(monkeypatch, committer, "gate", "open")
@@ -221,7 +221,7 @@ async def test_replies_that_were_not_let_out_for_memory_follow(log: HeldLog, mon
 
 
 async def test_a_quick_disk_is_waited_for_and_a_slow_one_is_not(log: HeldLog) -> None:
-    """Once syncs were quick the loop itself does them: in the turn of the command, its reply after the sync."""
+    """Once syncs are quick, the event loop itself syncs in the turn of the command, and then sends its reply."""
     committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     at_sync: list[tuple[str, bool]] = []
@@ -241,7 +241,7 @@ async def test_a_quick_disk_is_waited_for_and_a_slow_one_is_not(log: HeldLog) ->
 
 @pytest.mark.parametrize("policy", ["everysec", "no"])
 async def test_others_release_after_the_write(log: HeldLog, policy: str) -> None:
-    """Under ``everysec`` and ``no`` a reply waits for the write, not for a sync; closing syncs all the same."""
+    """Under ``everysec`` and ``no`` a reply waits for the write, not for a sync. Closing syncs in any mode."""
     committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     log.let.release()
@@ -255,7 +255,7 @@ async def test_others_release_after_the_write(log: HeldLog, policy: str) -> None
 
 @pytest.mark.parametrize("policy", ["everysec", "no"])
 async def test_others_release_nothing_that_is_not_written(log: HeldLog, policy: str) -> None:
-    """A write that fails has released nothing, nor had it before it failed."""
+    """Under ``everysec`` and ``no`` a write that fails releases no reply."""
     told: list[StorageError] = []
     committer = committing(log, policy, told.append)
     client = Client(committer, log)
@@ -269,7 +269,7 @@ async def test_others_release_nothing_that_is_not_written(log: HeldLog, policy: 
 
 
 async def test_everysec_syncs_by_itself(log: HeldLog) -> None:
-    """Under ``everysec`` written data is synced after a while with no further command."""
+    """Under ``everysec`` written data is synced after a while without a further command."""
     committer = committing(log, "everysec", pytest.fail, sync_seconds=0.01)
     log.let.release(10)
     Client(committer, log).command()
@@ -278,7 +278,7 @@ async def test_everysec_syncs_by_itself(log: HeldLog) -> None:
 
 
 async def test_everysec_syncs_while_one_command_keeps_the_loop(log: HeldLog) -> None:
-    """A script or a huge range may take seconds; writes acknowledged before it do not wait for its end."""
+    """Under ``everysec`` a slow script or range does not delay the sync of earlier writes."""
     committer = committing(log, "everysec", pytest.fail, sync_seconds=0.01, early=-1000)  # the loop is much too late
     log.let.release()
     client = Client(committer, log)
@@ -294,7 +294,7 @@ async def test_everysec_syncs_while_one_command_keeps_the_loop(log: HeldLog) -> 
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 async def test_closing_leaves_nothing_behind_for_the_next_turn(log: HeldLog, policy: str) -> None:
-    """Records appended in the very turn of the stop are committed by it; nothing writes to the log after it."""
+    """Records appended in the turn of a stop are committed by it, and none is written after it."""
     committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     log.let.release(10)
@@ -310,7 +310,7 @@ async def test_closing_leaves_nothing_behind_for_the_next_turn(log: HeldLog, pol
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 async def test_broken_disk_releases_nothing(log: HeldLog, policy: str) -> None:
-    """After a failed write or sync no reply is released, the server gets one report, and closing does not try again."""
+    """After a failed write or sync no reply is released, the server gets one report, and closing does not retry."""
     told: list[StorageError] = []
     committer = committing(log, policy, told.append)
     client = Client(committer, log)
@@ -328,7 +328,7 @@ async def test_broken_disk_releases_nothing(log: HeldLog, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 async def test_full_disk_holds_and_goes_on(log: HeldLog, policy: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A full disk is not a failure: replies are held, the node gets one report, and kept data is written with space."""
+    """On a full disk replies are delayed and the node gets one report. The data is written once there is space."""
     committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     log.full = True
@@ -354,7 +354,7 @@ async def test_full_disk_holds_and_goes_on(log: HeldLog, policy: str, caplog: py
 
 @pytest.mark.parametrize("floor", [0, 900])
 async def test_sync_of_what_was_written_ends_no_outage(log: HeldLog, floor: int) -> None:
-    """A sync that was due stores data written before the disk was full; held replies stay held."""
+    """A sync that was due stores data written before the disk was full; delayed replies stay delayed."""
     committer = committing(log, "everysec", pytest.fail, tries=LATE, sync_seconds=0.2)
     client = Client(committer, log)
     log.let.release(1000)
@@ -375,7 +375,7 @@ async def test_sync_of_what_was_written_ends_no_outage(log: HeldLog, floor: int)
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 async def test_too_little_space_turns_writes_away_before_one_fails(log: HeldLog, policy: str) -> None:
-    """Below the floor nothing is held and what is under way is released; a quarter above it writes are taken again."""
+    """Below the free-space floor writes are refused and pending ones released. A quarter above it they resume."""
     committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     log.let.release(1000)
@@ -399,7 +399,7 @@ async def test_too_little_space_turns_writes_away_before_one_fails(log: HeldLog,
 
 
 async def test_a_floor_that_is_lowered_counts_at_once(log: HeldLog) -> None:
-    """A new floor does not wait for the next look; on a full disk it is one try more, not one a command."""
+    """A new free-space floor applies at once. On a full disk it causes one more try, and not one a command."""
     committer = committing(log, "always", pytest.fail, tries=LATE)
     client = Client(committer, log)
     log.let.release(1000)
@@ -425,7 +425,7 @@ async def test_a_floor_that_is_lowered_counts_at_once(log: HeldLog) -> None:
 
 
 async def test_start_on_a_disk_with_too_little_space(log: HeldLog) -> None:
-    """The first write is turned away already."""
+    """On a disk with too little space at the start, the first write is refused."""
     committer = committing(log, "always", pytest.fail)
     log.floor = 1001
     committer.begin()
@@ -436,7 +436,7 @@ async def test_start_on_a_disk_with_too_little_space(log: HeldLog) -> None:
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 async def test_closing_again_waits_for_the_first(log: HeldLog, policy: str) -> None:
-    """Callers meanwhile, or later: all find it closed, and everything is released once."""
+    """A second close, during or after the first, waits for it, and every reply is released once."""
     committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     client.command()
@@ -450,7 +450,7 @@ async def test_closing_again_waits_for_the_first(log: HeldLog, policy: str) -> N
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 async def test_closing_on_a_full_disk_releases_nothing(log: HeldLog, policy: str) -> None:
-    """It tries once more, gives up, and leaves what is held to the caller's last word; with space it is released."""
+    """Closing on a full disk tries once more. Without space the delayed replies are left to the caller."""
     for space in (False, True):
         committer = committing(log, policy, pytest.fail)
         client = Client(committer, log)
@@ -464,7 +464,7 @@ async def test_closing_on_a_full_disk_releases_nothing(log: HeldLog, policy: str
 
 
 def test_server_shows_nothing_after_a_failed_sync(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the disk fails, neither the writer nor a reader of the written data gets a reply; the server stops."""
+    """When the disk fails, neither the writer nor a reader of the written data gets a reply, and the server stops."""
     holding, go_on = threading.Event(), threading.Event()
 
     def failing(self: Log) -> int:
@@ -488,7 +488,7 @@ def test_server_shows_nothing_after_a_failed_sync(tmp_path: object, monkeypatch:
 
 
 def test_replies_keep_their_order_across_barriers(tmp_path: object) -> None:
-    """Reads between writes, which need not wait for the disk themselves, never overtake the writes' replies."""
+    """Reads between writes, which need not wait for the disk, never overtake the writes' replies."""
     with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
         wire.socket.sendall(b"".join(pack("INCR", "n") + pack("ECHO", n) for n in range(1000)))
         for n in range(1000):
@@ -497,7 +497,7 @@ def test_replies_keep_their_order_across_barriers(tmp_path: object) -> None:
 
 
 def test_what_no_reply_waits_for_is_written_all_the_same(tmp_path: Path) -> None:
-    """A claim of nothing is answered at once, and its trace is in the log soon, though nothing else is done."""
+    """A fruitless claim has its reply at once, and its record is written soon, without a further command."""
     with ServerThread(str(tmp_path)) as running, Wire(running.url) as wire:
         for line in ("XADD s 1-1 a b", "XGROUP CREATE s g 0", "XGROUP CREATECONSUMER s g c"):
             wire.ask(*line.split())

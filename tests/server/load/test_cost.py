@@ -1,6 +1,6 @@
 """A command's cost, counted and not timed: Python calls, memory blocks that stay, bytes in use at most.
 
-The bytes of pipelined commands go into a connection as the event loop would hand them over, and from there through the
+The bytes of pipelined commands go into a connection as from the event loop, and from there through the
 whole server. Replies come out at the other end. Counts are the same on every machine, however busy it is. A bound is
 the count at the time of writing, and some room for another version of Python. A change that makes a command cheaper
 lowers its bounds in the same commit. A change that must raise one gives the reason there.
@@ -61,7 +61,7 @@ BOUNDS = {
 
 
 class Sink(asyncio.Transport):
-    """A client that takes everything at once; counts what it was sent."""
+    """Client transport that accepts everything at once, and counts the bytes."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
@@ -83,7 +83,7 @@ class Sink(asyncio.Transport):
 
 
 class Calls:
-    """Counts calls of Python's functions and of C's, of this thread, while it is the profiler."""
+    """Profiler that counts calls of Python and C functions in this thread."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -93,7 +93,7 @@ class Calls:
 
 
 async def fed(name: str) -> tuple[float, float, int]:
-    """The costs of a command: calls, blocks, bytes."""
+    """Return the costs of a command: calls, blocks, bytes."""
     server = Server(Settings(directory=None, port=0), clock=ManualClock())
     await server.start()
     try:
@@ -117,7 +117,7 @@ async def fed(name: str) -> tuple[float, float, int]:
 
 
 def counted(connection: Connection, batch: bytes) -> tuple[float, float, int]:
-    """Calls and remaining blocks a command, and the most bytes a read took."""
+    """Return calls and remaining blocks per command, and the most bytes that a read took."""
     calls = Calls()
     gc.collect()
     gc.disable()
@@ -144,7 +144,7 @@ def counted(connection: Connection, batch: bytes) -> tuple[float, float, int]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_costs_no_more_than_is_recorded(name: str) -> None:
-    """Calls, blocks that stay, and bytes at most of a pipelined command stay within their bounds."""
+    """Calls, remaining memory blocks and peak bytes of a pipelined command stay within their bounds."""
     found = asyncio.run(fed(name))
     bounds = BOUNDS[CORE][name]
     assert [f"{value:.2f} > {bound}" for value, bound in zip(found, bounds, strict=True) if value > bound] == []

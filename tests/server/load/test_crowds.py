@@ -1,4 +1,4 @@
-"""Very many clients: idle, waiting, hostile, coming and going: what they cost is bounded, and nothing of them stays."""
+"""Thousands of clients, idle, waiting, hostile, coming and going: their cost is bounded, and nothing of them stays."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ KIB = 1024
 
 @contextlib.contextmanager
 def descriptors(count: int) -> Iterator[None]:
-    """Room for ``count`` sockets in this process and in the servers it starts; skips with the reason without it."""
+    """Make room for ``count`` sockets in this process and in the servers it starts, or skip with the reason."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + SPARE
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -44,7 +44,7 @@ def descriptors(count: int) -> Iterator[None]:
 
 
 def resident(server: ServerProcess) -> int:
-    """Bytes a server's process has in memory."""
+    """Return the bytes that a server's process has in memory."""
     assert server.process is not None
     try:
         text = Path(f"/proc/{server.process.pid}/statm").read_text()
@@ -54,7 +54,7 @@ def resident(server: ServerProcess) -> int:
 
 
 def connected(server: ServerProcess, stack: contextlib.ExitStack, count: int) -> list[socket.socket]:
-    """``count`` connections, all known to the server."""
+    """Open ``count`` connections, all known to the server."""
     found = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 30)) for _ in range(count)]
     with server.client() as client:
         eventually(lambda: client.info("clients")["connected_clients"] > count)
@@ -62,7 +62,7 @@ def connected(server: ServerProcess, stack: contextlib.ExitStack, count: int) ->
 
 
 def pings(client: Wire, count: int) -> float:
-    """The 99th percentile of ``count`` round trips, in milliseconds."""
+    """Return the 99th percentile of ``count`` round trips, in milliseconds."""
     spent = []
     for _ in range(count):
         began = time.perf_counter()
@@ -72,7 +72,7 @@ def pings(client: Wire, count: int) -> float:
 
 
 def idle(folder: Path, count: int) -> tuple[float, float]:
-    """Open idle connections and ask among them; the server's bytes for each, and a PING's 99th percentile in ms."""
+    """Open idle connections and send commands among them; return the bytes of each, and a PING's 99th percentile."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(descriptors(count))
         server = stack.enter_context(millstream_server(folder, "--memory", "--maxclients", str(count + 50)))
@@ -90,21 +90,21 @@ def idle(folder: Path, count: int) -> tuple[float, float]:
 
 
 def test_a_thousand_idle_connections(tmp_path: Path) -> None:
-    """They cost less than 16 KiB each, and others, and they themselves, are answered."""
+    """A thousand idle connections cost less than 16 KiB each, and every client gets its replies."""
     each, _ = idle(tmp_path, 1000)
     assert each < 16 * KIB
 
 
 @pytest.mark.long
 def test_ten_thousand_idle_connections(tmp_path: Path) -> None:
-    """The same in full."""
+    """Ten thousand idle connections cost less than 16 KiB each, and every client gets its replies."""
     each, slowest = idle(tmp_path, 10_000)
     campaign.show("idle", f"{each:.0f} bytes a connection, p99 of PING beside them {slowest:.2f} ms")
     assert each < 16 * KIB
 
 
 def slow_reader(folder: Path, size: int, limit: int) -> None:
-    """A client that asks for a reply of ``size`` bytes and takes none is cut; ``limit`` is how much it may leave."""
+    """Check that a client that reads none of ``size`` bytes is cut, and costs at most ``limit`` bytes."""
     with contextlib.ExitStack() as stack:
         options = ("--memory", "--set", f"client-output-buffer-limit=normal {limit} 0 0")
         server = stack.enter_context(millstream_server(folder, *options))
@@ -123,7 +123,7 @@ def slow_reader(folder: Path, size: int, limit: int) -> None:
 
 
 def test_what_passes_the_limit_is_not_handed_over(tmp_path: Path) -> None:
-    """A message that its subscriber has no room left for is never the transport's: a copy would cost as much again."""
+    """A message beyond a subscriber's output limit is never copied to the transport."""
     size, limit = 24 * KIB * KIB, 32 * KIB * KIB
     options = ("--memory", "--set", f"client-output-buffer-limit=pubsub {limit} 0 0")
     with millstream_server(tmp_path, *options) as server, Wire(server.url) as control, Wire(server.url) as slow:
@@ -135,7 +135,7 @@ def test_what_passes_the_limit_is_not_handed_over(tmp_path: Path) -> None:
 
 
 def test_the_peak_is_of_this_process_alone(tmp_path: Path) -> None:
-    """A server started by a large process tells its own peak, not its parent's."""
+    """A server started by a large process reports its own peak memory, not its parent's."""
     weight = bytearray(300 * KIB * KIB)
     weight[::4096] = b"x" * len(weight[::4096])
     with millstream_server(tmp_path, "--memory") as server, Wire(server.url) as client:
@@ -144,18 +144,18 @@ def test_the_peak_is_of_this_process_alone(tmp_path: Path) -> None:
 
 
 def test_slow_reader_costs_no_more_than_its_limit(tmp_path: Path) -> None:
-    """A reply of 256 MiB that is not taken costs the server its limit at most, and is cut and counted."""
+    """A client that does not read a reply of 256 MiB is cut and counted, and costs at most its output limit."""
     slow_reader(tmp_path, 256 * KIB * KIB, 64 * KIB * KIB)
 
 
 @pytest.mark.long
 def test_slow_reader_of_a_gigabyte(tmp_path: Path) -> None:
-    """The same in full."""
+    """A client that does not read a reply of a gigabyte is cut and counted, and costs at most its output limit."""
     slow_reader(tmp_path, 1024 * KIB * KIB, 256 * KIB * KIB)
 
 
 def test_hostile_clients_cost_little(tmp_path: Path) -> None:
-    """A thousand clients that promise gigabytes, or send lines without an end, cost less than 64 MiB in all."""
+    """A thousand clients that announce gigabytes, or send endless lines, cost less than 64 MiB in all."""
     hostile = [b"*2147483647\r\n", b"*1\r\n$536870912\r\n", b"x" * 64 * KIB, b"*1048576\r\n$1\r\na\r\n$1\r\n", b"*"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(descriptors(1000))
@@ -173,13 +173,13 @@ def test_hostile_clients_cost_little(tmp_path: Path) -> None:
 
 
 def field(wire: Wire, section: str, name: str) -> str:
-    """One field of INFO."""
+    """Return one field of INFO."""
     text: str = wire.ask("INFO", section).decode()
     return text.partition(f"{name}:")[2].partition("\r")[0]
 
 
 def readable(sockets: list[socket.socket]) -> list[int]:
-    """Which of them have something to read, without waiting."""
+    """Return those sockets that have something to read now."""
     poll = select.poll()
     for sock in sockets:
         poll.register(sock, select.POLLIN)
@@ -188,7 +188,7 @@ def readable(sockets: list[socket.socket]) -> list[int]:
 
 
 def waiting_crowd(folder: Path, count: int) -> None:
-    """Consumers that wait in one group; entries one by one, some waiters gone meanwhile."""
+    """Let consumers wait in one group, add entries one by one, and end some consumers meanwhile."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(descriptors(count))
         server = stack.enter_context(millstream_server(folder, "--memory", "--maxclients", str(count + 50)))
@@ -223,13 +223,13 @@ def waiting_crowd(folder: Path, count: int) -> None:
 
 
 def test_five_hundred_wait_and_one_is_served(tmp_path: Path) -> None:
-    """One entry goes to one waiter, the one that waited longest; those who left get nothing."""
+    """With five hundred waiting consumers an entry goes to the one that waited longest. Those who left get none."""
     waiting_crowd(tmp_path, 500)
 
 
 @pytest.mark.long
 def test_five_thousand_wait_and_one_is_served(tmp_path: Path) -> None:
-    """The same in full."""
+    """With five thousand waiting consumers an entry goes to the one that waited longest."""
     waiting_crowd(tmp_path, 5000)
 
 
@@ -252,11 +252,11 @@ ENDINGS = [
 
 
 class Visits:
-    """Clients of one server that come and leave at any byte of what they would say.
+    """Clients of one server that disconnect at any byte of their commands.
 
     Args:
-        server: in this process, so that nothing of it is hidden.
-        seed: of when and how they leave.
+        server: in this process, so that all of it can be examined.
+        seed: for the time and kind of leaving.
     """
 
     def __init__(self, server: ServerThread, seed: int) -> None:
@@ -276,7 +276,7 @@ class Visits:
                     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def held(self, control: Wire) -> list[int]:
-        """The server's holdings once all are gone: descriptors, tasks, sessions, waiters and so on."""
+        """Return the server's resources once all have left: descriptors, tasks, sessions, waiters and so on."""
         server, node = self._server.server, self._server.server.node
         eventually(lambda: len(server.open_connections) == 1, what="only the control is connected")
         eventually(lambda: control.ask("PING") == b"PONG")
@@ -293,7 +293,7 @@ class Visits:
 
 
 def visits(count: int, seed: int) -> None:
-    """Clients come and go; nothing of them is left, and the memory is as before."""
+    """Let clients come and go; check that nothing of them is left, and memory is as before."""
     if not Path("/proc/self/fd").exists():
         pytest.skip("open descriptors are counted in /proc, which this system has not")
     with ServerThread() as server, Wire(server.url) as control:
@@ -313,12 +313,12 @@ def visits(count: int, seed: int) -> None:
 
 
 def test_visitors_leave_nothing_behind() -> None:
-    """A thousand clients that leave at any byte: no descriptor, session, waiter or memory stays."""
+    """A thousand clients that leave at any byte leave no descriptor, session, waiter or memory."""
     visits(1000, 1)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_very_many_visitors_leave_nothing_behind() -> None:
-    """Ten thousand on each of ten servers."""
+    """Ten thousand visitors on each of ten servers leave no descriptor, session, waiter or memory."""
     campaign.run("visitors", lambda seed: visits(10_000, seed), range(2, 12))

@@ -1,7 +1,7 @@
-"""Living sessions under random commands and damaged bytes: the server answers afterwards, and its state is whole.
+"""Random commands and damaged bytes on open sessions: the server still replies, and its state is whole.
 
 Damage to single bytes alone finds little: most of it is refused by the reader. So most commands here are whole, of
-every command there is, with words that often fit; a few have bytes changed on the wire. A failure prints its seed;
+every existing command, with words that often fit; a few have bytes changed on the wire. A failure prints its seed;
 ``MILLSTREAM_SEED=n`` runs it again. The long campaign is five million commands, see ``support.campaign``.
 """
 
@@ -114,13 +114,13 @@ TURNS = [
 
 
 def names() -> list[list[bytes]]:
-    """Every command and subcommand there is, as words."""
+    """Return every existing command and subcommand, as words."""
     rows = [row for head in TABLE.values() for row in (head, *head.subcommands.values())]
     return [row.name.encode().split(b"|") for row in rows if row.name not in LEFT_OUT | STILL]
 
 
 def command(chance: random.Random, known: list[list[bytes]]) -> bytes:
-    """One command in wire form, whole, odd or damaged."""
+    """Return one command in wire form, whole, odd or damaged."""
     kind = chance.random()
     if kind < 0.005:
         words = chance.choice(TURNS).split()
@@ -140,7 +140,7 @@ def command(chance: random.Random, known: list[list[bytes]]) -> bytes:
 
 
 class Storm:
-    """Some sessions of one server, and what is sent on them."""
+    """Sessions of one server, with the bytes sent on them."""
 
     def __init__(self, server: ServerThread, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -150,9 +150,9 @@ class Storm:
         self.control = Wire(server.url)
 
     def round(self) -> None:
-        """Send a batch on one session and take the replies; reopen it if the server has cut it, or now and then.
+        """Send a batch on one session and read the replies; reopen it now and then, or if the server has cut it.
 
-        Many a session comes to wait for ever, to listen only, or to be deep in a transaction: that is meant.
+        Many sessions end up blocked for ever, subscribed, or deep in a transaction, on purpose.
         """
         at = self.chance.randrange(SESSIONS)
         wire = self.wires[at]
@@ -173,7 +173,7 @@ class Storm:
             self.wires[at] = Wire(self.server.url)
 
     def ping(self) -> None:
-        """Check that the server answers a polite client, unless another session has cut it off (CLIENT KILL)."""
+        """Check that the server replies to a valid client, unless another session has cut it off (CLIENT KILL)."""
         try:
             assert self.control.ask("PING") == b"PONG"
         except (EOFError, OSError):
@@ -182,14 +182,14 @@ class Storm:
             assert self.control.ask("PING") == b"PONG"
 
     def calm(self) -> None:
-        """End all sessions, and wait until the server has forgotten them."""
+        """End all sessions, and wait until the server has removed them."""
         for wire in (*self.wires, self.control):
             wire.socket.close()
         eventually(lambda: not list(self.server.server.node.sessions), what="no session is left")
 
 
 def run(commands: int, seed: int) -> None:
-    """Send this many commands; the server must answer, hold no session and break no rule afterwards."""
+    """Send ``commands`` commands; check that the server replies, has no session left and breaks no rule."""
     with ServerThread() as server:
         storm = Storm(server, seed)
         for _ in range(commands // ROUND):
@@ -203,12 +203,12 @@ def run(commands: int, seed: int) -> None:
 
 
 def test_random_commands_leave_the_server_whole() -> None:
-    """20,000 random commands on twelve sessions: no internal error, no session left over, every rule kept."""
+    """20,000 random commands on twelve sessions cause no internal error, leave no session and break no rule."""
     run(20_000, int(os.environ.get("MILLSTREAM_SEED", "1")))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_random_commands_leave_the_server_whole() -> None:
-    """The same with five million commands: a hundred servers, each with its own seed."""
+    """Five million random commands on a hundred servers cause no internal error, leave no session and break no rule."""
     campaign.run("sessions", lambda seed: run(50_000, seed), range(100, 200))

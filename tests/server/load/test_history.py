@@ -1,8 +1,8 @@
-"""Clients at work at the same time over real sockets, and a checker that knows the answers they must have had.
+"""Simultaneous clients over real sockets, and a checker of their replies.
 
 Eight clients add, read, claim, acknowledge and release on one stream and one group. Then the server is killed and
-started again, and its data must follow from its answers. ``MILLSTREAM_SEED=n`` runs one piece again. Each client's
-requests depend on the seed, the times of the answers do not.
+started again, and its data must follow from its replies. ``MILLSTREAM_SEED=n`` runs one piece again. Each client's
+requests depend on the seed, the times of the replies do not.
 """
 
 import os
@@ -36,14 +36,14 @@ def name(number: int) -> bytes:
 
 
 class Worker(threading.Thread):
-    """One client: asks for one thing after another and keeps the answers.
+    """One client: runs one operation after another and records the replies.
 
     Args:
         server: its server.
         who: its name as a consumer.
         seed: of its choices.
         count: operations.
-        known: ids that were given out lately, shared by all clients.
+        known: recently delivered ids, shared by all clients.
     """
 
     def __init__(self, server: ServerProcess, who: bytes, seed: str, count: int, known: list[int]) -> None:
@@ -141,7 +141,7 @@ class Worker(threading.Thread):
 
 
 def left(server: ServerProcess) -> tuple[list[tuple[int, bytes]], dict[int, bytes]]:
-    """Entries with their tokens, and pending ones with their owners."""
+    """Return entries with their tokens, and pending ones with their owners."""
     with Wire(server.url) as wire:
         entries = [(number(row[0]), row[1][1]) for row in wire.ask("XRANGE", "s", "-", "+")]
         pending = {number(row[0]): row[1] for row in wire.ask("XPENDING", "s", "g", "-", "+", 10_000_000)}
@@ -149,7 +149,7 @@ def left(server: ServerProcess) -> tuple[list[tuple[int, bytes]], dict[int, byte
 
 
 def lived(folder: Path, operations: int, seed: int) -> list[Operation]:
-    """Let clients work, kill the server, start it again; their answers, checked."""
+    """Let clients work, kill the server, start it again; return the checked operations."""
     with millstream_server(folder) as server:
         with Wire(server.url) as wire:
             assert wire.ask("XGROUP", "CREATE", "s", "g", 0, "MKSTREAM") == b"OK"
@@ -171,7 +171,7 @@ def lived(folder: Path, operations: int, seed: int) -> list[Operation]:
 
 
 def test_what_clients_are_told_has_an_order(tmp_path: Path) -> None:
-    """10,000 operations of eight clients: some of each kind that met others, and nothing that contradicts."""
+    """The replies to 10,000 operations of eight simultaneous clients fit one order of events."""
     found = lived(tmp_path, 10_000, int(os.environ.get("MILLSTREAM_SEED", "1")))
     history = History(found)
     assert all(history.of(kind) for kind in ("add", "take", "claim", "again", "ack", "release", "see", "length"))
@@ -186,7 +186,7 @@ def test_what_clients_are_told_has_an_order(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_what_clients_are_told_has_an_order_for_long(tmp_path: Path) -> None:
-    """The same with a million operations in fifty pieces."""
+    """The replies to a million operations of simultaneous clients fit one order of events."""
     campaign.run("history", lambda seed: lived(tmp_path / str(seed), 20_000, seed), range(2, 52))
 
 
@@ -217,7 +217,7 @@ END = ([(1, b"t1"), (2, b"t2"), (3, b"t3")], {2: b"b", 3: b"b"})
 
 
 def test_the_checker_passes_what_can_be() -> None:
-    """A history with everything that may happen."""
+    """The checker accepts a history with everything that may happen."""
     history = History(WHOLE)
     history.check()
     history.check_end(*END)
@@ -254,7 +254,7 @@ def test_the_checker_passes_what_can_be() -> None:
     ],
 )
 def test_the_checker_finds_what_cannot_be(more: list[Operation], complaint: str) -> None:
-    """Each rule, broken by one operation too many."""
+    """The checker finds each rule broken by one operation."""
     with pytest.raises(AssertionError, match=complaint):
         History([*WHOLE, *more]).check()
 
@@ -271,7 +271,7 @@ def test_the_checker_finds_what_cannot_be(more: list[Operation], complaint: str)
     ],
 )
 def test_the_checker_finds_what_cannot_be_left(change: Callable[..., object], complaint: str) -> None:
-    """The data at the end must follow from the answers."""
+    """The checker finds final data that does not follow from the replies."""
     entries, pending = list(END[0]), dict(END[1])
     change(entries, pending)
     with pytest.raises(AssertionError, match=complaint):

@@ -1,4 +1,4 @@
-"""Hostile users: for anything one client asks, another's PING is answered soon, and the server goes on.
+"""Hostile commands: whatever one client sends, another's PING has its reply soon, and the server continues.
 
 Commands come from the table's own grammar, with sizes, numbers and patterns chosen to hurt. The bound is on the
 processor time that the server takes between two PINGs of a second client. On an idle machine that is the PING's wait,
@@ -19,11 +19,11 @@ from support.waiting import eventually
 from support.wire import Wire, pack
 
 SECONDS = 0.25
-"""Processor time that a command of one client may cost the others."""
+"""Limit of the processor time that a client's command may cost the others, in seconds."""
 MOST = 10_000
-"""Words of a command. Its cost goes with them, so that a hundred times as many keep others waiting, as in Redis."""
+"""Most words of a command. Its cost grows with them, so a hundred times as many delay others, as in Redis."""
 PATTERN = 5_000
-"""Bytes of a pattern; with ten thousand of them in one command its bytes alone take a while to be read."""
+"""Bytes of a pattern; with ten thousand of them in one command reading its bytes alone takes a while."""
 # Commands that keep others waiting on request, or end the trial
 LEFT_OUT = frozenset(
     {
@@ -50,7 +50,7 @@ needs_schedstat = pytest.mark.skipif(
 
 
 def fill(wire: Wire) -> None:
-    """Keys of every kind, large enough that a cost which is not linear shows."""
+    """Write keys of every kind, so large that a cost that is not linear shows."""
     loop = "for i = 1, {0} do redis.call({1}) end"
     for words in LOOPS:
         assert wire.ask("EVAL", loop.format(ENTRIES, words), 0) is None
@@ -61,7 +61,7 @@ def fill(wire: Wire) -> None:
 
 
 class Watcher:
-    """Sends commands by one connection, and looks by another how long the server works before it answers that one."""
+    """Sends commands on one connection, and measures the server's work between PINGs on another."""
 
     def __init__(self, server: ServerProcess, seed: int) -> None:
         assert server.process is not None
@@ -73,18 +73,18 @@ class Watcher:
         fill(self._other)
 
     def used(self) -> float:
-        """Seconds of processor time."""
+        """Return the used processor time, in seconds."""
         return int(self._stat.read_text().split()[0]) / 1e9
 
     def one(self) -> float:
-        """One command; the most processor time between two PINGs until it is answered, or waits."""
+        """Run one command; return the most processor time between two PINGs until its reply, or its wait."""
         words = self._grammar.command()
         longest = self.longest(pack(*words))
         assert longest < SECONDS, f"{longest:.2f} s of work for {shown(words)}"
         return longest
 
     def longest(self, command: bytes) -> float:
-        """See :meth:`one`."""
+        """Return the most processor time between two PINGs while a command runs."""
         before, longest = self.used(), 0.0
         self._hostile.socket.settimeout(10)
         try:
@@ -112,7 +112,7 @@ class Watcher:
             return True
 
     def _calm(self) -> None:
-        """A new connection for the next command: nothing waits, is subscribed, or is left to be taken."""
+        """Open a new connection for the next command, without waits, subscriptions or unread replies."""
         self._hostile.close()
         self._hostile = Wire(self.server.url)
         length = self._other.ask("XLEN", "s")
@@ -121,7 +121,7 @@ class Watcher:
             fill(self._other)
 
     def end(self) -> None:
-        """The server is whole, and there is no internal error."""
+        """Check that the server is whole, without an internal error."""
         self._hostile.close()
         eventually(lambda: b"connected_clients:1\r\n" in self._other.ask("INFO", "clients"))
         assert b"millstream_internal_errors:0\r\n" in self._other.ask("INFO", "stats"), self.server.log.read_text()
@@ -129,7 +129,7 @@ class Watcher:
 
 
 def shown(words: list[bytes]) -> str:
-    """A command, shortened."""
+    """Return a command, shortened."""
     text = " ".join(repr(word[:60])[1:] + (f"... {len(word)} bytes" if len(word) > 60 else "") for word in words[:12])
     return f"{len(words)} words: {text}"
 
@@ -147,7 +147,7 @@ def run(folder: Path, commands: int, seed: int) -> int:
 
 @needs_schedstat
 def test_a_hostile_client_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """200 commands of every kind: the server works for less than 250 ms before it answers another client's PING."""
+    """After any of 200 hostile commands the server works less than 250 ms before another client's PING."""
     run(tmp_path, 200, int(os.environ.get("MILLSTREAM_SEED", "1")))
 
 
@@ -155,5 +155,5 @@ def test_a_hostile_client_keeps_nobody_waiting(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_hostile_clients_keep_nobody_waiting(tmp_path: Path) -> None:
-    """The same with 20,000 commands on fifty servers."""
+    """After any of 20,000 hostile commands the server works less than 250 ms before another client's PING."""
     campaign.run("hostile", lambda seed: run(tmp_path / str(seed), 400, seed), range(50), unit="commands")

@@ -1,4 +1,4 @@
-"""Hundreds of sockets that mean harm, among clients that mean none: those are answered as their models say.
+"""Hundreds of hostile sockets among normal clients, whose replies are as their models predict.
 
 Under ``.ci/sanitize`` the server runs the native core with sanitizers: a forbidden read or write ends it, and so the
 test.
@@ -24,18 +24,20 @@ from support.wire import Wire
 
 POLITE = 3
 KEPT = 64 * 1024 * 1024
-"""Bytes that a server may hold more after the last storm than after the first; each has it hold far more. Not all that
-was freed is given back to the system, as much as a storm needs at its height."""
+"""Bytes that a server may use more after the last storm than after the first.
+
+Each storm makes the server use far more. Not all freed memory is returned to the system: a storm needs it at its peak.
+"""
 OUTPUT = 4 * 1024 * 1024
-"""Bytes of replies that a client may leave untaken."""
+"""Bytes of replies that a client may leave unread."""
 
 
 class Storm:
-    """One server and its storms.
+    """One server and its storms of hostile clients.
 
     Args:
-        server: that runs.
-        control: to ask it.
+        server: the running server.
+        control: a connection for checks.
     """
 
     def __init__(self, server: ServerProcess, control: Wire) -> None:
@@ -43,9 +45,9 @@ class Storm:
         self.control = control
 
     def blow(self, count: int, seed: int) -> int:
-        """Run ``count`` hostile clients at once; the server is whole and empty afterwards. Bytes of replies compared.
+        """Run ``count`` hostile clients at once; check that the server is whole and empty; return the bytes compared.
 
-        With every other seed some of them pause all. A client that sends no more while it is held back is let go, as in
+        With every other seed some of them pause all. A paused client that shuts down its sending side is closed, as in
         Redis, and gets no more than its first replies.
         """
         chance = random.Random(seed)
@@ -95,7 +97,7 @@ class Storm:
 
 
 def storms(folder: Path, seed: int, *counts: int) -> int:
-    """Storms of clients on one server; the last storm leaves as much memory as before; the number of clients."""
+    """Run storms on one server; check the memory after the last one; return the number of clients."""
     options = ("--fsync", ("always", "everysec", "no")[seed % 3]) if seed % 4 else ("--memory",)
     limit = f"client-output-buffer-limit=normal {OUTPUT} 0 0"
     with contextlib.ExitStack() as stack:
@@ -117,20 +119,20 @@ def storms(folder: Path, seed: int, *counts: int) -> int:
 
 
 def mapped(server: ServerProcess) -> str:
-    """The files that a server's process has in memory."""
+    """Return the files that a server's process has mapped."""
     assert server.process is not None
     return Path(f"/proc/{server.process.pid}/maps").read_text()
 
 
 def test_hostile_sockets_harm_nobody(tmp_path: Path) -> None:
-    """Two hundred at once, twice: no wrong reply to anybody, and the memory comes back."""
+    """Two hundred hostile sockets, twice, cause no wrong reply to any client, and their memory is returned."""
     storms(tmp_path, int(os.environ.get("MILLSTREAM_SEED", "1")), 200, 200)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_very_many_hostile_sockets_harm_nobody(tmp_path: Path) -> None:
-    """A thousand at once, five times on each of twelve servers."""
+    """A thousand hostile sockets, five times on each of twelve servers, cause no wrong reply to any client."""
     campaign.run(
         "hostile-sockets",
         lambda seed: storms(tmp_path / str(seed), seed, *[1000] * 5),

@@ -1,4 +1,4 @@
-"""A server process killed at random moments under fifty writers, again and again: acknowledged data is there."""
+"""A server killed at random moments under fifty writers, again and again, has all acknowledged data."""
 
 import asyncio
 import random
@@ -14,9 +14,9 @@ from support.servers import ServerProcess, millstream_server
 
 
 def a_life(server: ServerProcess, clients: list[Client], chance: random.Random, number: signal.Signals) -> None:
-    """Let everybody write, and end the server somewhere in between.
+    """Let all clients write, and end the server at a random moment.
 
-    The moment is chance, counted from when the first replies came, so that every life sees writes.
+    The moment counts from the first replies, so that every life has writes.
     """
     before = sum(len(client.acknowledged) for client in clients)
     wanted = chance.choice((1, 30, 200, 600))
@@ -35,7 +35,7 @@ def a_life(server: ServerProcess, clients: list[Client], chance: random.Random, 
 
 
 def lives(folder: Path, seed: int, cycles: int, fsync: str, number: signal.Signals = signal.SIGKILL) -> int:
-    """Run ``cycles`` lives of one data directory, each judged in the next; their number."""
+    """Run ``cycles`` lives of one data directory, each checked in the next; return their number."""
     chance = random.Random(seed)
     clients = crowd()
     folder.mkdir(parents=True)
@@ -54,34 +54,34 @@ def lives(folder: Path, seed: int, cycles: int, fsync: str, number: signal.Signa
 
 
 def with_all(server: ServerProcess, clients: list[Client]) -> int:
-    """Start; everybody finds what it was promised; how much that was."""
+    """Start, and let each client check its acknowledged entries; return their number."""
     server.start()
     with server.client() as client:
         return sum(one.check(client) for one in clients)
 
 
 def test_a_server_killed_again_and_again_has_all_it_acknowledged(tmp_path: Path) -> None:
-    """Under ``always``: fifty writers of four kinds; 0 lost, 0 twice, no transaction in pieces.
+    """Under ``always``, a server killed again and again under fifty writers loses and repeats no acknowledged write.
 
-    Ten kills; the same with other seeds, 3,600 kills, is in ``make test-long``.
+    No transaction is in pieces. Ten kills; ``make test-long`` has 3,600 with other seeds.
     """
     lives(tmp_path / "some", 0, 10, "always")
 
 
 @pytest.mark.parametrize("fsync", ["everysec", "no"])
 def test_the_end_of_the_process_takes_nothing_in_any_mode(tmp_path: Path, fsync: str) -> None:
-    """A reply under ``everysec`` and ``no`` outlives the process: written data is the kernel's. 0 lost.
+    """Under ``everysec`` and ``no``, a killed process loses no acknowledged write, since the kernel has it.
 
-    Five kills in each; 600 in each are in ``make test-long``.
+    Five kills in each mode; 600 in each are in ``make test-long``.
     """
     lives(tmp_path / "some", 7, 5, fsync)
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_sigterm_under_load_takes_nothing_in_any_mode(tmp_path: Path, fsync: str) -> None:
-    """A stop in good order while fifty clients write: 0 lost.
+    """SIGTERM while fifty clients write loses no acknowledged write in any mode.
 
-    Two stops in each mode, so that one is of a server that found something; 100 in each are in ``make test-long``.
+    Two stops in each mode, so that one is of a server with earlier data; 100 in each are in ``make test-long``.
     """
     lives(tmp_path / "some", 8, 2, fsync, signal.SIGTERM)
 
@@ -90,7 +90,7 @@ def test_sigterm_under_load_takes_nothing_in_any_mode(tmp_path: Path, fsync: str
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_a_server_killed_thousands_of_times(tmp_path: Path, part: int) -> None:
-    """Under ``always``, 3,600 kills in three campaigns."""
+    """Under ``always``, 3,600 kills in three campaigns lose no acknowledged write."""
     seeds = range(1000 * (part + 1), 1000 * (part + 1) + 120)
     campaign.run(f"server-kills-{part}", lambda n: lives(tmp_path / str(n), n, 10, "always"), seeds, unit="kills")
 
@@ -99,7 +99,7 @@ def test_a_server_killed_thousands_of_times(tmp_path: Path, part: int) -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("fsync", ["everysec", "no"])
 def test_a_weaker_server_killed_many_times(tmp_path: Path, fsync: str) -> None:
-    """Under ``everysec`` and ``no``, 600 kills each."""
+    """Under ``everysec`` and ``no``, 600 kills of the process in each mode lose no acknowledged write."""
     seeds = range(60)
     campaign.run(f"server-kills-{fsync}", lambda n: lives(tmp_path / str(n), n, 10, fsync), seeds, unit="kills")
 
@@ -108,7 +108,7 @@ def test_a_weaker_server_killed_many_times(tmp_path: Path, fsync: str) -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_sigterm_many_times(tmp_path: Path, fsync: str) -> None:
-    """SIGTERM, 100 stops in each mode."""
+    """SIGTERM under load, 100 times in each mode, loses no acknowledged write."""
     seeds = range(10)
     name = f"server-stops-{fsync}"
     campaign.run(name, lambda n: lives(tmp_path / str(n), n, 10, fsync, signal.SIGTERM), seeds, unit="stops")

@@ -35,7 +35,7 @@ class Lives:
 
     Args:
         folder: for it.
-        seed: of all chance.
+        seed: the random seed.
         options: of the server.
         refusals: a full disk may refuse commands.
             ``Lives`` then sends fewer together, so that the refused ones can be found.
@@ -52,14 +52,14 @@ class Lives:
         self.folder = folder
 
     def begin(self) -> None:
-        """The first start makes the keys."""
+        """Start for the first time and create the keys."""
         with self.server.start().client() as client:
             client.execute_command("XADD", SHARED, "0-1", "by", -1, "n", 0)
             for one in self.clients:
                 one.prepare(client)
 
     def live(self) -> None:
-        """Let everybody work, and end the server in between."""
+        """Let all clients work, and end the server meanwhile."""
         before = sum(one.answered for one in self.clients)
         wanted = self.chance.choice(self.lengths)
         server = self.server
@@ -81,7 +81,7 @@ class Lives:
         asyncio.run(work())
 
     def start(self) -> None:
-        """Start without a fault, and find out what is there."""
+        """Start without a fault, and find the data."""
         self.server.command = self.words
         with self.server.start().client() as client:
             newest: Any = client.xrevrange(SHARED, count=20_000)
@@ -91,7 +91,7 @@ class Lives:
             self.watcher.check(client)
 
     def start_failing(self, made: Path, fault: CallFault) -> bool:
-        """Start so that a call fails; False if it is one of the start."""
+        """Start with a failing call; return False if it fails during the start."""
         trace = self.folder / "trace"
         trace.unlink(missing_ok=True)
         self.server.command = preloading(made, self.folder / "data", trace, fault) + self.words
@@ -102,7 +102,7 @@ class Lives:
         return True
 
     def end(self) -> int:
-        """All of it is there; how many entries."""
+        """Check that everything is there; return the number of entries."""
         with self.server.client() as client:
             found = sum(one.check_all(client) for one in self.clients)
         text = self.server.log.read_text(errors="replace")
@@ -111,7 +111,7 @@ class Lives:
 
 
 def kills(folder: Path, seed: int, cycles: int, fsync: str) -> int:
-    """Run ``cycles`` lives, each judged in the next; their number."""
+    """Run ``cycles`` lives, each checked in the next; return their number."""
     lives = Lives(folder, seed, "--fsync", fsync)
     try:
         lives.begin()
@@ -127,7 +127,7 @@ def kills(folder: Path, seed: int, cycles: int, fsync: str) -> int:
 def failures(
     folder: Path, made: Path, seed: int, cycles: int, fsync: str, faults: tuple[tuple[str, str, int, int], ...] = FAULTS
 ) -> int:
-    """The same with a failing system call in each life, and a kill some time after it; the number of failures."""
+    """Run lives with a failing system call in each, and a kill some time after it; return the number of failures."""
     lives = Lives(folder, seed, "--fsync", fsync, refusals=True)
     failed = 0
     try:
@@ -153,15 +153,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_server_killed_under_plain_commands_is_as_the_model_says(tmp_path: Path, fsync: str) -> None:
-    """Plain commands: every reply as the model's, and after each start the model, or a little later one.
+    """After a kill under pipelined plain commands the server has the model's data, with every acknowledged command.
 
-    Two kills in each mode; 300 in each are in ``make test-long``.
+    Every reply is the model's too. Two kills in each mode; 300 in each are in ``make test-long``.
     """
     kills(tmp_path / "some", 1, 2, fsync)
 
 
 def test_a_call_that_fails_under_plain_commands_loses_nothing(tmp_path: Path, made: Path) -> None:
-    """A full disk, and a sync that fails, in the middle of such work; then a kill. Others are in ``make test-long``."""
+    """A full disk or a failed sync under pipelined plain commands, then a kill, loses nothing acknowledged.
+
+    Other faults are in ``make test-long``.
+    """
     faults = (("server", "write", errno.ENOSPC, 5), ("server", "fsync", errno.EIO, 8))
     assert failures(tmp_path / "some", made, 0, 2, "always", faults) == 2
 
@@ -170,7 +173,7 @@ def test_a_call_that_fails_under_plain_commands_loses_nothing(tmp_path: Path, ma
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_server_killed_many_times_under_plain_commands(tmp_path: Path, fsync: str) -> None:
-    """Plain commands, 300 kills in each mode, the log rewritten meanwhile."""
+    """After 300 kills under plain commands in each mode, with rewritings, the server has the model's data each time."""
     name = f"plain-kills-{fsync}"
     campaign.run(name, lambda n: kills(tmp_path / str(n), n, 10, fsync), range(30), unit="kills")
 
@@ -179,6 +182,6 @@ def test_a_server_killed_many_times_under_plain_commands(tmp_path: Path, fsync: 
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_calls_that_fail_many_times_under_plain_commands(tmp_path: Path, made: Path, fsync: str) -> None:
-    """Plain commands, 200 lives with a failing system call in each mode."""
+    """After 200 lives with a failing system call in each mode, plain commands have lost nothing acknowledged."""
     name = f"plain-call-faults-{fsync}"
     campaign.run(name, lambda n: failures(tmp_path / str(n), made, n, 10, fsync), range(20), unit="faults")

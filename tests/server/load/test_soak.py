@@ -1,6 +1,6 @@
 """Long load with random faults of clients, then a kill: memory stays, nothing acknowledged is lost, no client hangs.
 
-Streams are trimmed as they grow, so that a server in good order needs the same memory in the end as in the beginning.
+Streams are trimmed as they grow, so a healthy server needs the same memory in the end as in the beginning.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ STREAMS = 4
 KEPT = 2000
 PAUSE = 0.002
 GROWTH = 1.1
-"""The most that the least memory of the last third may be, as a multiple of the middle third's least.
+"""Limit of the last third's least memory, as a multiple of the middle third's least.
 
-The least is compared and not the mean. Replies to a client that takes none of them are in the memory for its life, some
-megabytes a time, and on a busy machine it lives for seconds. Leaked memory never comes back.
+The least is compared and not the mean: replies to a client that reads none stay in memory for its life, some megabytes
+a time. On a busy machine it lives for seconds. Leaked memory never comes back.
 """
 RESTART = 300.0
-"""Seconds a restart may take. 11 MB of log are 1.2 s of processor time, and were 13 s on a machine in great demand."""
+"""Seconds that a restart may take. 11 MB of log are 1.2 s of processor time, and were 13 s on a busy machine."""
 
 
 @dataclass
@@ -41,11 +41,11 @@ class Soak:
 
     Attributes:
         port: of the server.
-        chance: of everything.
+        chance: the random generator.
         until: monotonic seconds at its end.
         last: the last acknowledged id of each stream.
-        done: commands answered.
-        harmed: faults done, by kind.
+        done: number of commands with a reply.
+        harmed: number of faults, by kind.
     """
 
     port: int
@@ -63,7 +63,7 @@ class Soak:
         return f"soak:{self.chance.randrange(STREAMS)}"
 
     async def add(self, key: str) -> None:
-        """Adds to one stream, alone or in transactions and scripts, and trims it."""
+        """Add to one stream, alone or in transactions and scripts, and trim it."""
         line = await Line.to(self.port)
         trim = ("MAXLEN", "~", KEPT)
         while not self.over:
@@ -82,7 +82,7 @@ class Soak:
         line.close()
 
     async def consume(self, name: str) -> None:
-        """Reads in a group of every stream, acknowledges most, and claims what others left."""
+        """Read every stream in a group, acknowledge most entries, and claim those that others left."""
         while not self.over:
             line = await Line.to(self.port)
             try:
@@ -106,7 +106,7 @@ class Soak:
             self.done += 1
 
     async def harm(self) -> None:
-        """One fault after the other."""
+        """Cause one fault after the other."""
         while not self.over:
             kind = self.chance.choice((self.half, self.blocked, self.slow, self.nonsense, self.kills))
             with contextlib.suppress(Gone, OSError):
@@ -115,7 +115,7 @@ class Soak:
             await pace(0.02 * self.chance.random())
 
     async def _send(self, data: bytes) -> None:
-        """Send something, and be gone without a word."""
+        """Send something, and disconnect."""
         _, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1024)
         try:
             writer.write(data)
@@ -125,24 +125,24 @@ class Soak:
             writer.transport.abort()
 
     async def half(self) -> None:
-        """Goes away in the middle of a command."""
+        """Disconnect in the middle of a command."""
         command = pack("XADD", self.key(), "*", "pad", "x" * 5000)
         await self._send(command[: self.chance.randrange(1, len(command))])
 
     async def blocked(self) -> None:
-        """Goes away while it waits."""
+        """Disconnect while blocked."""
         await self._send(pack("XREAD", "BLOCK", 0, "STREAMS", self.key(), "$"))
 
     async def slow(self) -> None:
-        """Asks for much, and takes none of it."""
+        """Request much, and read none of it."""
         await self._send(pack("XRANGE", self.key(), "-", "+") * 5)
 
     async def nonsense(self) -> None:
-        """Speaks no RESP."""
+        """Send bytes that are not RESP."""
         await self._send(self.chance.randbytes(200))
 
     async def kills(self) -> None:
-        """Kills a consumer."""
+        """Kill a consumer."""
         line = await Line.to(self.port)
         try:
             [text] = await line.ask(("CLIENT", "LIST"))
@@ -154,7 +154,7 @@ class Soak:
             line.close()
 
     async def run(self, pid: int) -> list[int]:
-        """Everybody at once; the server's memory in bytes, about ten times a second."""
+        """Run all clients at once; return the server's memory in bytes, about ten times a second."""
         working = [self.add(f"soak:{number}") for number in range(STREAMS)]
         working += [self.consume(f"c{number}") for number in range(6)]
         working += [self.harm(), self.harm()]
@@ -169,7 +169,7 @@ class Soak:
 
 
 def fill(server: ServerProcess, chance: random.Random) -> None:
-    """Let the streams be as long as they will ever be: while they fill, memory grows, and nothing is wrong."""
+    """Fill the streams to their final length, since memory grows until then."""
     with server.client(socket_timeout=None) as client, client.pipeline(transaction=False) as line:
         for number in range(STREAMS * KEPT):
             line.xadd(f"soak:{number % STREAMS}", {"pad": "x" * chance.choice((10, 100, 3000))})
@@ -178,7 +178,7 @@ def fill(server: ServerProcess, chance: random.Random) -> None:
 
 
 def lives(folder: Path, seed: int, seconds: float) -> int:
-    """One life, its end and what came after; minutes lived, at least one."""
+    """Run one life, its end and the restart; return the minutes lived, at least one."""
     folder.mkdir(parents=True)
     with millstream_server(folder, "--set", "enable-debug-command=local") as server:
         assert server.process is not None
@@ -209,7 +209,7 @@ def lives(folder: Path, seed: int, seconds: float) -> int:
 
 
 def judge_living(server: ServerProcess) -> None:
-    """Those who are gone have left nothing; nothing went wrong inside; memory and log say the same."""
+    """Check that clients that left have left nothing, that no error occurred, and that memory and log agree."""
     with server.client(socket_timeout=None) as client:  # loading ten minutes of writes takes its time
         client.execute_command("DEBUG", "LOADAOF")
         clients: Any = client.client_list()
@@ -222,7 +222,7 @@ def judge_living(server: ServerProcess) -> None:
 
 
 def test_some_seconds_under_load_and_faults(tmp_path: Path) -> None:
-    """Briefly: every kind of fault, then all is in order; after a kill too."""
+    """After seconds under load with every kind of fault, and after a kill, the server is whole and loses nothing."""
     lives(tmp_path / "life", 1, 6)
 
 
@@ -230,6 +230,6 @@ def test_some_seconds_under_load_and_faults(tmp_path: Path) -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("half", [0, 1])
 def test_an_hour_under_load_and_faults(tmp_path: Path, half: int) -> None:
-    """An hour in two halves of three lives."""
+    """After an hour under load and faults, in two halves of three lives, the server is whole and loses nothing."""
     seeds = range(10 * (half + 1), 10 * (half + 1) + 3)
     campaign.run(f"soak-{half}", lambda seed: lives(tmp_path / str(seed), seed, 600), seeds, unit="minutes")

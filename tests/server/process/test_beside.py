@@ -1,4 +1,4 @@
-"""``millstream serve --console``: pages next to the server that end with it, and that it goes on without."""
+"""``millstream serve --console``: the console's pages end with the server, and the server continues without them."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 @contextmanager
 def served(folder: Path, *words: str) -> Iterator[tuple["subprocess.Popen[bytes]", str, int]]:
-    """A server with its console: its process, the pages' address, and the console's process."""
+    """Run a server with its console; yield its process, the pages' address, and the console's process id."""
     command = [MILLSTREAM, "serve", "--port", str(free_port()), "--memory", "--console", "0", *words]
     with (folder / "out").open("wb") as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -40,7 +40,7 @@ def served(folder: Path, *words: str) -> Iterator[tuple["subprocess.Popen[bytes]
 
 
 def said(folder: Path) -> str:
-    """The server's output so far."""
+    """Return the server's output so far."""
     return (folder / "out").read_text()
 
 
@@ -49,12 +49,12 @@ def url(folder: Path) -> str:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that a process has started and that live."""
+    """Return the running child processes of a process."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def runs(pid: int) -> bool:
-    """True if there is such a process that is more than a name."""
+    """Return True if the process runs and is not a zombie."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     return False
@@ -66,7 +66,10 @@ def page(address: str) -> str:
 
 
 def test_the_pages_show_the_server_and_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read-only, with the password that the server asks for, which no page shows; whatever context is the usual one."""
+    """The console beside a server is read-only, works with the server's password and shows no password.
+
+    It ends with the server, and ignores the usual context.
+    """
     monkeypatch.setenv("MILLSTREAM_CONTEXT", "away")
     with served(tmp_path, "--set", "requirepass=s3:cr@t") as (_, address, child):
         with redis.Redis.from_url(url(tmp_path), password="s3:cr@t") as client:
@@ -78,14 +81,14 @@ def test_the_pages_show_the_server_and_end_with_it(tmp_path: Path, monkeypatch: 
 
 
 def test_the_pages_end_also_where_the_server_was_killed(tmp_path: Path) -> None:
-    """The system closes what held them."""
+    """The console ends also when its server is killed."""
     with served(tmp_path) as (process, _, child):
         process.kill()
         eventually(lambda: not runs(child), what="the console has ended")
 
 
 def test_the_server_goes_on_without_its_pages(tmp_path: Path) -> None:
-    """It says that they are gone and how to have them again."""
+    """If the console ends, the server continues, and logs it with the command to start it again."""
     with served(tmp_path) as (_, _, child):
         os.kill(child, signal.SIGKILL)
         eventually(lambda: "start it again by: millstream console" in said(tmp_path), what="it is said")
@@ -94,7 +97,7 @@ def test_the_server_goes_on_without_its_pages(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_shown_is_said_before_anything_starts(tmp_path: Path) -> None:
-    """A port that is taken; a server that is reached by TLS alone."""
+    """A console port that is taken, or a server on TLS alone, is an error before anything starts."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", free_port()))
         taken.listen()

@@ -1,4 +1,4 @@
-"""A server that reads its data directory is there: it listens, and tells who asks to wait, in Redis's words."""
+"""A server that is loading its data directory listens, and refuses commands with Redis's LOADING error."""
 
 import shutil
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def fill(client: redis.Redis) -> None:
 
 
 def state(client: redis.Redis) -> dict[str, object]:
-    """INFO persistence, once the server listens; empty before."""
+    """Return INFO persistence once the server listens; empty before."""
     try:
         return dict(client.info("persistence"))
     except redis.ConnectionError:
@@ -74,7 +74,7 @@ def state(client: redis.Redis) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory, for copies."""
+    """Return a data directory for copies."""
     folder = tmp_path_factory.mktemp("filled")
     with ServerThread(folder, fsync="no") as server, redis.Redis.from_url(server.url) as client:
         fill(client)
@@ -83,7 +83,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reading(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[ServerProcess]:
-    """A server of ours that reads its log, and will for minutes unless a test speeds it up."""
+    """Yield a server of ours that loads its log for minutes, unless a test speeds it up."""
     folder = tmp_path_factory.mktemp("reading")
     shutil.copytree(data, folder / "data")
     server = millstream_server(folder, "--set", f"key-load-delay={SLOW}")
@@ -97,7 +97,7 @@ def reading(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[Se
 
 
 def outcomes(wire: Wire) -> list[str]:
-    """The outcome of each command, sent together: its error, or that it was answered."""
+    """Return the outcome of each command, sent together: its error, or that it had a reply."""
     return [
         str(answer) if isinstance(answer, Exception) else "answered"
         for answer in wire.ask_together(line.split() for line in ASKED)
@@ -106,7 +106,7 @@ def outcomes(wire: Wire) -> list[str]:
 
 @pytest.mark.realserver
 def test_what_is_told_to_wait(reading: ServerProcess, tmp_path: Path) -> None:
-    """Every command that Redis refuses while it loads is refused in the same words, and every other one answered."""
+    """Every command that Redis refuses while loading gets the same error here, and every other command works."""
     path = tmp_path / "theirs"
     with redis_server(path, "--rdbcompression", "no") as before, before.client() as client:
         fill(client)
@@ -127,7 +127,7 @@ def test_what_is_told_to_wait(reading: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_a_client_stays_and_is_served(reading: ServerProcess) -> None:
-    """A client that came during the loading needs no new connection; INFO shows the progress until the end."""
+    """A client that connects during the loading can stay connected; INFO shows the progress until the end."""
     with reading.client() as one, one.client() as client:
         assert client.execute_command("CLIENT SETNAME", "early")
         seen = state(client)
@@ -145,7 +145,7 @@ def test_a_client_stays_and_is_served(reading: ServerProcess) -> None:
 
 @pytest.mark.parametrize("way", ["SIGTERM", "SHUTDOWN"])
 def test_ending_while_the_log_is_read_and_who_may(tmp_path: Path, data: Path, way: str) -> None:
-    """A stop works at once and loses nothing; passwords and the file of users count from the beginning."""
+    """A stop during the loading works at once and loses nothing. Passwords and the ACL file apply at once."""
     shutil.copytree(data, tmp_path / "data")
     users = tmp_path / "users.acl"
     users.write_text("user default on >secret ~* &* +@all\nuser guest on nopass ~* &* -@all +ping\n")

@@ -1,4 +1,4 @@
-"""``maxmemory`` and ``maxmemory-clients`` of a running server: what is counted, what is refused, and when that ends."""
+"""``maxmemory`` and ``maxmemory-clients`` of a running server: the counted memory, refusals, and their end."""
 
 import gc
 import socket
@@ -23,19 +23,19 @@ MIB = 1 << 20
 
 
 def fields(wire: Wire) -> dict[str, str]:
-    """INFO's memory section."""
+    """Return INFO's memory section."""
     lines = wire.ask("INFO", "memory").decode().splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def used(wire: Wire) -> int:
-    """The count that the limit is about."""
+    """Return the count to which the limit applies."""
     return int(fields(wire)["used_memory"])
 
 
 @pytest.fixture
 def wire(tmp_path: Path) -> Iterator[Wire]:
-    """A client of a server with a data directory."""
+    """Yield a client of a server with a data directory."""
     gc.collect()  # streams of earlier tests count until they are freed, as one process has one count
     with ServerThread(tmp_path) as server, Wire(server.url) as wire:
         yield wire
@@ -43,7 +43,7 @@ def wire(tmp_path: Path) -> Iterator[Wire]:
 
 @pytest.mark.parametrize("kind", ["stream", "strings", "hash", "records"])
 def test_a_limit_holds_and_ends_with_a_deletion(wire: Wire, kind: str) -> None:
-    """Data stops close to the limit whichever way it is added; DEL ends that at once, and returns all that was used."""
+    """Writes of any kind are refused close to the limit. DEL ends that at once, and frees all that was counted."""
     wire.ask("XGROUP", "CREATE", "g", "g", "0", "MKSTREAM")
     wire.ask("XADD", "s", "1-1", "f", "v")
     begin, limit = used(wire), 2 * MIB
@@ -66,7 +66,7 @@ def test_a_limit_holds_and_ends_with_a_deletion(wire: Wire, kind: str) -> None:
 
 
 def test_what_began_below_the_limit_ends_above_it(wire: Wire) -> None:
-    """A transaction or a script that began in time adds all that it has to add; the next one is refused."""
+    """A transaction or script that began below the limit runs to its end above it, and the next one is refused."""
     wire.ask("XADD", "s", "1-1", "f", "v")
     wire.ask("CONFIG", "SET", "maxmemory", used(wire) + 8 * MIB)
     script = "for at = 1, 1000 do redis.call('XADD', 's', '*', 'f', ARGV[1]) redis.call('SET', at, ARGV[1]) end"
@@ -81,7 +81,7 @@ def test_what_began_below_the_limit_ends_above_it(wire: Wire) -> None:
 
 
 def test_a_start_and_a_replica_refuse_nothing(tmp_path: Path) -> None:
-    """A server starts with more data than its limit, and a replica takes all that its primary has."""
+    """A server starts with more data than its limit, and a replica accepts all data of its primary."""
     with ServerThread(tmp_path / "one") as server, Wire(server.url) as wire:
         wire.ask_together([("XADD", "s", "*", "f", "x" * 1000)] * 200)
     limit = {"maxmemory": "1kb"}
@@ -101,7 +101,7 @@ def test_a_start_and_a_replica_refuse_nothing(tmp_path: Path) -> None:
 
 
 def test_info_has_the_figures(wire: Wire) -> None:
-    """INFO shows the count, its parts, the limit and refused commands; the peak stays after a deletion."""
+    """INFO has the counted memory, its parts, the limit and refused commands. The peak stays after a deletion."""
     wire.ask("CONFIG", "SET", "maxmemory", "1gb")
     empty = fields(wire)
     wire.ask("SET", "k", "x" * MIB)
@@ -127,7 +127,7 @@ def test_info_has_the_figures(wire: Wire) -> None:
 
 
 def test_clients_are_counted(wire: Wire, tmp_path: Path) -> None:
-    """Commands that are not whole, queued commands, and names of channels count as long as the client has them."""
+    """Incomplete commands, queued commands and names of channels count as memory of their client."""
     with ServerThread(tmp_path / "other") as server, Wire(server.url) as wire, Wire(server.url) as other:
         before = used(wire)
         other.socket.sendall(pack("SET", "k", "x" * MIB)[:-10])
@@ -145,7 +145,7 @@ def test_clients_are_counted(wire: Wire, tmp_path: Path) -> None:
 
 
 def test_the_largest_client_is_disconnected(tmp_path: Path) -> None:
-    """Above ``maxmemory-clients`` the largest goes, others stay, and one that asked not to be evicted stays too."""
+    """Above ``maxmemory-clients`` the largest client is disconnected; others stay, and so do those with NO-EVICT."""
     with ServerThread() as server, ExitStack() as stack:
         wire, small, large, kept = (stack.enter_context(Wire(server.url)) for _ in range(4))
         wire.ask("CONFIG", "SET", "maxmemory-clients", "4mb")
@@ -169,13 +169,13 @@ def test_the_largest_client_is_disconnected(tmp_path: Path) -> None:
     ],
 )
 def test_a_value_that_cannot_be_is_refused(wire: Wire, name: str, value: str, reason: str) -> None:
-    """A policy that would remove data gets a sentence with the remedy, and a number beyond all memory Redis 8.2's."""
+    """CONFIG SET refuses a policy that would evict data with advice, and too large a number as Redis 8.2 does."""
     head = f"ERR CONFIG SET failed (possibly related to argument '{name}') - "
     assert str(wire.ask("CONFIG", "SET", name, value)).startswith(head + reason)
 
 
 def test_the_option_and_a_wrong_size(tmp_path: Path) -> None:
-    """``--maxmemory`` takes units; a wrong size ends the start with one sentence."""
+    """``--maxmemory`` accepts units; an invalid size ends the start with one sentence."""
     done = CliRunner().invoke(main, ["serve", "--memory", "--maxmemory", "much"])
     assert done.exit_code == 2
     assert "'much' is invalid: use bytes, or a number with kb, mb or gb" in done.output
@@ -184,7 +184,7 @@ def test_the_option_and_a_wrong_size(tmp_path: Path) -> None:
 
 
 def test_a_process_that_outgrows_its_limit_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """One warning when the resident memory stays above 1.25 times the limit, and another after it had fallen."""
+    """Resident memory that stays above 1.25 times the limit is logged once, and again only after it had fallen."""
     world = World({"maxmemory": "100mb"})
     for resident, warnings in (
         (124, 0),
@@ -206,7 +206,7 @@ def test_a_process_that_outgrows_its_limit_is_told_once(caplog: pytest.LogCaptur
 
 
 def test_an_embedded_store_has_the_limit_too() -> None:
-    """A store in the process counts its own data, not the program around it, and refuses above its limit."""
+    """An embedded store counts its own data, not its program's, and refuses writes above its limit."""
     with millstream.open_store("memory://limited") as store:
         begin = int(
             dict(line.split(":") for line in store.execute("INFO", "memory").decode().split() if ":" in line)[

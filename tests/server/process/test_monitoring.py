@@ -1,6 +1,6 @@
-"""Monitors read true values in INFO and CLIENT LIST: lookups, expiries, rates, scripts, and a connection's bytes.
+"""INFO and CLIENT LIST have true values for monitors: lookups, expiries, rates, scripts, and bytes.
 
-The fields are those that redis_exporter, Datadog's check and RedisInsight read and that mean something here.
+The fields are those that redis_exporter, Datadog's check and RedisInsight read and that have a meaning here.
 """
 
 import re
@@ -82,13 +82,13 @@ LOOKUPS = (
 
 
 def section(text: object) -> dict[str, str]:
-    """INFO's fields."""
+    """Return INFO's fields."""
     assert isinstance(text, bytes)
     return dict(line.split(":", 1) for line in text.decode().split("\r\n") if ":" in line)
 
 
 def lookups(ask: Callable[..., object]) -> tuple[int, int]:
-    """Hits and misses so far."""
+    """Return the numbers of hits and misses."""
     told = section(ask("INFO", "stats"))
     return int(told["keyspace_hits"]), int(told["keyspace_misses"])
 
@@ -116,7 +116,7 @@ def test_hits_and_misses_are_counted_as_redis_counts_them(each_redis: ServerProc
 
 
 def test_a_key_is_counted_as_expired_once_whoever_finds_it() -> None:
-    """expired_keys counts a key that a command came upon and one that was deleted unasked; EXPIRE's past is none."""
+    """expired_keys counts an expired key once, whoever deletes it, but no key that EXPIRE deletes at once."""
     world = World()
     client = world.client(2)
 
@@ -140,7 +140,7 @@ def test_a_key_is_counted_as_expired_once_whoever_finds_it() -> None:
 
 
 def test_rates_are_averages_of_the_last_moments() -> None:
-    """Work before the window does not count, nor does an hour of silence; a reset never gives a negative rate."""
+    """A rate counts only work in its window, after an hour of silence too, and is never negative after a reset."""
     rates = Rates()
     rates.sample(1_000, (0, 0, 0))
     assert rates.per_second(1_100, (160, 320, 480)) == (100.0, 200.0, 300.0)
@@ -153,7 +153,7 @@ def test_rates_are_averages_of_the_last_moments() -> None:
 
 
 def test_a_steady_load_is_seen_whole() -> None:
-    """However many samples were taken, the oldest kept one reaches back to the beginning of the window."""
+    """A rate is right under a steady load, since one sample at the start of its window is always kept."""
     rates = Rates()
     for now in range(0, 60_000, 10):
         if now >= rates.due:
@@ -163,7 +163,7 @@ def test_a_steady_load_is_seen_whole() -> None:
 
 
 def test_a_server_tells_what_monitors_ask_for() -> None:
-    """Rates, scripts and lookups have values of their own, not placeholders."""
+    """INFO has real values for rates, scripts and lookups."""
     with ServerThread() as server, Wire(server.url) as wire:
         for number in range(200):
             wire.ask("SET", f"k{number}", "x")
@@ -183,7 +183,7 @@ def test_a_server_tells_what_monitors_ask_for() -> None:
 
 
 def test_resetting_begins_every_count_anew() -> None:
-    """CONFIG RESETSTAT sets bytes, refusals and lookups to zero as it does in Redis; what is so now stays."""
+    """CONFIG RESETSTAT sets the counts of bytes, refusals and lookups to zero as Redis does. Current values stay."""
     with ServerThread() as server, Wire(server.url) as wire:
         wire.ask("SET", "k", "x" * 100_000)
         wire.ask("GET", "k")
@@ -197,12 +197,12 @@ def test_resetting_begins_every_count_anew() -> None:
 
 
 def test_an_embedded_store_tells_no_rates() -> None:
-    """INFO has no figure for input that is not measured."""
+    """INFO of an embedded store has no rates of input, which it does not measure."""
     assert "instantaneous_ops_per_sec" not in section(World().client(2).call("INFO", "stats"))
 
 
 def test_a_connection_tells_its_bytes_and_commands() -> None:
-    """CLIENT INFO: bytes both ways, commands given, a descriptor, in Redis's order and with Redis's names."""
+    """CLIENT INFO has bytes both ways, commands and a descriptor, in Redis's order and with Redis's names."""
     with ServerThread() as server, Wire(server.url) as wire:
 
         def told() -> dict[str, str]:

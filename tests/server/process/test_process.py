@@ -1,4 +1,4 @@
-"""``millstream serve`` as a process: what it prints, how it ends, and what is there after it was started again."""
+"""``millstream serve`` as a process: its output, its end, and its data after a restart."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def serve(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def refused(run: subprocess.CompletedProcess[str], code: int, *parts: str) -> None:
-    """It ended with this code, nothing on stdout, and a short text that has these parts and no traceback."""
+    """Check the exit code, an empty stdout, and a short error with these parts and without a traceback."""
     assert run.returncode == code, run.stderr
     assert run.stdout == ""
     assert "Traceback" not in run.stderr
@@ -41,7 +41,7 @@ def refused(run: subprocess.CompletedProcess[str], code: int, *parts: str) -> No
 
 
 def test_ready_line_and_banner(tmp_path: Path) -> None:
-    """Standard output has one line, for programs; standard error tells a person where, what and how safe."""
+    """Standard output has one line, for programs. Standard error has address, data directory and safety for people."""
     process = subprocess.Popen(
         [MILLSTREAM, "serve", "--port", "0", "--unixsocket", "s.sock", "--dir", "data"],
         cwd=tmp_path,
@@ -73,7 +73,7 @@ def test_ready_line_and_banner(tmp_path: Path) -> None:
 
 
 def test_default_directory_is_named(tmp_path: Path) -> None:
-    """Without --dir and --memory the data goes to ./millstream-data, and the banner says so."""
+    """Without --dir and --memory the data goes to ./millstream-data, and the banner has that path."""
     process = subprocess.Popen(
         [MILLSTREAM, "serve", "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -91,7 +91,7 @@ def test_default_directory_is_named(tmp_path: Path) -> None:
 
 
 def test_port_in_use(tmp_path: Path) -> None:
-    """A taken port is one sentence that says what to do, before any data is looked at."""
+    """A port that is taken is an error of one sentence with advice, before any data is read."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused(serve("--port", port, "--dir", "data", cwd=tmp_path), 1, f"127.0.0.1:{port} is in use", "--port")
@@ -99,13 +99,13 @@ def test_port_in_use(tmp_path: Path) -> None:
 
 
 def test_unusable_address(tmp_path: Path) -> None:
-    """An address of another machine, or an unknown name, is one sentence."""
+    """An address of another machine, or an unknown name, is an error of one sentence."""
     refused(serve("--port", 0, "--memory", "--host", "192.0.2.1", cwd=tmp_path), 1, "--host")
     refused(serve("--port", 0, "--memory", "--host", "no.such.host.invalid", cwd=tmp_path), 1, "--host")
 
 
 def test_unusable_directory(tmp_path: Path) -> None:
-    """A data directory that cannot be made, or is in use, is one sentence."""
+    """A data directory that cannot be created, or is in use, is an error of one sentence."""
     (tmp_path / "file").write_text("")
     refused(serve("--port", 0, "--dir", "file", cwd=tmp_path), 1, "file")
     with millstream_server(tmp_path) as owner:
@@ -113,7 +113,7 @@ def test_unusable_directory(tmp_path: Path) -> None:
 
 
 def test_unusable_options(tmp_path: Path) -> None:
-    """A meaningless command line is refused with code 2 before anything is opened."""
+    """Invalid options are refused with code 2 before anything is opened."""
     refused(serve("--memory", "--dir", "x", cwd=tmp_path), 2, "--memory", "--dir")
     refused(serve("--no-tcp", cwd=tmp_path), 2, "--unixsocket")
     refused(serve("--set", "nosuch=1", cwd=tmp_path), 2, "nosuch", "stream-node-max-entries")
@@ -125,7 +125,7 @@ def test_unusable_options(tmp_path: Path) -> None:
 
 
 def test_unix_socket_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
-    """A socket left by a killed server is not an obstacle; a served one, and a file, are."""
+    """The unix socket of a killed server is replaced; one in use, or a file, is an error."""
     path = tmp_path / "s.sock"
     first = millstream_server(tmp_path / "one", "--memory", "--unixsocket", str(path)).start()
     refused(serve("--port", 0, "--memory", "--unixsocket", path, cwd=tmp_path), 1, "served by another process")
@@ -141,7 +141,7 @@ def test_unix_socket_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_sigterm_keeps_everything(tmp_path: Path, fsync: str) -> None:
-    """In every mode a stop by SIGTERM exits with 0 and all that was answered is there after a restart."""
+    """In every mode a stop by SIGTERM exits with 0, and everything acknowledged is there after a restart."""
     with millstream_server(tmp_path, "--fsync", fsync) as server:
         with server.client() as client, client.pipeline(transaction=False) as pipe:
             for number in range(2000):
@@ -159,7 +159,7 @@ def test_sigterm_keeps_everything(tmp_path: Path, fsync: str) -> None:
 
 
 def test_sigterm_sends_the_replies_it_owes(tmp_path: Path) -> None:
-    """Commands run before the stop are answered before their connection closes, and what is answered is kept."""
+    """Commands run before a stop have their replies before the connection closes, and their writes are durable."""
     with millstream_server(tmp_path) as server:
         with Wire(server.url) as wire:
             wire.socket.sendall(pack("INCR", "n") * 3000)
@@ -179,7 +179,7 @@ def test_sigterm_sends_the_replies_it_owes(tmp_path: Path) -> None:
 
 
 def test_shutdown_command(tmp_path: Path) -> None:
-    """SHUTDOWN ends the server in good order; its client gets the end of the connection."""
+    """SHUTDOWN stops the server cleanly, and closes its client's connection."""
     with millstream_server(tmp_path) as server:
         with Wire(server.url) as wire:
             wire.ask("SET", "a", 1)
@@ -193,7 +193,7 @@ def test_shutdown_command(tmp_path: Path) -> None:
 
 
 class Writer(threading.Thread):
-    """Adds entries as fast as it can until the server is gone; remembers every acknowledged one."""
+    """Adds entries as fast as possible until the server is gone, and records the acknowledged ones."""
 
     def __init__(self, server: ServerProcess, number: int) -> None:
         super().__init__(daemon=True)
@@ -211,7 +211,7 @@ class Writer(threading.Thread):
 
 
 def test_sigkill_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """Killed at any moment under ``always``, with many writers, the server has every acknowledged entry afterwards."""
+    """A server killed at any moment under ``always``, with many writers, has every acknowledged entry afterwards."""
     known: set[bytes] = set()
     with millstream_server(tmp_path) as server:
         for _ in range(4):
@@ -233,7 +233,7 @@ def test_sigkill_loses_nothing_acknowledged(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit to make a disk fail")
 def test_failed_disk_ends_the_server(tmp_path: Path) -> None:
-    """A write the disk refuses is not acknowledged: the process ends with 1 and one line; what came before is kept."""
+    """A write that the disk refuses is not acknowledged: the process exits with 1 and one line."""
     with millstream_server(tmp_path) as server:
         assert server.process is not None
         with Wire(server.url) as wire:
@@ -255,7 +255,7 @@ def test_failed_disk_ends_the_server(tmp_path: Path) -> None:
 
 
 def test_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """While a stop waits for a client that does not read, Ctrl-C ends the process; a SIGTERM sent twice is one."""
+    """While a stop waits for a client that does not read, Ctrl-C ends the process; a second SIGTERM does not."""
     port = free_port()
     with millstream_server(tmp_path, "--memory", port=port) as server, Wire(server.url) as slow:
         with server.client() as client:
@@ -276,7 +276,7 @@ def _resident(pid: int) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to see memory")
 def test_idle_clients_are_cheap(tmp_path: Path) -> None:
-    """A thousand idle clients fit where a shell allows 256 files, take at most 16 KiB each, and disturb no other."""
+    """A thousand idle clients fit where a shell allows 256 files, take at most 16 KiB each, and delay no other."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2500:
         pytest.skip("this machine allows too few open files")
@@ -301,7 +301,7 @@ def test_idle_clients_are_cheap(tmp_path: Path) -> None:
 
 
 def test_maxclients_is_lowered_to_what_the_system_allows(tmp_path: Path) -> None:
-    """If the system allows fewer files, the server reports it and refuses clients in good order instead of failing."""
+    """If the system allows fewer files than maxclients needs, the server logs that and refuses surplus clients."""
     server = millstream_server(tmp_path, "--memory")
     server.command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *server.command]
     with server, server.client() as client:
@@ -310,12 +310,12 @@ def test_maxclients_is_lowered_to_what_the_system_allows(tmp_path: Path) -> None
 
 
 def steps(*at: int) -> list[tuple[object, ...]]:
-    """Additions with these milliseconds; the first of a stream opens a node."""
+    """Return additions with these milliseconds; the first of a stream opens a node."""
     return [("xadd", 0, b"s", one.to_bytes(8, "big") + bytes(8), [b"f", b"v"], one == 5, None) for one in at]
 
 
 def added(*at: int) -> bytes:
-    """A record of additions."""
+    """Return a record of additions."""
     return bytes(msgpack.packb((1, 2, steps(*at))))
 
 
@@ -330,7 +330,7 @@ def added(*at: int) -> bytes:
     ],
 )
 def test_a_record_that_cannot_be_applied_is_a_sentence(tmp_path: Path, record: bytes) -> None:
-    """Its checksum is right, so a newer program may have written it. It was acknowledged: nothing is left out."""
+    """A record with a valid checksum that cannot be applied ends the start with one sentence and changes nothing."""
     log, _ = Log.open(tmp_path / "data")
     log.append(msgpack.packb((1, 1, [("xnew", 0, b"s", 0, 0), *steps(5)])))
     log.append(record)
@@ -341,7 +341,7 @@ def test_a_record_that_cannot_be_applied_is_a_sentence(tmp_path: Path, record: b
 
 
 def test_damage_names_the_command_that_explains_it(tmp_path: Path) -> None:
-    """The reader of the refusal learns what to do next."""
+    """The refusal of a damaged log names the command that examines it."""
     log, _ = Log.open(tmp_path / "data")
     for number in range(3):
         log.append(b"%d" % number * 50)
@@ -354,7 +354,7 @@ def test_damage_names_the_command_that_explains_it(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
-    """Said so, not that it exists."""
+    """A file in place of the data directory is an error that names the path and advice."""
     (tmp_path / "file").touch()
     refused(
         serve("--port", 0, "--dir", "file", cwd=tmp_path), 1, "Not a directory; check that it is the right directory"
@@ -363,7 +363,7 @@ def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
 def test_a_server_without_standard_streams_stops_in_order(tmp_path: Path, closed: str) -> None:
-    """No file takes the place of one that was closed, so nothing is written into it and nothing aborts."""
+    """A server started with closed standard streams never writes into its files by mistake, and stops cleanly."""
     server = millstream_server(tmp_path)
     server.command[:0] = ["sh", "-c", f'exec "$@" {closed}', "sh"]
     with server:

@@ -1,4 +1,4 @@
-"""``stream-retention`` of running servers: set at the start or later, told to replicas, and in an embedded store."""
+"""``stream-retention`` of running servers: set at the start or later, with replicas, and in an embedded store."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,20 +19,20 @@ ENTRIES = 500
 
 
 def write(wire: Wire) -> None:
-    """A stream for each of the two rules, and a dead letter that none reaches."""
+    """Write a stream for each of the two rules, and a dead letter that no rule applies to."""
     for key in ("old", "large", "large:dead"):
         wire.ask("XGROUP", "CREATE", key, "g", "0", "MKSTREAM")
         wire.ask_together([("XADD", key, "*", "f", "x" * 100)] * ENTRIES)
 
 
 def is_kept_rightly(wire: Wire) -> bool:
-    """True if the rules have taken all that they take."""
+    """Return True if the rules have removed everything that they apply to."""
     old, large, dead = (wire.ask("XLEN", key) for key in ("old", "large", "large:dead"))
     return bool(old == 0 and 0 < large < ENTRIES and dead == ENTRIES)
 
 
 def shown(wire: Wire) -> object:
-    """The entries and counters of the streams that rules are about."""
+    """Return the entries and counters of the streams with rules."""
     found = []
     for key in ("old", "large"):
         info = wire.ask("XINFO", "STREAM", key)
@@ -46,7 +46,7 @@ def shown(wire: Wire) -> object:
 
 @pytest.fixture
 def followers(each_redis: ServerProcess, tmp_path: Path) -> Iterator[list[Wire]]:
-    """A primary with rules, and its replicas: Redis, and ours."""
+    """Yield a primary with rules, and its replicas: a Redis, and one of ours."""
     with ExitStack() as stack:
         primary = stack.enter_context(ServerThread(tmp_path / "one", parameters=RULES))
         ours = stack.enter_context(ServerThread(tmp_path / "two", parameters={"stream-retention": "* 1ms 0"}))
@@ -59,7 +59,10 @@ def followers(each_redis: ServerProcess, tmp_path: Path) -> Iterator[list[Wire]]
 
 @pytest.mark.realserver
 def test_replicas_hold_what_their_primary_holds(followers: list[Wire]) -> None:
-    """A Redis and a replica of ours lose the same entries; rules of its own count once that is the primary."""
+    """Replicas, Redis's and ours, lose the entries that retention removes on the primary.
+
+    A replica's own rules apply once it is promoted.
+    """
     primary, *others = followers
     write(primary)
     eventually(lambda: is_kept_rightly(primary))
@@ -73,7 +76,7 @@ def test_replicas_hold_what_their_primary_holds(followers: list[Wire]) -> None:
 
 
 def test_a_start_holds_what_was_kept(tmp_path: Path) -> None:
-    """Entries that went stay away after SIGKILL, and the rules given at the start go on."""
+    """Entries that retention removed do not return after SIGKILL, and rules given at the start continue."""
     rules = [word for name, value in RULES.items() for word in ("--set", f"{name}={value}")]
     with millstream_server(tmp_path, *rules) as server:
         with Wire(server.url) as wire:
@@ -89,14 +92,14 @@ def test_a_start_holds_what_was_kept(tmp_path: Path) -> None:
 
 
 def test_rules_that_cannot_be_read_end_the_start() -> None:
-    """A wrong rule at the start is one sentence with the right form."""
+    """An invalid retention rule ends the start with one sentence that has the right form."""
     done = CliRunner().invoke(main, ["serve", "--memory", "--set", "stream-retention=* 7x 0"])
     assert done.exit_code == 2
     assert "the age '7x' is invalid: it must be a length of time such as 500ms, 30s, 10m, 12h or 7d" in done.output
 
 
 def test_an_embedded_store_has_rules_too(tmp_path: Path) -> None:
-    """A store in the process trims by itself, with no command."""
+    """An embedded store applies retention by itself, without a command."""
     with millstream.open_store(f"file://{tmp_path}") as store:
         store.execute("CONFIG", "SET", "stream-retention", "* 1ms 0")
         store.xadd("s", {"f": "v"})

@@ -1,4 +1,4 @@
-"""The embedded server: starting, failing to start, stopping with clients about."""
+"""The server in a thread: starting, failing to start, stopping with clients connected."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ from support.wire import Wire
 
 
 def test_both_ways_in(tmp_path: Path) -> None:
-    """TCP and a unix socket lead to the same data; the socket is gone afterwards."""
+    """TCP and a unix socket lead to the same data. The socket is removed at the end."""
     path = tmp_path / "s.sock"
     with ServerThread(unixsocket=path) as server:
         tcp, unix = server.server.urls
@@ -46,7 +46,7 @@ def test_unix_socket_alone(tmp_path: Path) -> None:
 
 
 def test_a_server_may_be_stopped_again(tmp_path: Path) -> None:
-    """At the same time, and when it has stopped."""
+    """A server may be stopped twice, at the same time or later."""
 
     async def run() -> None:
         server = Server(Settings(port=0, directory=tmp_path / "data"))
@@ -60,7 +60,7 @@ def test_a_server_may_be_stopped_again(tmp_path: Path) -> None:
 
 
 def test_errors_reach_the_caller(tmp_path: Path) -> None:
-    """An error that keeps a server from starting is raised at the start, and leaves nothing taken."""
+    """An error that prevents a start is raised in the caller, and leaves no resource in use."""
     with pytest.raises(ConfigError, match="nosuch"):
         ServerThread(parameters={"nosuch": "1"}).start()
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ListenError, match="in use"):
@@ -72,7 +72,7 @@ def test_errors_reach_the_caller(tmp_path: Path) -> None:
 
 
 def test_same_object_starts_again(tmp_path: Path) -> None:
-    """A stopped server can be started again on the same data; stopping twice does nothing."""
+    """A stopped server can be started again on the same data, and a second stop does nothing."""
     server = ServerThread(tmp_path)
     for expected in (1, 2, 3):
         with server, Wire(server.url) as wire:
@@ -81,7 +81,7 @@ def test_same_object_starts_again(tmp_path: Path) -> None:
 
 
 def test_stop_does_not_wait_for_ever() -> None:
-    """Clients that wait are closed, and one that takes no replies is given its time, then cut."""
+    """A stop closes waiting clients at once, and one that reads no replies after a time limit."""
     server = ServerThread().start()
     server.server.settings = replace(server.settings, delays=Delays(farewell=0.05))
     with Wire(server.url) as slow, Wire(server.url) as waiting, Wire(server.url) as idle:
@@ -96,7 +96,7 @@ def test_stop_does_not_wait_for_ever() -> None:
 
 
 def test_ipv6() -> None:
-    """An IPv6 address is listened at, shown in brackets, and is loopback where it is."""
+    """A server can listen on an IPv6 address, shows it in brackets, and treats ::1 as loopback."""
     if not socket.has_ipv6:
         pytest.skip("this Python has no IPv6")
     try:
@@ -125,12 +125,12 @@ def test_ipv6() -> None:
     ],
 )
 def test_loopback(peer: object, expected: bool) -> None:
-    """Only addresses of the machine itself are trusted by protected mode, however they are written."""
+    """Protected mode trusts only addresses of the machine itself, in any spelling."""
     assert is_loopback(peer) == expected
 
 
 def test_addresses_for_people() -> None:
-    """URLs can be used as shown, for every kind of address."""
+    """The URLs that are shown work as shown, for every kind of address."""
     assert tcp_url("0.0.0.0", 5) == "redis://127.0.0.1:5"
     assert tcp_url("::", 5) == "redis://[::1]:5"
     assert tcp_url("example.org", 5) == "redis://example.org:5"
@@ -148,12 +148,12 @@ def test_addresses_for_people() -> None:
     ],
 )
 def test_sentences_for_addresses(error: OSError, part: str) -> None:
-    """Each way an address can be refused says what to do."""
+    """Each refused address has an error with advice."""
     assert part in tcp_sentence("host", 5, error)
 
 
 async def test_unix_socket_that_cannot_be_made(tmp_path: Path) -> None:
-    """A place that cannot hold a socket is named."""
+    """An error names a path at which no unix socket can be created."""
     with pytest.raises(ListenError, match="choose another path"):
         bind_unix(tmp_path / "no" / "such" / "folder")
     with pytest.raises(ListenError, match="choose another path"):
@@ -161,13 +161,13 @@ async def test_unix_socket_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_server_runs_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uvloop is an extra: without it asyncio's own loop is taken."""
+    """Without the extra uvloop the server uses asyncio's own loop."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
     assert loops.loop_factory() is asyncio.new_event_loop
 
 
 class Terminal(StringIO):
-    """A terminal with a person before it."""
+    """A terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -177,7 +177,7 @@ class Terminal(StringIO):
 def test_progress_is_for_terminals_and_long_logs(
     out: StringIO, terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bar is drawn where a person can see it and would wait; nothing at all elsewhere."""
+    """Loading progress is drawn on a terminal for a long log, and nowhere else."""
     monkeypatch.setenv("TERM", "xterm")
     with RecoveryProgress(out) as progress:
         progress.tell("check", 10, 1000)

@@ -1,4 +1,4 @@
-"""Connections that close after replies which their client does not take: clients until they are gone."""
+"""Connections that close after unread replies count as clients until they are gone."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ PART = 200 * 1024
 
 @pytest.fixture(params=["fastest", "asyncio"])
 def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
-    """A server of three clients at most, on both kinds of loop."""
+    """Yield a server of at most three clients, on both kinds of loop."""
     if request.param == "asyncio":
         monkeypatch.setattr(thread, "loop_factory", lambda: asyncio.new_event_loop)
     with ServerThread(parameters={"maxclients": "3"}) as running:
@@ -32,9 +32,9 @@ def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def leave(server: ServerThread, other: Wire, wire: Wire, last: bytes) -> tuple[str, int]:
-    """Ask for a little more than the kernel takes, end the connection, read nothing; its address, and the size.
+    """Request a little more than the kernel buffers, end the connection, read nothing; return its address and the size.
 
-    Much more would leave the end unread after the replies, as with any client that does not take them.
+    Much more would leave the end unread after the replies, as with any client that does not read them.
     """
     address = "{}:{}".format(*wire.socket.getsockname())
     wire.ask("CLIENT", "SETNAME", "leaving")
@@ -56,7 +56,7 @@ def leave(server: ServerThread, other: Wire, wire: Wire, last: bytes) -> tuple[s
 
 @pytest.mark.parametrize("last", [pack("QUIT"), b"*1\r\n$x\r\n"], ids=["quit", "protocol error"])
 def test_who_does_not_take_the_last_replies_stays_a_client(server: ServerThread, last: bytes) -> None:
-    """Listed, counted for maxclients, and open to CLIENT KILL until the connection is gone."""
+    """A closing client with unread replies is listed, counts for maxclients, and can be killed until it is gone."""
     with Wire(server.url) as other, Wire(server.url) as ghost, Wire(server.url) as second:
         other.ask("SET", "part", b"x" * PART)
         addresses = [leave(server, other, wire, last)[0] for wire in (ghost, second)]
@@ -71,7 +71,7 @@ def test_who_does_not_take_the_last_replies_stays_a_client(server: ServerThread,
 
 
 def test_limits_of_output_hold_for_who_is_leaving(server: ServerThread) -> None:
-    """Above the soft limit for its time, a client that has said QUIT is cut like any other."""
+    """A client above the soft output limit for its time is cut, also if it has sent QUIT."""
     server.server.settings = replace(server.settings, delays=Delays(slow_check=0.01))
     clock = server.server.clock = Ahead()
     with Wire(server.url) as other, Wire(server.url) as ghost:
@@ -84,7 +84,7 @@ def test_limits_of_output_hold_for_who_is_leaving(server: ServerThread) -> None:
 
 
 def test_the_last_replies_are_taken(server: ServerThread) -> None:
-    """A client that sends QUIT and then reads gets everything, OK at the end, and is gone."""
+    """A client that sends QUIT and then reads gets every reply, OK at the end, and the connection closes."""
     with Wire(server.url) as other, Wire(server.url) as patient:
         other.ask("SET", "part", b"x" * PART)
         _, asked = leave(server, other, patient, pack("QUIT"))
@@ -95,7 +95,7 @@ def test_the_last_replies_are_taken(server: ServerThread) -> None:
 
 
 def test_nothing_is_published_to_who_is_leaving(server: ServerThread) -> None:
-    """Messages that come while the last replies wait are not added to them."""
+    """A closing client with unread replies gets no more published messages."""
     with Wire(server.url) as other, Wire(server.url, 3) as ghost:
         other.ask("SET", "part", b"x" * PART)
         ghost.ask("SUBSCRIBE", "c")
@@ -108,7 +108,7 @@ def test_nothing_is_published_to_who_is_leaving(server: ServerThread) -> None:
 
 
 def test_a_reply_to_who_is_gone_goes_nowhere(server: ServerThread) -> None:
-    """A round of commands that was scheduled before the client left writes nothing: uvloop raises at that."""
+    """Commands scheduled before their client disconnected write no reply, which would raise an error in uvloop."""
     raised: list[BaseException] = []
 
     def answer(connection: Connection) -> None:
@@ -130,7 +130,7 @@ def test_a_reply_to_who_is_gone_goes_nowhere(server: ServerThread) -> None:
 
 
 def left(url: str, before: bytes, *after: bytes) -> bytes:
-    """Everything a server sends to a connection that kills itself in a transaction."""
+    """Return everything that a server sends to a connection that kills itself in a transaction."""
     with Wire(url) as wire:
         number = str(wire.ask("CLIENT", "ID"))
         kill = pack("CLIENT", "KILL", "ID", number, "SKIPME", "no")
@@ -156,7 +156,7 @@ def left(url: str, before: bytes, *after: bytes) -> bytes:
 def test_a_transaction_that_kills_its_connection_ends_with_that_reply(
     each_redis: ServerProcess, after: list[bytes], version: int
 ) -> None:
-    """The rest of it is run, and answered no more, as in Redis."""
+    """A transaction that kills its own connection runs to its end without further replies, as in Redis."""
     before = pack("CLIENT", "REPLY", "SKIP") + pack("HELLO", version)
     with ServerThread() as server:
         assert left(server.url, before, *after) == left(each_redis.url, before, *after)

@@ -1,4 +1,4 @@
-"""Every limit of the protocol and of a connection, met at its figure and passed by one, before and after AUTH.
+"""Every limit of the protocol and of a connection, at its value and one beyond, before and after AUTH.
 
 ``TESTED`` names the test of each limit of :mod:`millstream.protocol.limits`; a limit without a row fails here. Inputs
 that must be damaged or cut in every way at the reader itself are in ``tests/protocol``.
@@ -52,7 +52,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_every_limit_has_its_test() -> None:
-    """The table names every limit, and tests that are there."""
+    """The table names every limit, each with an existing test."""
     assert set(TESTED) == {name for name in vars(limits) if name.isupper()}
     for place in (*ALSO, *(place for places in TESTED.values() for place in places)):
         file, _, name = place.partition("::")
@@ -61,18 +61,18 @@ def test_every_limit_has_its_test() -> None:
 
 @pytest.fixture
 def server() -> Iterator[ServerThread]:
-    """A server with a password."""
+    """Yield a server with a password."""
     with ServerThread(parameters={"requirepass": SECRET}) as running:
         yield running
 
 
 def stranger(server: ServerThread) -> Wire:
-    """A connection before AUTH."""
+    """Open a connection before AUTH."""
     return Wire(server.url)
 
 
 def friend(server: ServerThread) -> Wire:
-    """A connection after AUTH."""
+    """Open a connection after AUTH."""
     wire = Wire(server.url)
     assert wire.ask("AUTH", SECRET) == b"OK"
     return wire
@@ -89,7 +89,7 @@ class Size:
     Attributes:
         largest: bytes that are still read as the beginning of a command.
         too_large: one more.
-        error: Redis's words for it.
+        error: Redis's error for it.
     """
 
     largest: bytes
@@ -119,7 +119,7 @@ LENGTH_LINE = Size(b"*1\r\n$" + LINE[1:], b"*1\r\n$" + LINE, "too big bulk count
     ],
 )
 def test_last_size_and_first_too_large(server: ServerThread, who: Open, size: Size) -> None:
-    """The largest size allowed is waited for; one more is refused in Redis's words, and the connection closed."""
+    """A command of the largest size is read. One larger gets Redis's error, and the connection closes."""
     with friend(server) as other, who(server) as patient, who(server) as greedy:
         patient.socket.sendall(size.largest)
         greedy.socket.sendall(size.too_large)
@@ -134,7 +134,10 @@ def test_last_size_and_first_too_large(server: ServerThread, who: Open, size: Si
     ("who", "limit"), [(stranger, "QUERY_BUFFER_MAX_UNAUTHENTICATED"), (friend, "QUERY_BUFFER_MAX")]
 )
 def test_query_buffer(server: ServerThread, who: Open, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More waiting than allowed closes the connection without an answer, counted; its own limit holds for each kind."""
+    """More unread input than the limit closes the connection without a reply, and counts.
+
+    Each client class has a limit.
+    """
     monkeypatch.setattr(limits, limit, 10_000)
     with friend(server) as other, who(server) as wire:
         wire.socket.sendall(b"*2\r\n$15000\r\n" + b"x" * 15_000)
@@ -145,7 +148,7 @@ def test_query_buffer(server: ServerThread, who: Open, limit: str, monkeypatch: 
 @BOTH
 @pytest.mark.parametrize("words", [b"POST / HTTP/1.1\r\n", b"Host: x\r\n", pack("post", "/")])
 def test_http_is_cut(server: ServerThread, who: Open, words: bytes) -> None:
-    """An HTTP client is cut without an answer, with the password or without, and counted."""
+    """An HTTP client is cut without a reply, with the password or without, and counted."""
     with friend(server) as other, who(server) as wire:
         wire.socket.sendall(words + pack("SET", "smuggled", 1))
         assert wire.is_closed()
@@ -154,12 +157,12 @@ def test_http_is_cut(server: ServerThread, who: Open, words: bytes) -> None:
 
 
 def descriptor(client: Wire) -> int:
-    """The server's end of a connection, which is a descriptor of this process."""
+    """Return the server's end of a connection, which is a descriptor of this process."""
     return int(client.ask("CLIENT", "INFO").partition(b" fd=")[2].split()[0])
 
 
 def test_keepalive(server: ServerThread) -> None:
-    """The kernel looks after a silent peer, after Redis's time."""
+    """TCP keepalive checks a silent client, after the same time as in Redis."""
     with friend(server) as client, socket.socket(fileno=os.dup(descriptor(client))) as sock:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         if hasattr(socket, "TCP_KEEPIDLE"):
@@ -167,7 +170,7 @@ def test_keepalive(server: ServerThread) -> None:
 
 
 def test_figures_are_the_defaults() -> None:
-    """A server started without a word about limits has these."""
+    """A server started without options has these limits."""
     config = Config()
     output = config.output_limits.normal
     assert config.max_clients == limits.MAX_CLIENTS
@@ -179,7 +182,7 @@ def test_figures_are_the_defaults() -> None:
 
 
 def too_full(server: ServerThread) -> list[Connection]:
-    """The connections above their soft output limit."""
+    """Return the connections above their soft output limit."""
     return [each for each in server.server.open_connections if each.slow_since is not None]
 
 
@@ -188,7 +191,7 @@ BIG = 32 * 1024 * 1024
 
 
 def test_output_hard_limit() -> None:
-    """Above the hard limit a client is cut at once and counted; one below it is not, and others are served."""
+    """A client above the hard output limit is cut at once and counted; one below it stays, and others are served."""
     with (
         ServerThread(parameters={"client-output-buffer-limit": "normal 48mb 0 0"}) as server,
         Wire(server.url) as other,
@@ -204,7 +207,7 @@ def test_output_hard_limit() -> None:
 
 
 def test_output_hard_limit_of_small_replies() -> None:
-    """A client that leaves many small replies untaken, to plain commands sent one by one, is cut just as well."""
+    """The hard output limit also cuts a client with many small unread replies to plain commands sent one by one."""
     with (
         ServerThread(parameters={"client-output-buffer-limit": "normal 1mb 0 0"}) as server,
         Wire(server.url) as other,
@@ -231,7 +234,10 @@ def test_output_hard_limit_of_small_replies() -> None:
     ],
 )
 def test_a_reply_above_the_hard_limit_is_not_made(words: list[list[str | int]]) -> None:
-    """Little that is asked for cannot make the server hold much: its client is cut before, what it changes is done."""
+    """A small request with a reply above the hard output limit is cut before that reply takes memory.
+
+    The changes of its commands are made.
+    """
     with ServerThread(parameters={"client-output-buffer-limit": "normal 8mb 0 0"}) as server, Wire(server.url) as other:
         other.ask("SET", "k", b"x" * 50_000)
         before = peak_resident()
@@ -244,7 +250,7 @@ def test_a_reply_above_the_hard_limit_is_not_made(words: list[list[str | int]]) 
 
 
 def test_who_wants_no_replies_is_not_cut_for_them() -> None:
-    """Unsent replies take no memory: a large transaction under CLIENT REPLY OFF ends no connection."""
+    """A large transaction under CLIENT REPLY OFF is not cut, since unsent replies take no memory."""
     with ServerThread(parameters={"client-output-buffer-limit": "normal 8mb 0 0"}) as server, Wire(server.url) as wire:
         wire.ask("SET", "k", b"x" * 50_000)
         quiet = [["CLIENT", "REPLY", "OFF"], ["MULTI"], *[["GET", "k"]] * 400, ["EXEC"], ["CLIENT", "REPLY", "ON"]]
@@ -253,7 +259,7 @@ def test_who_wants_no_replies_is_not_cut_for_them() -> None:
 
 
 def test_output_soft_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the soft limit a client is cut once it stayed there for the time, not before; who takes replies is not."""
+    """A client above the soft output limit is cut after the configured time, unless it reads its replies."""
     parameters = {"client-output-buffer-limit": "normal 0 4mb 60"}
     with ServerThread(parameters=parameters) as server, Wire(server.url) as other:
         server.server.settings = replace(server.settings, delays=Delays(slow_check=0.01))

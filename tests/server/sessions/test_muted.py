@@ -1,4 +1,4 @@
-"""CLIENT REPLY OFF and SKIP with what comes unasked: byte for byte what redis-server sends."""
+"""CLIENT REPLY OFF and SKIP with messages: the bytes of redis-server."""
 
 import random
 import re
@@ -19,7 +19,7 @@ JOIN, LEAVE = pack("SUBSCRIBE", "a", "b"), pack("UNSUBSCRIBE", "a")
 
 
 def heard(url: str, version: int, sent: bytes) -> bytes:
-    """Everything a server sends to these bytes, and to a PING and QUIT after them."""
+    """Return everything that a server sends to these bytes, and to a PING and QUIT after them."""
     with Wire(url, version) as wire:
         wire.socket.sendall(sent + ON + pack("RESET") + pack("PING", "end"))
         data = b""
@@ -49,13 +49,13 @@ def heard(url: str, version: int, sent: bytes) -> bytes:
     ],
 )
 def test_confirmations_are_sent_to_who_wants_no_replies(each_redis: ServerProcess, version: int, sent: bytes) -> None:
-    """Confirmations of SUBSCRIBE and its kin are not replies: OFF and SKIP do not silence them, as in Redis."""
+    """CLIENT REPLY OFF and SKIP do not silence confirmations of SUBSCRIBE and its kin, as in Redis."""
     with ServerThread() as server:
         assert heard(server.url, version, sent) == heard(each_redis.url, version, sent)
 
 
 def mixed(seed: int) -> list[bytes]:
-    """Commands, many of them changing whether replies are wanted, in transactions and outside."""
+    """Return commands, many of which switch replies on or off, in transactions and outside."""
     chance = random.Random(seed)
     plain = [b"SET k 1", b"GET k", b"GET none", b"PING", b"XLEN s", b"XADD s * f v", b"XRANGE none - +"]
     others = [b"INCR n", b"GET", b"NOSUCH", b"LPUSH k 1", b"EVAL return\t1 0", b"SELECT 0", b"WATCH k", b"SUBSCRIBE a"]
@@ -71,12 +71,12 @@ def packed(line: bytes) -> bytes:
 
 
 def without_ids(data: bytes) -> bytes:
-    """Ids are of the clock."""
+    """Return bytes without ids, which depend on the clock."""
     return re.sub(rb"\$\d+\r\n\d{13}-\d+\r\n", b"<id>", data)
 
 
 def answers(url: str, version: int, lines: list[bytes]) -> bytes:
-    """The bytes that a server sends to commands that come in one piece, each world made fresh."""
+    """Return the bytes that a fresh server sends to commands in one piece."""
     with Wire(url) as wire:
         wire.ask("FLUSHALL")
         wire.ask("XADD", "s", "1-1", "f", "v")
@@ -84,7 +84,7 @@ def answers(url: str, version: int, lines: list[bytes]) -> bytes:
 
 
 def both_ways(lines: list[bytes]) -> tuple[bytes, bytes]:
-    """The replies of a node that takes plain commands together, and of one that runs all one by one."""
+    """Return the replies of a node that runs plain commands together, and of one that runs all one by one."""
     found = []
     for together in (True, False):
         world, reader = World(), CommandReader()
@@ -100,7 +100,7 @@ def both_ways(lines: list[bytes]) -> tuple[bytes, bytes]:
 
 
 def compare(ours: str, theirs: str, seed: int) -> None:
-    """The same commands in one piece to both servers, and both ways of ours."""
+    """Send the same commands in one piece to both servers, and to ours both ways; compare the replies."""
     lines = mixed(seed)
     version = 2 + seed % 2
     one, other = both_ways(lines)
@@ -110,7 +110,7 @@ def compare(ours: str, theirs: str, seed: int) -> None:
 
 @pytest.mark.realserver
 def test_who_wants_replies_is_as_in_redis_among_plain_commands(each_redis: ServerProcess) -> None:
-    """ON, OFF and SKIP in and around transactions, mixed with plain commands: 60 conversations."""
+    """ON, OFF and SKIP, mixed with plain commands and transactions, have Redis's replies in 60 conversations."""
     with ServerThread() as server:
         for seed in range(60):
             compare(server.url, each_redis.url, seed)
@@ -120,7 +120,7 @@ def test_who_wants_replies_is_as_in_redis_among_plain_commands(each_redis: Serve
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_who_wants_replies_is_as_in_redis_in_many_conversations(each_redis: ServerProcess) -> None:
-    """The same, 10,000 conversations."""
+    """ON, OFF and SKIP mixed with plain commands have Redis's replies in 10,000 conversations."""
     with ServerThread() as server:
         campaign.run(
             f"muted-{each_redis.release()[0]}",
@@ -154,7 +154,7 @@ WAITS = {
 def test_commands_go_on_after_a_silent_wait(
     wait: tuple[str | int, ...], end: tuple[str | int, ...], mode: bytes, version: int
 ) -> None:
-    """A wait whose reply is not wanted ends as any other does: what follows it on the connection is run."""
+    """After a blocked command under CLIENT REPLY OFF ends, the connection's next commands run."""
     with ServerThread() as server, Wire(server.url, version) as wire, Wire(server.url) as other:
         other.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
         number = wire.ask("CLIENT", "ID")

@@ -1,4 +1,4 @@
-"""CLIENT PAUSE through the shells: over the network, in process, and in Redis."""
+"""CLIENT PAUSE over the network, in process, and in Redis."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ Connect = Callable[..., Wire]
 
 @pytest.fixture(params=["ours", pytest.param("redis", marks=pytest.mark.realserver)])
 def open_one(request: pytest.FixtureRequest) -> Iterator[Callable[[], Wire]]:
-    """Opens connections to our server, or to redis-server."""
+    """Yield a function that connects to our server, or to redis-server."""
     with ExitStack() as stack:
         if request.param == "ours":
             url = stack.enter_context(ServerThread()).url
@@ -30,7 +30,7 @@ def open_one(request: pytest.FixtureRequest) -> Iterator[Callable[[], Wire]]:
 
 
 def test_writers_wait_and_readers_do_not(open_one: Callable[[], Wire]) -> None:
-    """Held writes run when the pause is taken back, in the order of each client, with its later commands after them."""
+    """Paused writes run after CLIENT UNPAUSE, in the order of each client, followed by its later commands."""
     boss, one, two = open_one(), open_one(), open_one()
     assert boss.ask("CLIENT", "PAUSE", 600_000, "WRITE") == b"OK"
     one.socket.sendall(pack("GET", "k") + pack("SET", "k", "1") + pack("GET", "k") + pack("MULTI") + pack("INCR", "k"))
@@ -45,7 +45,7 @@ def test_writers_wait_and_readers_do_not(open_one: Callable[[], Wire]) -> None:
 
 
 def test_a_pause_ends_by_itself(open_one: Callable[[], Wire]) -> None:
-    """All clients wait until its time is over, its sender too; QUIT after it still gets its answer."""
+    """During CLIENT PAUSE all clients wait until its time is over, its sender too; a QUIT gets its reply."""
     boss, one = open_one(), open_one()
     assert boss.ask("CLIENT", "PAUSE", 50) == b"OK"
     one.socket.sendall(pack("SET", "k", "1") + pack("QUIT"))
@@ -56,7 +56,7 @@ def test_a_pause_ends_by_itself(open_one: Callable[[], Wire]) -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_a_pause_in_process(tmp_path: Path, kind: str) -> None:
-    """The same without a server: the pause ends by itself, and by another client's word."""
+    """A pause in an embedded store ends by itself, or by another client's UNPAUSE."""
     url = "memory://pausing" if kind == "memory" else f"file://{tmp_path}/data"
     with millstream.connect(url) as one, millstream.connect(url) as two:
         one.execute_command("CLIENT PAUSE", 50)
@@ -124,7 +124,7 @@ LINES = (
 @pytest.mark.realserver
 @pytest.mark.parametrize("resp", [2, 3])
 def test_client_answers_as_redis_does(real_redis: ServerProcess, resp: int) -> None:
-    """Every subcommand but those that describe connections, well and badly used."""
+    """Every CLIENT subcommand except those that describe connections has Redis's replies to valid and invalid uses."""
     client = World().client(resp)
     pipe = Pipe(real_redis.port)
     try:

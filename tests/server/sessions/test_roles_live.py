@@ -1,4 +1,4 @@
-"""A primary with a replica and clients that wait: real servers in threads."""
+"""A primary with a replica and waiting clients: real servers in threads."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from support.wire import Wire
     ],
 )
 def test_replicaof_closes_who_waits(words: str) -> None:
-    """REPLICAOF answers a client that waits with UNBLOCKED and closes its connection, as Redis does."""
+    """REPLICAOF ends a blocked command with UNBLOCKED and closes its connection, as Redis does."""
     with ServerThread() as server, Wire(server.url) as waiting, Wire(server.url) as other:
         other.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
         waiting.send(*words.split())
@@ -40,7 +40,7 @@ def test_replicaof_closes_who_waits(words: str) -> None:
     ],
 )
 def test_a_list_moved_onto_itself_keeps_its_time(words: tuple[str | int, ...]) -> None:
-    """A replica keeps the time to live of a list of one element that is moved onto itself."""
+    """On a replica a list of one element that is moved onto itself keeps its time to live."""
     with ServerThread() as server, ServerThread() as copy, Wire(server.url) as one, Wire(copy.url) as other:
         other.ask("REPLICAOF", *server.url.removeprefix("redis://").split("/")[0].split(":"))
         one.ask("RPUSH", "k", "a")

@@ -1,4 +1,4 @@
-"""One client's life: pipelines, transactions, waits, refusals, and faults that do not reach others."""
+"""One client's life: pipelines, transactions, waits, refusals, and errors that do not affect others."""
 
 import socket
 import subprocess
@@ -44,7 +44,7 @@ def blocked_clients(wire: Wire) -> int:
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_redis_py_works(server: ServerThread, protocol: int) -> None:
-    """An unmodified redis-py connects with either protocol and reads what it wrote."""
+    """An unmodified redis-py connects with either protocol and reads back its data."""
     with client(server, protocol=protocol) as redis_py:
         assert redis_py.ping()
         entry = redis_py.xadd("s", {"f": "v"})
@@ -73,7 +73,7 @@ def test_redis_cli_works(server: ServerThread) -> None:
 
 
 def test_pipeline_is_answered_in_order(connect: Connect) -> None:
-    """Ten thousand commands sent at once come back in order, errors in their places."""
+    """Ten thousand commands sent at once have their replies in order, errors included."""
     wire = connect()
     wire.socket.sendall(b"".join(pack("ECHO", n) if n % 10 else pack("NOSUCH") for n in range(10_000)))
     for n in range(10_000):
@@ -82,7 +82,7 @@ def test_pipeline_is_answered_in_order(connect: Connect) -> None:
 
 
 def test_transactions(server: ServerThread) -> None:
-    """MULTI runs all or nothing, and a WATCH broken by another client stops it."""
+    """MULTI runs all or nothing, and a WATCH that another client broke stops it."""
     with client(server) as redis_py, client(server) as other:
         with redis_py.pipeline() as pipe:
             pipe.set("a", 1).incr("a").xadd("s", {"f": "v"}, id="1-1")
@@ -98,7 +98,7 @@ def test_transactions(server: ServerThread) -> None:
 
 
 def test_blocked_reader_is_woken(connect: Connect) -> None:
-    """XREAD BLOCK waits for another client's XADD; commands sent meanwhile are answered after it, in order."""
+    """XREAD BLOCK waits for another client's XADD; commands sent meanwhile have their replies after it, in order."""
     reader, writer = connect(), connect()
     reader.socket.sendall(pack("XREAD", "BLOCK", 0, "STREAMS", "s", "$") + pack("PING") + pack("ECHO", "x"))
     eventually(lambda: blocked_clients(writer) == 1)
@@ -109,7 +109,7 @@ def test_blocked_reader_is_woken(connect: Connect) -> None:
 
 
 def test_commands_behind_a_wait_are_run_after_a_large_reply(connect: Connect) -> None:
-    """A wait that ends in a reply larger than the client takes at once does not strand the commands after it."""
+    """Commands behind a wait run after its reply, even if that is larger than the client reads at once."""
     reader, writer = connect(), connect()
     reader.socket.sendall(pack("XREAD", "BLOCK", 0, "STREAMS", "s", "$") + pack("PING"))
     eventually(lambda: blocked_clients(writer) == 1)
@@ -119,12 +119,12 @@ def test_commands_behind_a_wait_are_run_after_a_large_reply(connect: Connect) ->
 
 
 def test_blocked_reader_times_out(connect: Connect) -> None:
-    """A wait with a limit ends with null by itself, without another client."""
+    """A wait with a timeout ends with null by itself."""
     assert connect().ask("XREAD", "BLOCK", 20, "STREAMS", "s", "$") is None
 
 
 def test_many_blocked_readers_are_served_in_turn(connect: Connect) -> None:
-    """Consumers of one group that wait are served in the order that they began in."""
+    """Waiting consumers of one group are served in the order in which they began to wait."""
     control = connect()
     control.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
     readers = []
@@ -138,7 +138,7 @@ def test_many_blocked_readers_are_served_in_turn(connect: Connect) -> None:
 
 
 def test_closing_while_blocked_leaves_nothing(connect: Connect, server: ServerThread) -> None:
-    """A client that goes away while it waits is forgotten, and the entry goes to the next one."""
+    """A client that disconnects while it waits is removed, and the entry goes to the next one."""
     control, gone, stays = connect(), connect(), connect()
     control.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
     for name, wire in (("gone", gone), ("stays", stays)):
@@ -151,7 +151,7 @@ def test_closing_while_blocked_leaves_nothing(connect: Connect, server: ServerTh
 
 
 def test_client_unblock_and_kill(connect: Connect) -> None:
-    """Another client can end a wait, or the whole connection."""
+    """Another client can end a wait with CLIENT UNBLOCK, or the whole connection with CLIENT KILL."""
     control, waiting = connect(), connect()
     number = waiting.ask("CLIENT", "ID")
     waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
@@ -166,7 +166,7 @@ def test_client_unblock_and_kill(connect: Connect) -> None:
 
 
 def test_quit_answers_then_closes(connect: Connect) -> None:
-    """QUIT is answered after the commands before it, and those after it are not run."""
+    """QUIT has its reply after those of earlier commands, and later commands do not run."""
     wire, other = connect(), connect()
     wire.socket.sendall(pack("SET", "a", 1) + pack("QUIT") + pack("SET", "a", 2))
     assert [wire.read(), wire.read()] == [b"OK", b"OK"]
@@ -175,7 +175,7 @@ def test_quit_answers_then_closes(connect: Connect) -> None:
 
 
 def test_half_closed_client_gets_its_replies(connect: Connect, server: ServerThread) -> None:
-    """A client that sends everything, shuts its side and reads on (as nc does) is answered to the end."""
+    """A client that sends everything and shuts its sending side, as nc does, gets all replies."""
     wire = connect()
     wire.socket.sendall(b"".join(pack("ECHO", n) for n in range(3000)))
     wire.socket.shutdown(socket.SHUT_WR)
@@ -184,7 +184,7 @@ def test_half_closed_client_gets_its_replies(connect: Connect, server: ServerThr
 
 
 def test_client_reply_off_and_skip(connect: Connect) -> None:
-    """CLIENT REPLY silences what it says it silences."""
+    """CLIENT REPLY OFF and SKIP silence exactly the replies that they name."""
     wire = connect()
     wire.socket.sendall(
         pack("CLIENT", "REPLY", "OFF") + pack("SET", "a", 1) + pack("CLIENT", "REPLY", "ON") + pack("GET", "a")
@@ -207,7 +207,7 @@ def test_client_reply_off_and_skip(connect: Connect) -> None:
     ],
 )
 def test_broken_protocol_ends_only_its_connection(connect: Connect, hostile: bytes) -> None:
-    """Malformed input gets Redis's error and a close; commands before it were answered, and others notice nothing."""
+    """Malformed input gets Redis's error and a close, after the replies to earlier commands. Others notice nothing."""
     wire, other = connect(), connect()
     wire.socket.sendall(pack("PING") + hostile)
     assert wire.read() == b"PONG"
@@ -219,7 +219,7 @@ def test_broken_protocol_ends_only_its_connection(connect: Connect, hostile: byt
 
 @pytest.mark.parametrize("header", [b"*2147483647\r\n", b"*1\r\n$536870912\r\n", b"*1048576\r\n$9\r\n"])
 def test_promises_of_gigabytes_cost_nothing(connect: Connect, header: bytes) -> None:
-    """Clients that announce huge commands and send nothing do not keep others from being served."""
+    """Clients that announce huge commands and send nothing do not delay others."""
     for _ in range(50):
         connect().socket.sendall(header)
     assert connect().ask("PING") == b"PONG"
@@ -227,7 +227,7 @@ def test_promises_of_gigabytes_cost_nothing(connect: Connect, header: bytes) -> 
 
 @pytest.mark.parametrize("request_", [b"POST / HTTP/1.1\r\nHost: x\r\n\r\n", b"Host: x\r\n", pack("post", "/")])
 def test_http_is_cut(connect: Connect, request_: bytes) -> None:
-    """An HTTP client is cut without an answer: a browser cannot be made to smuggle commands in a body."""
+    """An HTTP client is cut without a reply, so that a browser cannot send commands in a request's body."""
     wire, other = connect(), connect()
     wire.socket.sendall(request_ + pack("SET", "smuggled", 1))
     assert wire.is_closed()
@@ -236,7 +236,7 @@ def test_http_is_cut(connect: Connect, request_: bytes) -> None:
 
 
 def test_query_buffer_limit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that has more waiting than it may, unread or queued by MULTI, is closed and counted."""
+    """A client with too much unread or queued input is closed and counted."""
     monkeypatch.setattr(limits, "QUERY_BUFFER_MAX", 100_000)
     one, two, other = connect(), connect(), connect()
     one.socket.sendall(b"*1\r\n$1000000\r\n" + b"x" * 200_000)
@@ -248,7 +248,7 @@ def test_query_buffer_limit(connect: Connect, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_slow_reader_is_cut() -> None:
-    """A client that leaves a large reply untaken is closed and counted; others are served meanwhile."""
+    """A client that does not read a large reply is closed and counted; others are served meanwhile."""
     with ServerThread(parameters={"client-output-buffer-limit": "normal 4mb 0 0"}) as server, Wire(server.url) as other:
         other.ask("SET", "big", b"x" * (64 * 1024 * 1024))
         with Wire(server.url) as slow:
@@ -259,7 +259,7 @@ def test_slow_reader_is_cut() -> None:
 
 
 def test_client_that_never_reads_is_not_read_either(server: ServerThread, connect: Connect) -> None:
-    """Commands of a client that takes no replies are left unrun, so its replies stay bounded; then it gets them all."""
+    """Commands of a client that reads no replies are not run until it does, so its replies stay bounded."""
     other, greedy = connect(), connect()
     other.ask("SET", "a", b"x" * 100_000)
     sender = threading.Thread(target=greedy.socket.sendall, args=(pack("GET", "a") * 2000,))
@@ -279,7 +279,7 @@ def test_client_that_never_reads_is_not_read_either(server: ServerThread, connec
 
 
 def test_max_clients() -> None:
-    """One client too many gets an error and is closed; when another leaves there is room again."""
+    """A client beyond maxclients gets an error and is closed. After another leaves, a new one is accepted."""
     with ServerThread(parameters={"maxclients": "2"}) as server, Wire(server.url) as one, Wire(server.url) as two:
         assert two.ask("PING") == b"PONG"
         with Wire(server.url) as three:
@@ -293,7 +293,7 @@ def test_max_clients() -> None:
 
 
 def test_password() -> None:
-    """Without the password nothing is run and little is read; with it all is as usual; RESET takes it back."""
+    """Without the password no command runs and little is read; with it all do. RESET requires it again."""
     with ServerThread(parameters={"requirepass": "secret"}) as server:
         with Wire(server.url) as wire:
             assert str(wire.ask("GET", "a")).startswith("NOAUTH ")
@@ -316,7 +316,7 @@ def test_password() -> None:
 
 
 def own_address() -> str:
-    """An address of this machine that is not loopback, empty if there is none."""
+    """Return an address of this machine that is not loopback, or an empty string."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing; the route tells the address
@@ -327,7 +327,7 @@ def own_address() -> str:
 
 
 def test_protected_mode() -> None:
-    """Without a password only this machine is answered; others get advice, until one is set."""
+    """Without a password only connections from this machine work; others get an error with advice."""
     address = own_address()
     if not address:
         pytest.skip("this machine has only a loopback address")
@@ -343,7 +343,7 @@ def test_protected_mode() -> None:
 
 
 def test_defect_in_a_command_is_contained(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that fails by a fault of ours answers an error without a traceback; the connection goes on."""
+    """A command that fails by an internal error replies with an error without a traceback, and the connection stays."""
 
     def broken(ctx: "Context", argv: list[bytes]) -> "Reply":
         raise ZeroDivisionError("secret detail")
@@ -359,7 +359,7 @@ def test_defect_in_a_command_is_contained(connect: Connect, monkeypatch: pytest.
 def test_defect_in_the_node_is_contained(
     connect: Connect, server: ServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault outside any command ends its connection with an error; others are served, and it is counted."""
+    """An internal error outside any command ends its connection with an error and is counted; others are served."""
     wire, other = connect(), connect()
     wire.ask("PING")
     node = server.server.node
@@ -382,7 +382,7 @@ def test_defect_in_the_node_is_contained(
 def test_defect_in_serving_who_waits_is_contained(
     connect: Connect, server: ServerThread, monkeypatch: pytest.MonkeyPatch, behind: bytes
 ) -> None:
-    """The same where a plain command has woken another client."""
+    """An internal error while a plain command wakes another client ends only its connection."""
     wire, waiting, other = connect(), connect(), connect()
     wire.ask("XADD", "s", "1-1", "a", "b")
     waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
@@ -398,7 +398,7 @@ def test_defect_in_serving_who_waits_is_contained(
 
 
 def test_a_log_that_fails_while_others_are_served_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The effect of a plain command cannot be logged: no client is shown anything more."""
+    """If the effect of a plain command cannot be logged, the server ends and shows no client anything more."""
 
     def broken(db: int, key: bytes, now: Now) -> None:
         raise StorageError("no place for what was read")
@@ -420,7 +420,7 @@ def test_a_log_that_fails_while_others_are_served_ends_the_server(monkeypatch: p
 def test_defect_in_timed_work_is_contained(
     connect: Connect, server: ServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Timed work that fails is tried again after a pause, not at once and for ever; commands are served meanwhile."""
+    """A periodic task that fails is retried after a pause, and commands are served meanwhile."""
     wire = connect()
     tick, calls = server.server.node.tick, []
 
@@ -439,7 +439,7 @@ def test_defect_in_timed_work_is_contained(
 
 
 def test_a_reader_is_woken_by_the_first_of_what_comes_together() -> None:
-    """Between two plain commands of one piece: it sees the first addition, and not yet the second."""
+    """A blocked XREAD is woken by the first of two XADDs sent together, and does not see the second."""
     with ServerThread() as server, Wire(server.url) as reader, Wire(server.url) as writer:
         first = writer.ask("XADD", "s", "1-1", "f", "v")
         reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", first)

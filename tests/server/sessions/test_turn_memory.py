@@ -1,4 +1,4 @@
-"""Memory that ends in the midst of a turn: each client is answered, once, or closed; none waits for ever."""
+"""If memory ends during a turn of the event loop, each client gets one reply or is closed; none waits for ever."""
 
 import asyncio
 import contextlib
@@ -33,12 +33,14 @@ SENT: dict[str, tuple[bytes, list[Any]]] = {
 WOKEN = [[[b"s", [[b"9-1", [b"f", b"v"]]]]]]
 CLOSED = "closed"
 BETWEEN = 0.005
-"""Seconds another thread waits for its turn while nothing fails: the one that commits, for which a loop waits that
-never rests. With ten of them, as ``alone`` has it, each of a hundred allocations may cost ten."""
+"""Seconds that another thread waits for its turn while nothing fails: the committing one, which a busy loop awaits.
+
+With ten of them, as ``alone`` has it, each of a hundred allocations may cost ten.
+"""
 
 
 class ShortLoop(asyncio.SelectorEventLoop):
-    """An event loop with one failing allocation in the next turn.
+    """Event loop with one failing allocation in the next turn.
 
     Attributes:
         fails: its number, counted from the beginning; None for none.
@@ -75,7 +77,7 @@ class ShortLoop(asyncio.SelectorEventLoop):
 
 
 async def soon(probe: Callable[[], bool]) -> None:
-    """The loop goes round until that is so: many times a millisecond, as this is done for each allocation."""
+    """Run the loop until ``probe`` holds, checked many times a millisecond since each allocation needs it."""
     sys.setswitchinterval(BETWEEN)
     async with asyncio.timeout(20):
         while not probe():  # noqa: ASYNC110 - this loop itself does the awaited work
@@ -84,7 +86,7 @@ async def soon(probe: Callable[[], bool]) -> None:
 
 @contextlib.asynccontextmanager
 async def connected(server: Server) -> AsyncIterator[dict[str, socket.socket]]:
-    """A client for each of what is sent, and one that waits."""
+    """Yield a client for each input, and one that waits."""
     with contextlib.ExitStack() as stack:
         address = ("127.0.0.1", server.facts.tcp_port)
         clients = {name: stack.enter_context(socket.create_connection(address)) for name in (*SENT, "waits")}
@@ -100,7 +102,7 @@ async def connected(server: Server) -> AsyncIterator[dict[str, socket.socket]]:
 
 
 async def got(client: socket.socket, count: int) -> list[Any]:
-    """``count`` replies, or those that come until the client is closed, and ``CLOSED``."""
+    """Return ``count`` replies, or those before the client is closed, and ``CLOSED``."""
     reader, found = hiredis.Reader(), []
     while len(found) < count:
         try:
@@ -116,7 +118,7 @@ async def got(client: socket.socket, count: int) -> list[Any]:
 
 
 def fits(answers: list[Any], expected: list[Any]) -> bool:
-    """True if each is as expected, or says that there was a defect; the last may be that the client was closed."""
+    """Return True if each reply is as expected or an internal error; the last may be the client's close."""
     if answers[-1] == CLOSED:
         answers, expected = answers[:-1], expected[: len(answers) - 1]
     return len(answers) == len(expected) and all(
@@ -127,13 +129,13 @@ def fits(answers: list[Any], expected: list[Any]) -> bool:
 
 @pytest.mark.parametrize("fsync", [None, "always"])
 def test_each_is_answered_once_or_closed_whichever_allocation_fails(tmp_path: Path, fsync: Any) -> None:
-    """Four clients are in a turn, and one waits for another's command."""
+    """If any allocation fails in a turn with four clients and a waiting one, each gets one reply or is closed."""
     with asyncio.Runner(loop_factory=ShortLoop) as runner:
         assert runner.run(all_allocations(tmp_path, fsync)) > 20
 
 
 async def all_allocations(tmp_path: Path, fsync: Any) -> int:
-    """Have them fail one after the other; how many there were."""
+    """Let each allocation fail in turn; return their number."""
     loop: Any = asyncio.get_running_loop()
     at, ended = 0, 0
     while loop.failed:

@@ -1,4 +1,4 @@
-"""Clients of one turn and their view of each other: order, fairness, stops, and each one's kind of socket."""
+"""Clients whose commands run in one turn of the event loop: order, fairness, stops, and kinds of socket."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ CLOSED = "closed"
 
 
 class Line:
-    """One connection to a server in the test's own loop, which goes on while this waits.
+    """One connection to a server in the test's own loop; reading it does not block the loop.
 
     Args:
         sock: the connection.
@@ -39,7 +39,7 @@ class Line:
         self.socket.sendall(pack(*words))
 
     def read(self) -> Any:
-        """The next reply, or ``CLOSED``."""
+        """Return the next reply, or ``CLOSED``."""
         while (reply := self._reader.gets()) is False:
             try:
                 data = self.socket.recv(65536)
@@ -51,16 +51,16 @@ class Line:
         return reply
 
     async def reply(self) -> Any:
-        """The same, while the loop goes on."""
+        """Return the next reply without blocking the loop."""
         return await asyncio.get_running_loop().run_in_executor(None, self.read)
 
     async def ask(self, *words: str | int) -> Any:
-        """Send a command and read its reply."""
+        """Send a command and return its reply."""
         self.send(*words)
         return await self.reply()
 
     def is_silent(self) -> bool:
-        """True if nothing has come."""
+        """Return True if nothing has come."""
         self.socket.setblocking(False)
         try:
             self.socket.recv(1, socket.MSG_PEEK)
@@ -73,7 +73,7 @@ class Line:
 
 @contextlib.asynccontextmanager
 async def standing(count: int, settings: Settings | None = None) -> AsyncIterator[tuple[Server, list[Line]]]:
-    """A server in this loop, and ``count`` clients: their data comes in one turn while the test does not wait."""
+    """Yield a server in this loop, and ``count`` clients, whose data arrives in one turn."""
     server = Server(settings or Settings(port=0))
     await server.start()
     try:
@@ -89,7 +89,7 @@ async def standing(count: int, settings: Settings | None = None) -> AsyncIterato
 
 @native
 async def test_an_endless_pipeline_keeps_nobody_waiting() -> None:
-    """A client with more commands than a turn takes has its first ones run, then all others, then the rest."""
+    """A pipeline longer than a turn takes is run in parts, with turns of all other clients in between."""
     async with standing(6) as (server, (greedy, *others)):
         before, many = server.node.stats.processed, 20_000
         greedy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -112,7 +112,7 @@ async def test_an_endless_pipeline_keeps_nobody_waiting() -> None:
 @native
 @pytest.mark.parametrize("words", [("PING",), ("CLIENT", "ID")])
 async def test_who_was_answered_in_a_turn_and_is_killed_in_it_hears_nothing(words: tuple[str, ...]) -> None:
-    """A reply that has not left is dropped with its client, as in Redis, whichever way its command was run."""
+    """A client that another one kills in the same turn gets no pending reply, as in Redis."""
     async with standing(3) as (server, (victim, killer, other)):
         number = await victim.ask("CLIENT", "ID")
         victim.send(*words)
@@ -126,7 +126,7 @@ async def test_who_was_answered_in_a_turn_and_is_killed_in_it_hears_nothing(word
 
 @native
 async def test_a_pause_holds_those_behind_it_in_its_turn() -> None:
-    """CLIENT PAUSE of writes: clients before it are answered, those after it wait, and are answered once afterwards."""
+    """CLIENT PAUSE of writes delays only clients behind it in the turn; each gets one reply afterwards."""
     async with standing(4) as (_, (before, pauses, reads, writes)):
         before.send("XADD", "s", "1-1", "f", "v")
         pauses.send("CLIENT", "PAUSE", "100000", "WRITE")
@@ -143,7 +143,7 @@ async def test_a_pause_holds_those_behind_it_in_its_turn() -> None:
 
 @native
 async def test_what_a_turn_with_shutdown_answers_is_done(tmp_path: Path) -> None:
-    """A client in one turn with SHUTDOWN is answered or closed, and answered writes are there at the start."""
+    """A client in one turn with SHUTDOWN gets its reply or is closed. Acknowledged writes are durable."""
     settings = Settings(port=0, directory=tmp_path / "data")
     server = Server(settings)
     await server.start()
@@ -169,7 +169,7 @@ async def test_what_a_turn_with_shutdown_answers_is_done(tmp_path: Path) -> None
 
 @native
 async def test_sockets_of_every_kind_are_answered_side_by_side(tmp_path: Path) -> None:
-    """TCP, a unix socket and TLS in one turn: each has its own replies, and all of them one stream."""
+    """TCP, unix socket and TLS clients in one turn each get their own replies, and write to one stream."""
     made = make_certificates(tmp_path)
     path = tmp_path / "socket"
     served = Tls(0, made.file("server.crt"), made.file("server.key"), auth_clients="no")
@@ -197,7 +197,7 @@ async def test_sockets_of_every_kind_are_answered_side_by_side(tmp_path: Path) -
 
 @native
 async def test_who_is_full_and_closes_its_side_is_sent_the_rest() -> None:
-    """A reply larger than the socket takes, to a client that sends no more: whole, then the end; others go on."""
+    """A client that shuts its sending side gets a reply larger than its socket buffers whole, then the end."""
     async with standing(2) as (server, (slow, other)):
         data = pack("SET", "k", "x" * 6_000_000)
         await asyncio.get_running_loop().run_in_executor(None, other.socket.sendall, data)
@@ -212,7 +212,7 @@ async def test_who_is_full_and_closes_its_side_is_sent_the_rest() -> None:
 
 @native
 async def test_a_reply_that_the_kernel_takes_in_part_comes_whole() -> None:
-    """A client asks again and again and takes nothing: its replies wait, in order; others go on."""
+    """A client that sends on and reads nothing has its replies queued in order; others are served."""
     async with standing(2) as (server, (slow, other)):
         assert await other.ask("SET", "k", "x" * 10_000) == b"OK"
         connection = next(each for each in server.open_connections if each.session.addr.endswith(_port(slow)))

@@ -1,4 +1,4 @@
-"""Clients whose sockets are read, run, committed and answered together in one turn of the loop."""
+"""Clients whose commands are read, run, committed and replied to together in one turn of the loop."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ native = pytest.mark.skipif(native_calls() is None, reason="the native core read
 
 @contextlib.contextmanager
 def clients(server: Server, count: int) -> Iterator[list[socket.socket]]:
-    """``count`` connections."""
+    """Yield ``count`` connections."""
     with contextlib.ExitStack() as stack:
         address = ("127.0.0.1", server.facts.tcp_port)
         yield [stack.enter_context(socket.create_connection(address)) for _ in range(count)]
@@ -34,7 +34,7 @@ def clients(server: Server, count: int) -> Iterator[list[socket.socket]]:
 
 @native
 async def test_what_comes_together_is_one_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands of all clients that are ready are one write and one sync, and no reply leaves before that."""
+    """The commands of all ready clients are one write and one sync, and no reply is sent before that."""
     server = Server(Settings(port=0, directory=tmp_path / "data"))
     await server.start()
     try:
@@ -66,7 +66,7 @@ async def test_what_comes_together_is_one_group(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_what_came_with_what_stops_a_client_is_run_later(tmp_path: Path) -> None:
-    """A client whose wait ends with more than may be held back is read no further; what it had sent is not lost."""
+    """A command that arrives as a wait ends with a large reply is not lost: it runs after that reply."""
     server = Server(Settings(port=0, directory=tmp_path / "data"))
     await server.start()
     try:
@@ -89,7 +89,7 @@ async def test_what_came_with_what_stops_a_client_is_run_later(tmp_path: Path) -
 
 
 def is_silent(sock: socket.socket) -> bool:
-    """True if nothing has come."""
+    """Return True if nothing has come."""
     try:
         sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -98,7 +98,7 @@ def is_silent(sock: socket.socket) -> bool:
 
 
 def test_one_that_closes_others_in_a_turn_ends_nobody_else() -> None:
-    """CLIENT KILL among the commands of a turn: those killed in it are gone, all others are answered."""
+    """CLIENT KILL in a turn ends the named clients at once, and all others get their replies."""
     with ServerThread() as server, Wire(server.url) as killer:
         for _ in range(20):
             with contextlib.ExitStack() as stack:
@@ -114,7 +114,7 @@ def test_one_that_closes_others_in_a_turn_ends_nobody_else() -> None:
 
 @pytest.mark.parametrize("size", [100_000, 900_000])
 def test_replies_larger_than_the_kernel_takes_come_whole_and_in_order(size: int) -> None:
-    """Bytes that the kernel does not take in the turn go out later, before replies to later commands."""
+    """Bytes that the kernel does not accept in a turn are sent later, before replies to later commands."""
     with ServerThread() as server, Wire(server.url) as wire:
         for number in range(8):
             assert wire.ask("SET", f"k{number}", bytes([65 + number]) * size) == b"OK"
@@ -126,7 +126,7 @@ def test_replies_larger_than_the_kernel_takes_come_whole_and_in_order(size: int)
 
 
 def test_who_sends_and_closes_its_side_is_answered() -> None:
-    """A client that sends no more still takes its replies, and the connection ends after them."""
+    """A client that shuts its sending side gets its replies, and then the connection closes."""
     with ServerThread() as server, Wire(server.url) as wire:
         wire.ask("SET", "k", b"x" * 500_000)
         wire.socket.sendall(pack("GET", "k") * 20)
@@ -137,7 +137,7 @@ def test_who_sends_and_closes_its_side_is_answered() -> None:
 
 
 def test_who_is_gone_with_replies_untaken_is_let_go() -> None:
-    """A reset connection is noticed while it has output that waits."""
+    """A reset connection with unread output is detected and closed."""
     with ServerThread() as server, Wire(server.url) as other:
         other.ask("SET", "k", b"x" * 900_000)
         with socket.create_connection(("127.0.0.1", server.server.facts.tcp_port)) as gone:
@@ -150,7 +150,7 @@ def test_who_is_gone_with_replies_untaken_is_let_go() -> None:
 
 @native
 def test_a_defect_ends_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An uncaught exception ends its client, and the turn of the others goes on."""
+    """An uncaught exception closes its client, and the turn of the others continues."""
     with ServerThread() as server, Wire(server.url) as other:
         run = Connection.run_at_once
 
@@ -168,7 +168,7 @@ def test_a_defect_ends_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @native
 async def test_time_goes_on_within_a_turn(tmp_path: Path) -> None:
-    """A command after a slow one has a later time, in every way of its coming: here with the end."""
+    """A command after a slow one in the same turn has a later time, also if the slow client has disconnected."""
     path = tmp_path / "socket"
     server = Server(Settings(port=0, unixsocket=path))
     await server.start()
@@ -196,7 +196,7 @@ async def test_time_goes_on_within_a_turn(tmp_path: Path) -> None:
 
 @native
 def test_calls_refuse_what_they_do_not_know() -> None:
-    """The core's two calls say what is wrong with what they are given, and change nothing."""
+    """The native core's two calls for sockets refuse invalid arguments with an error and change nothing."""
     calls = native_calls()
     assert calls is not None
     read_ready, send_each = calls
@@ -220,7 +220,7 @@ def test_calls_refuse_what_they_do_not_know() -> None:
 
 @contextlib.asynccontextmanager
 async def standing(settings: Settings) -> AsyncIterator[Server]:
-    """A server in the test's own loop: what clients send while the test does not wait comes in one turn."""
+    """Yield a server in the test's own loop: data sent while the test does not wait arrives in one turn."""
     server = Server(settings)
     await server.start()
     try:
@@ -230,7 +230,7 @@ async def standing(settings: Settings) -> AsyncIterator[Server]:
 
 
 async def reply(wire: Wire) -> Any:
-    """The next reply, while the loop goes on."""
+    """Return the next reply without blocking the loop."""
     return await asyncio.get_running_loop().run_in_executor(None, wire.read)
 
 
@@ -242,7 +242,7 @@ async def ask(wire: Wire, *words: bytes | str | int) -> Any:
 
 @native
 async def test_what_was_put_off_and_then_sent_at_once_is_sent_once() -> None:
-    """A reply that waits for the end of the turn leaves with those after it where they are too many to wait."""
+    """Replies that wait for the end of the turn are sent earlier if they grow large, in order and once."""
     async with standing(Settings(port=0)) as server:
         with Wire(server.url) as wire, Wire(server.url) as other:
             assert await ask(other, "SUBSCRIBE", "c") == [b"subscribe", b"c", 1]
@@ -259,7 +259,7 @@ async def test_what_was_put_off_and_then_sent_at_once_is_sent_once() -> None:
 
 @native
 async def test_who_is_killed_in_a_turn_is_sent_nothing_in_it() -> None:
-    """A reply that waits for the end of the turn is dropped with its client, as in Redis; others are answered."""
+    """A client killed in a turn gets no reply that waits for the turn's end, as in Redis. Others get theirs."""
     async with standing(Settings(port=0)) as server:
         with Wire(server.url) as killer, Wire(server.url) as victim, Wire(server.url) as other:
             number = await ask(victim, "CLIENT", "ID")
@@ -277,7 +277,7 @@ async def test_who_is_killed_in_a_turn_is_sent_nothing_in_it() -> None:
 @native
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 async def test_a_commit_that_breaks_answers_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: Any) -> None:
-    """A defect in the commit of a turn: no client gets a success, nor is left waiting; the server stops."""
+    """If the commit of a turn fails by an internal error, no client gets a success or waits, and the server stops."""
     async with standing(Settings(port=0, directory=tmp_path / "data", fsync=fsync)) as server:
         with Wire(server.url) as wire, Wire(server.url) as other:
             for _ in range(60):  # until the loop itself waits for the disk
