@@ -3,8 +3,8 @@
 A failure prints its seed; repeat it with ``MILLSTREAM_SEED=<seed>``. ``WRONGTYPE``, keys that vanish or expire, types
 and encodings come up by chance, since keys are few and shared by all types.
 
-Not generated are cases where later versions differ. Those are scores in hexadecimal, beyond the range of doubles, or
-with blanks before a bound, and RANK of LPOS and the count of LREM at the lowest number.
+Cases in which later versions differ are not generated: scores in hexadecimal, beyond the range of doubles, or with
+blanks before a bound. Nor are RANK of LPOS and the count of LREM at the lowest number.
 """
 
 import os

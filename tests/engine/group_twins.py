@@ -30,7 +30,7 @@ class GroupTwins:
                 store.append(entry, [b"f", b"%d" % entry], fresh=at % 7 == 0)
 
     def both(self, name: str, *args: object) -> Any:
-        """Call a method of both, which must return the same."""
+        """Call a method of both groups, which must return the same."""
         mine, theirs = getattr(self.python, name)(*args), getattr(self.native, name)(*args)
         assert mine == theirs, (name, args)
         return mine

@@ -60,7 +60,7 @@ def test_the_time_of_a_record_that_nobody_has_may_be_anything(time: object) -> N
 
 @pytest.mark.parametrize("time", [[[[[1]]]], [[[[]]]]])
 def test_but_no_deep_nesting(time: object) -> None:
-    """Deeply nested lists are refused in that field too."""
+    """Deeply nested lists in place of that time are refused."""
     assert records_told(b"\0" + plain.pack([[1, None, time, 3]])) == "refused"
 
 

@@ -1,7 +1,7 @@
 """Random sequences of all stream commands in the node and in the simple model; then their log is replayed.
 
 After every command its reply is compared. After every step the rules of the state are checked and everything XINFO
-shows is compared. At the end of every sequence a second node is made from the log alone and must equal the first in
+shows is compared. At the end of every sequence a second node is made from the log alone. It must equal the first in
 everything a command can show. At any moment the log so far may have been made a snapshot.
 
 A longer campaign (`make test-long`): 50,000 sequences of 50 commands, see ``support.campaign``.

@@ -161,7 +161,7 @@ def test_a_damaged_node_of_a_snapshot_is_refused(what: str) -> None:
 
 
 def test_no_cut_through_a_nodes_bytes_is_read_over() -> None:
-    """A node's bytes cut at any place are not read past their end."""
+    """A node's bytes cut at any offset are refused, and not read past their end."""
     (packed, *_) = [node.pack() for node in filled(native.EntryStore).nodes()]
     for size in range(len(packed[5])):
         with pytest.raises(ValueError, match="a packed node is damaged"):

@@ -31,7 +31,7 @@ class Twins:
         self.last = 0
 
     def both(self, name: str, *args: object, **keywords: object) -> Any:
-        """Call a method of both, which must return the same."""
+        """Call a method of both stores, which must return the same."""
         mine = getattr(self.python, name)(*args, **keywords)
         theirs = getattr(self.native, name)(*args, **keywords)
         assert plain(mine) == plain(theirs), (name, args, keywords)

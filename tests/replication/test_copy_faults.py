@@ -1,6 +1,6 @@
 """One system call fails, or a process is killed at it, while a primary makes a copy and a replica takes it.
 
-The replica is a Redis where the fault is in the process that makes an RDB file, since a Millstream takes one only of a
+If the fault is in the process that makes an RDB file, the replica is a Redis: a Millstream takes such a file only of a
 large log. In each case a replica shows all of the old data or all of the new. A start always succeeds, and in the end
 both have the same data. Data that the replica alone had as a former primary is in its files before it is replaced.
 """

@@ -82,7 +82,7 @@ def test_descriptions_of_clients_are_verbatim_in_resp3(connect: Connect) -> None
 
 
 def test_describe_flags() -> None:
-    """Every state of a session has its letter."""
+    """CLIENT LIST and CLIENT INFO show a letter for every state of a session."""
     session = Session(7, blocked=True, closing=True, is_unix=True, no_evict=True, no_touch=True, watch_broken=True)
     assert fields(describe(session, 0).encode())["flags"] == "bdcUeT"
 

@@ -122,7 +122,7 @@ def test_a_server_stops_in_the_middle_of_a_rewriting(tmp_path: Path) -> None:
 def test_the_log_stays_below_its_bound_at_every_step(tmp_path: Path, times: int) -> None:
     """Rule A8: after many times the live data was written and trimmed, the log is at most 2.2 times a new snapshot.
 
-    The start of the process that rewrites takes as long here as with a hundred times the data, so the writer pauses
+    The process that rewrites takes as long to start here as with a hundred times the data. So the writer pauses
     after the next hundred entries. While the snapshot is made, the directory also holds it: once the live data more.
     """
     parameters = {"auto-aof-rewrite-min-size": "500000", "auto-aof-rewrite-percentage": "0"}
