@@ -235,7 +235,7 @@ def test_config_takes_back_what_it_gave() -> None:
     [("appendonly", "yes"), ("appendonly", "maybe"), ("appendfsync", "no"), ("save", "60 1"), ("port", "1")],
 )
 def test_facts_cannot_be_set_to_something_else(name: str, value: str) -> None:
-    """CONFIG SET refuses to change a parameter that cannot take effect, such as a fixed one."""
+    """CONFIG SET refuses another value for a parameter that is fixed."""
     told = World().client().call("CONFIG", "SET", name, value)
     assert told == Error(f"ERR CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config")
 

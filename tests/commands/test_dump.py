@@ -413,7 +413,7 @@ BOUNDS = [62, 63, 64, 125, 126, 4095, 4096, 16377, 16378, 16379, 2097145, 209714
 
 @pytest.mark.parametrize("length", BOUNDS)
 def test_values_of_every_length_come_over(world: World, length: int) -> None:
-    """A listpack element of any length is read. The size after it has one byte more from each power of two on."""
+    """A listpack element of any length is read; the number of bytes of its trailing size depends on the length."""
     if length < 64:
         head = bytes([0x80 | length])
     else:

@@ -119,7 +119,7 @@ def test_the_first_rule_that_fits_counts(rules: str, key: str, goes: bool) -> No
 
 @pytest.mark.parametrize(("first", "newest"), [("1-1", "9-1"), ("1700000000000-1", f"{1_700_000_000_000 + 3 * DAY}-1")])
 def test_ids_that_are_no_times_have_no_age(first: str, newest: str) -> None:
-    """A stream whose ids are not times, before 2000 or beyond tomorrow, is trimmed by size only."""
+    """A stream with ids before 2000 or after tomorrow, which are not times, is trimmed by size only."""
     world, client = begin("* 1m 0")
     for entry in (first, newest):
         client.call("XADD", "s", entry, "f", "v")

@@ -219,7 +219,7 @@ def test_a_stop_that_cannot_write_says_so_and_lets_the_directory_go() -> None:
 
 @pytest.mark.parametrize("ask", [Log.free, Log.total, lambda log: log.announce("x")])
 def test_failures_beside_the_log_are_ours_and_harm_nothing(ask: Callable[[Log], object]) -> None:
-    """A failure that does not concern the records is not a plain OSError, and the log continues."""
+    """A failure in a side call, such as the free space, is a disk error of the log's own. The log continues."""
     disk = SimDisk()
     log = opened(disk)
     next_is(disk, Fault.EIO)

@@ -74,7 +74,7 @@ def test_an_addition_with_an_id_and_a_message_is_made(follower: Follower) -> Non
 
 
 def test_a_duplicate_adds_nothing(follower: Follower) -> None:
-    """A replicated XADD of a duplicate message adds nothing, with ``*`` as Redis sends it, or an id."""
+    """A replicated XADD IDMP with ``*`` was a duplicate on the primary, so it adds nothing, even if unknown here."""
     follower.hear("XADD s 1-1 f v", "XADD s IDMP p m * f v", "XADD t IDMP p m * f v")
     assert follower.ask("XLEN s") == b":1\r\n"
     assert follower.ask("EXISTS t") == b":0\r\n"

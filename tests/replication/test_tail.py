@@ -104,7 +104,7 @@ def test_messages_of_producers_are_put_back_with_their_entries(tmp_path: Path) -
 
 
 def test_entries_are_added_anew_as_the_page_says(tmp_path: Path) -> None:
-    """The documented steps add such entries anew, with any ids and fields. Only the server's user reads the files."""
+    """The documented steps add such entries anew, with any ids and fields. Only the server's user can read them."""
     with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
         first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
         first.ask("XADD", "orders", "*", "of", "both")
@@ -295,7 +295,7 @@ def test_what_was_taken_between_two_histories_is_told_of(tmp_path: Path, caplog:
 def test_what_was_taken_alone_is_known_behind_further_starts_of_either(
     tmp_path: Path, starts: int, others: int
 ) -> None:
-    """Diverged writes are found and reported after any number of restarts of either server."""
+    """Diverged writes are found and saved after any number of restarts of either server."""
     with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
         first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
         first.ask("SET", "shared", "v")

@@ -134,10 +134,7 @@ def test_last_size_and_first_too_large(server: ServerThread, who: Open, size: Si
     ("who", "limit"), [(stranger, "QUERY_BUFFER_MAX_UNAUTHENTICATED"), (friend, "QUERY_BUFFER_MAX")]
 )
 def test_query_buffer(server: ServerThread, who: Open, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More unread input than the limit closes the connection without a reply, and counts.
-
-    Each client class has a limit.
-    """
+    """More unread input than the limit before or after AUTH closes the connection without a reply, and counts."""
     monkeypatch.setattr(limits, limit, 10_000)
     with friend(server) as other, who(server) as wire:
         wire.socket.sendall(b"*2\r\n$15000\r\n" + b"x" * 15_000)

@@ -110,7 +110,7 @@ def compare(ours: str, theirs: str, seed: int) -> None:
 
 @pytest.mark.realserver
 def test_who_wants_replies_is_as_in_redis_among_plain_commands(each_redis: ServerProcess) -> None:
-    """ON, OFF and SKIP, mixed with plain commands and transactions, have Redis's replies in 60 conversations."""
+    """CLIENT REPLY, mixed with plain commands and transactions, has Redis's effect in 60 conversations."""
     with ServerThread() as server:
         for seed in range(60):
             compare(server.url, each_redis.url, seed)
@@ -120,7 +120,7 @@ def test_who_wants_replies_is_as_in_redis_among_plain_commands(each_redis: Serve
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_who_wants_replies_is_as_in_redis_in_many_conversations(each_redis: ServerProcess) -> None:
-    """ON, OFF and SKIP mixed with plain commands have Redis's replies in 10,000 conversations."""
+    """CLIENT REPLY, mixed with plain commands and transactions, has Redis's effect in 10,000 conversations."""
     with ServerThread() as server:
         campaign.run(
             f"muted-{each_redis.release()[0]}",
