@@ -97,7 +97,7 @@ def test_adding_trims_after_it_has_added(client: Client) -> None:
 
 
 def test_trimming_is_no_deletion(client: Client) -> None:
-    """Trimming leaves the largest deleted id unchanged, which only XDEL sets, and moves the first entry's id."""
+    """Trimming leaves the largest deleted id, which XDEL sets, unchanged, and moves the first entry's id."""
     fill(client, 6)
     client.call("XDEL", "s", "2")
     client.call("XTRIM", "s", "MAXLEN", "2")
@@ -170,7 +170,7 @@ def test_acked_stops_at_its_target(client: Client) -> None:
 
 
 def test_without_groups_nothing_is_needed(client: Client) -> None:
-    """ACKED on a stream without groups trims every entry."""
+    """ACKED on a stream without groups trims as if the option were not there."""
     fill(client, 7)
     assert client.call("XTRIM", "s", "MAXLEN", "3", "ACKED") == 4
 
@@ -262,7 +262,7 @@ def test_dropping_an_emptied_node_breaks_no_watch_and_is_in_the_log() -> None:
 
 
 def test_acked_looks_no_further_than_the_first_node_that_must_stay(client: Client) -> None:
-    """XTRIM ACKED ends at the first node that is not removable as a whole if all its entries are still needed."""
+    """XTRIM MAXLEN ACKED examines no node behind the first one with more entries than are to be removed."""
     fill(client, 12)
     read(client, 12)
     client.call("XACK", "s", "g", *range(6, 13))

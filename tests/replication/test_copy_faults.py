@@ -202,7 +202,10 @@ def test_a_child_that_fails_at_a_copy_costs_another_try(
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("side", ["replica", "primary", "rdb"])
 def test_every_call_around_a_copy_fails_once(tmp_path: Path, made: Path, side: str) -> None:
-    """Any failing call around a copy, in either server or its children, leaves old or new data, and both end equal."""
+    """Any failing call around a copy, in either server or its children, leaves old or new data.
+
+    Both servers have equal data in the end.
+    """
     kinds = [kind for kind in KINDS if kind[0] == side]
 
     def piece(seed: int) -> int:

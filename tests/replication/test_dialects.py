@@ -1,4 +1,4 @@
-"""Each version of Redis found here follows ours by its own commands, and ignores those for our own replicas."""
+"""Each version of Redis found here follows ours by its own commands, and ignores the annotations for our replicas."""
 
 import random
 from collections.abc import Iterator

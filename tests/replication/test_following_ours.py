@@ -132,7 +132,7 @@ def test_a_primary_that_wrote_alone_gets_a_copy(chain: list[Wire]) -> None:
 
 
 def test_a_replica_that_is_killed_goes_on(tmp_path: Path) -> None:
-    """A replica killed at any moment under load continues after its last byte, and ends equal with a single copy."""
+    """A replica killed at any moment under load continues after its last byte, with a single copy."""
     with ServerThread(tmp_path / "primary") as primary, Wire(primary.url) as theirs:
         write(theirs, 1, 200)
         replica = millstream_server(tmp_path, "--replicaof", f"127.0.0.1:{port_of(primary)}")

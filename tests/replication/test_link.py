@@ -150,7 +150,7 @@ def test_a_copy_that_finds_no_room_is_asked_for_again(ours: Wire) -> None:
 
 @pytest.mark.usefixtures("full_disk")
 def test_no_room_for_a_copy_cuts_who_wants_it_alone() -> None:
-    """If a server without a directory finds no space to write a copy, only the requesting replica is cut.
+    """If a server without a directory finds no space to write a copy, only the requesting replica is disconnected.
 
     The next replica is served.
     """

@@ -160,7 +160,7 @@ def test_copies_that_nobody_reads_do_not_hold_all_descriptors(tmp_path: Path, mo
 
 
 def test_who_takes_nothing_of_his_copy_is_sent_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A replica that reads nothing of its copy is cut after the timeout, so removed files do not stay on disk."""
+    """A replica that reads nothing of its copy is disconnected after the timeout, so removed files are freed."""
     parameters = {"repl-timeout": "1"}
     with ServerThread(tmp_path, parameters=parameters) as server, Wire(server.url) as wire, ours(server.url) as stalled:
         wire.ask("SET", "k", "v" * (32 << 20))
@@ -286,7 +286,7 @@ def test_no_descriptors_for_the_files_of_the_log(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("lacks", ["memory", "thread"])
 def test_no_memory_to_open_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
-    """If memory ends while the log's files are opened, the replica is cut, and the next one gets its copy."""
+    """If memory ends while the log's files are opened, the replica is disconnected, and the next one gets its copy."""
     real: Callable[..., Any] = Log.files
 
     def once(log: Log, last: int) -> Any:

@@ -107,7 +107,7 @@ def test_a_primary_cut_off_loses_only_what_nobody_confirmed(tmp_path: Path, stac
 def test_a_primary_cut_off_confirms_nothing(tmp_path: Path, stack: ExitStack, parameter: str) -> None:
     """A primary cut off confirms nothing with sync-replicas, nor beyond its lag with ``min-replicas-to-write``.
 
-    Both servers end equal.
+    Both servers end with equal data.
     """
     parted = Parted(tmp_path, stack, parameter, "min-replicas-max-lag=2")
     client = parted.client

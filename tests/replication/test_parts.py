@@ -255,7 +255,7 @@ def test_what_a_replica_says_of_itself() -> None:
 
 
 def test_a_replica_does_not_have_what_it_was_not_sent() -> None:
-    """An acknowledgement beyond the bytes sent is ignored, since WAIT would believe it for ever."""
+    """An acknowledgement beyond the sent bytes is ignored, since WAIT would believe it for ever."""
     world = fed(World())
     primary = world.node.primary
     follower = next(iter(primary.followers))

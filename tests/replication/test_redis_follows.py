@@ -136,7 +136,7 @@ def test_a_replica_that_starts_again_gets_what_it_missed(primary: ServerThread, 
 
 
 def test_cuts_at_any_moment(primary: ServerThread, replica: ServerProcess) -> None:
-    """A Redis replica cut again and again under load continues where it was each time, and ends equal."""
+    """A Redis replica cut again and again under load continues where it was each time, and ends with equal data."""
     with Wire(primary.url) as ours, Wire(replica.url) as theirs:
         follow(theirs, port_of(primary))
         eventually(lambda: follows(theirs, ours), what="the replica has its copy")
@@ -284,7 +284,7 @@ def test_a_tool_that_moves_data_listens_as_a_replica(old: bool, primary: ServerT
 
 
 def test_a_replica_that_takes_nothing_is_cut(primary: ServerThread) -> None:
-    """A replica that reads nothing is cut at client-output-buffer-limit, which is at least the backlog's size."""
+    """A replica that reads nothing is disconnected at client-output-buffer-limit, at least the backlog's size."""
     with Wire(primary.url) as ours, Wire(primary.url) as slow:
         ours.ask("CONFIG", "SET", "client-output-buffer-limit", "replica 1mb 0 0", "repl-backlog-size", "16kb")
         slow.send("PSYNC", "?", "-1")

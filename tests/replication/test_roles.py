@@ -71,7 +71,7 @@ def test_a_defect_does_not_end_the_looks_at_replicas(monkeypatch: pytest.MonkeyP
 
 
 def test_no_memory_for_a_copy_cuts_who_wants_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If memory ends on making a copy, only the requesting replica is cut, and the next copy is made."""
+    """If memory ends on making a copy, only the requesting replica is disconnected, and the next copy is made."""
     begin, calls = making.write_in_child, []
 
     def short(*words: Any) -> None:

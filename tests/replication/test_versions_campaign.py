@@ -58,7 +58,7 @@ def changes(seed: int, count: int, first: str, since: int) -> Iterator[list[byte
 
 
 def try_chain(names: tuple[str, ...], seed: int, changed: int) -> int:
-    """Change data on the first server while the others connect and are cut off; all end equal.
+    """Change data on the first server while the others connect and are cut off; all end with equal data.
 
     Args:
         names: of the servers, the first leads.

@@ -145,7 +145,7 @@ def big(way: str, seed: int, entries: int = 1_000_000, pending: int = 100_000) -
 
 
 def test_a_copy_under_load() -> None:
-    """A replica that takes a copy under load needs only one, uses bounded memory and ends equal.
+    """A replica that takes a copy under load needs only one, uses bounded memory and ends with equal data.
 
     The campaigns do it with a million entries.
     """
@@ -156,7 +156,7 @@ def test_a_copy_under_load() -> None:
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("way", WAYS)
 def test_copies_of_a_million_entries(way: str) -> None:
-    """A copy of a million entries takes memory within backlog and limit, and both servers end equal.
+    """A copy of a million entries takes memory within backlog and limit, and both servers end with equal data.
 
     With a data directory and in memory, of ours and of Redis.
     """

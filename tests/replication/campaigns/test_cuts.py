@@ -1,4 +1,4 @@
-"""The link is cut at random bytes under eight writers: the replica continues where it was, and ends equal."""
+"""The link is cut at random bytes under eight writers: the replica continues where it was, and ends with equal data."""
 
 import random
 import tempfile
@@ -101,7 +101,7 @@ def wait_up(replica: Wire) -> None:
 
 
 def test_some_cuts_under_writers() -> None:
-    """A replica cut off under writers continues where it was, needs no second copy, and ends equal.
+    """A replica cut off under writers continues where it was, needs no second copy, and ends with equal data.
 
     The campaigns make 200 cuts of each kind.
     """
@@ -112,5 +112,8 @@ def test_some_cuts_under_writers() -> None:
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("way", WAYS)
 def test_two_hundred_cuts_under_writers(way: str) -> None:
-    """A replica cut off 200 times gets the missed bytes and no copy, and ends equal, on any store, in a chain too."""
+    """A replica cut off 200 times gets the missed bytes and no copy, and has equal data in the end.
+
+    That holds on any store, and in a chain.
+    """
     run(f"repl-cuts-{way}", partial(cuts, way), range(20), unit="cuts")

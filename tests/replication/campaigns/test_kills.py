@@ -1,4 +1,4 @@
-"""Primary and replica are killed under load and started again: nothing acknowledged is missing, both end equal."""
+"""Primary and replica are killed under load and restarted: nothing acknowledged is missing, both have equal data."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""A replica that reads nothing is cut at the configured limits, costs no more memory, and comes back as it can."""
+"""A replica that reads nothing is disconnected at its limits, costs no more memory, and reconnects as it can."""
 
 import random
 import tempfile
@@ -143,9 +143,9 @@ def loops(seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_many_replicas_that_take_nothing() -> None:
-    """A replica that reads nothing is cut at its limits, the primary's memory is bounded, and both end equal.
+    """A replica that reads nothing is disconnected at its limits, and both servers have equal data in the end.
 
-    For backlogs from 16 kB to 64 MB.
+    The primary's memory is bounded. For backlogs from 16 kB to 64 MB.
     """
     run("repl-slow", stalls, range(30), unit="cuts by a limit")
 

@@ -144,13 +144,13 @@ def test_the_peak_is_of_this_process_alone(tmp_path: Path) -> None:
 
 
 def test_slow_reader_costs_no_more_than_its_limit(tmp_path: Path) -> None:
-    """A client that does not read a reply of 256 MiB is cut and counted, and costs at most its output limit."""
+    """A client that does not read a reply of 256 MiB is disconnected, and costs at most its output limit."""
     slow_reader(tmp_path, 256 * KIB * KIB, 64 * KIB * KIB)
 
 
 @pytest.mark.long
 def test_slow_reader_of_a_gigabyte(tmp_path: Path) -> None:
-    """A client that does not read a reply of a gigabyte is cut and counted, and costs at most its output limit."""
+    """A client that does not read a reply of a gigabyte is disconnected, and costs at most its output limit."""
     slow_reader(tmp_path, 1024 * KIB * KIB, 256 * KIB * KIB)
 
 

@@ -71,7 +71,7 @@ def test_who_does_not_take_the_last_replies_stays_a_client(server: ServerThread,
 
 
 def test_limits_of_output_hold_for_who_is_leaving(server: ServerThread) -> None:
-    """A client above the soft output limit for its time is cut, also if it has sent QUIT."""
+    """A client above the soft output limit for its time is disconnected, also if it has sent QUIT."""
     server.server.settings = replace(server.settings, delays=Delays(slow_check=0.01))
     clock = server.server.clock = Ahead()
     with Wire(server.url) as other, Wire(server.url) as ghost:

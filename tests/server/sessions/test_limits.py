@@ -145,7 +145,7 @@ def test_query_buffer(server: ServerThread, who: Open, limit: str, monkeypatch: 
 @BOTH
 @pytest.mark.parametrize("words", [b"POST / HTTP/1.1\r\n", b"Host: x\r\n", pack("post", "/")])
 def test_http_is_cut(server: ServerThread, who: Open, words: bytes) -> None:
-    """An HTTP client is cut without a reply, with the password or without, and counted."""
+    """An HTTP client is disconnected without a reply, with the password or without, and counted."""
     with friend(server) as other, who(server) as wire:
         wire.socket.sendall(words + pack("SET", "smuggled", 1))
         assert wire.is_closed()
@@ -188,7 +188,7 @@ BIG = 32 * 1024 * 1024
 
 
 def test_output_hard_limit() -> None:
-    """A client above the hard output limit is cut at once and counted; one below it stays, and others are served."""
+    """A client above the hard output limit is disconnected at once and counted. One below it stays."""
     with (
         ServerThread(parameters={"client-output-buffer-limit": "normal 48mb 0 0"}) as server,
         Wire(server.url) as other,
@@ -204,7 +204,7 @@ def test_output_hard_limit() -> None:
 
 
 def test_output_hard_limit_of_small_replies() -> None:
-    """The hard output limit also cuts a client with many small unread replies to plain commands sent one by one."""
+    """The hard output limit also ends a client with many small unread replies to plain commands sent one by one."""
     with (
         ServerThread(parameters={"client-output-buffer-limit": "normal 1mb 0 0"}) as server,
         Wire(server.url) as other,
@@ -231,7 +231,7 @@ def test_output_hard_limit_of_small_replies() -> None:
     ],
 )
 def test_a_reply_above_the_hard_limit_is_not_made(words: list[list[str | int]]) -> None:
-    """A small request with a reply above the hard output limit is cut before that reply takes memory.
+    """A small request with a reply above the hard output limit is disconnected before that reply takes memory.
 
     The changes of its commands are made.
     """
@@ -247,7 +247,7 @@ def test_a_reply_above_the_hard_limit_is_not_made(words: list[list[str | int]]) 
 
 
 def test_who_wants_no_replies_is_not_cut_for_them() -> None:
-    """A large transaction under CLIENT REPLY OFF is not cut, since unsent replies take no memory."""
+    """A large transaction under CLIENT REPLY OFF stays connected, since unsent replies take no memory."""
     with ServerThread(parameters={"client-output-buffer-limit": "normal 8mb 0 0"}) as server, Wire(server.url) as wire:
         wire.ask("SET", "k", b"x" * 50_000)
         quiet = [["CLIENT", "REPLY", "OFF"], ["MULTI"], *[["GET", "k"]] * 400, ["EXEC"], ["CLIENT", "REPLY", "ON"]]
@@ -256,7 +256,7 @@ def test_who_wants_no_replies_is_not_cut_for_them() -> None:
 
 
 def test_output_soft_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client above the soft output limit is cut after the configured time, unless it reads its replies."""
+    """A client above the soft output limit is disconnected after the configured time, unless it reads its replies."""
     parameters = {"client-output-buffer-limit": "normal 0 4mb 60"}
     with ServerThread(parameters=parameters) as server, Wire(server.url) as other:
         server.server.settings = replace(server.settings, delays=Delays(slow_check=0.01))

@@ -227,7 +227,7 @@ def test_promises_of_gigabytes_cost_nothing(connect: Connect, header: bytes) -> 
 
 @pytest.mark.parametrize("request_", [b"POST / HTTP/1.1\r\nHost: x\r\n\r\n", b"Host: x\r\n", pack("post", "/")])
 def test_http_is_cut(connect: Connect, request_: bytes) -> None:
-    """An HTTP client is cut without a reply, so that a browser cannot send commands in a request's body."""
+    """An HTTP client is disconnected without a reply, so that a browser cannot send commands in a request's body."""
     wire, other = connect(), connect()
     wire.socket.sendall(request_ + pack("SET", "smuggled", 1))
     assert wire.is_closed()
