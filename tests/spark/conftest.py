@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder (starting one takes seconds), and streams to read."""
+"""One Spark session for all tests of this folder, since a start takes seconds, and streams to read."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """The session that ``millstream.spark.session`` makes, with the quick compiler."""
+    """Yield a session from ``millstream.spark.session`` with the fast compiler."""
     from millstream.spark import session
 
     tables = str(tmp_path_factory.mktemp("warehouse"))
@@ -33,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
 @pytest.fixture(scope="package", params=["redis", "millstream"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A real Redis, and our own server."""
+    """Yield a real Redis, then Millstream's server."""
     folder = tmp_path_factory.mktemp("both")
     with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
         yield server
@@ -41,21 +41,21 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def both_client(both: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of either server, emptied."""
+    """Yield a client of either server, emptied."""
     with both.as_new().client(decode_responses=True) as made:
         yield made
 
 
 @pytest.fixture
 def client(real_redis: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of the real server, emptied."""
+    """Yield a client of the emptied real server."""
     with real_redis.client(decode_responses=True) as made:
         yield made
 
 
 @pytest.fixture
 def reading(spark: "SparkSession") -> Callable[..., "DataFrame"]:
-    """``reading(url, stream="a", ...)``: a batch DataFrame."""
+    """``reading(url, stream="a", ...)``: return a batch DataFrame."""
 
     def read(url: str, schema: str | None = None, **options: str) -> "DataFrame":
         reader = spark.read.format("millstream").option("url", url).options(**options)
@@ -88,7 +88,7 @@ def run_to_end(spark: "SparkSession", tmp_path: Path) -> Callable[..., list[dict
 
 @pytest.fixture
 def written(spark: "SparkSession", tmp_path: Path) -> Callable[[], list[str]]:
-    """The ids in the Parquet sink of :func:`run_to_end`, duplicates and all, in the order of the stream."""
+    """Return the ids in the Parquet sink of :func:`run_to_end` in stream order, including duplicates."""
 
     def read() -> list[str]:
         rows = spark.read.parquet(str(tmp_path / "out")).select("id").collect()

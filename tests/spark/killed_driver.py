@@ -1,10 +1,10 @@
-"""A driver that is killed, with its Java machine, at a point of its work that is named; run as a program of its own.
+"""A driver that is killed with its JVM at a named point; run as a separate program.
 
-The points are hooks around the real source and sink, in the process that does the work. A point that is reached is
-written down first (``reached``), so that a test can prove that it was killed there and not somewhere else. A driver
-with a query for each of two sinks dies when both are at their points: the first waits there for the other.
+The points are hooks around the real source and sink, in the process that does the work. A reached point is first
+written to ``reached``, so that a test can prove the place of the kill. A driver with two queries dies when both are at
+their points: the first waits there for the other.
 
-``KILL_AT`` has the points as JSON, by sink: ``{"stream": ["after commit", 1]}`` is the first batch from the second on.
+``KILL_AT`` has the points as JSON by sink: ``{"stream": ["after commit", 1]}`` is the first batch from the second on.
 """
 
 import itertools
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 FILE_WRITER = "org.apache.spark.sql.execution.datasources.FileFormatWriter"
 FILE_POINTS = {"Start to commit write Job": "before commit", "Finished processing stats": "after commit"}
-"""Log lines of Spark's file sink around its commit, each with its point."""
+"""Log lines of Spark's file sink around its commit, by point."""
 
 
 def place(sink: str) -> Path:
-    """The folder of the query with this sink: its checkpoint, its files, and how far it came."""
+    """Return the folder of the query with this sink: its checkpoint, files and progress."""
     return Path(os.environ["KILL_FOLDER"], sink)
 
 
 def die_at(sink: str, point: str, batch: int) -> None:
-    """The end of everything, if this is the point of the query with this sink and the others stand at theirs."""
+    """Kill the process group if the query with this sink is at its point and the other queries are at theirs."""
     points = json.loads(os.environ["KILL_AT"])
     wanted, first = points.get(sink, ("", 0))
     if wanted != point or batch < first:
@@ -56,24 +56,24 @@ def die_at(sink: str, point: str, batch: int) -> None:
 
 
 def newest(sink: str, log: str) -> int:
-    """The last batch in a log of the checkpoint, -1 if there is none."""
+    """Return the last batch in a log of the checkpoint, or -1 without one."""
     folder = place(sink) / "checkpoint" / log
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 class KilledReader(StreamReader):
-    """The source, killed when its offsets are logged, or around the publishing of its progress."""
+    """The source, killed after the offset log or around the publishing of its progress."""
 
     sink: str
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Any]:
-        """Called right after the offset log was written."""
+        """Plan the tasks; Spark calls this right after it has written the offset log."""
         die_at(self.sink, "offsets", newest(self.sink, "offsets"))
         return super().partitions(start, end)
 
     def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Publishes what ``start`` shows to be done."""
+        """Publish the progress that ``start`` contains."""
         sink, done = self.sink, newest(self.sink, "commits")
         die_at(sink, "before publishing", done)
         streams = self._plan()._streams  # noqa: SLF001 - a driver that dies between the cursors of two streams
@@ -93,12 +93,12 @@ class KilledSink(StreamSink):
     """The sink, killed in a task or around its commit."""
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:
-        """Dies when some rows are in the server and some are not."""
+        """Write rows and die when some of them are at the server."""
         staging.PIECE_ROWS = 50
         return super().write(dying("stream", iterator))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Dies before, amid and after it."""
+        """Commit, and die before, during or after it."""
         die_at("stream", "before commit", batchId)
         pieces = itertools.count()
 
@@ -112,44 +112,44 @@ class KilledSink(StreamSink):
 
 
 class FileCommits:
-    """An appender of Spark's log, whose lines are handed to it by the thread that runs the batch: it waits meanwhile.
+    """Log appender that receives Spark's log lines in the thread of the batch, which waits meanwhile.
 
-    So the file sink, which is Java, has points that are reached and not only seen.
+    It gives failpoints to the file sink, which is written in Java.
     """
 
     def append(self, event: Any) -> None:
-        """A line of the log."""
+        """Handle a line of the log."""
         told = event.getMessage().getFormattedMessage()
         for words, point in FILE_POINTS.items():
             if told.startswith(words):
                 die_at("parquet", point, newest("parquet", "offsets"))
 
     def getName(self) -> str:  # noqa: N802 - log4j's name
-        """Its name."""
+        """Return the appender's name."""
         return "commits"
 
     def isStarted(self) -> bool:  # noqa: N802 - log4j's name
-        """It is ready."""
+        """Report that the appender is ready."""
         return True
 
     def ignoreExceptions(self) -> bool:  # noqa: N802 - log4j's name
-        """False: an error here ends the query."""
+        """Return False, so that an error here ends the query."""
         return False
 
     def __getattr__(self, name: str) -> Any:
-        """The rest of the interface: nothing to do."""
+        """Implement the other methods as no-ops."""
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *_: None
 
     class Java:
-        """The names that py4j calls."""
+        """The interface that py4j implements."""
 
         implements = ("org.apache.logging.log4j.core.Appender",)
 
 
 def watch_file_commits(spark: "SparkSession") -> None:
-    """Have the lines that the file sink logs pass by here."""
+    """Pass the log lines of the file sink to this process."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     gateway = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public name for it
@@ -164,7 +164,7 @@ def watch_file_commits(spark: "SparkSession") -> None:
 
 
 def dying(sink: str, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """A step of a task that dies in mid partition."""
+    """Yield a task's batches and die in the middle of the partition."""
     for number, batch in enumerate(batches):
         if number == 2:
             die_at(sink, "tasks", newest(sink, "offsets"))
@@ -172,34 +172,34 @@ def dying(sink: str, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.Record
 
 
 class KilledSource(MillstreamSource):
-    """``format("killed-stream")``: what the query reads that has the stream as its sink, and that sink."""
+    """``format("killed-stream")``: the source and the sink of the query that writes to the stream."""
 
     sink = "stream"
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return f"killed-{cls.sink}"
 
     def streamReader(self, schema: "StructType") -> KilledReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         made = KilledReader(self.parsed, schema)
         made.sink = self.sink
         return made
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> KilledSink:  # noqa: N802 - Spark's name
-        """For ``writeStream``."""
+        """Return the sink for ``writeStream``."""
         return KilledSink(self.parsed_sink, RowLayout.of(schema, self.parsed_sink.stream))
 
 
 class KilledFileSource(KilledSource):
-    """``format("killed-parquet")``: the same for the query that writes files."""
+    """``format("killed-parquet")``: the source of the query that writes files."""
 
     sink = "parquet"
 
 
 def start(spark: "SparkSession", url: str, sink: str, cap: str) -> "StreamingQuery":
-    """A query that copies the streams a and b to a sink, to their end."""
+    """Start a query that copies the streams a and b to a sink until their end."""
     frame = (
         spark.readStream.format(f"killed-{sink}").option("url", url).option("stream", "a,b").option("group", sink)
         .option("startingOffsets", "earliest").option("maxEntriesPerTrigger", cap).option("minPartitions", "2").load()

@@ -1,7 +1,6 @@
-"""Runs every block of docs/spark/, docs/from-kafka.md and docs/from-spark-redis.md, in a process of its own.
+"""Run every block of docs/spark/, docs/from-kafka.md and docs/from-spark-redis.md in a separate process.
 
-``MILLSTREAM_URL`` counts when Spark starts. Called with the server's URL and a folder that takes the place of the
-page's own.
+``MILLSTREAM_URL`` counts when Spark starts. The arguments are the server's URL and a folder that replaces the page's.
 """
 
 import contextlib
@@ -30,11 +29,11 @@ PAGES = [
 
 
 class Blocks:
-    """The pages' blocks, each taken once; of the tutorial's commands, those that run one of its programs go with it.
+    """The pages' blocks, each taken once. A tutorial command that runs a program is taken with the program.
 
     Args:
-        url: of the server.
-        folder: in the place of the page's own.
+        url: URL of the server.
+        folder: Folder that replaces the page's own.
     """
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -49,20 +48,20 @@ class Blocks:
         self.left = [re.sub(r'"(/var/lib|/data|out)/', f'"{folder}/', body) for body in found]
 
     def take(self, holding: str) -> str:
-        """The one block that holds these words."""
+        """Return the one block that contains the text, and mark it as taken."""
         (found,) = [body for body in self.left if holding in body]
         self.left.remove(found)
         return found
 
     def run(self, holding: str, **names: Any) -> dict[str, Any]:
-        """Execute a block; what it has defined, and under ``printed`` what it has printed."""
+        """Execute a block and return its definitions, with its output under ``printed``."""
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(self.take(holding), "docs/spark", "exec"), names)
         return names | {"printed": printed.getvalue()}
 
 
 def fill(client: redis.Redis) -> None:
-    """Streams like those of the page."""
+    """Fill streams like those of the page."""
     for number in range(1, 11):
         client.xadd("orders", {"item": "tea", "amount": str(number * 30)}, id=f"{number}-0")
     client.xadd("orders", {"item": "milk"}, id="11-0")
@@ -72,7 +71,7 @@ def fill(client: redis.Redis) -> None:
 
 
 def tutorial(blocks: Blocks) -> None:
-    """From the top to the bottom, as a newcomer does; the query is run a second time with more to read."""
+    """Run the tutorial from top to bottom, and its query a second time with more entries."""
     fill, keep = (next(body for body in blocks.left if name in body) for name in ("# fill.py", "# keep.py"))
     assert blocks.run("# fill.py")["printed"] == "10 sales\n"
     assert re.search(r"milk\|\s+300\|\n\|\s+tea\|\s+250\|", blocks.run("# look.py")["printed"])
@@ -87,7 +86,7 @@ ORDER = {"type": "record", "name": "Payment", "fields": [{"name": "amount", "typ
 
 
 def at_home(blocks: Blocks, client: redis.Redis, spark: Any, url: str, folder: Path) -> None:
-    """Tables, filters, hashes, headers, payloads, and a job that was Kafka's."""
+    """Run the blocks about tables, filters, hashes, headers, payloads and a job from Kafka."""
     answers = [spark.sql(part).collect() for part in blocks.take("CREATE TABLE delays").split(";") if part.strip()]
     assert sorted(answers[1]) == [("AA", None), ("UA", 11.0)]
     assert answers[2] == [(2,)]
@@ -124,7 +123,7 @@ def at_home(blocks: Blocks, client: redis.Redis, spark: Any, url: str, folder: P
 
 
 def every_block(url: str, folder: Path) -> None:
-    """Run them, and look at what each did."""
+    """Run every block and check its effect."""
     client = redis.Redis.from_url(url, decode_responses=True)
     fill(client)
     blocks = Blocks(url, folder)

@@ -1,4 +1,4 @@
-"""An S3-compatible server for the tests that archive to one."""
+"""An S3-compatible server for the archive tests."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from support.objects import Door, make_bucket, object_server
 
 @pytest.fixture(scope="session")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """The server, with one bucket."""
+    """Start an S3-compatible server with one bucket."""
     with object_server(tmp_path_factory.mktemp("objects")) as door:
         make_bucket(door, "lake")
         yield door
@@ -17,7 +17,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
 
 @pytest.fixture
 def door(objects: Door, monkeypatch: pytest.MonkeyPatch) -> Door:
-    """The way to it, as new; its address and credentials are in the environment."""
+    """Reset the S3-compatible server and put its address and credentials into the environment."""
     for name, value in objects.environment.items():
         monkeypatch.setenv(name, value)
     return objects.as_new()
@@ -25,6 +25,6 @@ def door(objects: Door, monkeypatch: pytest.MonkeyPatch) -> Door:
 
 @pytest.fixture
 def place(door: Door, request: pytest.FixtureRequest) -> str:
-    """A place of the test's own."""
+    """Return an archive URL in the bucket that only this test uses."""
     del door
     return f"s3://lake/{abs(hash(request.node.nodeid)):x}/a"

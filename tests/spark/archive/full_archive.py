@@ -1,7 +1,7 @@
-"""A job of each format on a file system that fills up, and that may only be read: a program for ``support.smalldisk``.
+"""A job of each format on a file system that fills up or is read-only: a program for ``support.smalldisk``.
 
-``full_archive.py DIR URL`` archives stream ``s-FORMAT`` into ``DIR/FORMAT`` until there is no space, looks at what the
-table and the stream hold, makes space, and goes on.
+``full_archive.py DIR URL`` archives stream ``s-FORMAT`` into ``DIR/FORMAT`` until there is no space. It checks the
+table and the stream, frees space, and continues.
 """
 
 import errno
@@ -24,7 +24,7 @@ FREE = 700 << 10
 
 
 def fill(path: Path) -> None:
-    """Leave little space."""
+    """Fill the file system with a file so that little space is left."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12):
             while True:
@@ -38,7 +38,7 @@ def fill(path: Path) -> None:
 
 
 def refused(where: ArchiveSettings, *words: str) -> None:
-    """The job ends with one sentence of these words."""
+    """Assert that the job ends with a one-line error that contains the words."""
     with pytest.raises((OSError, MillstreamError)) as caught:
         archive_once(where)
     told = str(caught.value)
@@ -47,7 +47,7 @@ def refused(where: ArchiveSettings, *words: str) -> None:
 
 
 def ids_of(stream: str) -> list[str]:
-    """The ids in the stream."""
+    """Return the ids of the entries in the stream."""
     return [ident.decode() for ident, _ in client.xrange(stream)]
 
 

@@ -1,6 +1,6 @@
 """An archive loses nothing, holds nothing twice and trims nothing that a group still needs, wherever its job is killed.
 
-Here a job's part in Spark is done in place (``support.archives``); ``test_archive_spark.py`` has Spark itself.
+Here Spark's part of a job runs in the test's process (``support.archives``); ``test_archive_spark.py`` uses Spark.
 """
 
 import cProfile
@@ -62,14 +62,14 @@ NASTY = [
 
 @pytest.fixture
 def client(both: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of that server, emptied."""
+    """Yield a client of an emptied server."""
     with both.client() as made:
         made.flushall()
         yield made
 
 
 def ids(client: redis.Redis, stream: str = "s") -> list[int]:
-    """The numbers of the entries that are in a stream."""
+    """Return the millisecond parts of the ids in a stream."""
     return [int(ident.partition(b"-")[0]) for ident, _ in client.xrange(stream)]
 
 
@@ -77,7 +77,10 @@ def ids(client: redis.Redis, stream: str = "s") -> list[int]:
 
 
 def test_entries_come_back_as_they_were(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Every byte, the order of fields, a name twice, the largest ids; and the streams are empty afterwards."""
+    """An archive keeps every byte, the field order, repeated field names and the largest ids.
+
+    The streams are empty then.
+    """
     for ident, fields in NASTY:
         client.execute_command("XADD", "s", ident, *[part for pair in fields for part in pair])
     fill(client, "ü:/..", 3)
@@ -89,7 +92,7 @@ def test_entries_come_back_as_they_were(both: ServerProcess, client: redis.Redis
 
 
 def test_a_job_goes_on_where_the_archive_ends(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Run again and again, each entry is archived once; many small batches become few files."""
+    """A job that runs repeatedly archives each entry once, and merges many small batches into few files."""
     where = ArchiveSettings(both.url, ("s",), tmp_path / "a", per_batch=50, wanted=RAW)
     for run in range(3):
         fill(client, "s", 500, first=500 * run + 1)
@@ -105,7 +108,7 @@ def test_a_job_goes_on_where_the_archive_ends(both: ServerProcess, client: redis
 
 
 def test_entries_trimmed_by_others_are_missed(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """A producer's MAXLEN that was faster than the archive is an error that says how many are gone."""
+    """If a producer's MAXLEN removes entries before they are archived, the job fails and reports how many are gone."""
     where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
     fill(client, "s", 10)
     archive_once(where)
@@ -117,7 +120,7 @@ def test_entries_trimmed_by_others_are_missed(both: ServerProcess, client: redis
 
 
 def test_a_new_archive_says_what_was_gone_before_it(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """The number of entries that others had trimmed, once; nothing is reported for a stream that is whole."""
+    """A new archive reports once how many entries were trimmed before it. It reports nothing for a complete stream."""
     where = ArchiveSettings(both.url, ("s", "whole", "none"), tmp_path / "a")
     fill(client, "s", 10)
     fill(client, "whole", 10)
@@ -138,7 +141,7 @@ def test_a_new_archive_says_what_was_gone_before_it(both: ServerProcess, client:
 
 
 def test_batches_are_smaller_where_there_are_many_partitions(both: ServerProcess, client: redis.Redis) -> None:
-    """A file each: a job over a year's hours shows how far it is, and a kill costs it seconds; odd ids cost little."""
+    """A batch over many hours is split, so a job shows progress and a kill loses only seconds of work."""
     hours = ArchiveManifest(1, shape=Shape(partition="hour"))
     for name, ids in {
         "hours": [f"{1_600_000_000_000 + 3_600_000 * at}-0" for at in range(2000)],
@@ -168,7 +171,7 @@ def test_batches_are_smaller_where_there_are_many_partitions(both: ServerProcess
 
 
 def test_a_batch_costs_no_more_than_its_files(tmp_path: Path) -> None:
-    """Twice the files are twice the calls: each stream's total was summed up for each file, which took seconds."""
+    """The cost of a batch grows linearly with its number of files."""
 
     def calls(count: int) -> int:
         store = ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / str(count)))
@@ -190,7 +193,7 @@ def test_a_batch_costs_no_more_than_its_files(tmp_path: Path) -> None:
 def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(
     both: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Deleted and made again, its entries would be taken for archived ones: nothing is touched, and it is reported."""
+    """If a stream was deleted and created again, the job reports it and neither archives nor trims it."""
     where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
     fill(client, "s", 10)
     archive_once(where)
@@ -212,7 +215,7 @@ def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(
 def test_a_stream_begun_anew_that_outgrew_the_old_one_is_told_from_it(
     both: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """By its entries under ids that count as archived: the first of them, and the archive's last one."""
+    """A recreated stream that passed the archive's end is recognized by its first entry and the archive's last."""
     where = ArchiveSettings(both.url, ("s",), tmp_path / "a", trim=False, wanted=Wanted(form))
     fill(client, "s", 10)
     archive_once(where)
@@ -244,7 +247,7 @@ def test_a_stream_begun_anew_that_outgrew_the_old_one_is_told_from_it(
 def test_a_stream_begun_anew_in_a_running_job_with_the_same_ends_is_not_cut(
     both: ServerProcess, client: redis.Redis, count: int
 ) -> None:
-    """A trim that follows another looks again where the first, the last and the number of entries are the same."""
+    """Before each trim, the job checks the stream again, even if its first id, last id and length are unchanged."""
     fill(client, "s", count)
     client.xgroup_create("s", "g", "5-0")
     trimmer, checked = Trimmer(both.url, Keep()), list[str]()
@@ -274,7 +277,10 @@ def test_a_stream_begun_anew_in_a_running_job_with_the_same_ends_is_not_cut(
 def test_a_trim_whose_first_entry_keeps_moving_gives_up_until_the_next_time(
     both: ServerProcess, client: redis.Redis
 ) -> None:
-    """Trimming returns while others remove the first entry during each check, and cuts once the head rests."""
+    """If others remove the first entry during each check, a trim gives up.
+
+    The next trim succeeds once the head is stable.
+    """
     fill(client, "s", 100)
     trimmer, place, checked = Trimmer(both.url, Keep()), ArchivePosition(Id(50, 0), 50), list[str]()
 
@@ -291,7 +297,7 @@ def test_a_trim_whose_first_entry_keeps_moving_gives_up_until_the_next_time(
 
 
 def test_a_long_trim_ends_between_two_cuts_when_the_job_is_to_stop(both: ServerProcess, client: redis.Redis) -> None:
-    """A number of entries to keep makes many cuts of a trim; SIGTERM does not wait for all of them."""
+    """A trim of many steps stops between two steps when the job receives SIGTERM."""
     fill(client, "s", 1000)
     trimmer, place, asked = Trimmer(both.url, Keep(entries=10)), ArchivePosition(Id(1000, 0), 1000), list[int]()
 
@@ -307,7 +313,7 @@ def test_a_long_trim_ends_between_two_cuts_when_the_job_is_to_stop(both: ServerP
 
 
 def test_what_a_group_needs_stays(both: ServerProcess, client: redis.Redis) -> None:
-    """The limit is the oldest entry that is pending or unread in any group, in any state of the group."""
+    """A trim keeps every entry from the oldest one that is pending or unread in any group."""
     fill(client, "s", 20)
     trimmer = Trimmer(both.url, Keep())
     archived = ArchivePosition(Id(15, 0), 15)
@@ -337,7 +343,7 @@ def test_what_a_group_needs_stays(both: ServerProcess, client: redis.Redis) -> N
 
 
 def test_what_is_to_be_kept_stays(both: ServerProcess, client: redis.Redis) -> None:
-    """A number of entries is kept exactly; young ones are kept by the server's clock."""
+    """A trim keeps exactly the given number of entries, and entries younger than the age by the server's clock."""
     fill(client, "s", 1000)
     assert Trimmer(both.url, Keep(entries=2000)).trim("s", ArchivePosition(Id(900, 0), 900)).count == 0
     since_1970 = Keep(ms=100 * 365 * 86_400_000, entries=33)
@@ -359,7 +365,7 @@ def test_what_is_to_be_kept_stays(both: ServerProcess, client: redis.Redis) -> N
 
 
 def test_ids_of_any_size_are_compared_right(both: ServerProcess, client: redis.Redis) -> None:
-    """Lua's numbers end at 2^53 and ids at 2^64."""
+    """Ids up to 2^64 are compared correctly, although Lua's numbers are exact only up to 2^53."""
     big = MAX_PART
     places = [Id(9, big), Id(10, 0), Id(2**53, 1), Id(2**53 + 1, 0), Id(big - 1, big), Id(big, 9), Id(big, 10)]
     for at in places:
@@ -370,7 +376,7 @@ def test_ids_of_any_size_are_compared_right(both: ServerProcess, client: redis.R
 
 
 def test_a_group_made_meanwhile_loses_nothing(both: ServerProcess, client: redis.Redis) -> None:
-    """Look and cut are one step: from the moment a group is there at 0, nothing it has not read goes."""
+    """The check and the trim are atomic: once a group exists at 0, no entry that it has not read is trimmed."""
     fill(client, "s", 3000)
     done = threading.Event()
     failed: list[Exception] = []
@@ -405,7 +411,7 @@ def test_a_group_made_meanwhile_loses_nothing(both: ServerProcess, client: redis
 def test_a_dry_run_changes_nothing_and_names_who_holds_it(
     both: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """The entries to archive and to trim are counted; no directory is made, nothing goes."""
+    """A dry run counts the entries to archive and to trim and names the group that holds them. It changes nothing."""
     fill(client, "s", 20)
     fill(client, "t", 5)
     client.xgroup_create("s", "g", "0")
@@ -437,7 +443,10 @@ def test_a_dry_run_changes_nothing_and_names_who_holds_it(
 
 
 def test_one_job_an_archive(tmp_path: Path) -> None:
-    """A second job's error names the owner; where locks do not reach, the manifest's generation stops the loser."""
+    """A second job fails with an error that names the owner.
+
+    Without a lock, the manifest's generation stops the loser.
+    """
     where = ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
     first, second = ArchiveStore(where), ArchiveStore(where)
     with first.open():
@@ -455,7 +464,7 @@ def test_one_job_an_archive(tmp_path: Path) -> None:
 
 
 def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """For a user who may do nothing else; without one of them the error says which."""
+    """A user with only the documented commands can archive; if one is missing, the error names it."""
     docs = Path(__file__).parents[3] / "docs"
     told = {
         name: re.findall(r"[A-Z]{4,}", re.search(begin + r"([^.]*?)(?:,? and SCAN| to read)", text)[1])  # type: ignore[index]  # the docs have the sentence
@@ -485,7 +494,7 @@ def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, t
 def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(
     both: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """It removes files that no manifest names: the job that is writing them must not name them after that, and trim."""
+    """If two jobs run without a lock and one removes the other's files, the other neither commits them nor trims."""
     where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
     first, second = ArchiveStore(where), ArchiveStore(where)
     rows = [(f"{ms}-0", [(b"n", b"1")]) for ms in range(1, 6)]
@@ -508,7 +517,7 @@ def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(
 
 
 def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """Its leftovers are not taken for another program's directory."""
+    """After a job is killed before its first manifest, the next job uses the directory and archives all entries."""
     with real_redis.client() as client:
         fill(client, "s", 5)
         assert child(real_redis, tmp_path / "a", "switching:1") == -signal.SIGKILL
@@ -518,7 +527,10 @@ def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_p
 
 
 def test_a_first_run_that_fails_leaves_nothing(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """Neither a directory nor a form that would bind a second run; earlier data stays."""
+    """A first run that fails leaves neither a directory nor a format that would bind the next run.
+
+    Earlier data stays.
+    """
     where = ArchiveSettings(real_redis.url, ("s",), tmp_path / "x/a", wanted=Wanted("delta"))
     with pytest.raises(ConfigError, match="schema"), ArchiveStore(replace(where, wanted=Wanted(schema="x"))).open():
         pass
@@ -539,7 +551,7 @@ def test_a_first_run_that_fails_leaves_nothing(real_redis: ServerProcess, tmp_pa
 
 
 def test_a_directory_into_which_another_job_comes_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Just as the first job, which has failed, removes it: that one says why it has failed, and the other one works."""
+    """A failed first job does not remove a directory that another job has just locked. It reports its own error."""
     storage, rmdir = LocalStorage(tmp_path / "a"), Path.rmdir
 
     def late(folder: Path) -> None:
@@ -554,12 +566,12 @@ def test_a_directory_into_which_another_job_comes_stays(tmp_path: Path, monkeypa
 
 
 def failed(_files: object) -> list[DataFile]:
-    """A task's failure at the end of a disk."""
+    """Raise the error of a task on a full disk."""
     raise RuntimeError("full disk")
 
 
 def test_links_out_of_an_archive_are_not_followed(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """Neither what is read, nor what is written, nor what is swept is ever outside of its directory."""
+    """An archive does not follow links: nothing outside its directory is read, written or removed."""
     where = ArchiveSettings(real_redis.url, ("s",), tmp_path / "a")
     with real_redis.client() as client:
         client.flushall()
@@ -584,14 +596,14 @@ def test_links_out_of_an_archive_are_not_followed(real_redis: ServerProcess, tmp
 
 
 def held_by_replay(root: Path) -> list[Any]:
-    """The rows that a reader gets of stream s."""
+    """Return the rows of stream ``s`` that a replay reads from the archive."""
     folder = Folder(root)
     paths = [file.path for file in folder.read().files]
     return list(archived(folder, "s", ZERO, LAST, paths, Want(listed=True)))
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
-    """Nothing is written among other files, and a damaged manifest is not taken for a new archive."""
+    """A directory with other files is refused as an archive, and a damaged manifest is an error, not a new archive."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a/notes.txt").write_text("mine")
     with (
@@ -627,7 +639,7 @@ entries = st.lists(
 @settings(deadline=None, max_examples=25)
 @given(entries, st.data())
 def test_files_are_read_as_the_stream_was(tmp_path_factory: pytest.TempPathFactory, rows, data: st.DataObject) -> None:
-    """Written, merged and read by range, a file gives what a live read of the same entries gives."""
+    """A file that is written, merged and read by range returns the same rows as a live read of the entries."""
     root = tmp_path_factory.mktemp("files")
     told = [(f"{ms}-{seq}", fields) for ms, seq, fields in rows]
     raw = [[ident.encode(), [part for pair in fields for part in pair]] for ident, fields in told]
@@ -660,7 +672,7 @@ def test_files_are_read_as_the_stream_was(tmp_path_factory: pytest.TempPathFacto
 
 
 def bare(array: pa.Array) -> list:
-    """Rows of a map or list of fields as lists of pairs of bytes."""
+    """Convert a map or list of fields to lists of pairs of bytes."""
     if pa.types.is_map(array.type):
         keys, items = array.keys.view(pa.binary()).to_pylist(), array.items.view(pa.binary()).to_pylist()
         offsets = array.offsets.to_pylist()
@@ -670,7 +682,7 @@ def bare(array: pa.Array) -> list:
 
 @pytest.mark.parametrize("shape", [Shape(), choose(None, RAW)])
 def test_a_bit_that_flips_is_seen(tmp_path: Path, shape: Shape) -> None:
-    """At any place in a file: the data read is the data written, or the file is reported as damaged, by its name."""
+    """If any bit of a file flips, a read returns the original data or reports the file as damaged by its name."""
     chance = random.Random(2)
     entries = [
         (f"{ms}-0", [(b"a", b"%d" % chance.randrange(10**9)), (b"b", chance.randbytes(6))]) for ms in range(1, 500)
@@ -699,7 +711,7 @@ def test_a_bit_that_flips_is_seen(tmp_path: Path, shape: Shape) -> None:
 
 
 def test_a_task_that_fails_leaves_no_file_under_a_name(tmp_path: Path) -> None:
-    """A failed attempt's unfinished files are gone; its finished ones count only when the manifest names them."""
+    """A failed task removes its unfinished files. Its finished files count only if the manifest names them."""
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield from rows_of("s", [("1-0", [(b"a", b"1")]), ("3600000-0", [(b"a", b"1")])])
@@ -714,7 +726,7 @@ def test_a_task_that_fails_leaves_no_file_under_a_name(tmp_path: Path) -> None:
 
 
 def test_other_tools_read_the_files(tmp_path: Path) -> None:
-    """Plain Parquet: raw fields are bytes, and a half of an id that no bigint holds is whole in the id."""
+    """Other Parquet readers read the files: raw fields are bytes, and an id beyond bigint is complete in ``id``."""
     made = write_files(WritePlan(tmp_path, choose(None, RAW)), "x", rows_of("s", NASTY[:2]))
     table = pq.read_table(tmp_path / made[0].path, partitioning=None)
     assert table.column_names == ["id", "id_ms", "id_seq", "timestamp", "fields"]
@@ -726,7 +738,7 @@ def test_other_tools_read_the_files(tmp_path: Path) -> None:
 
 
 def child(server: ServerProcess, root: Path, hook: str) -> int:
-    """An archive job as a process of its own; its exit code."""
+    """Run an archive job in a child process and return its exit code."""
     words = [sys.executable, "-m", "support.archives", server.url, str(root), "raw", "s"]
     environment = os.environ | {
         "MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill",
@@ -738,7 +750,10 @@ def child(server: ServerProcess, root: Path, hook: str) -> int:
 
 
 def test_killed_at_every_point_while_others_write_and_read(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """Archive and live stream together hold each entry once; each group got each entry; no pending one was trimmed."""
+    """If jobs are killed at every failpoint under traffic, archive and stream hold each entry once.
+
+    Groups miss none.
+    """
     root, seed = tmp_path / "a", random.Random(6)
     with Traffic(real_redis) as traffic:
         for point in POINTS:

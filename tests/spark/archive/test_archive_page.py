@@ -1,4 +1,4 @@
-"""``docs/archive.md``: every block on the page runs, in its order, on a stream with dates of the page."""
+"""``docs/archive.md``: every block on the page runs in order."""
 
 import os
 import re
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
 MARCH = 1_772_359_200_000
-"""2026-03-01, ten o'clock."""
+"""2026-03-01 10:00."""
 
 
 def run(line: str) -> None:
-    """A command of the page, which ends with 0."""
+    """Run a command of the page and require exit code 0."""
     done = CliRunner().invoke(main, shlex.split(line, comments=True)[1:])
     assert done.exit_code == 0, (line, done.output)
 
 
 def run_until_trimmed(line: str, client: redis.Redis) -> None:
-    """The command that goes on until SIGTERM, which comes when the streams are empty: it is listening by then."""
+    """Run the command until the streams are empty, then end it with SIGTERM."""
 
     def end() -> None:
         eventually(lambda: client.xlen("orders") == client.xlen("refunds") == 0, 300, what="the streams are trimmed")
@@ -52,7 +52,7 @@ def run_until_trimmed(line: str, client: redis.Redis) -> None:
 def test_everything_on_the_page_runs(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Archived once and until SIGTERM, from Python too, read with the stream, replayed in three ways."""
+    """The page's commands archive once or until SIGTERM, also from Python, read the stream and replay in three ways."""
     text = (ROOT / "docs/archive.md").read_text()
     blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
     assert [language for language, _ in blocks] == ["sh", "python", "", "sh", "sh"], "one of these is not run here"

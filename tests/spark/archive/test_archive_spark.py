@@ -1,4 +1,4 @@
-"""The archive job in Spark: the command, a driver killed in the midst, and the campaign of such kills."""
+"""The archive job in Spark: the command, a killed driver, and a campaign of many kills."""
 
 import json
 import os
@@ -45,7 +45,7 @@ millstream.spark.archive(url, "s", to=root, spark=spark, per_batch=300)
 
 
 def killed(url: str, root: Path, hook: str) -> None:
-    """Run a job in Spark that is killed at a point; its Java goes with it."""
+    """Run a Spark job in a child process that is killed, with its JVM, at a failpoint."""
     environment = os.environ | {"MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill"}
     with root.with_suffix(".log").open("wb") as log:
         driver = subprocess.Popen(
@@ -67,7 +67,7 @@ def killed(url: str, root: Path, hook: str) -> None:
 def test_the_command_archives_and_trims(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Once over what is there: files by date and hour, the stream trimmed, and a table that says so."""
+    """``archive --once`` writes files by date and hour, trims the stream, and prints a table of both."""
     ids = fill(client, "s", 700)
     client.xadd("s", {b"\xff": b"\x00\r\n"}, id="1700000000000-5")
     client.xgroup_create("s", "g", "0")
@@ -103,7 +103,7 @@ def test_the_command_archives_and_trims(
 def test_a_stream_that_went_back_stands_still_alone(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path, which: list[str]
 ) -> None:
-    """The others are archived and trimmed; exit code 1, and advice that the command can follow."""
+    """If a stream went back, the command archives the other streams and exits with code 1 and a usable advice."""
     words = ["archive", real_redis.url, *which, "--to", str(tmp_path / "a"), "--once"]
     for stream in ("ga", "gb"):
         fill(client, stream, 20)
@@ -124,7 +124,7 @@ def test_a_stream_that_went_back_stands_still_alone(
 def test_a_stream_that_goes_back_while_a_job_runs_stands_still_alone(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """The job begins another query without it, and archives what comes to the others."""
+    """If a stream goes back while the job runs, the job starts a new query that archives the other streams."""
     where = ArchiveSettings(real_redis.url, ("ga", "gb"), tmp_path / "a", every=0.1)
     for stream in ("ga", "gb"):
         fill(client, stream, 20)
@@ -147,7 +147,7 @@ def test_a_stream_that_goes_back_while_a_job_runs_stands_still_alone(
 def test_a_stream_that_a_trim_finds_replaced_is_archived_no_further(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path, which: dict[str, Any]
 ) -> None:
-    """Its query, which takes this for a trim that a failover undid, ends; the others are archived and trimmed."""
+    """If a trim finds a stream replaced, its query ends. The other streams are archived and trimmed."""
     root = tmp_path / "a"
     where = ArchiveSettings(real_redis.url, to=root, every=0.1, **which)
     for stream in ("ga", "gb"):
@@ -201,7 +201,7 @@ def test_progress_moves_over_many_partitions(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A batch of a year's hours takes minutes; it is several then, and the job says how far it is after each."""
+    """A batch over many partitions is split, and the job reports progress after each part."""
     monkeypatch.setattr("millstream.spark.archiving.job.PARTS", 3)
     for at in range(12):
         client.xadd("s", {"n": at}, id=f"{3_600_000 * at + 1}-0")
@@ -230,7 +230,7 @@ def test_progress_moves_over_many_partitions(
 def test_a_command_line_that_cannot_be_meant(
     real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path, words: list[str], told: str
 ) -> None:
-    """One line that says what to mend; no traceback, and exit code 2."""
+    """An invalid command line ends with one line that names the correction, and exit code 2."""
     done = CliRunner().invoke(main, ["archive", real_redis.url, "--to", str(tmp_path / "a"), *words])
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("millstream archive: ")
@@ -240,7 +240,7 @@ def test_a_command_line_that_cannot_be_meant(
 def test_a_stream_that_does_not_exist(
     real_redis: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 4, as of every command that is given a name of nothing; seen before Spark is started."""
+    """A missing stream ends the command with exit code 4 before Spark starts."""
     monkeypatch.setattr("millstream.spark.sessions.local.session", lambda *_, **__: pytest.fail("Spark was started"))
     done = CliRunner().invoke(main, ["archive", real_redis.url, "nope", "--once", "--to", str(tmp_path / "a")])
     assert (done.exit_code, done.stdout) == (4, "")
@@ -251,7 +251,7 @@ def test_a_stream_that_does_not_exist(
 def test_an_archive_elsewhere_is_refused(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
-    """Entries archived into a directory ``s3:`` of a container and trimmed would be lost with it."""
+    """An archive location that is not a supported place, such as ``s3:`` without a bucket, is refused."""
     monkeypatch.chdir(tmp_path)
     fill(client, "s", 5)
     done = CliRunner().invoke(main, ["archive", real_redis.url, "s", "--once", "--to", to])
@@ -268,7 +268,7 @@ def test_an_archive_elsewhere_is_refused(
 
 
 def test_a_file_url_is_its_path(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """The one kind of URL that is local; blanks in it are escaped as such URLs have them."""
+    """A ``file:`` URL names a local path, with blanks escaped as in any URL."""
     fill(client, "s", 5)
     (tmp_path / "a b").mkdir()
     archive_once(ArchiveSettings(real_redis.url, ("s",), tmp_path / "a b" / "c"))
@@ -282,7 +282,10 @@ def test_a_file_url_is_its_path(real_redis: ServerProcess, client: redis.Redis, 
 def test_a_running_job_trims_as_groups_move_on_and_ends_when_asked(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Without new entries it still trims what is acknowledged meanwhile; on a stop it ends with all on disk."""
+    """A running job trims entries once groups acknowledge them, even without new ones.
+
+    On a stop all entries are on disk.
+    """
     ids = fill(client, "s", 50)
     client.xgroup_create("s", "g", "0")
     client.xreadgroup("g", "c", {"s": ">"})
@@ -305,9 +308,9 @@ def test_a_running_job_trims_as_groups_move_on_and_ends_when_asked(
 def test_sigterm_ends_the_command_with_all_on_disk(
     real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path, to: str
 ) -> None:
-    """Sent as by a shell and by systemd: it ends with 0 and its table, among writers and readers.
+    """SIGTERM ends the command with code 0 and its table while other clients write and read.
 
-    The archived entries and the rest together are everything, once.
+    The archive and the stream together hold each entry once.
     """
     root, log = tmp_path / "a", tmp_path / "log"
     words = [str(Path(sys.executable).with_name("millstream")), "archive", real_redis.url, "s", "--to", str(root)]
@@ -355,7 +358,7 @@ def test_sigterm_ends_the_command_with_all_on_disk(
 def test_a_driver_killed_between_files_and_manifest(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Spark itself, with its Java, killed when a batch's files are written and not named: nothing is lost or twice."""
+    """A driver killed after it wrote files and before the manifest named them loses no entry and duplicates none."""
     root = tmp_path / "a"
     ids = fill(client, "s", 1000)
     killed(real_redis.url, root, "written:2")
@@ -370,7 +373,7 @@ def test_a_driver_killed_between_files_and_manifest(
 
 
 def one_kill(seed: int) -> int:
-    """A piece of the campaign: a driver killed at a random point among writers and readers, then the rest archived."""
+    """Kill a driver at a random point under traffic, then archive the remaining entries."""
     import tempfile
 
     chance = random.Random(seed)
@@ -398,5 +401,5 @@ def one_kill(seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_drivers_killed_fifty_times(spark: "SparkSession") -> None:
-    """Fifty drivers with their Java, each killed at a point of its seed: each entry is archived once."""
+    """After fifty drivers are killed with their JVM at random points, each entry is archived once."""
     campaign.run("archive-kills", one_kill, range(50), unit="entries")

@@ -1,7 +1,7 @@
-"""Inputs that a lake was not made for: each shape ends in one sentence or in a column, and loses nothing.
+"""Unusual inputs for an archive: each ends in a one-line error or in a column, and loses nothing.
 
-Names and values of any kind, a schema that does not fit, tables that other programs changed, damaged or emptied. Also a
-disk that is full or may only be read, and clocks that disagree. A job's part in Spark is done in place
+The inputs are odd names and values, a schema that does not fit, and tables that other programs changed or damaged. Also
+a full or read-only disk, and clocks that disagree. Spark's part of a job runs in the test's process
 (``support.archives``).
 """
 
@@ -73,13 +73,13 @@ def client(real_redis: ServerProcess) -> Iterator[redis.Redis]:
 
 
 def add(client: redis.Redis, ms: int, *pairs: tuple[bytes, bytes]) -> Entry:
-    """An entry with fields in this order."""
+    """Add an entry with the fields in the given order."""
     client.execute_command("XADD", "s", f"{ms}-0", *[word for pair in pairs for word in pair])
     return f"{ms}-0", pairs
 
 
 def numbers(client: redis.Redis, count: int, first: int = 0) -> list[str]:
-    """Entries that columns give back."""
+    """Add entries with numbers that columns can reproduce."""
     return [add(client, FIRST + at, (b"qty", b"%d" % at))[0] for at in range(first, first + count)]
 
 
@@ -99,7 +99,7 @@ def table(root: Path) -> Path:
 def test_names_and_values_of_any_kind(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """They come back to the byte, and each has a column that DuckDB can be asked for, up to as many as there may be."""
+    """Names and values of any bytes are reproduced exactly. Each name has a column, up to the limit of columns."""
     every = [name.encode() for name in NAMES] + [b"\xff\xfe"]
     entries = [add(client, FIRST, *[(name, b"%d" % at) for at, name in enumerate(every)])]
     entries += [add(client, FIRST + at, (b"value", value)) for at, value in enumerate(VALUES, 1)]
@@ -124,7 +124,10 @@ def test_names_and_values_of_any_kind(
 def test_values_that_do_not_fit_a_schema_are_told_once(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Null in their column, whole next to it, and the job reports the first ones' number, but not empty values."""
+    """A value that does not fit the schema is null in its column and kept next to it.
+
+    The job reports their number once.
+    """
     words = [b"1", b"x", b"1.5", b"", b"99999999999999999999", b"2"]
     entries = [add(client, FIRST + at, (b"qty", word), (b"at", word)) for at, word in enumerate(words)]
     for form in FORMATS:
@@ -150,7 +153,10 @@ def test_values_that_do_not_fit_a_schema_are_told_once(
 def test_a_name_that_no_entry_has_is_told_once(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, wanted: Wanted, names: str
 ) -> None:
-    """It may be misspelt, and the archive keeps its form; one that an entry has without a value is not such a name."""
+    """A named field that no entry has is reported once as a possible misspelling.
+
+    A field with empty values is not reported.
+    """
     entries = [add(client, FIRST + at, (b"qty", b""), (b"price", b"%d" % at)) for at in range(5)]
     said = f"stream 's': none of its first 4 entries has the {names}, which the archive's form names: where that is"
     (progress,) = archive_once(job(real_redis.url, tmp_path / "a", wanted=wanted, per_batch=4)).report()
@@ -166,7 +172,7 @@ def test_a_name_that_no_entry_has_is_told_once(
 def test_a_folder_of_another_name_than_the_stream_is_told(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, folder: str
 ) -> None:
-    """Once, when it is made; a reader has no other way to find it. Nothing is said of one named as its stream."""
+    """If a folder's name differs from its stream's, the job reports it once, when it creates the folder."""
     fill(client, "orders:eu", 3)
     fill(client, "orders", 3)
     where = ArchiveSettings(real_redis.url, ("orders:eu", "orders"), tmp_path / "a", wanted=Wanted(form), trim=False)
@@ -183,7 +189,7 @@ def test_a_folder_of_another_name_than_the_stream_is_told(
 def test_columns_that_are_not_called_as_their_fields_are_told(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, wanted: Wanted
 ) -> None:
-    """Names that folders, partitions and other columns have: said with the first batch that has them, and once."""
+    """If a column's name differs from its field's, the job reports it once, with the first such batch."""
     names = [b"month", b"day", b"Qty", b"qty", b"a"]
     for at in range(2):
         add(client, FIRST + at, *[(name, b"1") for name in names])
@@ -201,7 +207,7 @@ def test_columns_that_are_not_called_as_their_fields_are_told(
 def test_times_that_no_table_library_has(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """Years before 1 and after 9999 are null and whole next to it: one such entry once ended every later job."""
+    """Times before year 1 or after 9999 are null in their column and kept next to it."""
     times = [b"0000-01-01", b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59-14:00", b"0001-01-01", b"9999-12-31"]
     entries = [add(client, FIRST + at, (b"at", time), (b"on", time[:10])) for at, time in enumerate(times)]
     archive_once(job(real_redis.url, tmp_path / "a", wanted=Wanted(form, schema="at timestamp, on date")))
@@ -214,7 +220,7 @@ def test_times_that_no_table_library_has(
 def test_a_place_that_libraries_would_not_find(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, sign: str
 ) -> None:
-    """They take its name for a URL: refused before anything is made there."""
+    """An archive directory with signs that the table libraries decode as a URL is refused before any write."""
     numbers(client, 3)
     root = tmp_path / f"a{sign}20b"
     with pytest.raises(ConfigError, match=f"has '[{sign}]' in it, and libraries of {form} would look elsewhere"):
@@ -223,7 +229,7 @@ def test_a_place_that_libraries_would_not_find(
 
 
 def test_passwords_stay_out_of_the_archive(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """A catalog's URI would be written into the manifest: one with a password is refused, and not shown."""
+    """A catalog URI with a password is refused and not printed, so that no password gets into the manifest."""
     numbers(client, 3)
     uri = "postgresql://lake:s3cret@127.0.0.1/lake"
     with pytest.raises(ConfigError, match=r"pyiceberg's configuration .*give that name") as caught:
@@ -234,7 +240,7 @@ def test_passwords_stay_out_of_the_archive(real_redis: ServerProcess, client: re
 
 
 def test_wrong_credentials_of_the_server(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """One sentence with the server's word, exit code 5, and no password; nothing is made."""
+    """Wrong Redis credentials end the command with one line, exit code 5 and no password. Nothing is created."""
     numbers(client, 3)
     url = real_redis.url.replace("redis://", "redis://nobody:s3cret@")
     done = CliRunner().invoke(main, ["archive", url, "s", "--once", "--dry-run", "--to", str(tmp_path / "a")])
@@ -249,7 +255,7 @@ def test_wrong_credentials_of_the_server(real_redis: ServerProcess, client: redi
 
 
 def test_a_file_that_somebody_removed(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """The job names the missing files of the manifest, and trims nothing on top of the loss."""
+    """If another program removed files, the job names the missing files and trims nothing."""
     numbers(client, 20)
     for form in FORMATS:
         archive_once(job(real_redis.url, tmp_path / form, form, trim=False))
@@ -265,7 +271,7 @@ def test_a_file_that_somebody_removed(real_redis: ServerProcess, client: redis.R
 def test_rows_that_somebody_put_among_plain_files(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Readers of the folder would count them: the job says so, and neither removes them nor goes on."""
+    """If another program added Parquet files to the folder, the job reports them, leaves them, and stops."""
     numbers(client, 20)
     archive_once(job(real_redis.url, tmp_path / "a"))
     (own,) = table(tmp_path / "a").glob("*.parquet")
@@ -281,7 +287,10 @@ def test_rows_that_somebody_put_among_plain_files(
 
 
 def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Files that are newer than it hold trimmed entries: they are kept, and the newer manifest has them again."""
+    """With a manifest from a backup, newer files stay, since they hold trimmed entries.
+
+    The newer manifest names them again.
+    """
     root = tmp_path / "a"
     numbers(client, 5)
     archive_once(job(real_redis.url, root))
@@ -309,7 +318,7 @@ def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, clien
 def test_a_manifest_from_a_backup_and_a_stream_begun_anew_cost_no_file(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, first: int, count: int
 ) -> None:
-    """Entries under ids before, around or equal to a file's do not prove that the stream has the file's entries."""
+    """With a manifest from a backup and a recreated stream, files stay, even if the stream's ids match theirs."""
     root = tmp_path / "a"
     numbers(client, 5)
     archive_once(job(real_redis.url, root))
@@ -332,7 +341,7 @@ def test_a_manifest_from_a_backup_and_a_stream_begun_anew_cost_no_file(
 def test_a_file_that_a_killed_job_left_is_compared_with_the_stream(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """It goes while the stream has all its entries, the archive's and those past them; without one of them it stays."""
+    """A killed job's leftover file is removed only if the stream still has all its entries and the archive's."""
     root = tmp_path / "a"
     numbers(client, 1000)
     archive_once(job(real_redis.url, root, trim=False))
@@ -349,7 +358,7 @@ def test_a_file_that_a_killed_job_left_is_compared_with_the_stream(
 
 
 def written(root: Path, **changes: Any) -> None:
-    """The archive's manifest with other values, its totals made to fit."""
+    """Write the archive's manifest with changed values and matching totals."""
     (root / MANIFEST).write_text(dump(replace(Folder(root).read(), **changes)))
 
 
@@ -357,7 +366,7 @@ def written(root: Path, **changes: Any) -> None:
 def test_files_that_somebody_took_out_of_a_manifest(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """Archived entries in no named file are not removed, and the stream is not trimmed of them."""
+    """If a manifest lost its file names, the job removes no file and does not trim the stream."""
     root = tmp_path / "a"
     where = job(real_redis.url, root, form)
     numbers(client, 50)
@@ -376,7 +385,7 @@ def test_files_that_somebody_took_out_of_a_manifest(
 
 
 def test_a_killed_merge_leaves_nothing(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Merged or not yet: files whose entries are in files that the manifest names go, and nothing is set aside."""
+    """After a killed merge, files that duplicate the manifest's files are removed, and none is set aside."""
     root = tmp_path / "a"
     for at in range(3):
         numbers(client, 10, 10 * at)
@@ -407,7 +416,7 @@ def test_a_killed_merge_leaves_nothing(real_redis: ServerProcess, client: redis.
 def test_no_more_of_a_stream_is_asked_for_than_a_file_has(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream begun again may have any number of entries between the two of a file, which are not all read at once."""
+    """To check a leftover file, the job reads at most as many entries of the stream as the file has."""
     root = tmp_path / "a"
     where = job(real_redis.url, root, trim=False)
     fill(client, "s", 1)
@@ -435,7 +444,7 @@ def test_no_more_of_a_stream_is_asked_for_than_a_file_has(
 def test_a_leftover_file_stays_where_its_key_holds_no_stream(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """The error names the key, and the file is where it was."""
+    """If the stream's key holds another type, a leftover file stays and the error names the key."""
     root = tmp_path / "a"
     numbers(client, 5)
     archive_once(job(real_redis.url, root))
@@ -451,7 +460,7 @@ def test_a_leftover_file_stays_where_its_key_holds_no_stream(
 
 
 def test_an_archive_below_another_loses_nothing(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """It is refused; where one is there already, as in a bucket, the outer one's job leaves its files alone."""
+    """An archive inside another archive is refused. If one exists already, the outer job leaves its files alone."""
     numbers(client, 5)
     archive_once(job(real_redis.url, tmp_path / "b", trim=False))
     archive_once(job(real_redis.url, tmp_path / "a", trim=False))
@@ -464,7 +473,7 @@ def test_an_archive_below_another_loses_nothing(real_redis: ServerProcess, clien
 
 
 def append(root: Path, form: str) -> None:
-    """Rows of another program."""
+    """Append rows to the table as another program would."""
     if form == "delta":
         made = deltalake.DeltaTable(str(table(root)))
         deltalake.write_deltalake(made, made.to_pyarrow_table().slice(0, 2), mode="append")
@@ -476,7 +485,7 @@ def append(root: Path, form: str) -> None:
 
 
 def widen(root: Path, form: str) -> None:
-    """A column of another program."""
+    """Add a column to the table as another program would."""
     if form == "delta":
         extra = deltalake.schema.Field("extra", deltalake.schema.PrimitiveType("string"))
         deltalake.DeltaTable(str(table(root))).alter.add_columns([extra])
@@ -492,7 +501,7 @@ def widen(root: Path, form: str) -> None:
 def test_rows_and_columns_that_somebody_put_into_a_table(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, change: Any, told: str
 ) -> None:
-    """The job does not undo it and does not go on: one sentence, and the stream keeps what is new."""
+    """If another program changed a table's rows or columns, the job ends with one line and trims nothing."""
     numbers(client, 20)
     archive_once(job(real_redis.url, tmp_path / "a", form))
     change(tmp_path / "a", form)
@@ -506,7 +515,7 @@ def test_rows_and_columns_that_somebody_put_into_a_table(
 def test_a_table_that_somebody_vacuumed(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """Merged files that are gone before their time are not a loss: the job goes on, and each entry is there once."""
+    """If another program vacuumed merged files early, the job continues, and each entry is in the table once."""
     numbers(client, 80)
     archive_once(job(real_redis.url, tmp_path / "a", form, per_batch=10))
     manifest = Folder(tmp_path / "a").read()
@@ -530,7 +539,7 @@ def test_a_table_that_somebody_vacuumed(
 
 
 def test_damaged_tables_say_so(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Log, metadata, catalog and data: whose it is, what the library said first, and that nothing was trimmed."""
+    """If a log, metadata, catalog or data file is damaged, the error names it and the reason. Nothing is trimmed."""
     numbers(client, 20)
     for name in ("delta", "iceberg", "gone", "catalog", "parquet"):
         form = name if name in FORMATS else "iceberg"
@@ -561,7 +570,7 @@ def test_damaged_tables_say_so(real_redis: ServerProcess, client: redis.Redis, t
 def test_a_full_disk_and_one_that_may_only_be_read(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """The job ends in one sentence; table and stream hold everything; with space again it goes on, each entry once."""
+    """On a full or read-only disk the job ends with one line and loses nothing. With space again it continues."""
     chance = random.Random(5)
     for form in FORMATS:
         pipeline = client.pipeline(transaction=False)
@@ -577,7 +586,7 @@ def test_a_full_disk_and_one_that_may_only_be_read(
 def test_a_place_that_vanishes_while_the_job_runs(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Removed, or no longer mounted: entries archived there and still in the stream stay, as do new ones."""
+    """If the archive's directory vanishes while the job runs, archived entries that are still in the stream stay."""
     root = tmp_path / "a"
     rows = numbers(client, 10)
     client.xgroup_create("s", "g", "0")
@@ -611,7 +620,7 @@ def test_a_place_that_vanishes_while_the_job_runs(
 
 
 def test_a_place_that_is_a_file(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Not written over."""
+    """A file at the archive's path is not overwritten."""
     numbers(client, 3)
     (tmp_path / "a").write_text("mine")
     with pytest.raises(OSError, match=r"Not a directory|File exists"):
@@ -623,7 +632,7 @@ def test_a_place_that_is_a_file(real_redis: ServerProcess, client: redis.Redis, 
 def test_clocks_that_disagree(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """Ids of a year ahead, jobs on machines whose clocks are a year ahead and a year late: each entry once."""
+    """With clocks a year ahead or behind, each entry is archived once."""
     now = int(time.time() * 1000)
     ids: list[str] = []
     for turn, (skew, count) in enumerate(((YEAR, 80), (-YEAR, 10), (0, 10))):
@@ -640,7 +649,7 @@ def test_clocks_that_disagree(
 
 
 def test_ids_at_the_ends_of_time(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Ids of 1970, of the last millisecond that tools have, and past what signed numbers hold."""
+    """Ids of 1970, of the year 9999 and beyond signed 64-bit numbers are archived."""
     ids = ["0-1", "1-0", "253402300799999-0", "253402300800000-0", f"{2**63 - 1}-1", f"{2**63}-1", f"{2**64 - 2}-5"]
     for ident in ids:
         client.xadd("s", {"qty": "1"}, id=ident)

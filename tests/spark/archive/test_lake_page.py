@@ -1,4 +1,4 @@
-"""``docs/lake.md``: every line and block on the page runs, and tools read exactly the stream's entries."""
+"""``docs/lake.md``: every line and block on the page runs, and the tools read exactly the stream's entries."""
 
 import re
 import shlex
@@ -31,7 +31,7 @@ def test_everything_on_the_page_runs(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The commands archive, in Spark; DuckDB, Polars, pandas, pyarrow and Spark count and add up the same entries."""
+    """After the page's commands archive in Spark, DuckDB, Polars, pandas, pyarrow and Spark return the same totals."""
     for number in range(40):
         client.xadd("orders", {"item": f"tea{number % 3}", "qty": number}, id=f"{1_700_000_000_000 + number}-0")
 

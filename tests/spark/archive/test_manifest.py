@@ -1,4 +1,4 @@
-"""The manifest of an archive: batches join without gap or overlap, files merge without loss, in any order of events."""
+"""The manifest of an archive: batches join without gap or overlap, and merges lose nothing, in any order."""
 
 import json
 from dataclasses import replace
@@ -32,13 +32,13 @@ def read(start: int, end: int) -> Position:
 
 
 def some() -> ArchiveManifest:
-    """Two batches of one stream."""
+    """Return a manifest with two batches of one stream."""
     first = ArchiveManifest().with_batch({"s": replace(read(0, 10), start=ZERO)}, [file(1, 5), file(6, 10)])
     return first.with_batch({"s": read(10, 20)}, [file(11, 20)])
 
 
 def test_batches_join_without_gap_or_overlap() -> None:
-    """A batch is taken where the archive ends and nowhere else; taking one again is refused."""
+    """A batch is accepted only if it begins at the archive's end. The same batch twice is refused."""
     made = some()
     assert made.places == {"s": ArchivePosition(Id(20, 0), 20)}
     assert [each.path for each in made.files] == ["s/1-5", "s/6-10", "s/11-20"]
@@ -54,13 +54,13 @@ def test_batches_join_without_gap_or_overlap() -> None:
 
 
 def test_a_stream_with_nothing_new_stays_where_it_is() -> None:
-    """An offset names all streams of a query; one that had no entries repeats the batch it had last."""
+    """A stream without new entries keeps its position, although the offset repeats its last batch."""
     made = some().with_batch({"s": read(10, 20), "t": replace(read(0, 3), start=ZERO)}, [file(1, 3, stream="t")])
     assert made.places == {"s": ArchivePosition(Id(20, 0), 20), "t": ArchivePosition(Id(3, 0), 3)}
 
 
 def test_a_merge_keeps_every_row() -> None:
-    """Merged files are replaced by what holds as many rows of the same range, or nothing changes."""
+    """A merge is accepted only if the new files hold as many rows of the same range."""
     made = some()
     merged = made.with_merged(made.files[:2], [file(1, 10, name="m")])
     assert [each.path for each in merged.files] == ["m", "s/11-20"]
@@ -71,7 +71,7 @@ def test_a_merge_keeps_every_row() -> None:
 
 
 def test_files_are_found_by_the_range_they_hold() -> None:
-    """Only files that may hold an entry of the range are read."""
+    """Only the files that may hold an entry of the range are read."""
     made = some()
     assert [each.path for each in made.of("s", Id(5, 0), Id(10, 0))] == ["s/6-10"]
     assert [each.path for each in made.of("s", Id(4, 0), Id(11, 0))] == ["s/1-5", "s/6-10", "s/11-20"]
@@ -80,7 +80,7 @@ def test_files_are_found_by_the_range_they_hold() -> None:
 
 
 def test_the_manifest_survives_its_file() -> None:
-    """Reading gives what writing wrote, names of streams that need escaping included."""
+    """A written manifest is read back unchanged, including stream names that need escaping."""
     made = some().with_batch({'ü"\n': Position(ZERO, 0, Id(2**64 - 1, 2**64 - 1), 7, 2)}, [])
     assert load(dump(made)) == made
     for wrong in ("", "{}", "[]", dump(made)[:-20], dump(made).replace('"n": 7', '"n": null')):
@@ -94,7 +94,7 @@ def test_the_manifest_survives_its_file() -> None:
     "path", ["/etc/passwd", "../x", "s/../../x", "s//x", "./x", "", "s/\0x", "s/\ud800", 7, None, ["x"]]
 )
 def test_a_manifest_names_files_of_its_archive_only(path: object) -> None:
-    """Files that it names are read, merged and removed: one from elsewhere must not lead a job out of its directory."""
+    """A manifest that names a path outside its archive is damaged."""
     text = dump(some()).replace('"s/1-5"', json.dumps(path))
     with pytest.raises(StorageError, match=r"the archive's manifest is damaged"):
         load(text)
@@ -102,13 +102,13 @@ def test_a_manifest_names_files_of_its_archive_only(path: object) -> None:
 
 @pytest.mark.parametrize("wrong", ["[" * 5000, '{"format": 2, "generation": Infinity}', "9" * 5000, "\ud800"])
 def test_a_manifest_of_any_bytes_is_damaged_or_one(wrong: str) -> None:
-    """Nothing in it ends a job with an error that names no cause."""
+    """A manifest of arbitrary bytes is reported as damaged, with a known error."""
     with pytest.raises(StorageError, match=r"the archive's manifest is damaged.*restore it from a backup"):
         load(wrong)
 
 
 def test_what_is_wrong_with_a_manifest_is_said_in_plain_words() -> None:
-    """Readers of the sentence need not know Python."""
+    """The error for a damaged manifest states the fault without Python terms."""
     text = dump(some())
     for wrong, said in (
         (text[:-20], "it ends too early"),
@@ -152,7 +152,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("old", "new", "said"), WRONG, ids=[row[1] for row in WRONG])
 def test_a_manifest_that_contradicts_itself_is_damaged(old: str, new: str, said: str) -> None:
-    """A manifest that would count entries twice, or remove a file that is still named, is refused with the place."""
+    """A manifest that names a file twice, or contradicts itself otherwise, is refused with its path and the fault."""
     text = dump(some())
     assert text.count(old) == 1
     with pytest.raises(
@@ -163,7 +163,7 @@ def test_a_manifest_that_contradicts_itself_is_damaged(old: str, new: str, said:
 
 
 def test_a_manifest_without_the_files_of_what_was_archived_is_damaged() -> None:
-    """A stream would be trimmed of what no file has."""
+    """A manifest whose files hold fewer entries than were archived is damaged."""
     head, begun, _ = dump(some()).partition('"files": [')
     with pytest.raises(ManifestError, match="the files of stream 's' hold 0 entries, and 20 were archived"):
         load(f"{head}{begun}]}}")
@@ -172,7 +172,7 @@ def test_a_manifest_without_the_files_of_what_was_archived_is_damaged() -> None:
 
 
 def test_a_file_that_is_named_is_not_retired_as_well() -> None:
-    """It would be removed after a day, as one that was merged."""
+    """A manifest that lists a current file as retired is damaged, since the file would be removed after a day."""
     made = replace(some(), shape=Shape("delta"))
     assert load(dump(replace(made, retired=(("s/old", 5),)))).retired == (("s/old", 5),)
     for retired, said in (
@@ -187,7 +187,7 @@ def test_a_file_that_is_named_is_not_retired_as_well() -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 200 << 20), max_size=40), st.booleans())
 def test_merging_takes_neighbours_and_comes_to_an_end(sizes: list[int], closed: bool) -> None:
-    """Runs are neighbours in order; merging again and again stops, with few files in a closed hour."""
+    """Merges join neighbouring files in order. Repeated merging ends with few files in a closed hour."""
     target = 128 << 20
     files = [file(10 * at + 1, 10 * at + 9, size=size) for at, size in enumerate(sizes)]
     for _ in range(len(files) + 1):
@@ -209,7 +209,7 @@ def test_merging_takes_neighbours_and_comes_to_an_end(sizes: list[int], closed: 
 
 
 def test_an_open_hour_is_merged_once_a_size() -> None:
-    """A file a batch: each byte is rewritten at most as often as its file can double, not once a batch."""
+    """In an open hour, each byte is rewritten at most as often as its file can double."""
     files: list[DataFile] = []
     written = 0
     for at in range(1000):

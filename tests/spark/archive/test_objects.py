@@ -1,7 +1,7 @@
-"""An archive in an object store under every fault: each entry once, nothing trimmed before it is there.
+"""An archive in an object store under every fault: each entry once, and no trim before the entries are stored.
 
-A job's part in Spark is done in place (``support.archives``), as in ``test_archive.py``. The store is moto's server,
-and the door before it (``support.objects``) makes the faults.
+Spark's part of a job runs in the test's process (``support.archives``), as in ``test_archive.py``. The store is moto's
+server, behind a proxy (``support.objects``) that injects the faults.
 """
 
 import json
@@ -73,7 +73,7 @@ def numbers(place: str) -> list[int]:
     ],
 )
 def test_a_place_is_a_directory_or_one_in_a_bucket(given: str, expected: object) -> None:
-    """Users' ways to write a place are understood."""
+    """Each documented notation of a directory or a bucket path is accepted."""
     assert archive_place(given) == expected
 
 
@@ -94,7 +94,7 @@ def test_a_place_is_a_directory_or_one_in_a_bucket(given: str, expected: object)
     ],
 )
 def test_other_places_are_refused_in_one_sentence(given: str, said: str) -> None:
-    """Nothing is written to a directory that is called ``s3:``, and no password is shown."""
+    """An unsupported place is refused with one line that shows no password."""
     with pytest.raises(ConfigError, match=said) as caught:
         archive_place(given)
     assert "secret" not in str(caught.value)
@@ -107,7 +107,10 @@ def test_other_places_are_refused_in_one_sentence(given: str, said: str) -> None
 def test_an_archive_in_a_bucket(
     real_redis: ServerProcess, client: redis.Redis, place: str, tmp_path: Path, form: str
 ) -> None:
-    """Each form holds each entry once, over several runs; the streams are empty, and no secret is in any object."""
+    """Each format in a bucket holds each entry once after several runs.
+
+    The streams are empty, and no object has a secret.
+    """
     form_wanted = RAW if form == "raw" else wanted(form, tmp_path)
     for run in range(2):
         fill(client, "s", 120, first=120 * run + 1)
@@ -129,7 +132,7 @@ def test_an_archive_in_a_bucket(
 def test_iceberg_in_a_bucket_needs_a_catalog_elsewhere(
     real_redis: ServerProcess, client: redis.Redis, place: str
 ) -> None:
-    """SQLite cannot lie in a bucket: it is said before anything is written."""
+    """Iceberg in a bucket without a separate catalog is refused before any write, since SQLite needs a disk."""
     fill(client, "s", 3)
     with pytest.raises(ConfigError, match="--catalog"):
         archive_once(ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted("iceberg")))
@@ -138,7 +141,7 @@ def test_iceberg_in_a_bucket_needs_a_catalog_elsewhere(
 
 
 def test_large_files_go_in_parts_and_are_read_in_parts(place: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading gives back what was put; a part that fails aborts the upload, and nothing is there."""
+    """Large files are uploaded and read in parts. If a part fails, the upload is aborted and no object exists."""
     module = "millstream.spark.archiving.objects"
     monkeypatch.setattr(f"{module}.storage.ONE_PUT", 1 << 20)
     monkeypatch.setattr(f"{module}.storage._PART", 5 << 20)
@@ -169,7 +172,7 @@ def test_large_files_go_in_parts_and_are_read_in_parts(place: str, door: Door, m
 
 
 def test_the_storage_puts_on_condition(place: str) -> None:
-    """A taken name is not written over, and an object that changed meanwhile is not replaced."""
+    """A conditional put overwrites neither an existing object nor one that changed since it was read."""
     storage = ObjectStorage(place)
     storage.put_if_absent("a/b.json", b"1")
     with pytest.raises(ChangedMeanwhileError):
@@ -196,7 +199,7 @@ def test_the_storage_puts_on_condition(place: str) -> None:
 
 
 def test_an_answer_that_is_lost_is_not_another_job(place: str, door: Door) -> None:
-    """The put is sent again and refused, since it had happened: it is known to be ours."""
+    """If the reply to a put is lost, the store refuses the retry, and the job recognizes the object as its own."""
     storage = ObjectStorage(place)
     lost: list[Asked] = []
 
@@ -216,7 +219,7 @@ def test_an_answer_that_is_lost_is_not_another_job(place: str, door: Door) -> No
 
 
 def test_a_store_without_conditions_is_refused(real_redis: ServerProcess, place: str, door: Door) -> None:
-    """One that says so, and one that takes everything in silence; nothing is begun."""
+    """A store that rejects or ignores conditional puts is refused before anything is written."""
     where = ArchiveSettings(real_redis.url, ("s",), place)
     door.rule = lambda asked: (501, "NotImplemented") if asked.conditional else None
     with pytest.raises(NoConditionalPutError, match="cannot put an object on condition"), ArchiveStore(where).open():
@@ -238,7 +241,7 @@ def quick(place: str, seconds: float) -> ObjectStorage:
 
 
 def test_one_job_an_archive(place: str) -> None:
-    """A second job's error names the owner, once it has seen that one live; afterwards it is free at once."""
+    """A second job waits for one lease renewal, then fails and names the owner. A released lock is free at once."""
     first, second = ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), place)), Folder(place)
     first.folder.storage = quick(place, 1.0)
     with first.open():
@@ -254,9 +257,9 @@ def test_one_job_an_archive(place: str) -> None:
 
 
 def test_a_lock_is_not_taken_while_its_lease_lasts(place: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finder of a taken lock puts nothing while it watches, and takes the first renewal for a sign of life.
+    """A job that finds a lock writes nothing while it watches. It takes the first renewal as proof of life.
 
-    The clock is fixed, so nothing here hangs on when the owner renews: it does once it was looked at three times.
+    The clock is fixed, so the result does not depend on timing. The owner renews after three checks.
     """
     own_clock(monkeypatch, "millstream.spark.archiving.objects.lease", monotonic=lambda: 5.0)
     owner, watcher = ObjectStorage(place), Folder(place)
@@ -279,7 +282,7 @@ def test_a_lock_is_not_taken_while_its_lease_lasts(place: str, door: Door, monke
 
 
 def test_a_renewal_whose_answer_is_lost_is_our_own(place: str, door: Door, caplog: pytest.LogCaptureFixture) -> None:
-    """It was done, and the store was away for longer than a request is tried again: the lock is still ours."""
+    """If the reply to a lease renewal is lost during an outage, the owner still holds the lock."""
     storage, other = quick(place, 0.3), ObjectStorage(place)
     storage.patience = (0, timedelta(seconds=1))
     lost: list[Asked] = []
@@ -301,7 +304,7 @@ def test_a_renewal_whose_answer_is_lost_is_our_own(place: str, door: Door, caplo
 
 
 def test_a_lock_whose_owner_is_gone_is_taken_after_its_lease(place: str) -> None:
-    """The only fact about another machine is that it does not renew; a process of this one is seen to be dead."""
+    """A dead owner's lock is taken after its lease. A dead process of the same machine is recognized at once."""
     storage = ObjectStorage(place)
     storage.put_if_absent(LOCK, LockRecord("x", "process 1 on elsewhere", "other/1/1/1", 0.5).data)
     with storage.locked(LOCK) as holder:
@@ -330,7 +333,7 @@ with storage.locked("_lock") as holder:
 
 
 def test_an_owner_that_was_asleep_cannot_win(place: str) -> None:
-    """Its lock was taken after its lease: what it does then is refused, and what the other one did stays."""
+    """An owner that slept past its lease is refused afterwards, and the new owner's changes stay."""
     where = ArchiveSettings("redis://127.0.0.1:1", ("s",), place)
     sleeper, other, storage = ArchiveStore(where), ArchiveStore(where), ObjectStorage(place)
     sleeper.folder.storage = quick(place, 3000)  # it renews nothing while the test lasts
@@ -349,7 +352,10 @@ def test_an_owner_that_was_asleep_cannot_win(place: str) -> None:
 
 
 def test_a_lock_is_renewed_until_another_has_it(place: str, caplog: pytest.LogCaptureFixture) -> None:
-    """An outage of the store is waited out; once it is another's, it is said and let alone."""
+    """A lock owner renews through an outage of the store.
+
+    Once another job holds the lock, it reports this and stops.
+    """
     storage = quick(place, 0.3)
     with storage.locked(LOCK):
         eventually(lambda: LockRecord.load(storage.read(LOCK)).renewed >= 2)
@@ -373,7 +379,7 @@ def test_a_lock_is_renewed_until_another_has_it(place: str, caplog: pytest.LogCa
 def test_a_list_that_lags_removes_nothing_that_is_named(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
 ) -> None:
-    """Neither what lists do not show yet nor what they still show is taken for the truth."""
+    """If an object list lags, the job removes no file that the manifest names and lists none that is gone."""
     where = ArchiveSettings(real_redis.url, ("s",), place, per_batch=40, wanted=Wanted("delta"))
     fill(client, "s", 80)
     archive_once(where, label="r0")
@@ -394,7 +400,7 @@ def test_a_list_that_lags_removes_nothing_that_is_named(
 def test_a_leftover_that_cannot_be_read_is_not_removed(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, fault: Fault
 ) -> None:
-    """It may be the only copy, named by a newer manifest than the one that was restored: the job ends."""
+    """A leftover file that cannot be read stays, since it may be the only copy. The job ends."""
     storage, where = ObjectStorage(place), ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted())
     fill(client, "s", 5)
     archive_once(where)
@@ -417,7 +423,7 @@ def test_a_leftover_that_cannot_be_read_is_not_removed(
 def test_a_log_that_lists_lag_behind(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delta's newest version is found by its name: it is waited for, and nothing is trimmed while it is not seen."""
+    """If an object list hides Delta's newest version, the job waits for it and trims nothing meanwhile."""
     where = ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted("delta"))
     fill(client, "s", 10)
     archive_once(where, label="r0")
@@ -452,7 +458,7 @@ def test_a_log_that_lists_lag_behind(
 def test_throttling_and_cuts_are_ridden_out(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, tmp_path: Path, form: str
 ) -> None:
-    """Every fourth request is refused for its rate, cut, or loses its answer: each entry is there once."""
+    """If a quarter of the requests are throttled, cut or lose their reply, each entry is archived once."""
     chance = random.Random(7)
     faults: list[Fault | None] = [(503, "SlowDown"), "cut", "lost"]
     fill(client, "s", 90)
@@ -507,7 +513,10 @@ def test_what_a_store_refuses_is_one_sentence(
     kind: type[Exception],
     said: str,
 ) -> None:
-    """It says what to do, shows no secret, and nothing is trimmed; when it is mended the same job goes on."""
+    """If the store refuses a request, the error is one line with advice and no secret.
+
+    Once mended, the job continues.
+    """
     fill(client, "s", 10)
     where = ArchiveSettings(real_redis.url, ("s",), place)
     door.rule = rule
@@ -525,7 +534,10 @@ def test_what_a_store_refuses_is_one_sentence(
 def test_credentials_that_expire_before_a_table_is_written(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
 ) -> None:
-    """Delta's library's error is one line of ours, without the store's XML; nothing is trimmed, and it goes on."""
+    """If credentials expire before a Delta commit, the error is one line without the store's XML.
+
+    Nothing is trimmed.
+    """
     fill(client, "s", 10)
     where = ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted("delta"))
     door.rule = lambda asked: (403, "ExpiredToken") if asked.method == "GET" and "_delta_log" in asked.key else None
@@ -543,7 +555,10 @@ def test_credentials_that_expire_before_a_table_is_written(
 def test_a_file_that_may_not_be_deleted_is_said(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
 ) -> None:
-    """Merged files stay where they are, the archive is right, and the next job removes them."""
+    """If merged files cannot be deleted, the job reports it.
+
+    The archive stays correct, and the next job deletes them.
+    """
     door.rule = lambda asked: (403, "AccessDenied") if asked.method in ("DELETE", "POST") else None
     where = ArchiveSettings(real_redis.url, ("s",), place, per_batch=10)
     fill(client, "s", 80)
@@ -557,7 +572,7 @@ def test_a_file_that_may_not_be_deleted_is_said(
 
 
 def test_no_bucket_and_nobody_there(real_redis: ServerProcess, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sentences, without the patience that an outage in the midst of the work deserves."""
+    """A missing bucket and an unreachable store each end the job at once with one line."""
     with pytest.raises(NotFoundError, match="there is no bucket 'nope': make it"):
         archive_once(ArchiveSettings(real_redis.url, ("s",), "s3://nope/x"))
     with pytest.raises(NotFoundError, match="there is no bucket 'nope'"):
@@ -575,7 +590,7 @@ def test_no_bucket_and_nobody_there(real_redis: ServerProcess, place: str, monke
     [("s3://lake/x", "AWS_"), ("gs://lake/x", "GOOGLE_"), ("abfss://c@a.dfs.core.windows.net/x", "AZURE_")],
 )
 def test_a_store_is_told_of_its_own_variables(other: str, prefix: str) -> None:
-    """Those of another store would be of no use for any error."""
+    """An error names the environment variables of the store in use, not those of another store."""
     for words in ("BadScheme", "kind: Connect", "the MissingCredentials"):
         said = str(explanation(other, "get y", GenericError(words)))
         named = re.findall(r"\b(?:AWS|GOOGLE|AZURE)_", said)
@@ -584,7 +599,7 @@ def test_a_store_is_told_of_its_own_variables(other: str, prefix: str) -> None:
 
 
 def test_azure_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable that is named is the one that helps: then the store is asked, without an answer."""
+    """For Azure without TLS, the error names the variable that allows it."""
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
     monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:1")
     other = "abfss://c@account.dfs.core.windows.net/x"
@@ -596,7 +611,7 @@ def test_azure_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_credentials_that_nobody_has() -> None:
-    """The machine is asked for its own then, and what it answers is not the store's refusal."""
+    """If no credentials are set and the metadata service refuses, the error says that no credentials were found."""
     asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token - status code: 403"
     problem = explanation("s3://lake/x", "get y", GenericError(asked))
     assert isinstance(problem, NotLetInError)
@@ -606,7 +621,7 @@ def test_credentials_that_nobody_has() -> None:
 def test_a_machine_that_does_not_say_whether_it_has_credentials_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If a network swallows its requests, the job hangs up and reports that none were found."""
+    """If the metadata service does not reply, the job stops waiting and reports that no credentials were found."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(ObjectStorage, "patience_at_first", (0, timedelta(seconds=1), timedelta(seconds=0.2)))
@@ -626,7 +641,7 @@ def test_a_machine_that_does_not_say_whether_it_has_credentials_is_not_waited_fo
 def test_the_console_shows_an_archive_in_a_bucket(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
 ) -> None:
-    """As one in a directory; no secret is on the page, and a store that refuses or is away is reported there."""
+    """The console shows an archive in a bucket without secrets, and reports a store that refuses or is unreachable."""
     fill(client, "s", 20)
     archive_once(ArchiveSettings(real_redis.url, ("s",), place, trim=False, wanted=Wanted()))
     fill(client, "s", 5, first=21)
@@ -650,7 +665,7 @@ def test_the_console_shows_an_archive_in_a_bucket(
 
 
 def test_without_the_package_it_is_said(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which one, and how to install it."""
+    """Without the package for object stores, the error says how to install it."""
     monkeypatch.setattr("millstream.spark.archiving.objects.storage.find_spec", lambda _name: None)
     with pytest.raises(MillstreamError, match=r"pip install 'millstream\[lake\]'"):
         Folder(place)

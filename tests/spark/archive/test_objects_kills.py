@@ -1,4 +1,4 @@
-"""An archive in an object store whose job is killed, or that is replayed; tools and Spark: ``test_objects_page.py``."""
+"""An archive in an object store whose job is killed, or that is replayed. For Spark: ``test_objects_page.py``."""
 
 import os
 import random
@@ -46,7 +46,7 @@ def wanted(form: str, folder: Path) -> Wanted:
 
 
 def shown(door: Door, place: str, stream: str) -> list[str]:
-    """The ids that a table itself shows, duplicates and all."""
+    """Return the ids that the table shows, including duplicates."""
     sql = f"SELECT id FROM {over_s3(place, stream)} ORDER BY id_ms, id_seq"
     return [row[0] for row in connected(door).sql(sql).fetchall()]
 
@@ -54,7 +54,7 @@ def shown(door: Door, place: str, stream: str) -> list[str]:
 def test_it_is_replayed_and_looked_at(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the command line; what is wrong with the store ends a command with the exit code of its kind."""
+    """The command line replays and inspects an archive in a bucket. A store error sets the exit code of its kind."""
     ids = fill(client, "s", 30)
     archive_once(ArchiveSettings(real_redis.url, ("s",), place))
     done = CliRunner().invoke(main, ["replay", place, "s", "--to", real_redis.url, "--as", "t", "--ids", "keep"])
@@ -80,7 +80,7 @@ def test_it_is_replayed_and_looked_at(
 
 
 def begin(server: ServerProcess, place: str, form: str, hook: str) -> "subprocess.Popen[bytes]":
-    """An archive job as a process of its own, which kills itself at a failpoint."""
+    """Start an archive job in a child process that kills itself at a failpoint."""
     words = [sys.executable, "-m", "support.archives", server.url, place, form, "s"]
     environment = os.environ | {
         "MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill",
@@ -96,7 +96,7 @@ def ended(process: "subprocess.Popen[bytes]") -> int:
 
 
 def killed_at_a_request(door: Door, process: "subprocess.Popen[bytes]", nth: int, how: Fault | None) -> None:
-    """Kill a job in the midst of its request of that number: before the store has it, or when it has been done."""
+    """Kill a job during its nth writing request, before or after the store has performed it."""
     left = nth
 
     def rule(asked: Asked) -> Fault | None:
@@ -122,7 +122,7 @@ def killed_at_a_request(door: Door, process: "subprocess.Popen[bytes]", nth: int
 def test_a_job_killed_on_its_way_to_a_bucket(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, form: str, point: str
 ) -> None:
-    """The next one has its lock at once, since it sees it dead; each entry is there once."""
+    """After a killed job, the next one takes the dead owner's lock at once, and each entry is archived once."""
     ids = fill(client, "s", 130)
     assert ended(begin(real_redis, place, form, point)) == -signal.SIGKILL
     live = [ident.decode() for ident, _ in client.xrange("s")]
@@ -135,7 +135,7 @@ def test_a_job_killed_on_its_way_to_a_bucket(
 
 
 def test_a_killed_uploader(real_redis: ServerProcess, client: redis.Redis, place: str, door: Door) -> None:
-    """Killed when its file was put and it does not know: no manifest names the file, and the next job removes it."""
+    """If a job is killed after an upload, no manifest names the file, and the next job removes it."""
     ids = fill(client, "s", 40)
     process = begin(real_redis, place, "parquet", "")
     puts: list[str] = []
@@ -160,7 +160,7 @@ def test_a_killed_uploader(real_redis: ServerProcess, client: redis.Redis, place
 
 
 def one_kill(door: Door, seed: int) -> int:
-    """A piece of the campaign: a job killed at a random point or request, through a store that now and then fails."""
+    """Kill a job at a random point or request, with a store that fails now and then."""
     import tempfile
 
     door.as_new()
@@ -201,5 +201,5 @@ def one_kill(door: Door, seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_jobs_killed_fifty_times_in_a_bucket(door: Door) -> None:
-    """Fifty jobs, in all formats, each killed at a point or a request of its seed: each entry is there once."""
+    """After fifty jobs of all formats are killed at random points or requests, each entry is archived once."""
     campaign.run("archive-object-kills", partial(one_kill, door), range(50), unit="entries")

@@ -1,7 +1,7 @@
-"""``docs/object-storage.md``: every line and block on the page runs, against a server that is compatible with S3.
+"""``docs/object-storage.md``: every line and block on the page runs, against an S3-compatible server.
 
-The run is for ``make test-long``, and with it Spark's own tasks that write to a bucket: ``make test`` has the commands
-in Spark with directories (``test_lake_page.py``), and buckets without Spark (``test_objects.py``).
+The run, with Spark tasks that write to a bucket, belongs to ``make test-long``. ``make test`` runs the commands in
+Spark with directories (``test_lake_page.py``), and buckets without Spark (``test_objects.py``).
 """
 
 import re
@@ -30,7 +30,7 @@ FRAMES = ("delta", "delta_arrow", "plain", "plain_arrow", "ice_arrow")
 
 
 def test_every_block_can_be_written_down() -> None:
-    """Each command's options are there, and the programs are Python, whose names the run below looks at."""
+    """Each command on the page has valid options, and each program on it is valid Python."""
     (lines,) = blocks("sh", page=PAGE)
     commands = [line for line in lines.splitlines() if line.startswith("millstream")]
     assert len(commands) == 4
@@ -53,7 +53,7 @@ def test_every_block_can_be_written_down() -> None:
 def test_everything_on_the_page_runs(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", place: str, door: Door, tmp_path: Path
 ) -> None:
-    """Spark's tasks, in processes of their own, write there; tools and Spark read all of the stream's entries."""
+    """Spark's tasks write to the bucket, and other tools and Spark read all entries of the stream."""
     for number in range(40):
         client.xadd("orders", {"item": f"tea{number % 3}", "qty": number}, id=f"{1_700_000_000_000 + number}-0")
     below = place.removeprefix("s3://")

@@ -1,6 +1,6 @@
-"""Data that are not ours: flights and airports go stream, Spark query, archive in each format, DuckDB.
+"""Public data sets of flights and airports, from a stream through a Spark query to an archive and DuckDB.
 
-DuckDB's counts in the tables equal pandas' counts in the packages' own files, which it reads by itself.
+DuckDB's counts in the tables equal the counts that pandas finds in the original files.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.realserver, pytest.mark.filterwarnings("ignore:Iceberg scan planning")]
 
 SOON = "2013-01-04T05:00:00Z"
-"""The end of the first three days in New York."""
+"""End of the first three days in New York."""
 
 LATE = "carrier string, origin string, dest string, distance bigint, dep_delay bigint, arr_delay bigint"
 QUERY = (
@@ -41,7 +41,7 @@ COUNTRIES = (
 
 
 def add_flights(client: redis.Redis, until: str) -> int:
-    """The stream ``flights``, up to a time of the source's; how many there are."""
+    """Add the flights up to a time to the stream ``flights`` and return their number."""
     pipeline = client.pipeline(transaction=False)
     count = 0
     for event in takewhile(lambda event: event.fields["time_hour"] < until, flights.events()):
@@ -54,7 +54,7 @@ def add_flights(client: redis.Redis, until: str) -> int:
 
 
 def late_flights(until: str) -> list[tuple[Any, ...]]:
-    """Flights that left more than a quarter of an hour late, by airline and destination, as pandas finds them."""
+    """Count flights that left more than 15 minutes late, by airline and destination, with pandas."""
     frame = pd.read_csv(flights.data_file("flights.csv.zip"))
     frame = frame[(frame["time_hour"] < until) & (frame["dep_delay"] > 15)]
     frame = frame.assign(made_up=frame["dep_delay"] - frame["arr_delay"])
@@ -73,12 +73,12 @@ def late_flights(until: str) -> list[tuple[Any, ...]]:
 
 
 def whole(value: Any) -> int | None:
-    """A number of pandas, whose sums are fractions where something is missing."""
+    """Convert a pandas number to an integer, or None if missing."""
     return None if pd.isna(value) else int(value)
 
 
 def pick_late(spark: "SparkSession", url: str, checkpoint: Path) -> None:
-    """The query: from stream to stream."""
+    """Run the query that copies late flights from stream to stream."""
     source = spark.readStream.format("millstream").options(url=url, stream="flights", startingOffsets="earliest")
     late = source.schema(LATE).load().where("dep_delay > 15").selectExpr("*", "dep_delay - arr_delay AS made_up")
     writer = late.writeStream.format("millstream").options(url=url, stream="late")
@@ -86,7 +86,7 @@ def pick_late(spark: "SparkSession", url: str, checkpoint: Path) -> None:
 
 
 def airports_file() -> Path:
-    """The CSV of the package ``airportsdata``."""
+    """Return the CSV file of the package ``airportsdata``."""
     spec = importlib.util.find_spec("airportsdata")
     assert spec is not None
     assert spec.origin is not None
@@ -94,13 +94,13 @@ def airports_file() -> Path:
 
 
 def airports(rows: int | None = None) -> pd.DataFrame:
-    """As pandas reads them: text as it is, an empty one and Namibia's NA too."""
+    """Read the airports with pandas, with text unchanged, including empty values and Namibia's ``NA``."""
     text = dict.fromkeys(("icao", "iata", "name", "city", "subd", "country", "tz", "lid"), str)
     return pd.read_csv(airports_file(), nrows=rows, keep_default_na=False, dtype=text)
 
 
 def add_airports(client: redis.Redis, rows: int | None = None) -> list[str]:
-    """The stream ``airports``, each row's fields as the file has them; the ids."""
+    """Add each row of the file to the stream ``airports`` and return the ids."""
     import csv
 
     pipeline = client.pipeline(transaction=False)
@@ -113,7 +113,7 @@ def add_airports(client: redis.Redis, rows: int | None = None) -> list[str]:
 
 
 def countries(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """Airports by country, as pandas finds them."""
+    """Count airports by country with pandas."""
     found = []
     for country, rows in frame.groupby("country"):
         numbers = (len(rows), rows["elevation"].max(), int((rows["iata"] != "").sum()))
@@ -123,7 +123,7 @@ def countries(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def raw(real_redis: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of the server, emptied, with entries in bytes."""
+    """Yield a client of an emptied server that returns entries as bytes."""
     with real_redis.client() as made:
         made.flushall()
         yield made
@@ -133,7 +133,7 @@ def raw(real_redis: ServerProcess) -> Iterator[redis.Redis]:
 def test_late_flights_of_three_days_through_spark(
     real_redis: ServerProcess, raw: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """2,700 flights through a query and, by Spark too, into a Delta table; the other formats too."""
+    """2,700 flights pass through a Spark query into tables of each format without loss."""
     assert add_flights(raw, SOON) > 2500
     pick_late(spark, real_redis.url, tmp_path / "checkpoint")
     expected = late_flights(SOON)
@@ -149,7 +149,7 @@ def test_late_flights_of_three_days_through_spark(
 
 
 def test_airports_are_what_pandas_counts(real_redis: ServerProcess, raw: redis.Redis, tmp_path: Path) -> None:
-    """3,000 airports, with names of all languages and fields that are empty, in each format by country."""
+    """3,000 airports with names of all languages and empty fields have the same counts by country in each format."""
     ids = add_airports(raw, 3000)
     there = [(ident.decode(), tuple(fields.items())) for ident, fields in raw.xrange("airports")]
     expected = countries(airports(3000))
@@ -166,7 +166,7 @@ def test_airports_are_what_pandas_counts(real_redis: ServerProcess, raw: redis.R
 def test_a_year_of_flights_and_all_airports_through_spark(
     real_redis: ServerProcess, raw: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """336,776 flights through a query; they, those that were late, and all airports, in each format by Spark."""
+    """336,776 flights pass through a Spark query. They, the late ones and all airports are complete in each format."""
     assert add_flights(raw, "2015") == flights.TOTAL_ROWS
     ids = add_airports(raw)
     pick_late(spark, real_redis.url, tmp_path / "checkpoint")

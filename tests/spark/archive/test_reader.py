@@ -1,4 +1,4 @@
-"""Archive and live stream as one table: no gap and no overlap for any job, and only what is wanted read."""
+"""Archive and live stream as one table: no gap, no overlap, and only the needed files are read."""
 
 import threading
 from collections.abc import Iterator
@@ -36,14 +36,14 @@ pytestmark = pytest.mark.realserver
 
 @pytest.fixture
 def client(both: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of that server, emptied."""
+    """Yield a client of an emptied server."""
     with both.client(decode_responses=True) as made:
         made.flushall()
         yield made
 
 
 def reader(server: ServerProcess, root: Path, schema: StructType | None = None, **options: str) -> ArchiveReader:
-    """A reader as Spark's planner has it."""
+    """Return a reader as Spark's planner creates it."""
     source = MillstreamSource({"url": server.url, "stream": "s", "archive": str(root)} | options)
     made = source.reader(schema or source.schema())
     assert isinstance(made, ArchiveReader)
@@ -51,7 +51,7 @@ def reader(server: ServerProcess, root: Path, schema: StructType | None = None, 
 
 
 def rows(made: ArchiveReader, parts: Any = None) -> list[str]:
-    """The ids that the tasks read, part by part."""
+    """Return the ids that the tasks read, partition by partition."""
     return [
         ident
         for part in (made.partitions() if parts is None else parts)
@@ -65,7 +65,7 @@ def job(server: ServerProcess, root: Path, streams: tuple[str, ...] = ("s",), **
 
 
 def test_one_table_over_both(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Archived rows are those a live read gave: ids, times, maps, named fields and typed columns."""
+    """Archived rows equal those of a live read: ids, times, maps, named fields and typed columns."""
     fill(client, "s", 50)
     client.execute_command("XADD", "s", "61-0", "n", "1", "kind", "a", "n", "x")
     columns = [("n", IntegerType()), ("id", StringType()), ("_corrupt", StringType())]
@@ -87,7 +87,7 @@ def test_one_table_over_both(both: ServerProcess, client: redis.Redis, tmp_path:
 
 
 def test_live_entries_follow_the_archive(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Archived entries that are still in the stream are read once; of several streams, archived or not."""
+    """A read over archive and stream returns entries that are in both once, for several streams too."""
     ids = fill(client, "s", 100)
     fill(client, "t", 10)
     job(both, tmp_path / "a", keep=Keep(entries=40))
@@ -106,7 +106,7 @@ def test_live_entries_follow_the_archive(both: ServerProcess, client: redis.Redi
 
 
 def test_patterns_are_the_servers_own(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """``[^t]`` and a backslash mean for what is in the archive alone what they mean for SCAN."""
+    """Patterns such as ``[^t]`` and a backslash match archived streams in the same way as SCAN."""
     for stream in ("s1", "t1", "s*"):
         fill(client, stream, 3)
     job(both, tmp_path / "a", streams=("s1", "t1", "s*"))
@@ -120,7 +120,7 @@ def test_patterns_are_the_servers_own(both: ServerProcess, client: redis.Redis, 
 
 
 def test_places_and_parts(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Starts and ends mean the same as in a live read; parts share nothing and leave nothing out."""
+    """Start and end options mean the same as in a live read. The partitions do not overlap and leave nothing out."""
     ids = fill(client, "s", 100)
     job(both, tmp_path / "a", per_batch=20, target_bytes=1)
     ids += fill(client, "s", 20, first=200)
@@ -138,7 +138,7 @@ def test_places_and_parts(both: ServerProcess, client: redis.Redis, tmp_path: Pa
 def test_archived_and_trimmed_after_planning(
     both: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between planning and reading, and between two pages of a task, the job may take the live part away: no gap."""
+    """If a job archives and trims entries between planning and reading, or between two pages, the read has no gap."""
     monkeypatch.setattr(pages, "FIRST_COUNT", 10)
     monkeypatch.setattr(pages, "MOST_COUNT", 10)
     ids = fill(client, "s", 50)
@@ -166,7 +166,7 @@ def test_archived_and_trimmed_after_planning(
 
 
 def test_files_merged_after_planning(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """A part whose files were merged into another finds its own rows there, and only those."""
+    """If files are merged after planning, a partition still reads exactly its own rows."""
     ids = fill(client, "s", 70)
     job(both, tmp_path / "a", per_batch=10)
     made = reader(both, tmp_path / "a", minPartitions="7")
@@ -184,7 +184,7 @@ def test_files_merged_after_planning(both: ServerProcess, client: redis.Redis, t
 
 
 def test_read_while_a_job_runs(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """At any moment of a running job a read has each entry once, up to the end as it was."""
+    """During a running job, each read returns each entry once up to its planned end."""
     done = threading.Event()
     failed: list[Exception] = []
     root = tmp_path / "a"
@@ -217,7 +217,7 @@ def test_read_while_a_job_runs(both: ServerProcess, client: redis.Redis, tmp_pat
 
 
 def test_what_others_took_is_missed(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Entries that were trimmed before they were archived are an error that names them; so is a stream made again."""
+    """Entries that were trimmed before they were archived, and a recreated stream, are errors that name the gap."""
     ids = fill(client, "s", 20)
     job(both, tmp_path / "a")
     ids += fill(client, "s", 20, first=21)
@@ -242,7 +242,7 @@ BEGIN = 1_700_002_800_000  # on the hour
 
 
 def hours(client: redis.Redis, first: int, last: int) -> list[str]:
-    """Two entries an hour."""
+    """Add two entries per hour."""
     return [
         client.xadd("s", {"n": str(hour)}, id=f"{BEGIN + hour * HOUR + minutes * 60_000}-0")
         for hour in range(first, last)
@@ -255,7 +255,7 @@ def at(ms: int) -> datetime:
 
 
 def filtered(server: ServerProcess, root: Path, *filters: tuple[str, str, Any]) -> tuple[list[str], int, int]:
-    """The ids read under filters, the number of files, and of live ranges."""
+    """Return the ids that are read under the filters, with the number of files and of live ranges."""
     from pyspark.sql import datasource
 
     options = {"url": server.url, "stream": "s", "archive": str(root)}
@@ -269,7 +269,7 @@ def filtered(server: ServerProcess, root: Path, *filters: tuple[str, str, Any]) 
 
 
 def test_only_wanted_files_and_ranges_are_read(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """By counts, and by what else there is being unreadable: times and ids choose files and live ranges."""
+    """Filters on times and ids limit the files and the live ranges that are read."""
     root = tmp_path / "a"
     ids = hours(client, 0, 24)
     job(both, root, wanted=RAW)
@@ -322,7 +322,7 @@ COMPARE = {
 @settings(deadline=None)
 @given(st.lists(filters, max_size=3), st.lists(texts, min_size=1, max_size=8, unique=True))
 def test_no_row_that_a_filter_takes_is_left_out(asked: list[tuple[str, str, Any]], ids: list[str]) -> None:
-    """Bounds hold every row that Spark's own reading of the filters lets through, text compared as text."""
+    """The pushed bounds include every row that Spark's own evaluation of the filters accepts."""
     places = sorted(map(parse_id, ids))
     bounds = narrowed(asked)
     after, until = bounds.range([places[0], places[-1]])
@@ -333,7 +333,7 @@ def test_no_row_that_a_filter_takes_is_left_out(asked: list[tuple[str, str, Any]
 
 
 def test_filters_that_say_nothing_change_nothing() -> None:
-    """Other columns, other filters, times without a zone: everything is read."""
+    """Filters on other columns, of other kinds or on times without a zone limit nothing."""
     assert (
         narrowed(
             [
@@ -353,7 +353,7 @@ def test_filters_that_say_nothing_change_nothing() -> None:
 
 @pytest.mark.spark
 def test_spark_pushes_its_filters(real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path) -> None:
-    """The unwanted files cannot be read: filters where they were requested, options anywhere."""
+    """Spark pushes its filters, so that files outside of them are never opened."""
     root = tmp_path / "a"
     with real_redis.client(decode_responses=True) as client:
         ids = hours(client, 0, 12)

@@ -1,6 +1,6 @@
-"""A stream that is deleted and made again while a job archives it loses nothing, and does not hold up the others.
+"""A stream that is deleted and recreated while a job archives it loses nothing, and does not delay other streams.
 
-A job's part in Spark is done in place (``support.archives``), as in ``test_archive.py``.
+Spark's part of a job runs in the test's process (``support.archives``), as in ``test_archive.py``.
 """
 
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.realserver
 
 @pytest.fixture
 def client(both: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of that server, emptied."""
+    """Yield a client of an emptied server."""
     with both.client() as made:
         made.flushall()
         yield made
 
 
 def ids(client: redis.Redis) -> list[int]:
-    """The numbers of the entries that are in the stream."""
+    """Return the millisecond parts of the ids in the stream ``s``."""
     return [int(ident.partition(b"-")[0]) for ident, _ in client.xrange("s")]
 
 
@@ -42,7 +42,7 @@ def ids(client: redis.Redis) -> list[int]:
 def test_a_stream_replaced_while_a_job_runs_loses_nothing(
     both: ServerProcess, client: redis.Redis, tmp_path: Path, trimmed: bool, batch: int
 ) -> None:
-    """Between two batches, in one transaction, with counters ahead of the archive: no entry goes that no file has."""
+    """If a stream is replaced between two batches of a job, no entry is trimmed that no file holds."""
     where = ArchiveSettings(both.url, ("s",), tmp_path / "a", trim=trimmed, per_batch=batch)
     store, made, at = ArchiveStore(where), streaming(where), None
 
@@ -77,7 +77,7 @@ def test_a_stream_replaced_while_a_job_runs_loses_nothing(
 def test_a_batch_of_a_stream_that_stands_still_is_left_to_the_next_query(
     both: ServerProcess, client: redis.Redis, tmp_path: Path, found: str
 ) -> None:
-    """All of it, and what the same query reads after it: no entry of another stream is passed over, no file stays."""
+    """If a stream went back during a batch, the batch fails without files. The next query reads all streams again."""
     where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
     fill(client, "s", 20)
     store, made = ArchiveStore(where), streaming(where)
@@ -111,7 +111,7 @@ def test_a_batch_of_a_stream_that_stands_still_is_left_to_the_next_query(
 def test_a_stream_replaced_by_one_with_the_same_first_id_loses_nothing(
     both: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Its first entry counts as known by what it holds, not by its id."""
+    """A stream replaced by one with the same first id is recognized by the entry's content, and loses nothing."""
     store = ArchiveStore(ArchiveSettings(both.url, ("s",), tmp_path / "a"))
     fill(client, "s", 100)
     client.xgroup_create("s", "g", "0")  # which holds all entries until it goes with them
@@ -129,7 +129,7 @@ def test_a_stream_replaced_by_one_with_the_same_first_id_loses_nothing(
 
 
 def streaming(where: ArchiveSettings) -> StreamReader:
-    """The reader of a job's query."""
+    """Return the reader of a job's query."""
     given = {"url": where.url, "stream": "s", "startingOffsets": "earliest"}
     made = MillstreamSource(given | {"maxEntriesPerTrigger": str(where.per_batch)}).streamReader(SCHEMA)
     assert isinstance(made, StreamReader)

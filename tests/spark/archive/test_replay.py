@@ -1,4 +1,4 @@
-"""A replay writes each entry once, in order, for every break; it writes the entries unchanged."""
+"""A replay writes each entry once, in order and unchanged, despite interruptions."""
 
 import json
 import signal
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.realserver
 
 @pytest.fixture
 def client(both: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of that server, emptied."""
+    """Yield a client of an emptied server."""
     with both.client() as made:
         made.flushall()
         yield made
@@ -36,7 +36,7 @@ def client(both: ServerProcess) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def archive(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> str:
-    """An archive of 1,200 entries of stream s, which is empty now; one of them is hard to carry."""
+    """Return an archive of 1,200 entries of the emptied stream ``s``, one of them with binary and repeated fields."""
     fill(client, "s", 1199)
     client.execute_command("XADD", "s", "2000-7", b"\xff", b"\r\n\x00", "a", "1", "a", "2")
     archive_once(ArchiveSettings(both.url, ("s",), tmp_path / "a"))
@@ -45,7 +45,7 @@ def archive(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> str:
 
 
 def raw(client: redis.Redis, key: str) -> list[list[Any]]:
-    """Entries as the server sends them, names that occur twice and all."""
+    """Return the entries as the server sends them, with repeated field names."""
     connection = client.connection_pool.get_connection()
     try:
         connection.send_command("XRANGE", key, "-", "+")
@@ -55,7 +55,10 @@ def raw(client: redis.Redis, key: str) -> list[list[Any]]:
 
 
 def test_an_archive_comes_back_as_it_was(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """Under their own ids entries are the stream again; under new ones in their order, with the old id in a field."""
+    """A replay with kept ids reproduces the stream.
+
+    With new ids it keeps the order and stores the old id in a field.
+    """
     done = replay(Replay(archive, "s", both.url, "s2", ids="keep"))
     assert (done.read, done.written, done.last, done.finished) == (1200, 1200, "2000-7", True)
     found = raw(client, "s2")
@@ -66,7 +69,7 @@ def test_an_archive_comes_back_as_it_was(both: ServerProcess, client: redis.Redi
 
 
 def test_ranges_and_filters(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """From a time on, before another, and only entries that have all the named values."""
+    """A replay can be limited to a time range and to entries with all the named values."""
     what = Replay(archive, "s", both.url, "t", since_ms=11, until_ms=31, where=((b"kind", b"odd"),), ids="keep")
     done = replay(what)
     assert (done.read, done.skipped, done.written) == (20, 10, 10)
@@ -78,7 +81,7 @@ def test_ranges_and_filters(both: ServerProcess, client: redis.Redis, archive: s
 
 
 def test_from_a_stream_to_another_server(both: ServerProcess, client: redis.Redis, real_redis: ServerProcess) -> None:
-    """The stream's entries at its beginning are replayed; other groups and the stream itself stay as they are."""
+    """A replay from one server to another copies the stream's entries and changes neither the source nor its groups."""
     ids = fill(client, "s", 700)
     done = replay(Replay(both.url, "s", real_redis.url, "copy", ids="keep"))
     assert (done.written, done.finished) == (700, True)
@@ -88,7 +91,7 @@ def test_from_a_stream_to_another_server(both: ServerProcess, client: redis.Redi
 
 
 def test_a_replay_that_is_stopped_goes_on(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """Run again it writes the rest; done, it says so instead of writing all once more; under a name it can."""
+    """A stopped replay continues when it runs again. A finished one reports that, and a new name starts it over."""
     what = Replay(archive, "s", both.url, "t", ids="keep")
     stops = iter([False, False, True])
     done = replay(what, stop=lambda: next(stops))
@@ -107,7 +110,7 @@ def test_a_replay_that_is_stopped_goes_on(both: ServerProcess, client: redis.Red
 
 
 def test_two_of_the_same_do_not_mix(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """The second one to write finds the cursor moved and ends; together they wrote each entry once."""
+    """Of two identical replays at once, the second finds the cursor moved and ends. Each entry is written once."""
     what = Replay(archive, "s", both.url, "t", ids="new", id_field=b"was")
     told = []
 
@@ -123,7 +126,7 @@ def test_two_of_the_same_do_not_mix(both: ServerProcess, client: redis.Redis, ar
 
 
 def test_nothing_is_written_when_it_cannot_be(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """Own ids into a stream that is ahead, another type of key, a stream into itself: refused, nothing written."""
+    """A replay is refused before it writes if the target is ahead, has another type or is the source."""
     client.xadd("t", {"a": "1"}, id="600-0")
     with pytest.raises(ReplayError, match=r"'t' has ids up to 600-0, and 1-0 would come after it.*or --ids new"):
         replay(Replay(archive, "s", both.url, "t", ids="keep"))
@@ -152,7 +155,7 @@ def test_nothing_is_written_when_it_cannot_be(both: ServerProcess, client: redis
 
 
 def test_a_target_replaced_meanwhile_is_not_passed_over(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """A transaction is not undone where a command of it fails: the cursor went on, the entries were not there."""
+    """If the target is replaced by another type during a replay, the cursor does not pass entries that failed."""
     for told in ("at the beginning", "in the midst"):
         client.delete("t")
         what = Replay(archive, "s", both.url, "t", name=told.split()[-1])
@@ -173,7 +176,7 @@ def test_a_target_replaced_meanwhile_is_not_passed_over(both: ServerProcess, cli
 def test_a_target_that_runs_out_of_ids_is_not_passed_over(
     both: ServerProcess, client: redis.Redis, archive: str
 ) -> None:
-    """The cursor is after the last entry that was added, not after the transaction that others failed in."""
+    """If the target runs out of ids, the cursor stays at the last entry that was added."""
     greatest = 2**64 - 1
     client.xadd("s2", {"a": "1"}, id=f"{greatest}-{greatest - 700}")
     what = Replay(archive, "s", both.url, "s2")
@@ -186,14 +189,14 @@ def test_a_target_that_runs_out_of_ids_is_not_passed_over(
 
 
 def test_the_target_keeps_no_password_of_the_source(both: ServerProcess, client: redis.Redis) -> None:
-    """Nor does a new one make another replay of it."""
+    """The cursor at the target contains no password of the source, and a new password does not start a new replay."""
     replays = [Replay(f"redis://me:{word}@h:1/0", "s", both.url, "t") for word in ("secret", "other")]
     assert replays[0].cursor_key == replays[1].cursor_key
     assert b"secret" not in replays[0].description
 
 
 def test_a_lost_reply_is_not_written_twice(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """A transaction that was done and whose connection broke is found by its cursor."""
+    """If the reply to a transaction is lost, the replay finds its cursor and does not write the entries twice."""
     what = Replay(archive, "s", both.url, "t", ids="new")
     broken = []
     execute = redis.client.Pipeline.execute
@@ -213,7 +216,7 @@ def test_a_lost_reply_is_not_written_twice(both: ServerProcess, client: redis.Re
 
 
 def test_speed_is_kept(both: ServerProcess, client: redis.Redis) -> None:
-    """Entries come as far apart as they were recorded, divided by the factor; close ones together."""
+    """``speed`` spaces the entries as recorded, divided by the factor. Entries close in time are written together."""
     for ms in (0, 10, 20, 1000, 1010, 5000):
         client.xadd("s", {"ms": str(ms)}, id=f"{1_000_000 + ms}-0")
     now = [100.0]
@@ -237,7 +240,7 @@ def run(*words: str) -> Result:
 
 
 def test_the_command(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """Options mean what the help says; facts go to standard output."""
+    """The options of ``replay`` work as the help states, and facts go to standard output."""
     words = [archive, "s", "--to", both.url, "--as", "t", "--where", "kind=odd", "--until", "1970-01-01T00:00:00.100"]
     done = run(*words, "--id-field", "was", "-o", "json")
     assert done.exit_code == 0, done.stderr
@@ -268,7 +271,7 @@ def test_the_command(both: ServerProcess, client: redis.Redis, archive: str) -> 
     ],
 )
 def test_a_command_line_that_cannot_be_meant(words: list[str], told: str) -> None:
-    """One line that says what to mend, and exit code 2."""
+    """An invalid command line ends with one line that names the correction, and exit code 2."""
     done = run("/nowhere", "s", "--to", "redis://127.0.0.1:1", *words)
     assert (done.exit_code, done.stdout) == (2, "")
     assert told in done.stderr
@@ -276,13 +279,13 @@ def test_a_command_line_that_cannot_be_meant(words: list[str], told: str) -> Non
 
 @pytest.mark.parametrize("source", ["s3:/bucket/x", "file://elsewhere/x", "http://127.0.0.1:1/x"])
 def test_a_source_elsewhere_is_refused(source: str) -> None:
-    """It is not a directory below the working directory."""
+    """A source that is neither a server nor an archive is refused."""
     with pytest.raises(ConfigError, match="nor an archive's place"):
         replay(Replay(source, "s", "redis://127.0.0.1:1", "t", name="never"))
 
 
 def test_killed_and_run_again(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """SIGKILL in the midst, then SIGTERM, then to the end: each entry once and in order."""
+    """A replay that is killed, then stopped, then finished writes each entry once and in order."""
     words = [str(Path(sys.executable).with_name("millstream")), "replay", str(tmp_path / "a"), "s"]
     words += ["--to", real_redis.url, "--as", "t", "--id-field", "was", "--speed"]
     with real_redis.client() as client:
@@ -302,7 +305,7 @@ def test_killed_and_run_again(real_redis: ServerProcess, tmp_path: Path) -> None
 def test_a_stream_trimmed_under_a_replay_is_said(
     both: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries that went before they were read are an error, not a shorter copy."""
+    """If entries are trimmed before a replay reads them, the replay fails instead of writing a shorter copy."""
     from millstream.spark.read import pages
 
     monkeypatch.setattr(pages, "FIRST_COUNT", 100)

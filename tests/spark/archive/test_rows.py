@@ -1,4 +1,4 @@
-"""Entries become rows with typed columns and come back to the byte, for any inferred types and any misfits."""
+"""Entries become rows with typed columns and are reproduced byte for byte, for any types."""
 
 import json
 
@@ -26,14 +26,14 @@ Pairs = list[tuple[bytes, bytes]]
 
 
 def table(rows: list[Pairs]) -> pa.Table:
-    """Entries as a task has them."""
+    """Build the table of entries as a task receives them."""
     fields = pa.array([[{"name": name, "value": value} for name, value in row] for row in rows], LISTED)
     ms = pa.array([1_700_000_000_000 + at for at in range(len(rows))], pa.uint64())
     return pa.table({"id_ms": ms, "id_seq": pa.array([0] * len(rows), pa.uint64()), "fields": fields})
 
 
 def back(made: pa.Table) -> list[Pairs]:
-    """Entries again."""
+    """Convert the rows back to entries."""
     (batch,) = made.combine_chunks().to_batches()
     found = entries_of(batch, columns_of(made.schema)).to_pylist()
     return [[(pair["name"], pair["value"]) for pair in row] for row in found]
@@ -57,7 +57,7 @@ pairs = st.lists(st.tuples(words, st.one_of(words, st.binary(max_size=3))), min_
 @example([[(b"a", b"1"), (b"b", b"2")], [(b"b", b"2"), (b"a", b"1")], [(b"a", b"1"), (b"a", b"1")]], [[(b"a", b"x")]])
 @given(st.lists(pairs, min_size=1, max_size=6), st.lists(pairs, min_size=1, max_size=4))
 def test_entries_come_back_to_the_byte(first: list[Pairs], second: list[Pairs]) -> None:
-    """With inferred columns, with those of a batch before, with named ones and with a schema."""
+    """Entries are reproduced byte for byte with inferred, earlier, named and schema columns."""
     made = through(first)
     assert back(made) == first
     columns = columns_of(made.schema)
@@ -82,7 +82,7 @@ def test_entries_come_back_to_the_byte(first: list[Pairs], second: list[Pairs]) 
     ]
 )
 def test_an_entry_beside_its_columns_is_json(rows: list[Pairs]) -> None:
-    """For any words: the same text as Python's own JSON makes of them, one by one."""
+    """An entry kept next to its columns is JSON, with the same text as Python's ``json`` writes."""
     made = documents_of(table(rows)["fields"].combine_chunks()).to_pylist()
     assert made == [
         json.dumps([[word.decode("utf-8", "surrogateescape") for word in pair] for pair in row]) for row in rows
@@ -90,7 +90,7 @@ def test_an_entry_beside_its_columns_is_json(rows: list[Pairs]) -> None:
 
 
 def test_what_is_inferred() -> None:
-    """Numbers that read as they are written, booleans, text, bytes; leading zeros and long digits stay text."""
+    """Types are inferred from values that a type reproduces; leading zeros and long digits stay text."""
     values = {"n": b"-12", "d": b"12.50", "b": b"true", "s": b"tea", "x": b"\xff", "zip": b"00501", "big": b"1" * 20}
     made = through([[(name.encode(), value) for name, value in values.items()]])
     found = {column.name: str(column.type) for column in columns_of(made.schema)}
@@ -103,7 +103,7 @@ def test_what_is_inferred() -> None:
 
 
 def test_a_type_that_changes_gets_a_column_beside() -> None:
-    """The first column keeps its type and its values; each value is in the first column that fits, and in no other."""
+    """If a field's type changes, a second column is added. Each value is in the first column that fits."""
     known = columns_of(through([[(b"price", b"1")]]).schema)
     made = through([[(b"price", b"2")], [(b"price", b"2.5")], [(b"price", b"")], [(b"price", b"3")]], known=known)
     assert made["price"].to_pylist() == [2, None, None, 3]
@@ -114,7 +114,7 @@ def test_a_type_that_changes_gets_a_column_beside() -> None:
 
 
 def test_names_that_no_column_can_have() -> None:
-    """A field called as a column of ours, as another but for its case, or with signs: a name of its own."""
+    """A field whose name is reserved, used in another case or has signs gets a column of another name."""
     made = through([[(b"id", b"7"), (b"Item", b"a"), (b"item", b"b"), (b"a,b;c", b"1"), (b"1st", b"x"), (b"", b"y")]])
     assert [column.name for column in columns_of(made.schema)] == ["id_2", "Item", "item_2", "a_b_c", "_1st", "_"]
     assert made["id_2"].to_pylist() == [7]
@@ -122,7 +122,7 @@ def test_names_that_no_column_can_have() -> None:
 
 
 def test_made_up_names_make_no_columns_without_end() -> None:
-    """Past the limit a field has no column, and its values are in the entry next to the columns."""
+    """Beyond the limit of columns, a field has no column, and its values are kept in the entry next to the columns."""
     rows = [[(b"f%d" % number, b"1")] for number in range(MOST_COLUMNS + 50)]
     made = through(rows)
     assert len(columns_of(made.schema)) == MOST_COLUMNS
@@ -130,7 +130,7 @@ def test_made_up_names_make_no_columns_without_end() -> None:
 
 
 def test_tasks_that_saw_different_values_agree() -> None:
-    """Tasks infer apart from each other; where they differ the batch is written again with what fits all."""
+    """If tasks of a batch infer different types, the batch is written again with types that fit all."""
     one, other = (columns_of(through([[(b"p", value), (b"q", b"1")]]).schema) for value in (b"1", b"1.5"))
     columns, same = agreed((), [one, other])
     assert (same, [(each.name, str(each.type)) for each in columns]) == (False, [("p", "double"), ("q", "bigint")])
@@ -157,13 +157,16 @@ def test_tasks_that_saw_different_values_agree() -> None:
     ],
 )
 def test_a_schema_that_is_none(text: str, told: str) -> None:
-    """The error names the fault."""
+    """The error for an invalid schema names the fault."""
     with pytest.raises(ConfigError, match=told.replace("(", r"\(")):
         parse_schema(text)
 
 
 def test_an_archive_keeps_its_form() -> None:
-    """Options that are not given are the archive's; one that contradicts it is an error with the archive's own."""
+    """Options that are not given are taken from the archive.
+
+    A contradicting one is an error with the archive's value.
+    """
     made = choose(None, Wanted("delta", "day", fields=("a", "b")))
     assert choose(made, Wanted()) == choose(made, Wanted(format="delta")) == made
     assert Shape.load(made.json) == made
@@ -188,7 +191,7 @@ def test_an_archive_keeps_its_form() -> None:
 
 
 def test_folders_of_tables_are_names_that_all_tools_take() -> None:
-    """Neither a percent sign nor an equals sign, which libraries take for more than a letter; none is taken twice."""
+    """Table folders have distinct names that all tools accept, without percent and equals signs."""
     names = ["orders", "orders:eu", "orders_eu", "ü/..", "_delta_log", "metadata", "x" * 500, "%41", "A", "t_1"]
     found = [table_folder(Shape("delta"), name) for name in names]
     assert found[0] == "orders"
@@ -199,7 +202,7 @@ def test_folders_of_tables_are_names_that_all_tools_take() -> None:
 
 
 def test_damaged_files_say_so() -> None:
-    """A file whose metadata or JSON differs from the written one."""
+    """A file with damaged metadata or JSON is reported as damaged."""
     made = through([[(b"a", b"1"), (b"a", b"2")]])
     (batch,) = made.to_batches()
     at = batch.schema.get_field_index("entry_json")

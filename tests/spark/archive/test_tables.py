@@ -1,6 +1,6 @@
-"""An archive as tables of Delta and Iceberg: read by the tools they are for, never ahead of the trimmed entries.
+"""An archive as Delta and Iceberg tables: other tools read them, and they are never behind the trimmed entries.
 
-A job's part in Spark is done in place (``support.archives``), as in ``test_archive.py``.
+Spark's part of a job runs in the test's process (``support.archives``), as in ``test_archive.py``.
 """
 
 import os
@@ -59,7 +59,7 @@ def client(real_redis: ServerProcess) -> Iterator[redis.Redis]:
 
 
 def orders(client: redis.Redis, count: int, *, first: int = 0, step: int = 3_600_000) -> list[str]:
-    """Orders that come an hour apart, some with prices that columns do not give back to the byte."""
+    """Add orders an hour apart, some with prices that a column does not reproduce exactly."""
     for number in range(first, first + count):
         words: dict[str, Any] = {"item": f"tea{number % 7}", "qty": number, "price": f"{number / 4:.2f}"}
         client.xadd("orders:eu", words, id=f"{FIRST + number * step}-0")
@@ -72,7 +72,7 @@ def settings(url: str, root: Path, wanted: Wanted, **more: Any) -> ArchiveSettin
 
 
 def place(root: Path) -> Path:
-    """The folder of the stream's table."""
+    """Return the folder of the stream's table."""
     return root / table_folder(Folder(root).read().shape, "orders:eu")
 
 
@@ -81,7 +81,7 @@ def place(root: Path) -> Path:
 def test_the_tools_read_a_table_as_it_is(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, partition: str
 ) -> None:
-    """DuckDB, Polars, pandas and pyarrow count and add up the same, with typed columns, and the archive is lossless."""
+    """DuckDB, Polars, pandas and pyarrow return the same totals with typed columns, and the archive is lossless."""
     ids = orders(client, 100)
     there = client.xrange("orders:eu")
     root = tmp_path / "lake"
@@ -126,7 +126,7 @@ def test_the_tools_read_a_table_as_it_is(
 def test_columns_that_come_later_and_files_that_are_merged(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """A new field is a new column, a changed type one next to it; rows of merged files are there once."""
+    """A new field adds a column, and a changed type adds a second one. Rows of merged files appear once."""
     root = tmp_path / "lake"
     orders(client, 300)
     archive_once(settings(real_redis.url, root, Wanted(form), per_batch=20))
@@ -153,7 +153,10 @@ def test_columns_that_come_later_and_files_that_are_merged(
 def test_delta_says_what_a_file_need_not_be_opened_for(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """The log has rows, bounds and nulls of the columns; merging is not a change of data; a checkpoint is made."""
+    """Delta's log has row counts, bounds and nulls of the columns.
+
+    A merge is not a data change, and checkpoints are written.
+    """
     root = tmp_path / "lake"
     orders(client, 240)
     archive_once(settings(real_redis.url, root, Wanted("delta"), per_batch=10))
@@ -174,7 +177,7 @@ def test_delta_says_what_a_file_need_not_be_opened_for(
 def test_parts_by_hour_and_month_and_what_a_query_need_not_open(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """DuckDB finds hours and months by the id's time; the bounds in footers, and in Iceberg's log, are tight."""
+    """Files are partitioned by the hour or month of the id's time, and footers and Iceberg's log have tight bounds."""
     orders(client, 60, step=12 * 3_600_000)
     for partition, files in (("hour", 60), ("month", 2)):
         root = tmp_path / partition
@@ -196,7 +199,7 @@ def test_parts_by_hour_and_month_and_what_a_query_need_not_open(
 def test_a_batch_that_is_larger_than_a_file(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files end at about the size that was asked for, and merging does not join them past it."""
+    """Files end at about the requested size, and merges do not join them beyond it."""
     monkeypatch.setattr("millstream.spark.archiving.files.GROUP_ROWS", 50)
     chance = random.Random(3)
     for number in range(400):
@@ -213,7 +216,10 @@ def test_a_batch_that_is_larger_than_a_file(
 def test_a_catalog_of_the_user(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By URI and by the name in pyiceberg's configuration; a table of another archive in it is not written to."""
+    """A catalog is accepted by URI or by its name in pyiceberg's configuration.
+
+    A table of another archive is not changed.
+    """
     uri = f"sqlite:///{tmp_path}/shared.db"
     orders(client, 5)
     archive_once(settings(real_redis.url, tmp_path / "a", Wanted("iceberg", catalog=uri)))
@@ -238,7 +244,7 @@ def test_a_catalog_of_the_user(
 
 
 def in_catalog(uri: str, root: Path) -> list[str]:
-    """The ids that the table of a catalog shows, duplicates and all."""
+    """Return the ids that the catalog's table shows, including duplicates."""
     catalog = open_catalog(uri, LocalStorage(root))
     rows = catalog.load_table(("millstream", place(root).name)).scan().to_arrow()
     catalog.close()
@@ -255,7 +261,7 @@ def test_a_catalog_whose_answer_is_lost_shows_each_entry_once(
     fault: Fault,
     what: str,
 ) -> None:
-    """The job looks at the table, finds its own commit or makes it, and goes on; also with the files of a merge."""
+    """If a catalog's reply is lost, the job finds its commit or repeats it, and each entry appears once."""
     monkeypatch.setattr("millstream.spark.archiving.tables.iceberg._WAITS", (0.0, 0.0))
     faulted = list[str]()
 
@@ -278,7 +284,10 @@ def test_a_catalog_whose_answer_is_lost_shows_each_entry_once(
 def test_a_catalog_that_sends_no_answers_ends_the_job_until_it_does(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
-    """The error advises to run the job again and no backup; that run finds the earlier work and adds the rest once."""
+    """If a catalog does not reply, the job ends with advice to run it again.
+
+    The next run adds the missing entries once.
+    """
     monkeypatch.setattr("millstream.spark.archiving.tables.iceberg._WAITS", (0.0,))
     with catalog_server(tmp_path) as door:
         where = settings(real_redis.url, tmp_path / "a", Wanted("iceberg", catalog=door.uri))
@@ -301,7 +310,7 @@ def test_a_catalog_that_sends_no_answers_ends_the_job_until_it_does(
 def test_a_manifest_older_than_its_table_follows_it(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, saved: str
 ) -> None:
-    """One of a backup: what later runs archived, merged and trimmed is taken over from the table, lost nor twice."""
+    """With a manifest from a backup, the job takes over later runs from the table, and each entry appears once."""
     root, ids = tmp_path / "a", list[str]()
     client.xadd("other", {"a": 1})
     archive_once(settings(real_redis.url, root, Wanted(form, "day"), streams=("other",)))
@@ -329,7 +338,7 @@ def test_a_manifest_older_than_its_table_follows_it(
 def test_a_manifest_older_than_a_table_that_lost_entries_is_refused(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Archived entries that are in no file of the table are not forgotten in silence."""
+    """With a manifest from a backup and a table that lost entries, the job fails."""
     root = tmp_path / "a"
     orders(client, 40)
     archive_once(settings(real_redis.url, root, Wanted("delta", "day"), per_batch=10))
@@ -343,7 +352,7 @@ def test_a_manifest_older_than_a_table_that_lost_entries_is_refused(
 
 
 def test_a_raw_table_and_a_schema(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """The list of fields next to columns where both are asked for; columns of a schema for any input."""
+    """An archive can have the raw list of fields next to columns, and the columns of a given schema."""
     orders(client, 20)
     there = [(ident.decode(), tuple(fields.items())) for ident, fields in client.xrange("orders:eu")]
     for form in ("delta", "iceberg"):
@@ -369,7 +378,7 @@ def test_a_raw_table_and_a_schema(real_redis: ServerProcess, client: redis.Redis
 def test_archive_and_stream_are_one_table_in_every_format(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """Archived and live entries, each once, with the fields as they were added."""
+    """A read over archive and stream returns each entry once with its fields, in every format."""
     root = tmp_path / "lake"
     orders(client, 30)
     there = {ident.decode(): fields[b"price"].decode() for ident, fields in client.xrange("orders:eu")}
@@ -387,7 +396,7 @@ def test_archive_and_stream_are_one_table_in_every_format(
 def test_a_table_that_another_program_changed_ends_the_job(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """Rows that another program deleted or added are not undone in silence, and nothing is trimmed then."""
+    """If another program deleted or added rows, the job ends, and nothing is trimmed."""
     root = tmp_path / "lake"
     orders(client, 80)
     archive_once(settings(real_redis.url, root, Wanted(form)))
@@ -407,7 +416,7 @@ def test_a_table_that_another_program_changed_ends_the_job(
 def test_files_of_a_table_that_are_gone_from_its_log(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """A whole file that was deleted is not brought back in silence."""
+    """If another program deleted a whole file of a table, the job fails instead of restoring it."""
     root = tmp_path / "lake"
     orders(client, 80)
     archive_once(settings(real_redis.url, root, Wanted("delta", "day")))
@@ -417,7 +426,7 @@ def test_files_of_a_table_that_are_gone_from_its_log(
 
 
 def test_an_archive_of_another_form_is_refused(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """A run that names another form changes nothing, and says what the archive is."""
+    """A run that names another format than the archive's is refused and changes nothing."""
     orders(client, 5)
     archive_once(settings(real_redis.url, tmp_path / "a", Wanted("delta")))
     with pytest.raises(ConfigError, match="the archive is delta, not partitioned"):
@@ -431,7 +440,10 @@ def test_an_archive_of_another_form_is_refused(real_redis: ServerProcess, client
 
 
 def test_tasks_that_infer_other_types_write_the_batch_again(tmp_path: Path) -> None:
-    """Two tasks of one batch, and one saw whole numbers alone: one column for both, no file of the first try."""
+    """If two tasks of a batch infer different types, the batch is rewritten with one column.
+
+    The first files are removed.
+    """
     store = ArchiveStore(settings("redis://127.0.0.1:1", tmp_path / "a", Wanted(), trim=False))
     tries: list[int] = []
 
@@ -455,13 +467,13 @@ class CountingFolder(Folder):
     switches = 0
 
     def switch(self, old: ArchiveManifest, new: ArchiveManifest) -> None:
-        """As it is."""
+        """Count the change and write the manifest."""
         self.switches += 1
         super().switch(old, new)
 
 
 def test_many_merges_are_one_change_of_the_manifest(tmp_path: Path) -> None:
-    """It is written whole each time, and a table's log gets a commit: a thousand hours that end are not a thousand."""
+    """Many merges are one manifest change and one commit per table."""
     rows = [(f"{3_600_000 * hour + half}-0", [(b"n", b"1")]) for hour in range(1, 13) for half in (0, 1)]
     store = ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a", wanted=Wanted("delta", "hour")))
     store.folder = folder = CountingFolder(tmp_path / "a")
@@ -477,7 +489,7 @@ def test_many_merges_are_one_change_of_the_manifest(tmp_path: Path) -> None:
 
 
 def test_a_commit_of_many_files_copies_the_metadata_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Iceberg's library makes it for each request, with copies of all its content: not for each file."""
+    """Iceberg's metadata is copied once per commit, not once per file."""
     asked: list[int] = []
     whole = Transaction.table_metadata.fget
     assert whole is not None
@@ -502,7 +514,7 @@ def test_a_commit_of_many_files_copies_the_metadata_once(tmp_path: Path, monkeyp
 
 
 def test_a_damaged_manifest_of_a_table_is_said_to_be_so(tmp_path: Path) -> None:
-    """For any damage in its form, columns and merged files."""
+    """A manifest with a damaged format, column or retired file is reported as damaged."""
     made = ArchiveManifest(1, shape=Shape("delta"), columns={"s": extended((), {"a": ColumnType("bigint")})})
     made = replace(made, retired=(("s/x.parquet", 5),))
     assert load(dump(made)) == made
@@ -518,7 +530,7 @@ def test_a_damaged_manifest_of_a_table_is_said_to_be_so(tmp_path: Path) -> None:
 
 
 def test_the_storage_puts_whole_things_under_free_names(tmp_path: Path) -> None:
-    """A taken name is not written over, a changed file is not replaced, and no half of anything is left."""
+    """A put overwrites neither an existing file nor one that changed since it was read, and leaves no partial file."""
     storage = LocalStorage(tmp_path)
     storage.put_if_absent("a/b.json", b"1")
     with pytest.raises(ChangedMeanwhileError):
@@ -538,7 +550,7 @@ def test_the_storage_puts_whole_things_under_free_names(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Archives lay on such ones before; a name that is taken is still not written over."""
+    """On a file system without hard links, a put still does not overwrite an existing file."""
 
     def refused(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -557,7 +569,7 @@ def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: p
 
 
 def child(server: ServerProcess, root: Path, form: str, stream: str, hook: str) -> int:
-    """An archive job as a process of its own; its exit code."""
+    """Run an archive job in a child process and return its exit code."""
     words = [sys.executable, "-m", "support.archives", server.url, str(root), form, stream]
     environment = os.environ | {
         "MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill",
@@ -580,7 +592,10 @@ def child(server: ServerProcess, root: Path, form: str, stream: str, hook: str) 
 def test_a_job_killed_around_the_commit_of_a_table(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, point: str
 ) -> None:
-    """Entries that the table does not show are still in the stream; the next job shows each entry once."""
+    """If a job is killed around a table's commit, entries that the table lacks are still in the stream.
+
+    The next job shows each entry once.
+    """
     root = tmp_path / "lake"
     ids = orders(client, 150 if point != "expired:1" else 500)  # enough for files that are merged
     assert child(real_redis, root, f"{form}:-1", "orders:eu", point) == -signal.SIGKILL
@@ -593,7 +608,7 @@ def test_a_job_killed_around_the_commit_of_a_table(
 
 
 def one_kill(form: str, seed: int) -> int:
-    """A piece of the campaign: a job killed at a random point among writers and readers, then run to its end."""
+    """Kill a job at a random point under traffic, then run it to its end."""
     import tempfile
 
     chance = random.Random(f"{form}-{seed}")
@@ -630,7 +645,7 @@ def one_kill(form: str, seed: int) -> int:
 
 
 def table_is_there(root: Path) -> bool:
-    """True if the job lived to show the stream's table to tools that use no catalog."""
+    """Return True if the job lived to create the stream's table for tools that use no catalog."""
     manifest = Folder(root).read()
     table = root / table_folder(manifest.shape, "s")
     log = {"parquet": "", "delta": "_delta_log", "iceberg": "metadata/version-hint.text"}[manifest.shape.format]
@@ -641,7 +656,7 @@ def table_is_there(root: Path) -> bool:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("form", FORMATS)
 def test_jobs_killed_fifty_times(form: str) -> None:
-    """Fifty jobs in each format, each killed at a point of its seed: the table shows each entry once."""
+    """After fifty jobs of each format are killed at random points, the table shows each entry once."""
     from functools import partial
 
     campaign.run(f"archive-{form}-kills", partial(one_kill, form), range(50), version=2, unit="entries")

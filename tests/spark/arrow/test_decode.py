@@ -1,4 +1,4 @@
-"""Replies to Arrow: the fast way equals the parser's wherever it answers, and it answers for entries that are alike."""
+"""Replies to Arrow: the fast decoder equals the parser where it replies, and it handles entries with equal fields."""
 
 import subprocess
 import sys
@@ -19,11 +19,11 @@ from millstream.spark.model.offsets import Id
 Entry = tuple[bytes, list[bytes]]
 
 TAIL = b"*1\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n"
-"""The bytes after a page on the wire: the stream's first entry."""
+"""The bytes after a page: the reply with the stream's first entry."""
 
 
 def reply(entries: list[Entry]) -> bytes:
-    """The bytes of an XRANGE reply."""
+    """Build the bytes of an XRANGE reply."""
 
     def bulk(value: bytes) -> bytes:
         return b"$%d\r\n%s\r\n" % (len(value), value)
@@ -33,7 +33,7 @@ def reply(entries: list[Entry]) -> bytes:
 
 
 def same(one: Page, other: Page) -> bool:
-    """True if two pages are equal in all they hold, bytes that are not UTF-8 included."""
+    """Return True if two pages are equal, including bytes that are not UTF-8."""
 
     def raw(array: pa.Array | None) -> object:
         if array is None:
@@ -97,7 +97,7 @@ flats = st.lists(st.tuples(names, nasty), min_size=1, max_size=5).map(
 @example([(b"1-1", [b"a", b"12345\r\nabcdefgh"])], Want((b"a",), True))  # 15 bytes: a 5 at the end of both lengths
 @example([(b"1-1", [b"a", b"1"]), (b"2-1", [b"b", b"1", b"a", b"3"]), (b"3-1", [b"c", b""])], Want((b"a",), True))
 def test_the_fast_way_is_right_or_declines(entries: list[Entry], want: Want) -> None:
-    """The fast way never reads a reply differently from a real parser, for any bytes of a value or name."""
+    """For any bytes in names and values, the fast decoder reads a reply as the real parser does, or declines it."""
     raw = reply(entries)
     slow = decode_parsed(parse_replies(raw)[0], want)
     assert slow is not None
@@ -115,7 +115,7 @@ def test_the_fast_way_is_right_or_declines(entries: list[Entry], want: Want) -> 
 @given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=8))
 @example([(b"1-1", [b"a", b"1", b"b", b"2", b"a", b"\xff\r\n"])])
 def test_listed_fields_are_the_entry_itself(entries: list[Entry]) -> None:
-    """Order, repeated names and bytes that are not text all come through: an archive has to keep them."""
+    """Listed fields keep the order, repeated names and binary values, as an archive requires."""
     page = decode_parsed(parse_replies(reply(entries))[0], Want(listed=True))
     assert page is not None
     assert page.listed is not None
@@ -131,7 +131,7 @@ usual_names = st.lists(
 @settings(deadline=None)
 @given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=3), st.data())
 def test_a_reply_cut_short_is_never_read(entries: list[Entry], data: st.DataObject) -> None:
-    """Half a reply must not pass for a whole one."""
+    """An incomplete reply is never decoded."""
     raw = reply(entries)
     half = raw[: data.draw(st.integers(0, len(raw) - 1))]
     assert decode_uniform(half, Want((), True)) is None
@@ -140,7 +140,7 @@ def test_a_reply_cut_short_is_never_read(entries: list[Entry], data: st.DataObje
 @settings(deadline=None)
 @given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=3), st.data())
 def test_a_reply_of_another_shape_is_left_to_the_parser(entries: list[Entry], data: st.DataObject) -> None:
-    """One wrong byte in a header makes it another reply, or none: the fast way then agrees with hiredis or declines."""
+    """If one byte of a header is wrong, the fast decoder agrees with hiredis or declines the reply."""
     raw = reply(entries)
     headers = [place for place in range(1, len(raw) - 1) if raw[place : place + 1] in b"$*" and raw[place - 1] == 10]
     at = data.draw(st.sampled_from(headers)) + data.draw(st.integers(0, 1))
@@ -159,7 +159,7 @@ sizes = st.one_of(st.integers(0, 30), st.integers(90, 110), st.integers(990, 101
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[Entry]:
-    """Entries of one producer: the same fields in the same order, with any values."""
+    """Generate entries of one producer: the same fields in the same order, with any values."""
     each = draw(usual_names)
     values = st.one_of(nasty, st.builds(bytes.__mul__, st.sampled_from([b"x", b"*", b"\n"]), sizes))
     ids = st.tuples(st.integers(10**12, 10**13 - 1), st.sampled_from([0, 7, 42, 2**64 - 1]))
@@ -174,7 +174,7 @@ def alike(draw: st.DrawFn) -> list[Entry]:
 @example([(b"1700000000000-0", [b"a", b"x\r\n$1\r\ny", b"b", b"\r\n"])] * 2, Want((b"b", b"none"), True, True))
 @example([(b"1700000000000-0", [b"a", b"1"]), (b"1700000000000-1", [b"a", b"\n*2\r\n$15\r\n"])], Want((b"a",), True))
 def test_entries_that_are_alike_are_read_right_or_left(entries: list[Entry], want: Want) -> None:
-    """Values cannot mislead the walk from header to header."""
+    """Entries with the same fields are decoded correctly, or declined, whatever their values contain."""
     raw = reply(entries)
     slow = decode_parsed(parse_replies(raw)[0], want)
     assert slow is not None
@@ -188,7 +188,7 @@ def test_entries_that_are_alike_are_read_right_or_left(entries: list[Entry], wan
 
 
 def test_values_that_begin_with_a_star_are_read_as_fast() -> None:
-    """They put the first guess of where entries begin out of step."""
+    """The fast decoder also reads values that begin with ``*``, the sign at which an entry begins."""
     entries = [(b"%d-0" % (10**12 + row), [b"a", b"*" * (row % 3), b"b", b"*2"]) for row in range(9)]
     quick = decode_uniform(reply(entries) + TAIL, Want(pairs=True))
     assert quick is not None
@@ -196,7 +196,7 @@ def test_values_that_begin_with_a_star_are_read_as_fast() -> None:
 
 
 def test_entries_that_differ_are_left_to_the_other_ways() -> None:
-    """One with other names, another order, a field less or more, a field twice, an id of another time."""
+    """The fast decoder declines entries that differ in names, order or number of fields, or in the form of their id."""
     usual = (b"1700000000000-0", [b"a", b"1", b"b", b"2"])
     for flat in ([b"a", b"1", b"c", b"2"], [b"b", b"1", b"a", b"2"], [b"a", b"1"], [*usual[1], b"c", b"3"]):
         for entries in ([usual, (usual[0], flat)], [(usual[0], flat), usual]):
@@ -225,7 +225,7 @@ print("pandas" in sys.modules)
 
 @pytest.mark.parametrize("other", [b"a", b"b"], ids=["alike", "different"])
 def test_a_page_becomes_a_batch_without_pandas(other: bytes) -> None:
-    """Its import takes half a second of processor in each new worker, and much of Arrow's Python calls for it."""
+    """A page becomes a batch without an import of pandas, which costs each worker half a second."""
     raw = reply([(b"1700000000000-0", [b"a", b"1"]), (b"1700000000001-0", [other, b"2"])])
     assert (decode_uniform(raw, Want()) is None) == (other == b"b")
     ended = subprocess.run([sys.executable, "-c", READ], input=raw, check=True, capture_output=True)
@@ -233,7 +233,7 @@ def test_a_page_becomes_a_batch_without_pandas(other: bytes) -> None:
 
 
 def test_a_field_named_twice_has_its_last_value() -> None:
-    """A map cannot hold both."""
+    """A field that occurs twice has its last value in a column and in the map."""
     page, _ = decode(reply([(b"1-1", [b"a", b"1", b"b", b"x", b"a", b"2"])]), Want((b"a",), True))
     assert page is not None
     assert page.fields[b"a"].to_pylist() == ["2"]
@@ -241,7 +241,7 @@ def test_a_field_named_twice_has_its_last_value() -> None:
 
 
 def test_ids_outside_our_times_are_read() -> None:
-    """Ids may be any two numbers; those of the fast way's thirteen digits are only the usual ones."""
+    """Ids of any two numbers are decoded, not only those with 13 digits of milliseconds."""
     raw = reply([(b"5-1", [b"a", b"1"]), (b"1700000000000-3", [b"a", b"2"])])
     found, _ = decode(raw, Want((b"a",)))
     assert found is not None
@@ -250,21 +250,21 @@ def test_ids_outside_our_times_are_read() -> None:
 
 
 def test_an_error_in_place_of_a_page_is_raised() -> None:
-    """A refused command must not look like an empty stream."""
+    """An error reply in place of a page raises the error."""
     raw = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
     with pytest.raises(UsageError, match="WRONGTYPE"):
         decode(raw, Want())
 
 
 def test_an_empty_page() -> None:
-    """The end of a range."""
+    """An empty reply ends the range."""
     page, rest = decode(b"*0\r\n" + TAIL, Want(), more=1)
     assert page is None
     assert rest == parse_replies(TAIL)
 
 
 def test_the_test_writes_what_hiredis_reads() -> None:
-    """The reply builder above is itself right."""
+    """The test's reply builder writes replies that hiredis reads."""
     reader = hiredis.Reader()
     reader.feed(reply([(b"1-1", [b"a", b"x\r\ny"])]))
     assert reader.gets() == [[b"1-1", [b"a", b"x\r\ny"]]]
@@ -275,7 +275,7 @@ def test_the_test_writes_what_hiredis_reads() -> None:
 @example([None] * 9)
 @example([b"", None, b"x"] * 8)
 def test_strings_are_arrow_s_own(values: list[bytes | None]) -> None:
-    """Arrays made from memory equal those that Arrow makes of the same values."""
+    """Arrays built from memory equal those that Arrow builds from the same values."""
     made = optional_strings(values)
     made.validate(full=False)
     assert made.view(pa.binary()).to_pylist() == values

@@ -1,4 +1,4 @@
-"""Rows to commands: the same words as one by one, values that the source reads back as they were, bad rows named."""
+"""Rows to commands: they equal commands built one by one, the source reads the values back, and bad rows are named."""
 
 import math
 from datetime import UTC, date, datetime
@@ -22,7 +22,7 @@ TEXT_MAP = pa.map_(pa.string(), pa.string())
 
 
 def commands(batch: pa.RecordBatch, layout: RowLayout) -> list[list[bytes]]:
-    """The commands of a batch as a server reads them, each proved to lie where it is said to."""
+    """Return the commands of a batch as a server parses them, and check each command's offset."""
     found = []
     for portion in encode(batch, layout):
         for row in range(len(portion.words)):
@@ -39,7 +39,7 @@ def commands(batch: pa.RecordBatch, layout: RowLayout) -> list[list[bytes]]:
 
 
 def test_columns_become_fields_and_nulls_none() -> None:
-    """Every column but stream and id, by its name; a null is not a field of that row; other bytes are kept."""
+    """Each column except stream and id becomes a field of its name. Nulls are left out, and binary values are kept."""
     batch = pa.record_batch(
         {
             "stream": ["a", "b", "a"],
@@ -71,7 +71,7 @@ def test_columns_become_fields_and_nulls_none() -> None:
     start=st.integers(0, 9),
 )
 def test_a_map_of_fields(rows: list[dict[str, str | None] | None], start: int) -> None:
-    """The map's pairs, in their order, those without a value left out; of any part of a larger array."""
+    """A map column becomes fields in its order, without null values, also for a slice of a larger array."""
     wanted = [{key: value for key, value in (row or {}).items() if value is not None} for row in rows[start:]]
     column = pa.array([None if row is None else list(row.items()) for row in rows], TEXT_MAP)
     batch = pa.record_batch({"fields": column}).slice(start)
@@ -86,7 +86,7 @@ def test_a_map_of_fields(rows: list[dict[str, str | None] | None], start: int) -
 
 @pytest.mark.parametrize("longest", [4095, 4096, 100_000])
 def test_values_of_any_length(longest: int) -> None:
-    """Short ones take their length from a table, long ones do not; a null among them is not a field of its row."""
+    """Values of any length are encoded correctly, and a null among them is left out of its row."""
     sizes = [0, 9, 10, longest, None, 4094]
     values = [None if size is None else "x" * size for size in sizes]
     batch = pa.record_batch({"n": list(range(len(sizes))), "v": pa.array(values), "stream": ["a", "b" * 5000] * 3})
@@ -100,7 +100,7 @@ def test_values_of_any_length(longest: int) -> None:
 
 
 def test_large_batches_are_made_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a task with large rows stays small; nothing is left out between them."""
+    """A large batch is encoded in portions that contain every row, so that a task's memory stays small."""
     monkeypatch.setattr(encode_rows, "BATCH_BYTES", 100)
     batch = pa.record_batch({"n": list(range(1000))})
     layout = RowLayout("t", has_id=False, fields=("n",))
@@ -118,7 +118,7 @@ def test_large_batches_are_made_in_portions(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_rows_that_cannot_be_entries_are_named(columns: dict[str, Any], told: str) -> None:
-    """With what to do about them."""
+    """A row that cannot become an entry is an error that names the row and the correction."""
     by_row = "stream" in columns
     fields = tuple(name for name in columns if name != "stream")
     with pytest.raises(UsageError, match=told):
@@ -141,7 +141,7 @@ def test_rows_that_cannot_be_entries_are_named(columns: dict[str, Any], told: st
     ],
 )
 def test_what_a_column_is_written_as(schema: str, target: str | None, expected: RowLayout) -> None:
-    """Target and id by name, the map ``fields`` or else every other column as a field."""
+    """The target and id columns are found by name. The map ``fields``, or every other column, becomes the fields."""
     assert RowLayout.of(StructType.fromDDL(schema), target) == expected
 
 
@@ -170,7 +170,7 @@ def test_what_a_column_is_written_as(schema: str, target: str | None, expected: 
     ],
 )
 def test_columns_that_cannot_be_written_are_named(schema: str, target: str | None, told: str) -> None:
-    """Before anything runs, with the column and what to do."""
+    """A column of an unsupported type is refused before the query runs, with its name and a correction."""
     with pytest.raises(ConfigError, match=told):
         RowLayout.of(StructType.fromDDL(schema), target)
 
@@ -228,7 +228,7 @@ _VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 def test_what_the_sink_writes_the_source_reads(
     kind: pa.DataType, values: st.SearchStrategy[Any], data: st.DataObject
 ) -> None:
-    """Every type comes back as the same values, nulls as nulls."""
+    """The source reads each type that the sink wrote as the same values, and nulls as nulls."""
     column = pa.array(data.draw(st.lists(st.none() | values, max_size=5)), kind)
     written = texts(column, "c")
     assert written.type == pa.binary()
@@ -238,7 +238,7 @@ def test_what_the_sink_writes_the_source_reads(
 
 
 def test_numbers_that_json_has_not() -> None:
-    """In Spark's words, and read back."""
+    """Numbers that JSON lacks, such as NaN, are written as Spark writes them and read back."""
     kind = pa.list_(pa.float64())
     written = texts(pa.array([[math.nan, math.inf, -math.inf]], kind), "c")
     assert written.to_pylist() == [b'["NaN","Infinity","-Infinity"]']
@@ -250,7 +250,7 @@ def test_numbers_that_json_has_not() -> None:
 
 
 def test_text_is_plain() -> None:
-    """The text that other programs will read."""
+    """Times, dates and other values are written as plain text that other programs can read."""
     assert texts(pa.array([datetime(2020, 1, 2, 3, 4, 5, 6, UTC)]), "c").to_pylist() == [b"2020-01-02T03:04:05.000006Z"]
     berlin = pa.array([datetime(2020, 1, 2, 3, tzinfo=UTC)], pa.timestamp("us", tz="Europe/Berlin"))
     assert texts(berlin, "c").to_pylist() == [b"2020-01-02T03:00:00.000000Z"]
@@ -260,7 +260,7 @@ def test_text_is_plain() -> None:
 
 
 def test_a_value_that_json_cannot_hold_is_named() -> None:
-    """Text that is not UTF-8, inside a structure."""
+    """Text that is not UTF-8 inside a structure is an error that names the column."""
     inner = pa.array([b"\xff"]).view(pa.string())
     with pytest.raises(UsageError, match="column 'c' holds a value that JSON cannot"):
         texts(pa.StructArray.from_arrays([inner], ["x"]), "c")
@@ -270,7 +270,7 @@ def test_a_value_that_json_cannot_hold_is_named() -> None:
     "kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.timestamp("us", tz="+02:00")]
 )
 def test_a_time_that_text_cannot_carry_is_refused_with_its_column(kind: pa.DataType) -> None:
-    """The years 0000 to 9999 come back equal; another year is an error, never text that reads as null."""
+    """Times of the years 0000 to 9999 are read back unchanged. Other years are an error that names the column."""
     number, unit = (pa.int32(), 1) if pa.types.is_date(kind) else (pa.int64(), 86_400_000_000)
     first, last = -719_528 * unit, 2_932_897 * unit - 1
     fine = pa.array([first, -1, 0, last, None], number).view(kind)

@@ -1,4 +1,4 @@
-"""Envelopes in columns: what a producer's headers and body become, and that a write makes the same again."""
+"""Envelopes in columns: a read shows a producer's headers and body, and a write produces the same envelope."""
 
 import hiredis
 import pyarrow as pa
@@ -15,7 +15,7 @@ MAP = pa.map_(pa.string(), pa.string())
 
 
 def of(ddl: str) -> StructType:
-    """A schema, without Java."""
+    """Build a schema without Java."""
     kinds = {"map": {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}}
     columns = [part.split() for part in ddl.split(", ")]
     return StructType.fromJson(
@@ -24,12 +24,12 @@ def of(ddl: str) -> StructType:
 
 
 def batch(headers: list[list[tuple[str, str | None]] | None], bodies: list[bytes | None]) -> pa.RecordBatch:
-    """Rows to be written."""
+    """Build the rows to write."""
     return pa.RecordBatch.from_arrays([pa.array(headers, MAP), pa.array(bodies, pa.binary())], ["headers", "body"])
 
 
 def test_headers_and_body_are_columns_and_null_without_an_envelope() -> None:
-    """A damaged envelope is null too, and is seen in ``_corrupt``; other bytes in its field are a body."""
+    """Headers and body are columns, null for an entry without an envelope. A damaged envelope is in ``_corrupt``."""
     sent = envelope.build({"content-type": "application/json", "käse": "ja"}, b'{"n": 1}')
     layout = Layout.of(of("headers map, body string, n string, _corrupt string"), headers=True)
     rows = [
@@ -50,7 +50,7 @@ def test_headers_and_body_are_columns_and_null_without_an_envelope() -> None:
 
 
 def test_without_the_option_such_columns_are_fields() -> None:
-    """A stream may have fields of these names, and had before there was the option."""
+    """Without the option, columns named ``headers`` and ``body`` are plain fields."""
     layout = Layout.of(of("headers string, body string"))
     page = decode_parsed([(b"1-0", [b"headers", b"a", b"body", b"b"])], layout.want)
     assert page is not None
@@ -58,7 +58,7 @@ def test_without_the_option_such_columns_are_fields() -> None:
 
 
 def test_columns_of_an_envelope_have_their_types() -> None:
-    """Else every value would be null, without a known reason."""
+    """``headers`` and ``body`` columns of a wrong type are refused."""
     with pytest.raises(ConfigError, match="column 'headers' is of the entry's envelope and of type map<string,string>"):
         Layout.of(of("headers string"), headers=True)
     with pytest.raises(ConfigError, match=r"column 'body' .* binary or string"):
@@ -66,7 +66,7 @@ def test_columns_of_an_envelope_have_their_types() -> None:
 
 
 def test_what_is_written_is_the_envelope_that_was_read() -> None:
-    """A stream is copied headers and all; a header that is null is left out, and no headers are none."""
+    """A write produces the envelope that was read. A null header and a null map are left out."""
     layout = RowLayout.of(of("headers map, body binary"), "s", headers=True)
     (made,) = encode(batch([[("a", "1"), ("b", None)], None], [b"x", b""]), layout)
     reader = hiredis.Reader()
@@ -87,7 +87,7 @@ def test_what_is_written_is_the_envelope_that_was_read() -> None:
     ],
 )
 def test_other_columns_are_refused(columns: str, told: str) -> None:
-    """Nothing of a row is left out in silence."""
+    """Columns beside headers and body that the envelope cannot hold are refused."""
     with pytest.raises(ConfigError, match=told):
         RowLayout.of(of(columns), "s", headers=True)
 
@@ -100,7 +100,7 @@ def test_other_columns_are_refused(columns: str, told: str) -> None:
     ],
 )
 def test_a_row_that_no_envelope_can_hold_is_named(rows: pa.RecordBatch, told: str) -> None:
-    """Before anything of the batch is visible."""
+    """A row that no envelope can hold is an error that names the row before anything of the batch is visible."""
     layout = RowLayout.of(of("headers map, body binary"), "s", headers=True)
     with pytest.raises(UsageError, match=told):
         list(encode(rows, layout))

@@ -1,4 +1,4 @@
-"""Typed columns: right values, null and a report for wrong ones, and no value of one row spoiling another."""
+"""Typed columns: correct values, null and a report for bad ones, and no value affects another row."""
 
 import datetime as dt
 import json
@@ -145,7 +145,7 @@ def moment(*parts: int) -> dt.datetime:
     ],
 )
 def test_a_value_becomes_its_type_or_null(kind: pa.DataType, cases: dict[bytes, Any]) -> None:
-    """Each in the company of the others, so that a bad value does not touch its neighbours."""
+    """A text becomes a value of the column's type or null, whatever its neighbours are."""
     found, mistaken = convert(strings([*cases, None]), kind)
     assert found.type == kind
     expected = [None if value is BAD else value for value in cases.values()]
@@ -155,7 +155,7 @@ def test_a_value_becomes_its_type_or_null(kind: pa.DataType, cases: dict[bytes, 
 
 
 def test_an_empty_value_is_no_number_and_no_mistake() -> None:
-    """Redis has no null, and producers write nothing for it."""
+    """An empty value becomes null and is not reported as bad, since producers write it for null."""
     found, mistaken = convert(strings([b"", b"4"]), pa.int32())
     assert found.to_pylist() == [None, 4]
     assert mistaken is None
@@ -169,7 +169,7 @@ def test_an_empty_value_is_no_number_and_no_mistake() -> None:
 @example([b"1.2.3", b".", b"..", b"7.", b".5", b"1"], pa.float64())
 @example([b"12", b"99999999999999999999"], pa.int64())
 def test_columns_of_plain_numbers_take_a_short_cut_to_the_same(values: list[bytes | None], kind: pa.DataType) -> None:
-    """Digits and points alone are not looked at one by one; a column with one other value is."""
+    """The fast path for columns of plain numbers returns the same values as the path that checks each value."""
     short, missed = convert(strings(values), kind)
     whole, mistaken = convert(strings([*values, b"x"]), kind)
     assert short.to_pylist() == whole.to_pylist()[:-1]
@@ -186,7 +186,7 @@ def test_columns_of_plain_numbers_take_a_short_cut_to_the_same(values: list[byte
     )
 )
 def test_integers_agree_with_python(values: list[bytes | None]) -> None:
-    """Any mixture of good, bad and missing: exactly those that Python reads as plain decimal digits, within 32 bits."""
+    """In any mixture, exactly the values that Python reads as plain decimal digits within 32 bits become integers."""
 
     def expected(value: bytes | None) -> int | None:
         digits = value.removeprefix(b"-").removeprefix(b"+") if value else b""
@@ -212,10 +212,10 @@ def layout(schema: str) -> Layout:
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 class TestLayouts:
-    """Needs a session only because Spark's own parser of schemas does."""
+    """Layouts of schemas. They need a session for Spark's schema parser."""
 
     def test_bad_values_are_collected_beside_the_row(self) -> None:
-        """Nothing fails silently: what became null because it was wrong can be found."""
+        """A value that became null because it was bad is listed in ``_corrupt``."""
         made = layout("a int, id string, b double, _corrupt string")
         batch = made.batch("s", page([[b"a", b"1", b"b", b"2"], [b"a", b"x\xff", b"b", b"y"], [b"c", b"0"]], made))
         told = batch.column("_corrupt").to_pylist()
@@ -224,7 +224,7 @@ class TestLayouts:
         assert [text and json.loads(text) for text in told] == [None, {"a": "x\ufffd", "b": "y"}, None]
 
     def test_columns_come_in_the_order_asked_for(self) -> None:
-        """Spark checks names and types, and would mix up columns of one type."""
+        """Columns have the order of the schema."""
         made = layout("b string, timestamp timestamp, stream string, a string, fields map<string,string>")
         batch = made.batch("s", page([[b"a", b"1", b"b", b"2"]], made))
         assert batch.schema == made.schema
@@ -252,13 +252,13 @@ class TestLayouts:
         ],
     )
     def test_columns_of_our_own_have_their_types(self, schema: str) -> None:
-        """A wrong declaration is an error when the query is made, not rows of nonsense."""
+        """A built-in column that is declared with a wrong type is refused when the query is created."""
         with pytest.raises(ConfigError, match=r"schema: column .* Declare it as that, or leave it out"):
             layout(schema)
 
     @pytest.mark.parametrize("name", ["ID", "Stream", "TIMESTAMP", "Fields", "_Corrupt"])
     def test_a_name_that_spark_takes_for_ours_is_refused(self, name: str) -> None:
-        """Spark does not tell ID from id: the column would be null in each row, or a field read as an entry's id."""
+        """A column name that Spark equates with a built-in one, such as ``ID``, is refused."""
         with pytest.raises(ConfigError, match=f"schema: Spark reads column '{name}' as '{name.lower()}'"):
             layout(f"{name} string, a int")
 
@@ -267,19 +267,19 @@ class TestLayouts:
         ["interval day", "variant", "array<variant>", "map<string,void>", "void", "array<struct<b:interval year>>"],
     )
     def test_a_type_that_no_field_can_be_read_as(self, kind: str) -> None:
-        """Every value of it would be null, and nothing would say why."""
+        """A column of a type that fields cannot be parsed as is refused with a correction."""
         with pytest.raises(ConfigError, match=r"schema: column 'a' is of type .*declare it string and cast that"):
             layout(f"a {kind}")
 
     def test_a_missing_value_of_a_column_that_must_have_one(self) -> None:
-        """Spark believes NOT NULL and would compute with rubbish."""
+        """A missing value in a NOT NULL column is an error."""
         made = layout("a string not null")
         assert made.batch("s", page([[b"a", b"1"]], made)).column("a").to_pylist() == ["1"]
         with pytest.raises(UsageError, match="column 'a' is NOT NULL"):
             made.batch("s", page([[b"b", b"1"]], made))
 
     def test_times_past_the_year_9999_are_null(self) -> None:
-        """Ids may be any number; Spark's timestamps end there, and it fails on later ones when they are collected."""
+        """An id's time after the year 9999 is null, since Spark's timestamps end there."""
         made = layout("timestamp timestamp")
         times = np.array([253_402_300_799_999, 253_402_300_800_000, 2**64 - 1], dtype=np.uint64)
         late = Page(pa.array(["1-0"] * 3), times, {}, None, Id(1, 0), Id(1, 0))

@@ -73,7 +73,7 @@ def _text(chance: random.Random, kind: str) -> str:
 
 
 def compare(spark: "SparkSession", kind: str, texts: list[str]) -> int:
-    """Hold a column against Spark's cast; return the number of texts that became values."""
+    """Compare a column with Spark's cast and return the number of texts that became values."""
     schema = spark.createDataFrame([], f"c {kind}").schema
     source = pa.array([text.encode() for text in texts], pa.binary()).view(pa.string())
     ours, mistaken = convert(source, as_arrow(schema).field(0).type)
@@ -89,7 +89,7 @@ def compare(spark: "SparkSession", kind: str, texts: list[str]) -> int:
 
 @pytest.mark.parametrize("kind", ["decimal(38,18)", "timestamp", "timestamp_ntz", "double"])
 def test_a_typed_column_is_what_spark_casts_or_null_with_a_report(spark: "SparkSession", kind: str) -> None:
-    """A text beyond its type's range becomes null and is reported; it never wraps and never ends the process."""
+    """A text beyond its type's range becomes null and is reported. It neither wraps nor ends the process."""
     chance = random.Random(kind)
     assert compare(spark, kind, [_text(chance, kind) for _ in range(2000)]) > 20
 
@@ -97,7 +97,7 @@ def test_a_typed_column_is_what_spark_casts_or_null_with_a_report(spark: "SparkS
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_typed_columns_of_many_adversarial_texts(spark: "SparkSession") -> None:
-    """100,000 texts for each type, in the session's zone of UTC."""
+    """For 100,000 adversarial texts of each type, a column equals Spark's cast or is null and reported."""
 
     def piece(seed: int) -> int:
         kind = TYPES[seed % len(TYPES)]

@@ -1,4 +1,4 @@
-"""A blocking connection: many replies passed over in one go, and none mistaken for another."""
+"""A blocking connection: expected replies are skipped in one step, and no reply is taken for another."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.realserver]
 
 @pytest.fixture
 def connection(real_redis: ServerProcess) -> Iterator[BlockingConnection]:
-    """A connection to an emptied server."""
+    """Yield a connection to an emptied server."""
     with real_redis.client() as client:
         client.flushall()
     with contextlib.closing(BlockingConnection(real_redis.url)) as made:
@@ -25,7 +25,7 @@ def connection(real_redis: ServerProcess) -> Iterator[BlockingConnection]:
 def test_expected_replies_are_passed_over_and_the_next_one_is_received(
     connection: BlockingConnection, count: int
 ) -> None:
-    """However many of them a packet holds."""
+    """Any number of expected replies are skipped, and the next reply is received."""
     connection.send(pack(("PING",)) * count + pack(("ECHO", "next")))
     assert connection.passes(b"+PONG\r\n" * count)
     assert connection.receive(1) == [b"next"]
@@ -33,7 +33,7 @@ def test_expected_replies_are_passed_over_and_the_next_one_is_received(
 
 @pytest.mark.parametrize("wrong", [0, 50_000, 99_999])
 def test_a_reply_that_was_not_expected_is_received_with_all_others(connection: BlockingConnection, wrong: int) -> None:
-    """Nothing of them is lost, at any place of the reply."""
+    """If one reply differs from the expected ones, all replies are received in order."""
     connection.send(pack(("PING",)) * wrong + pack(("GET",)) + pack(("PING",)) * (99_999 - wrong))
     assert not connection.passes(b"+PONG\r\n" * 100_000)
     replies = connection.receive(100_000)
@@ -42,7 +42,7 @@ def test_a_reply_that_was_not_expected_is_received_with_all_others(connection: B
 
 
 def test_replies_that_came_too_early_are_not_passed_over(connection: BlockingConnection) -> None:
-    """Bytes read with an earlier reply come before those of the socket."""
+    """Replies that were read with an earlier one come first and are not skipped."""
     connection.send(pack(("ECHO", "first"), ("ECHO", "EARLY")))  # one packet, and so are their replies
     assert connection.receive(1) == [b"first"]
     connection.send(pack(("PING",)))
@@ -53,7 +53,7 @@ def test_replies_that_came_too_early_are_not_passed_over(connection: BlockingCon
 def test_a_connection_reads_no_package_metadata(
     connection: BlockingConnection, real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A micro-batch makes several, and redis-py would look up its own version for each."""
+    """Opening a connection does not look up redis-py's version in its package metadata."""
 
     def read(_: str) -> str:
         raise AssertionError("looked up")
@@ -64,6 +64,6 @@ def test_a_connection_reads_no_package_metadata(
 
 
 def test_a_large_word_may_come_in_parts() -> None:
-    """They travel as one, as if they had been joined before."""
+    """A large argument can be packed in parts, with the same bytes as if they were joined."""
     parts = [b"12\n", memoryview(b"xabcx")[1:4], b""]
     assert b"".join(pack_long(("HSET", "k", 7), parts)) == pack(("HSET", "k", 7, b"12\nabc"))

@@ -1,4 +1,4 @@
-"""Clusters, Sentinels and replicas: what Spark's part asks reaches who has the key, wherever that is by then."""
+"""Clusters, Sentinels and replicas: Spark's commands reach the node that holds the key, also after it moved."""
 
 import itertools
 import json
@@ -46,14 +46,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
 ALL = ReadAllAvailable()
 STREAMS = ["{a}", "{b}", "{c}"]
-"""On three different nodes."""
+"""Streams on three different nodes."""
 
 HOUR = 3_600_000
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
-    """One cluster for the module; its first stream's node has a replica."""
+    """Yield one cluster for the module. The node of the first stream has a replica."""
     with Three(tmp_path_factory.mktemp("cluster"), spare="{a}") as found:
         assert len({found.owner(stream).port for stream in STREAMS}) == 3
         yield found
@@ -61,7 +61,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
 
 @pytest.fixture
 def client(three: Three) -> Iterator[Any]:
-    """Redis-py's client of the cluster; everything is flushed."""
+    """Yield redis-py's client of the emptied cluster."""
     three.flush()
     with millstream.connect(three.url, decode_responses=True) as found:
         yield found
@@ -70,13 +70,13 @@ def client(three: Three) -> Iterator[Any]:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of 100 entries, so that there is something between two of them."""
+    """Limit pages to 100 entries, so that a test can act between two pages."""
     monkeypatch.setattr(pages, "FIRST_COUNT", 100)
     monkeypatch.setattr(pages, "MOST_COUNT", 100)
 
 
 def reader(url: str, **options: str) -> StreamReader:
-    """A stream reader as Spark's driver has it."""
+    """Return a stream reader as Spark's driver creates it."""
     source = MillstreamSource({"url": url, "startingOffsets": "earliest"} | options)
     made = source.streamReader(source.schema())
     assert isinstance(made, StreamReader)
@@ -84,14 +84,14 @@ def reader(url: str, **options: str) -> StreamReader:
 
 
 def planned(made: StreamReader, start: dict[str, Any] | None = None) -> tuple[list[Any], dict[str, Any]]:
-    """The parts of the next batch, and where it ends."""
+    """Return the partitions of the next batch and its end offset."""
     start = start or made.initialOffset()
     end = json.loads(json.dumps(made.latestOffset(start, ALL)))
     return made.partitions(start, end), end
 
 
 def rows(made: StreamReader | BatchReader, parts: list[Any]) -> Counter[tuple[str, str]]:
-    """Stream and id of what the tasks of some parts read."""
+    """Count the stream and id of each row that the tasks read."""
     found: Counter[tuple[str, str]] = Counter()
     for part in parts:
         for batch in made.read(part):
@@ -107,7 +107,7 @@ def numbered(stream: str, first: int, last: int) -> Counter[tuple[str, str]]:
 
 
 def test_streams_of_every_node_by_name_and_by_pattern(three: Three, client: Any) -> None:
-    """One query over three nodes: planned at each, read at each, progress shown in a group of each stream."""
+    """One query reads streams on three nodes, by name and by pattern, and shows its progress in a group of each."""
     for stream in STREAMS:
         fill(client, stream, 250)
     client.set("{b}other", "no stream")
@@ -129,7 +129,7 @@ def test_streams_of_every_node_by_name_and_by_pattern(three: Three, client: Any)
 
 
 def test_a_partitioned_stream_is_read_from_every_node(three: Three, client: Any) -> None:
-    """Its layout is on one node and its partitions on all three."""
+    """A partitioned stream is read although its layout and its partitions are on different nodes."""
     partition(three.url, "orders", 8)
     keys = [f"orders{{{at}}}" for at in range(8)]
     assert len({three.owner(key).port for key in keys}) == 3
@@ -143,7 +143,7 @@ def test_a_partitioned_stream_is_read_from_every_node(three: Three, client: Any)
 
 @pytest.mark.usefixtures("small_pages")
 def test_a_slot_that_moved_after_the_plan_is_followed(three: Three, client: Any) -> None:
-    """MOVED, before a task begins and between two of its pages: the same rows, and the next plan is made there."""
+    """If a slot moves before a task or between its pages, MOVED is followed: the same rows are read and planned."""
     fill(client, "{a}", 500)
     made = reader(three.url, stream="{a}", minPartitions="2")
     (first, second), end = planned(made)
@@ -163,7 +163,7 @@ def test_a_slot_that_moved_after_the_plan_is_followed(three: Three, client: Any)
 
 @pytest.mark.usefixtures("small_pages")
 def test_a_slot_that_is_being_moved_is_read_and_planned_at_both_nodes(three: Three, client: Any) -> None:
-    """ASK: the stream has arrived at its new node and the slot is still the old one's. No wait: it may stay so."""
+    """While a slot is being moved, ASK is followed at once: the stream is read and planned at both nodes."""
     fill(client, "{a}", 500)
     client.xadd("{a}0", {"not": "moved yet"}, id="1-0")
     made = reader(three.url, stream="{a}", minPartitions="2", group="lake")
@@ -187,7 +187,7 @@ def test_a_slot_that_is_being_moved_is_read_and_planned_at_both_nodes(three: Thr
 
 
 def test_a_value_that_looks_like_a_redirection_is_a_value(three: Three, client: Any) -> None:
-    """The end of a reply is searched for an error; the value there may be anything."""
+    """A field value that looks like a MOVED error is read as a value."""
     client.xadd("{a}", {"x": "-MOVED 1 127.0.0.1:1"}, id="1-0")
     made = reader(three.url, stream="{a}")
     assert rows(made, planned(made)[0]) == numbered("{a}", 1, 1)
@@ -198,12 +198,12 @@ def test_a_value_that_looks_like_a_redirection_is_a_value(three: Three, client: 
 
 
 def layout(stream: str | None) -> RowLayout:
-    """Rows of the column n, to one stream or to that of each row."""
+    """Return the layout of rows with the column ``n``, to one stream or to the stream of each row."""
     return RowLayout(stream, has_id=False, fields=("n",))
 
 
 def staged(url: str, first: int, last: int, stream: str | None = None) -> Any:
-    """The pieces that a task has staged: rows with numbers, in turn to each stream where none is named."""
+    """Stage numbered rows as a task does, in turn to each stream if none is given."""
     columns: dict[str, Any] = {"n": list(range(first, last))}
     if stream is None:
         columns["stream"] = [STREAMS[number % 3] for number in range(first, last)]
@@ -211,12 +211,12 @@ def staged(url: str, first: int, last: int, stream: str | None = None) -> Any:
 
 
 def commit(url: str, version: int, *messages: Any) -> None:
-    """The driver's commit."""
+    """Commit as the driver does."""
     settle(SinkOptions(url), "q", version, messages, lasting=True)
 
 
 def at_piece(message: Any, stream: str, number: int, act: Callable[[], object]) -> list[Callable[[], object]]:
-    """``act`` is called before the driver first sends this piece of a stream; the list is empty once it was."""
+    """Call ``act`` before the driver first sends this piece of a stream. The returned list is empty after the call."""
     due = [act]
     others = itertools.takewhile(lambda part: part.stream != stream, message.parts)
     pieces = itertools.count(-number - sum(part.pieces for part in others))
@@ -230,7 +230,7 @@ def at_piece(message: Any, stream: str, number: int, act: Callable[[], object]) 
 
 
 def keys(three: Three, pattern: str = "millstream:*") -> set[str]:
-    """Keys of all nodes."""
+    """Return the keys of all nodes."""
     found: set[str] = set()
     for node in three.nodes:
         with node.client(decode_responses=True) as one:
@@ -243,7 +243,7 @@ def there(client: Any, stream: str) -> list[int]:
 
 
 def test_rows_to_streams_of_every_node_once(three: Three, client: Any) -> None:
-    """A batch over three nodes, repeated; then one stream. Only the record is left."""
+    """A repeated batch over three nodes writes each row once. Only the commit record is left."""
     commit(three.url, 0, staged(three.url, 0, 3000), staged(three.url, 3000, 6000))
     commit(three.url, 0, staged(three.url, 0, 6000))
     for at, stream in enumerate(STREAMS):
@@ -254,7 +254,7 @@ def test_rows_to_streams_of_every_node_once(three: Three, client: Any) -> None:
 
 
 def test_a_stream_that_can_have_no_neighbour_is_refused(three: Three, client: Any) -> None:
-    """Its rows could not become visible with their count in one transaction."""
+    """A stream whose name allows no second key in its slot is refused, since its commit could not be atomic."""
     with pytest.raises(UsageError, match="stream 'a}b' cannot be written on a cluster"):
         commit(three.url, 0, staged(three.url, 0, 1, "a}b"))
     assert keys(three, "*") == set()
@@ -262,7 +262,7 @@ def test_a_stream_that_can_have_no_neighbour_is_refused(three: Three, client: An
 
 @pytest.mark.parametrize("step", ["staged", "published"])
 def test_the_sink_follows_a_slot(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Moved between tasks and commit, and between two pieces of the commit: each row once."""
+    """If a slot moves between tasks and commit, or between pieces of a commit, each row is written once."""
     monkeypatch.setattr(staging, "PIECE_ROWS", 3)
     message = staged(three.url, 0, 60)
     if step == "staged":
@@ -276,7 +276,7 @@ def test_the_sink_follows_a_slot(three: Three, client: Any, monkeypatch: pytest.
 
 
 def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of one transaction may be apart for a moment: it goes on when the slot has arrived, each row once."""
+    """While a slot is being moved, the commit waits, then writes each row once."""
     monkeypatch.setattr(staging, "PIECE_ROWS", 3)
     moving, sleeps = list[Any](), Counter[str]()
 
@@ -299,7 +299,7 @@ def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, m
 
 
 def group_reader(url: str, **more: str) -> GroupReader:
-    """A reader of group mode as the driver has it."""
+    """Return a group-mode reader as the driver creates it."""
     mode = dispatch.special_read({"url": url, "mode": "group", "group": "g", "queryName": "lake"} | more)
     assert mode is not None
     made = mode.stream_reader(mode.schema())
@@ -308,7 +308,7 @@ def group_reader(url: str, **more: str) -> GroupReader:
 
 
 def test_a_query_of_a_group_on_three_nodes(three: Three, client: Any) -> None:
-    """Claimed, read, acknowledged on each; a slot that moves between claim and reading takes the claim along."""
+    """Group mode claims, reads and acknowledges on three nodes, also if a slot moves between claim and read."""
     for stream in STREAMS:
         fill(client, stream, 100)
     made = group_reader(three.url, stream=",".join(STREAMS), startingOffsets="earliest")
@@ -329,7 +329,7 @@ def test_a_query_of_a_group_on_three_nodes(three: Three, client: Any) -> None:
 
 
 def leave(client: Any, stream: str, count: int) -> None:
-    """Entries that a dead consumer has left pending for an hour."""
+    """Leave entries pending for an hour under a dead consumer."""
     client.xgroup_create(stream, "g", "0", mkstream=True)
     ids = fill(client, stream, count)
     client.xreadgroup("g", "dead", {stream: ">"})
@@ -337,7 +337,7 @@ def leave(client: Any, stream: str, count: int) -> None:
 
 
 def test_a_recovery_goes_along_with_its_stream(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its slot moves between two slices and before a burial's transaction; every entry is dead once."""
+    """A recovery follows a slot that moves between its steps, and moves each entry to the dead-letter stream once."""
     leave(client, "{a}", 120)
     points = iter(["sliced", "writing_dead"])
     due = [next(points)]
@@ -358,7 +358,7 @@ def test_a_recovery_goes_along_with_its_stream(three: Three, client: Any, monkey
 
 
 def test_letters_in_another_slot_are_refused_with_a_name_that_would_do(three: Three, client: Any) -> None:
-    """Nothing is claimed then."""
+    """A dead-letter stream in another slot is refused before any claim, with a name that works."""
     leave(client, "orders", 3)
     with pytest.raises(ConfigError, match=r"dead='\{orders\}:dead' is"):
         recover(None, three.url, "orders", "g", "10m", verdict="dead")
@@ -367,7 +367,7 @@ def test_letters_in_another_slot_are_refused_with_a_name_that_would_do(three: Th
 
 
 def test_views_of_all_nodes(three: Three, client: Any) -> None:
-    """Groups, consumers and pending entries of streams on three nodes in one table each."""
+    """Views return the groups, consumers and pending entries of streams on three nodes."""
     for stream in STREAMS:
         leave(client, stream, 7)
 
@@ -389,7 +389,7 @@ def test_views_of_all_nodes(three: Three, client: Any) -> None:
 
 
 def test_trimming_and_replaying_on_a_cluster(three: Three, client: Any) -> None:
-    """The script runs where the stream is; a replay is written to a node, and goes on at the slot's next one."""
+    """A trim runs on the stream's node, and a replay continues when the target's slot moves."""
     fill(client, "{a}", 300)
     trimmer = Trimmer(three.url, Keep())
     assert trimmer.trim("{a}", ArchivePosition(Id(100, 0), 100)).count == 100
@@ -410,7 +410,7 @@ def test_trimming_and_replaying_on_a_cluster(three: Three, client: Any) -> None:
 
 
 def test_queries_tell_a_cluster_of_themselves(three: Three, client: Any) -> None:
-    """Their keys are in any slots; their reports are found again, and the driver's life with them."""
+    """On a cluster, queries write their reports and drivers' keys, and the reports are found again."""
     with millstream.connect(three.url) as telling:
         store.write(telling, store.NEW | {"id": "q1", "driver": "d1", "at_ms": 5}, "started")
         telling.set(store.driver_key("d1"), 1)
@@ -427,7 +427,7 @@ def test_queries_tell_a_cluster_of_themselves(three: Three, client: Any) -> None
 
 @pytest.mark.usefixtures("small_pages")
 def test_a_node_dies_and_its_replica_takes_over(tmp_path: Path) -> None:
-    """In the midst of a task, with rows staged: both go on at the replica, and nothing is lost or doubled."""
+    """If a node dies during a task and a commit, both continue at its replica, with no row lost or written twice."""
     with Three(tmp_path, spare="{a}") as three, millstream.connect(three.url, decode_responses=True) as client:
         fill(client, "{a}", 500)
         made = reader(three.url, stream="{a}")
@@ -451,7 +451,7 @@ def test_a_node_dies_and_its_replica_takes_over(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_pages")
 def test_a_primary_that_dies_is_replaced_in_the_middle_of_a_query(tmp_path: Path) -> None:
-    """Sentinels: a task in the midst of its range, rows staged, a claim made. All go on at the new primary."""
+    """If a primary under Sentinels dies during a read, a commit and a claim, all continue at the new primary."""
     with Watched(tmp_path) as watched, watched.master.client(decode_responses=True) as client:
         fill(client, "s", 500)
         fill(client, "jobs", 50)
@@ -487,7 +487,7 @@ def test_a_primary_that_dies_is_replaced_in_the_middle_of_a_query(tmp_path: Path
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ServerProcess]]:
-    """A primary and its replica."""
+    """Yield a primary and its replica."""
     folder = tmp_path_factory.mktemp("pair")
     with redis_server(folder / "primary") as primary:
         words = ["--replicaof", "127.0.0.1", str(primary.port)]
@@ -497,7 +497,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProce
 
 @pytest.fixture
 def paired(pair: tuple[ServerProcess, ServerProcess]) -> Iterator[tuple[redis.Redis, redis.Redis]]:
-    """Clients of both, emptied and in step."""
+    """Yield clients of both servers, emptied and in sync."""
     with pair[0].client(decode_responses=True) as primary, pair[1].client(decode_responses=True) as replica:
         eventually(lambda: primary.wait(1, 1000) == 1 and _linked(replica), what="the replica is in step")
         primary.flushall()
@@ -512,7 +512,7 @@ def _linked(replica: redis.Redis) -> bool:
 
 
 def pages_read(client: redis.Redis) -> int:
-    """The number of XRANGE calls that a server has run."""
+    """Return the number of XRANGE calls that a server has run."""
     told: Any = client.info("commandstats")
     return int(told.get("cmdstat_xrange", {"calls": 0})["calls"])
 
@@ -521,7 +521,7 @@ def pages_read(client: redis.Redis) -> int:
 def test_tasks_read_from_the_replica_and_the_plan_is_the_primary_s(
     pair: tuple[ServerProcess, ServerProcess], paired: tuple[redis.Redis, redis.Redis]
 ) -> None:
-    """Every page comes from the replica; the primary only tells where streams end."""
+    """With ``readFrom=replica``, every page comes from the replica, and the plan comes from the primary."""
     primary, replica = paired
     fill(primary, "s", 1000)
     made = reader(pair[0].url, stream="s", readFrom="replica", minPartitions="2")
@@ -536,7 +536,7 @@ def test_tasks_read_from_the_replica_and_the_plan_is_the_primary_s(
 def test_a_replica_that_is_behind_is_waited_for(
     pair: tuple[ServerProcess, ServerProcess], paired: tuple[redis.Redis, redis.Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its link is up and its last id too small: asked again until it has the end, and never read short."""
+    """A replica that lags is polled until it has the end of the range. The read is never short."""
     primary, replica = paired
     fill(primary, "s", 100)
     eventually(lambda: replica.xlen("s") == 100)
@@ -568,7 +568,7 @@ def test_a_replica_that_does_not_come_after_leaves_the_range_to_the_primary(
     caplog: pytest.LogCaptureFixture,
     how: str,
 ) -> None:
-    """After a while that is known, all rows come from the primary, and the log says so."""
+    """If a replica does not catch up in time, the primary serves the range, and the log reports this."""
     primary, replica = paired
     fill(primary, "s", 100)
     eventually(lambda: replica.xlen("s") == 100)
@@ -599,7 +599,7 @@ def test_a_replica_that_does_not_come_after_leaves_the_range_to_the_primary(
 def test_what_the_primary_deleted_meanwhile_may_still_be_read_from_a_replica(
     pair: tuple[ServerProcess, ServerProcess], paired: tuple[redis.Redis, redis.Redis]
 ) -> None:
-    """A replica shows an earlier state: entries that were there when the batch was planned, none that never were."""
+    """A replica may still return planned entries that the primary deleted meanwhile, and never others."""
     primary, replica = paired
     fill(primary, "s", 100)
     eventually(lambda: replica.xlen("s") == 100)
@@ -616,7 +616,7 @@ def test_what_the_primary_deleted_meanwhile_may_still_be_read_from_a_replica(
 
 
 def test_a_cluster_s_replicas_are_those_of_the_stream_s_node(three: Three, client: Any) -> None:
-    """Read from there; a stream whose node has none is read from that node, without waiting."""
+    """On a cluster, a stream is read from a replica of its node, or from the node if it has none."""
     assert three.replica is not None
     (spare,) = routing.replicas(three.url)
     names = [f"{{k{number}}}" for number in range(100)]
@@ -665,14 +665,14 @@ def test_a_server_that_lost_its_end_is_never_read_short(
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_named_and_no_password_shown(options: dict[str, str], told: str) -> None:
-    """Found before anything is connected to."""
+    """An invalid option is named before any connection, and no password is shown."""
     with pytest.raises(ConfigError, match=told) as caught:
         MillstreamSource({"url": "redis://127.0.0.1:1/0", "stream": "s"} | options)
     assert "secret" not in str(caught.value)
 
 
 def first_contact(url: str, **options: str) -> str:
-    """The error of a query that cannot begin."""
+    """Return the error of a query that cannot begin."""
     made = reader(url, stream="s", **options)
     with pytest.raises(ConfigError) as caught:
         made.initialOffset()
@@ -694,7 +694,7 @@ def test_what_a_first_contact_finds_out(real_redis: ServerProcess, three: Three,
 
 
 def test_a_service_that_no_sentinel_knows(tmp_path: Path) -> None:
-    """The error lists the known names."""
+    """For an unknown Sentinel service, the error lists the known services."""
     with Watched(tmp_path) as watched:
         told = first_contact(watched.url.replace("/orders/0", "/oders"))
         assert "option 'url': cannot connect to" in told
@@ -712,7 +712,7 @@ def test_a_service_that_no_sentinel_knows(tmp_path: Path) -> None:
 
 
 def test_what_sends_elsewhere() -> None:
-    """By the kind of URL: where to ask once, or that it is to be asked again; the node's URL has the account."""
+    """A redirection is recognized by the kind of URL. The node's URL keeps the credentials."""
 
     def told(url: str, text: str) -> str | None:
         return routing.redirection(url, hiredis.ReplyError(text))

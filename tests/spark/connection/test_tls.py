@@ -1,4 +1,4 @@
-"""Spark over TLS, ``rediss://``: driver and tasks, source and sink, of Redis and of our own server."""
+"""Spark over TLS, ``rediss://``: driver and tasks, source and sink, with Redis and with Millstream's server."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -24,19 +24,19 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Certificates of an authority, a server and a client."""
+    """Create certificates of an authority, a server and a client."""
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def rediss(port: int, **files: Path) -> str:
-    """A URL of what listens there; the files are redis-py's options."""
+    """Return a TLS URL of the port with the certificate files as redis-py's options."""
     told = urlencode({name: str(path) for name, path in files.items()}, safe="/")
     return f"rediss://localhost:{port}/0" + (f"?{told}" if told else "")
 
 
 @pytest.fixture(params=["redis", "millstream"])
 def server(request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server that speaks TLS only, and wants to see a client's certificate; its URL shows one."""
+    """Yield a server that accepts only TLS and requires a client certificate, which its URL names."""
     port = free_port()
     own = ["--tls-port", str(port), "--tls-cert-file", str(certificates.file("server.crt"))]
     own += ["--tls-key-file", str(certificates.file("server.key")), "--tls-ca-cert-file", str(certificates.ca)]
@@ -60,7 +60,7 @@ def server(request: pytest.FixtureRequest, certificates: Certificates, tmp_path:
 
 @pytest.mark.either_server
 def test_a_query_reads_and_writes(server: ServerProcess, spark: "SparkSession", tmp_path: Path) -> None:
-    """By two tasks, in several batches, with its group: each entry is copied once; a batch read shows the same rows."""
+    """Over TLS, a query with two tasks copies each entry once in several batches, and a batch read shows the rows."""
     with server.client(decode_responses=True) as client:
         fill(client, "s", 3000)
         source = (
@@ -87,7 +87,7 @@ def test_a_query_reads_and_writes(server: ServerProcess, spark: "SparkSession", 
 def test_a_certificate_that_is_wrong_or_missing_is_told(
     server: ServerProcess, certificates: Certificates, reading: Callable[..., "DataFrame"]
 ) -> None:
-    """A server of another authority, and a server that wants a certificate and is shown none, are not read from."""
+    """A server certificate of another authority and a missing client certificate each end the read with an error."""
     shown: dict[str, Any] = {
         "ssl_certfile": certificates.file("client.crt"),
         "ssl_keyfile": certificates.file("client.key"),

@@ -35,7 +35,7 @@ Options = dict[str, str]
 
 @pytest.fixture(scope="module", params=["redis", "millstream"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A real Redis, and our own server."""
+    """Yield a real Redis, then Millstream's server."""
     folder = tmp_path_factory.mktemp("group")
     with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
         yield server
@@ -43,7 +43,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of that server, emptied."""
+    """Yield a client of the emptied server."""
     with server.client(decode_responses=True) as made:
         made.flushall()
         yield made
@@ -51,7 +51,7 @@ def client(server: ServerProcess) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="module")
 def drivers() -> Iterator[Drivers]:
-    """A factory of drivers that may be killed."""
+    """Yield a factory of drivers that can be killed."""
     made = Drivers()
     yield made
     made.close()
@@ -59,7 +59,7 @@ def drivers() -> Iterator[Drivers]:
 
 @pytest.fixture
 def reading(server: ServerProcess) -> Iterator[Callable[..., GroupReader]]:
-    """``reading(stream="s", ...)``: the source as the driver has it."""
+    """``reading(stream="s", ...)``: return the source as the driver creates it."""
     made: list[GroupReader] = []
 
     def read(**more: str) -> GroupReader:
@@ -76,12 +76,12 @@ def reading(server: ServerProcess) -> Iterator[Callable[..., GroupReader]]:
 
 
 def options(server: ServerProcess, **more: str) -> Options:
-    """The options of a query of this group."""
+    """Return the options of a query of the group."""
     return {"url": server.url, "stream": "s", "mode": "group", "group": "g", "queryName": "lake"} | more
 
 
 def rows(reader: GroupReader, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
-    """The ids that the tasks of a batch read."""
+    """Return the ids that the tasks of a batch read."""
     found = []
     for part in reader.partitions(start, end):
         for batch in reader.read(part):
@@ -90,18 +90,18 @@ def rows(reader: GroupReader, start: Mapping[str, Any], end: Mapping[str, Any]) 
 
 
 def following(reader: GroupReader, start: Mapping[str, Any], cap: int | None = None) -> dict[str, Any]:
-    """The next batch's offset, as it comes back from the checkpoint."""
+    """Return the next batch's offset, as read back from the checkpoint."""
     limit = ReadAllAvailable() if cap is None else ReadMaxRows(cap)
     return dict(json.loads(json.dumps(reader.latestOffset(start, limit))))
 
 
 def held(client: redis.Redis, stream: str = "s") -> dict[str, int]:
-    """The number of entries that each consumer of the group holds."""
+    """Return the number of pending entries by consumer of the group."""
     return {row["name"]: row["pending"] for row in client.xinfo_consumers(stream, "g")}
 
 
 def claim(client: redis.Redis, consumer: str, ids: list[str], *extra: Any) -> None:
-    """Take entries over, as a worker with a short patience does."""
+    """Claim entries as another worker does."""
     client.execute_command("XCLAIM", "s", "g", consumer, 0, *ids, *extra)  # type: ignore[no-untyped-call]  # untyped in redis-py
 
 
@@ -111,7 +111,7 @@ POINTS = [
     "planning:2", "claiming:2", "claiming:4", "claimed:2", "before_log", "logged:2", "replaying:3", "sunk", "committed",
     "planning:3", "acking:1", "acking:3", "acked:2",
 ]  # fmt: skip
-"""The points in the order that a batch passes them; a number is the visit that the driver dies at."""
+"""The failpoints in the order that a batch passes them. A number is the visit at which the driver dies."""
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -154,7 +154,7 @@ def test_a_driver_killed_anywhere_loses_and_doubles_nothing(
 def test_a_lost_checkpoint_finds_what_was_claimed(
     server: ServerProcess, client: redis.Redis, drivers: Drivers, tmp_path: Path
 ) -> None:
-    """At least once: without its checkpoint a query finds by name what it held, and goes on from the group."""
+    """Without its checkpoint, a query finds by name the entries that it held, processes them again, and continues."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 500)
     given = options(server, maxEntriesPerTrigger="200")
@@ -196,7 +196,7 @@ def test_batches_are_shared_with_other_consumers_and_read_again_alike(
 
 
 def test_many_streams_share_the_cap(client: redis.Redis, reading: Callable[..., GroupReader]) -> None:
-    """No stream starves, no batch exceeds the cap, and a run of AvailableNow ends although producers go on."""
+    """With many streams, each one is served and no batch exceeds the cap. AvailableNow ends despite busy producers."""
     for stream, count in (("a", 500), ("b", 30), ("c", 0)):
         client.xgroup_create(stream, "g", "0", mkstream=True)
         fill(client, stream, count) if count else None
@@ -221,7 +221,7 @@ def test_many_streams_share_the_cap(client: redis.Redis, reading: Callable[..., 
 
 
 def test_stale_entries_of_others_are_claimed_too(client: redis.Redis, reading: Callable[..., GroupReader]) -> None:
-    """With minIdleTime: what others left idle so long, once each, within the cap; what they work on stays theirs."""
+    """With ``minIdleTime``, entries idle that long are claimed from other consumers once, within the cap."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 60)
     client.xreadgroup("g", "dead", {"s": ">"}, count=40)
@@ -268,7 +268,7 @@ def test_what_is_delayed_is_left_to_its_time(
 def test_a_foreign_claimer_is_told_and_changes_no_batch(
     client: redis.Redis, reading: Callable[..., GroupReader], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Entries claimed by others meanwhile are still read by this batch, acknowledged with it, and counted by name."""
+    """Entries that another consumer claimed meanwhile stay in the batch. The warning names that consumer."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     reader = reading()
@@ -293,7 +293,7 @@ def test_a_foreign_claimer_is_told_and_changes_no_batch(
 def test_a_batch_that_runs_again_after_it_was_acknowledged_blames_nobody(
     client: redis.Redis, reading: Callable[..., GroupReader], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its commit is lost with the checkpoint's newest file: the next driver has it read once more, and no other did."""
+    """A batch that runs again after its acknowledgement does not warn about another consumer."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     first, again = reading(), reading()
@@ -311,7 +311,7 @@ def test_a_batch_that_runs_again_after_it_was_acknowledged_blames_nobody(
 def test_entries_that_a_claim_drops_are_of_no_other_claimer(
     client: redis.Redis, reading: Callable[..., GroupReader], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A renewal lets the server forget entries deleted meanwhile; the warning names no consumer for it."""
+    """Entries that were deleted meanwhile are reported without the name of a consumer."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     reader = reading()
@@ -347,7 +347,7 @@ def test_entries_deleted_after_they_were_claimed_are_a_loss(
 def test_a_reply_that_is_lost_is_found_on_the_server(
     client: redis.Redis, reading: Callable[..., GroupReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection breaks when a page is claimed and its reply is not read: the page is in the batch all the same."""
+    """If the reply to a claim is lost, the claimed page is still in the batch."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 30)
     sent = Router.once
@@ -370,7 +370,7 @@ def test_a_reply_that_is_lost_is_found_on_the_server(
 
 
 def test_what_a_driver_claims_too_late_is_not_lost(client: redis.Redis, reading: Callable[..., GroupReader]) -> None:
-    """Two drivers of one query: what the one that lost the checkpoint claims is in a later batch of the other."""
+    """If two drivers run one query, the entries that the losing driver claims are in a later batch of the other."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     reader = reading()
@@ -388,7 +388,10 @@ def test_what_a_driver_claims_too_late_is_not_lost(client: redis.Redis, reading:
 
 
 def test_a_batch_is_renewed_while_it_runs(server: ServerProcess, client: redis.Redis) -> None:
-    """The batch's entries look alive; those taken by another are left to it, and missing ones are not an error."""
+    """A running batch renews its entries' idle time.
+
+    It leaves those taken by another consumer and ignores missing ones.
+    """
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     client.xreadgroup("g", "lake-1", {"s": ">"}, count=10)
@@ -408,7 +411,7 @@ def test_a_batch_is_renewed_while_it_runs(server: ServerProcess, client: redis.R
 
 
 def mine(client: redis.Redis) -> list[Any]:
-    """The entries of the batch's consumer."""
+    """Return the pending entries of the batch's consumer."""
     found: list[Any] = client.xpending_range("s", "g", "-", "+", 100, "lake-1")
     return found
 
@@ -416,7 +419,7 @@ def mine(client: redis.Redis) -> list[Any]:
 def test_the_highest_id_may_end_a_page(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No id after it can be asked for: the server would refuse, and end the query."""
+    """A page of pending entries may end with the highest possible id."""
     monkeypatch.setattr(pending, "PAGE", 2)
     for ident in ("1-0", f"{2**64 - 1}-{2**64 - 1}"):
         client.xadd("s", {"n": 1}, id=ident)
@@ -428,16 +431,16 @@ def test_the_highest_id_may_end_a_page(
 
 
 def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: ServerProcess, client: redis.Redis) -> None:
-    """DELCONSUMER drops what it holds: if that is something after all, it is given back."""
+    """If a consumer has received entries just before its deletion, they are returned to it."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     client.xreadgroup("g", "lake-1", {"s": ">"}, count=3)
 
     class Late(PendingEntries):
-        """The look says that there is nothing, and then something comes."""
+        """Pending entries whose consumers look empty just before entries arrive."""
 
         def consumers(self) -> dict[str, int]:
-            """Nothing yet."""
+            """Report a consumer without entries."""
             return {"lake-1": 0}
 
     asker = Router(server.url)
@@ -454,7 +457,7 @@ def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: Serv
 def test_a_group_is_made_only_where_it_is_said_to_begin(
     server: ServerProcess, client: redis.Redis, reading: Callable[..., GroupReader]
 ) -> None:
-    """A wrong name must not silently read everything again, nor a group that is gone begin again."""
+    """A group is created only if ``startingOffsets`` is given, so that a wrong name does not read everything again."""
     fill(client, "s", 3)
     with pytest.raises(ConfigError, match=r"option 'group': stream 's' has no group 'g'; .*'startingOffsets'"):
         reading().initialOffset()
@@ -498,13 +501,13 @@ GOOD = {"url": "redis://h:1/0", "stream": "orders", "mode": "group", "group": "g
     ],
 )
 def test_a_wrong_option_of_group_mode_is_named(given: Options, says: str) -> None:
-    """In one line, as for every read."""
+    """An invalid option of group mode is named in one line."""
     with pytest.raises(ConfigError, match=says):
         dispatch.special_read(given)
 
 
 def test_a_batch_read_of_a_group_is_refused() -> None:
-    """It would claim entries that are never acknowledged."""
+    """A batch read of a group is refused, since its entries would never be acknowledged."""
     mode = dispatch.special_read(GOOD | {"minIdleTime": "90 s", "fields": "n"})
     assert mode is not None
     assert mode.schema().fieldNames() == ["stream", "id", "timestamp", "n"]
@@ -518,7 +521,7 @@ RUNS = {"a": (Run(Id(1, 0), Id(9, 0), 9),), "b": (Run(Id(5, 1), Id(5, 1), 1), Ru
 
 
 def test_an_offset_holds_the_claim_and_is_of_one_query() -> None:
-    """Out of the checkpoint comes what went in; a checkpoint of another group, query or source is refused by name."""
+    """An offset keeps the claim unchanged. A checkpoint of another group, query or source is refused."""
     claim = Claim("g", "lake").following(3, dict(reversed(RUNS.items())))
     raw = json.loads(json.dumps(dump(claim)))
     assert json.dumps(raw) == json.dumps(dump(claim), sort_keys=True)
@@ -532,7 +535,7 @@ def test_an_offset_holds_the_claim_and_is_of_one_query() -> None:
 
 
 def test_parts_hold_each_run_once() -> None:
-    """Runs are not cut: their counts prove them whole."""
+    """Partitions contain each run of entries once and uncut."""
     claim = Claim("g", "q", 1, RUNS)
     for wanted, most in ((None, None), (1, None), (2, None), (12, None), (None, 2), (3, 5)):
         found = parts(claim, wanted, most)
@@ -545,7 +548,7 @@ def test_parts_hold_each_run_once() -> None:
 
 
 def test_single_entries_join_where_nothing_lies_between() -> None:
-    """Up to a length; names of consumers give their numbers back."""
+    """Adjacent entries are joined into runs up to a length, and consumer names are parsed back to their numbers."""
     ids = [Id(n, 0) for n in (1, 2, 5, 6, 7)]
     assert joined(ids, [False, True, False, False], most=2) == [
         Run(ids[0], ids[1], 2), Run(ids[2], ids[3], 2), Run(ids[4], ids[4], 1),
@@ -556,7 +559,7 @@ def test_single_entries_join_where_nothing_lies_between() -> None:
 
 @pytest.mark.parametrize("digits", ["9" * 19, "9" * 5_000, "\u0664"])
 def test_a_consumer_with_a_hostile_number_is_none_of_a_querys(digits: str) -> None:
-    """Any reader in the group may name a consumer so: the query neither ends with it nor counts on from it."""
+    """A consumer name with an invalid number is ignored by the query."""
     assert number("q", f"q-{digits}") is None
 
 
@@ -572,7 +575,7 @@ def test_a_consumer_with_a_hostile_number_is_none_of_a_querys(digits: str) -> No
 def test_what_a_consumer_holds_is_asked_of_a_group_that_is_there(
     server: ServerProcess, client: redis.Redis, given: Options, told: str
 ) -> None:
-    """A misspelled group looked like a consumer that holds nothing; a server that is away was waited for."""
+    """A read of a consumer's pending entries fails if the group does not exist or the server is unreachable."""
     fill(client, "s", 3)
     client.xgroup_create("s", "g", "0")
     wanted = options(server, consumer="w") | given
@@ -583,7 +586,7 @@ def test_what_a_consumer_holds_is_asked_of_a_group_that_is_there(
 
 
 def held_by(given: Options) -> None:
-    """Plan a read of what a consumer holds."""
+    """Plan a read of the pending entries of a consumer."""
     mode = dispatch.special_read(given)
     assert mode is not None
     mode.reader(mode.schema()).partitions()

@@ -1,4 +1,4 @@
-"""Group mode in Spark itself: the calls come in the order that the driver of test_group.py imitates."""
+"""Group mode in Spark: the calls come in the order that the driver of ``test_group.py`` imitates."""
 
 import json
 import os
@@ -29,7 +29,7 @@ GROUP = {"stream": "s", "mode": "group", "group": "g", "queryName": "lake", "max
 
 
 def prepare(client: redis.Redis) -> list[str]:
-    """A group in whose midst a worker holds entries; the ids that are left to the query."""
+    """Create a group in which a worker holds entries, and return the ids for the query."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 500)
     client.xreadgroup("g", "worker", {"s": ">"}, count=100)
@@ -39,7 +39,7 @@ def prepare(client: redis.Redis) -> list[str]:
 def test_a_query_of_a_group_ends_with_everything_acknowledged(
     real_redis: ServerProcess, client: redis.Redis, run_to_end: RunToEnd, written: Written
 ) -> None:
-    """AvailableNow: each entry once, the cap kept, nothing of the query left in the group, others' untouched."""
+    """AvailableNow processes each entry once within the cap, acknowledges all, and leaves other consumers' entries."""
     ids = prepare(client)
     progress = run_to_end(real_redis.url, **GROUP)
     assert written() == ids
@@ -81,7 +81,7 @@ def test_a_driver_killed_at_each_step_loses_and_doubles_nothing(
     written: Written,
     point: str,
 ) -> None:
-    """The process that plans (or a task) is stopped at the point, and then the driver is killed with all of it."""
+    """If Spark's driver is killed at any step and restarted, each entry is in the sink once."""
     assert point.partition(":")[0] in POINTS
     assert spark is not None
     ids = prepare(client)

@@ -1,4 +1,4 @@
-"""Hashes as rows: which keys are found, what of them is asked for, and how a field becomes a value. Without Spark."""
+"""Hashes as rows, without Spark: the found keys, the requested fields, and their conversion to values."""
 
 from itertools import chain
 
@@ -30,12 +30,12 @@ TEXT = StringType()
 
 
 def of(*columns: StructField) -> StructType:
-    """A schema."""
+    """Build a schema."""
     return StructType(list(columns))
 
 
 def read(url: str, schema: StructType | None = None, **options: str) -> list[dict[str, object]]:
-    """All rows that the tasks give to Spark, sorted."""
+    """Return all rows that the tasks read, sorted."""
     source = MillstreamSource({"url": url, "hashes": "user:*"} | options)
     assert isinstance(source.special, Hashes)
     columns = source.schema()
@@ -46,7 +46,7 @@ def read(url: str, schema: StructType | None = None, **options: str) -> list[dic
 
 
 def test_hashes_are_rows_and_other_keys_are_not(both: ServerProcess, both_client: redis.Redis) -> None:
-    """By the glob, each once, all fields as a map; a set whose key fits is none, nor a hash whose key does not."""
+    """Each hash that matches the glob is one row with its fields as a map. Other types of keys are no rows."""
     both_client.hset("user:1", mapping={"name": "Ada", "born": "1815"})
     both_client.hset("user:2", mapping={"name": "Alan"})
     both_client.sadd("user:3", "x")
@@ -58,7 +58,10 @@ def test_hashes_are_rows_and_other_keys_are_not(both: ServerProcess, both_client
 
 
 def test_typed_columns_are_asked_for_alone(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Only these fields travel (HMGET); what is not of its type is null and in _corrupt; a missing field is null."""
+    """With typed columns, only these fields are requested.
+
+    A bad value is null and in ``_corrupt``; a missing one is null.
+    """
     both_client.hset("user:1", mapping={"id": "7", "name": "Ada", "born": "1815", "big": "x" * 10_000})
     both_client.hset("user:2", mapping={"id": "8", "born": "late"})
     both_client.hset("user:3", mapping={"other": "1"})
@@ -77,7 +80,7 @@ def test_typed_columns_are_asked_for_alone(both: ServerProcess, both_client: red
 
 
 def test_every_task_has_its_share_and_all_have_all(both: ServerProcess, both_client: redis.Redis) -> None:
-    """However many tasks: 2,500 hashes, more than a step of the scan, each in one of them."""
+    """For any number of tasks, each hash is read by exactly one task."""
     with both_client.pipeline(transaction=False) as pipe:
         for number in range(2500):
             pipe.hset(f"user:{number}", "n", number)
@@ -92,7 +95,7 @@ def test_every_task_has_its_share_and_all_have_all(both: ServerProcess, both_cli
 
 
 def test_a_read_looks_for_keys_anew_without_being_planned_anew(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Spark plans the table that a query joins once, for all of its batches."""
+    """Each read scans the keys again, so a table that is planned once shows the current hashes."""
     both_client.hset("user:1", "n", "1")
     source = MillstreamSource({"url": both.url, "hashes": "user:*"})
     made = source.reader(of(StructField("key", TEXT)))
@@ -105,7 +108,7 @@ def test_a_read_looks_for_keys_anew_without_being_planned_anew(both: ServerProce
 def test_a_hash_that_goes_while_it_is_read_is_no_row(
     both: ServerProcess, both_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the scan and the question one was deleted and one became a string; nulls for it would be a lie."""
+    """A hash that is deleted or replaced between the scan and the read is not a row."""
     for number in (1, 2, 3):
         both_client.hset(f"user:{number}", "n", number)
     asked = scan.hashes_of
@@ -122,13 +125,13 @@ def test_a_hash_that_goes_while_it_is_read_is_no_row(
 
 
 def test_the_server_that_is_not_there_is_named() -> None:
-    """At planning, in one line."""
+    """An unreachable server is named in one line when the read is planned."""
     with pytest.raises(NotReachedError, match=r"option 'url': cannot connect to redis://127.0.0.1"):
         read(f"redis://127.0.0.1:{free_port()}/0")
 
 
 def test_a_user_without_the_right_is_told_which(both: ServerProcess, both_client: redis.Redis) -> None:
-    """The command, and what it was for."""
+    """If the user lacks a permission, the error names the command and the option."""
     both_client.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+echo", "+dbsize", "+hgetall")
     try:
         with pytest.raises(UsageError, match=r"option 'hashes': .* refused SCAN"):
@@ -152,14 +155,14 @@ def test_a_user_without_the_right_is_told_which(both: ServerProcess, both_client
     ],
 )
 def test_a_wrong_option_is_named_with_its_cure(given: dict[str, str], told: str) -> None:
-    """As those of streams are."""
+    """An invalid option is named in one line with a correction."""
     with pytest.raises(ConfigError, match=told) as caught:
         parse({name.lower(): value for name, value in ({"url": "redis://h:1/0"} | given).items()})
     assert "\n" not in str(caught.value)
 
 
 def test_other_uses_are_refused() -> None:
-    """Hashes are not a stream, and are not written; the column of a key needs hashes."""
+    """Hashes as a stream and as a target are refused, and so is a key column without hashes."""
     source = MillstreamSource({"url": "redis://h:1/0", "hashes": "u*"})
     with pytest.raises(ConfigError, match=r"a state and not a stream. Use spark.read, and join that with a stream"):
         source.streamReader(of(StructField("key", TEXT))).initialOffset()

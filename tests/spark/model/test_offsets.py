@@ -1,4 +1,4 @@
-"""Planning, from numbers alone: what a batch holds, how it is shared and split, and what counts as lost."""
+"""Planning from numbers alone: the content of a batch, its split into partitions, and the detection of loss."""
 
 import json
 from itertools import pairwise
@@ -19,7 +19,7 @@ counts = st.integers(0, 10**12)
 @settings(deadline=None)
 @given(st.dictionaries(keys, st.builds(Position, ids, counts, ids, counts, counts), max_size=4))
 def test_an_offset_survives_the_checkpoint_and_has_one_text(offset: offsets.Offset) -> None:
-    """Spark keeps JSON and compares it as text: the same offset must come back, and always be spelled the same."""
+    """An offset has one JSON text and is read back from a checkpoint unchanged."""
     text = json.dumps(offsets.dump(offset))
     assert offsets.load(json.loads(text)) == offset
     turned = dict(reversed(list(offset.items())))
@@ -30,7 +30,7 @@ def test_an_offset_survives_the_checkpoint_and_has_one_text(offset: offsets.Offs
     "raw", [{"0": 17}, {"s": {"id": "1-0"}}, {"s": {"from": "x", "from_n": 0, "id": "1-0", "n": 1}}]
 )
 def test_offsets_of_another_source_are_refused(raw: dict[str, object]) -> None:
-    """A checkpoint of another query must not be read as ours."""
+    """An offset of another source is refused with the checkpoint option."""
     with pytest.raises(UsageError, match="checkpointLocation"):
         offsets.load(raw)
 
@@ -38,14 +38,14 @@ def test_offsets_of_another_source_are_refused(raw: dict[str, object]) -> None:
 @settings(deadline=None)
 @given(ids, ids)
 def test_ids_order_as_numbers_and_as_pairs(one: Id, other: Id) -> None:
-    """Splitting calculates with one number; it must order ids as the server does."""
+    """Ids as single numbers have the same order as pairs."""
     assert (one < other) == (one.as_int() < other.as_int())
     assert offsets.parse_id(str(one)) == one
 
 
 @pytest.mark.parametrize("text", ["", "-", "1-", "-1", "1-2-3", "a-1", "18446744073709551616-0", "$", "1 -1"])
 def test_what_is_no_id_is_refused(text: str) -> None:
-    """A mistyped id in an option must not become some other place."""
+    """An invalid id in an option is an error."""
     with pytest.raises(ValueError, match="id"):
         offsets.parse_id(text)
 
@@ -53,7 +53,7 @@ def test_what_is_no_id_is_refused(text: str) -> None:
 @settings(deadline=None)
 @given(st.dictionaries(keys, st.integers(-5, 1000), max_size=12), st.one_of(st.integers(1, 15), st.integers(1, 3000)))
 def test_shares_keep_the_cap_and_waste_nothing(wanted: dict[str, int], cap: int) -> None:
-    """The cap ``maxEntriesPerTrigger`` is never exceeded, and used up as far as there are entries."""
+    """``maxEntriesPerTrigger`` is never exceeded, and is used up if there are enough entries."""
     got = offsets.share(wanted, cap, dict.fromkeys(wanted, ZERO))
     assert all(0 < got[key] <= wanted[key] for key in got)
     assert sum(got.values()) == min(cap, sum(max(0, count) for count in wanted.values()))
@@ -62,7 +62,7 @@ def test_shares_keep_the_cap_and_waste_nothing(wanted: dict[str, int], cap: int)
 @settings(deadline=None)
 @given(st.integers(1, 20), st.integers(2, 30))
 def test_no_stream_starves(cap: int, streams: int) -> None:
-    """With fewer entries a trigger than streams, each stream is served within one round of all of them."""
+    """If a trigger allows fewer entries than there are streams, each stream is served within one round."""
     position = {f"s{number:02}": Id(1, number) for number in range(streams)}
     served = set()
     for step in range(-(-streams // cap)):
@@ -74,7 +74,7 @@ def test_no_stream_starves(cap: int, streams: int) -> None:
 
 
 def test_a_busy_stream_does_not_starve_a_quiet_one() -> None:
-    """A quiet stream gets its whole need, and the busy one takes the rest."""
+    """A quiet stream gets all of its entries, and the busy stream gets the remaining budget."""
     assert offsets.share({"busy": 10**6, "quiet": 7}, 100, {"busy": ZERO, "quiet": ZERO}) == {"busy": 93, "quiet": 7}
 
 
@@ -86,7 +86,7 @@ def test_a_busy_stream_does_not_starve_a_quiet_one() -> None:
     st.integers(1, 10**6),
 )
 def test_parts_cover_the_range_exactly_once(at: list[int], parts: int, pick: int, budget: int) -> None:
-    """For any spread of the ids: each id of the range lies in exactly one part, and parts are in order."""
+    """For any spread of ids, each id of a range lies in exactly one partition, and partitions are in order."""
     known = [(Id(ms, 0), place + 1) for place, ms in enumerate(at[:-1])][:: max(1, pick)]
     whole = Range("s", Id(at[0] - 1, 0), Id(at[-1], 5), 0, len(at) + budget % 7, Id(at[0], 0))
     found = offsets.split(whole, parts, known)
@@ -97,14 +97,14 @@ def test_parts_cover_the_range_exactly_once(at: list[int], parts: int, pick: int
 
 
 def test_an_even_stream_is_split_evenly() -> None:
-    """With ``minPartitions`` work is balanced: entries at a steady rate fall into parts of about the same size."""
+    """With ``minPartitions``, entries at a steady rate are split into parts of about equal size."""
     whole = Range("s", ZERO, Id(1_700_000_999_999, 0), 0, 1_000_000, Id(1_700_000_000_000, 0))
     sizes = [part.end.ms - max(part.start.ms, 1_700_000_000_000) for part in offsets.split(whole, 4)]
     assert max(sizes) - min(sizes) < 10
 
 
 def test_known_counts_even_out_a_stream_that_is_not_even() -> None:
-    """Half of the entries came in the last tenth of the time: with one known count inside, parts are equal again."""
+    """If half the entries came in the last tenth of the time, a known count inside makes the parts equal."""
     whole = Range("s", ZERO, Id(1000, 0), 0, 1000, Id(1, 0))
     one, two = offsets.split(whole, 2, [(Id(900, 0), 500)])
     assert one.end.ms == two.start.ms == 900
@@ -122,7 +122,7 @@ def test_known_counts_even_out_a_stream_that_is_not_even() -> None:
     ],
 )
 def test_how_many_parts(rows: int, total: int, wanted: int | None, parts: int) -> None:
-    """The number ``minPartitions`` is shared by size; without it large ranges are split by themselves."""
+    """``minPartitions`` is divided by size. Without it, only large ranges are split."""
     assert offsets.parts_for(rows, total, wanted) == parts
 
 
@@ -134,25 +134,25 @@ def _at(ms: int, n: int) -> Position:
 
 
 def test_a_batch_is_what_lies_between_two_offsets() -> None:
-    """Streams with nothing new have no range; a stream that joined is read from where its end says it began."""
+    """Streams without new entries have no range. A stream that joined is read from the beginning in its end offset."""
     start = {"a": _at(5, 2), "b": _at(9, 4)}
     end = {"a": start["a"].advanced(Id(8, 0), 6), "b": start["b"], "c": Position(ZERO, 0, Id(3, 0), 3)}
     assert offsets.batch_ranges(start, end) == [Range("a", Id(5, 0), Id(8, 0), 2, 4), Range("c", ZERO, Id(3, 0), 0, 3)]
 
 
 def test_a_first_batch_that_failed_is_repeated_from_its_own_beginning() -> None:
-    """Spark does not keep where batch 0 began; "latest" has moved on by the restart, and no entry may be lost."""
+    """A failed first batch is repeated from its logged beginning, although "latest" has moved since."""
     logged = {"a": Position(Id(5, 0), 2, Id(8, 0), 6)}
     assert offsets.batch_ranges({"a": _at(20, 15)}, logged) == [Range("a", Id(5, 0), Id(8, 0), 2, 4)]
 
 
 def test_an_empty_first_batch_stays_empty_when_the_start_has_moved_past_it() -> None:
-    """Start after end is not an error: it is how an empty first batch looks after a restart."""
+    """After a restart, an empty first batch stays empty, even if the start is beyond its end."""
     assert offsets.batch_ranges({"a": _at(20, 15)}, {"a": _at(8, 6)}) == []
 
 
 def test_a_batch_over_skipped_offsets_begins_at_its_start() -> None:
-    """With asynchronous progress Spark may leave out offsets; what lies between must be read."""
+    """If Spark skips offsets, as with asynchronous progress, the batch reads the entries between them."""
     logged = {"a": Position(Id(8, 0), 6, Id(12, 0), 9)}
     assert offsets.batch_ranges({"a": _at(5, 2)}, logged) == [Range("a", Id(5, 0), Id(12, 0), 2, 7)]
 
@@ -160,7 +160,7 @@ def test_a_batch_over_skipped_offsets_begins_at_its_start() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)), max_size=60), st.integers(1, 10**6))
 def test_a_cut_at_a_known_point_keeps_the_budget(steps: list[tuple[int, int]], budget: int) -> None:
-    """A batch that ends at a remembered place is at least nine tenths of its budget and never more than it."""
+    """A batch that is cut at a remembered place has at least nine tenths of its budget, and never more than it."""
     index, ms, n = Index(), 0, 0
     for step, more in steps:
         ms, n = ms + step, n + more
@@ -171,7 +171,7 @@ def test_a_cut_at_a_known_point_keeps_the_budget(steps: list[tuple[int, int]], b
 
 
 def test_the_index_stays_small_and_forgets_what_was_read() -> None:
-    """A driver that runs for months must not grow."""
+    """The index of known places has a limit and drops the places that were read."""
     index = Index(limit=100)
     for number in range(1, 10_000):
         index.add(Id(number, 0), number)
@@ -184,7 +184,7 @@ def test_the_index_stays_small_and_forgets_what_was_read() -> None:
 
 
 class Model:
-    """A stream with everything that ever happened to it, to check the counts against."""
+    """A stream model with its full history, to check the counts."""
 
     def __init__(self) -> None:
         self.added: list[int] = []
@@ -225,7 +225,7 @@ steps = st.lists(
 @example([("add", 10), ("delete", 5), ("read", 8), ("trim", 1), ("read", 1)])
 @example([("add", 10), ("delete", 9), ("read", 3)])
 def test_what_is_called_certain_loss_was_trimmed_and_no_trimming_goes_unnoticed(script: list[tuple[str, int]]) -> None:
-    """A reader that counts its way forward: no false alarm ever; without deletions every loss is found and exact."""
+    """Loss is never reported falsely. Without deletions, every loss is reported with its exact number."""
     model, at = Model(), Position.at(ZERO, 0)
     trimmed: set[int] = set()
     for what, number in script:
@@ -258,7 +258,7 @@ def test_what_is_called_certain_loss_was_trimmed_and_no_trimming_goes_unnoticed(
 
 
 def test_going_back_is_seen_by_id_by_count_and_by_absence() -> None:
-    """A stream that was made again would be read as "nothing new" for ever."""
+    """A stream that went back is detected by its last id, its count of added entries or its absence."""
     at = Position(Id(5, 0), 5, Id(9, 0), 9)
     whole = StreamState(Id(9, 0), 9, 9, ZERO, Id(1, 0))
     assert offsets.went_back("s", at, whole) is None
@@ -270,6 +270,6 @@ def test_going_back_is_seen_by_id_by_count_and_by_absence() -> None:
 
 
 def test_a_query_may_begin_ahead_of_its_stream() -> None:
-    """With ``startingTimestamp`` in the future: the stream's last id is lower, and that is not going back."""
+    """A query that starts in the future is not reported as a stream that went back."""
     assert offsets.went_back("s", Position.at(Id(99, 0), 3), StreamState(Id(9, 0), 3, 3, ZERO, Id(1, 0))) is None
     assert offsets.went_back("s", Position.at(ZERO, 0), None) is None

@@ -1,4 +1,4 @@
-"""Which parts of a batch one task reads: all of them in their order, in no more tasks than they are worth."""
+"""Packing of a batch's partitions into tasks: all in order, in no more tasks than the entries justify."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,12 +8,12 @@ from millstream.spark.model.packing import packed
 
 
 def parts(*rows: int) -> list[Range]:
-    """A part of a stream of its own for each number of entries."""
+    """Return one partition of its own stream for each number of entries."""
     return [Range(f"s{at:04}", ZERO, Id(1, 0), 0, each) for at, each in enumerate(rows)]
 
 
 def sizes(found: list[tuple[Range, ...]]) -> list[int]:
-    """The number of parts of each task."""
+    """Return the number of partitions per task."""
     return [len(each) for each in found]
 
 
@@ -24,7 +24,7 @@ def sizes(found: list[tuple[Range, ...]]) -> list[int]:
 def test_tasks_hold_each_part_once_and_keep_to_the_options(
     rows: list[int], least: int | None, most: int | None
 ) -> None:
-    """Tasks one after the other are the parts as they came, as many as are wanted, and none with too many entries."""
+    """Tasks contain the partitions in order, as many tasks as requested, and none above the entry limit."""
     given_parts = parts(*rows)
     found = packed(given_parts, least, most)
     assert [part for each in found for part in each] == given_parts
@@ -34,7 +34,7 @@ def test_tasks_hold_each_part_once_and_keep_to_the_options(
 
 
 def test_many_small_streams_are_a_few_tasks() -> None:
-    """A task is made for what is worth one, and with many keys there are eight, or as many as are wanted."""
+    """Many small partitions are packed into few tasks: at most eight, unless more are requested."""
     assert sizes(packed(parts(*[1] * 64))) == [64]
     assert sizes(packed(parts(*[3000] * 64))) == [8] * 8
     assert sizes(packed(parts(*[3000] * 64), 16)) == [4] * 16
@@ -45,12 +45,12 @@ def test_many_small_streams_are_a_few_tasks() -> None:
 
 
 def test_large_parts_stay_alone() -> None:
-    """The parts of a large stream are a task each; small ones are not read by the same task."""
+    """Each partition of a large stream is a task, and small ones are packed into other tasks."""
     assert sizes(packed(parts(100_000, 100_000, 50_000))) == [1, 1, 1]
     assert sizes(packed(parts(10, 90_000, 10, 10))) == [1, 1, 2]
 
 
 def test_an_entry_limit_holds_for_what_is_put_together() -> None:
-    """With at most thirty entries a task, three streams of ten are one and the fourth is another."""
+    """The entry limit also holds for packed tasks: with a limit of 30, three streams of ten fit in one."""
     assert sizes(packed(parts(10, 10, 10, 10), most=30)) == [3, 1]
     assert sizes(packed(parts(30, 30), most=30)) == [1, 1]

@@ -1,4 +1,4 @@
-"""A driver's report of its queries at their end; more is in ``tests/pipelines/test_run.py``, with Spark itself."""
+"""A driver's report of its queries at their end. Tests with Spark are in ``tests/pipelines/test_run.py``."""
 
 import threading
 import uuid
@@ -19,7 +19,7 @@ QUERY, RUN = uuid.uuid4(), uuid.uuid4()
 
 
 class Ending:
-    """A session whose query has ended: for a moment Spark still lists it, and only then tells its listeners."""
+    """A session whose query has ended, but which Spark lists briefly before it notifies listeners."""
 
     def __init__(self) -> None:
         self.streams = self
@@ -46,7 +46,7 @@ class Ending:
 
 
 def test_an_end_that_spark_tells_of_late_is_told(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """A query that came to its end is shown as stopped, not as one whose driver was killed."""
+    """A query that ended is shown as stopped, even if Spark notifies of it late."""
     session: Any = Ending()
     Watch(session, real_redis.url).close()
     (found,) = store.found(client)

@@ -1,4 +1,4 @@
-"""The reported part of Spark's report of a batch: few figures, for any number of streams."""
+"""The stored part of Spark's progress report: few figures for any number of streams."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from millstream.spark.monitoring.record import fits
 
 
 def report(sources: dict[str, dict[str, Any]], **more: Any) -> StreamingQueryProgress:
-    """A report as Spark's JSON has it, of one source at these places in each stream."""
+    """Build a progress report as Spark's JSON has it, of one source at these positions."""
     end = {stream: {"from": "0-0", "from_n": 0, "id": at["id"], "n": at["n"]} for stream, at in sources.items()}
     latest = {stream: {"id": "9-9", "n": at["latest"]} for stream, at in sources.items()}
     source = {
@@ -29,7 +29,10 @@ def report(sources: dict[str, dict[str, Any]], **more: Any) -> StreamingQueryPro
 
 
 def test_a_batch_is_told_by_phase_rate_and_place() -> None:
-    """The longest phase first and without their sum; an invalid rate is left out; lag is the number added since."""
+    """A report has phases by length, rates and positions.
+
+    An invalid rate is left out, and lag counts the added entries.
+    """
     told = progress.figures(report({"orders": {"id": "5-0", "n": 12, "latest": 15}}))
     assert list(told["phases"].items()) == [("addBatch", 200), ("walCommit", 90)]
     assert (told["rows"], told["input_rows_per_second"], told["rows_per_second"], told["lag"]) == (5, 1.2, None, 3)
@@ -40,7 +43,7 @@ def test_a_batch_is_told_by_phase_rate_and_place() -> None:
 
 
 def test_what_is_told_is_bounded_and_can_be_read_again() -> None:
-    """Streams and batches without end: each list ends where a reader of the record expects it to."""
+    """Lists of streams, phases and recent batches are cut at the length that readers of the record accept."""
     many = {f"s{number:03}": {"id": "5-0", "n": 1, "latest": 1} for number in range(300)}
     told = progress.figures(report(many, durationMs={f"phase{number}": number for number in range(99)}))
     assert (len(told["places"]), len(told["phases"])) == (progress.PLACES, progress.PHASES)
@@ -57,7 +60,7 @@ def test_what_is_told_is_bounded_and_can_be_read_again() -> None:
 
 
 def test_a_source_of_another_kind_has_no_place() -> None:
-    """Its offsets are its own; a query that shares a group has no place either."""
+    """A source of another kind, or one of group mode, has no position."""
     strange = report({})
     for end in ("7", '{"claims": {}, "group": "g"}', '{"topic": {"0": 5}}', "nonsense"):
         strange.sources[0]["endOffset"] = end
@@ -65,7 +68,7 @@ def test_a_source_of_another_kind_has_no_place() -> None:
 
 
 def test_a_field_fits_only_what_a_driver_writes() -> None:
-    """A list of any length, a number of any size and a name that cannot be sent are not a driver's record."""
+    """A record with lists, numbers or names that no driver writes is rejected."""
     place = {"stream": "s", "id": "1-0", "n": 1, "latest_n": None}
     assert fits("places", [place])
     assert fits("lag", 3)
@@ -88,7 +91,7 @@ def test_a_field_fits_only_what_a_driver_writes() -> None:
 
 
 def test_a_record_of_somebody_else_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The console reads all of them every second: a line each time would fill its log."""
+    """An invalid record of another program is logged once, not at each read."""
     caplog.set_level("WARNING", logger="millstream.spark")  # a test before this one may have silenced it
     forged = b'{"id": "forged by test_progress"}'
     assert [store.query_facts(forged) for _ in range(3)] == [None] * 3

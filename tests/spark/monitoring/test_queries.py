@@ -1,4 +1,4 @@
-"""The records of queries in the server, among other programs' keys."""
+"""The records of queries in the server, next to other programs' keys."""
 
 import json
 
@@ -14,7 +14,7 @@ _OLD = {"id": "old", "driver": "d", "state": "stopped", "at_ms": 1}
 
 
 def test_what_is_forgotten_is_what_lies_there(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """A record goes by its own place: one that bears the name of a live query, or no name at all, does no harm."""
+    """Cleanup removes a record by its own key only, even if its content names another query."""
     now = store.FORGET_MS + 10
     store.write(client, {**_OLD, "id": "live", "at_ms": now}, None)
     client.hset(store.QUERIES, "disguised", json.dumps({**_OLD, "id": "live"}))
@@ -24,7 +24,7 @@ def test_what_is_forgotten_is_what_lies_there(real_redis: ServerProcess, client:
 
 
 def test_a_query_is_shown_by_name_or_by_the_beginning_of_its_id(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """With its phases, places and last batches; of no query, that is said."""
+    """A query is shown by name or id prefix with phases, positions and recent batches. An unknown one is an error."""
     place = {"stream": "orders", "id": "5-0", "n": 12, "latest_n": 15}
     recent = [[second * 1000, 1, 2, 3, 4, 5] for second in range(30)]
     told = {"name": "lake", "phases": {"addBatch": 5}, "places": [place], "recent": recent}
@@ -45,7 +45,7 @@ def test_a_query_is_shown_by_name_or_by_the_beginning_of_its_id(real_redis: Serv
 
 
 def test_lag_is_a_metric_that_prometheus_reads(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """For every query that reports, under the names that pipelines are exported by; unknown figures are left out."""
+    """Each reporting query has lag and other figures as Prometheus metrics. Unknown figures are left out."""
     now = 1_795_531_234_567
     client.set(store.driver_key("d"), now)
     for number, told in enumerate(
@@ -74,6 +74,6 @@ def test_lag_is_a_metric_that_prometheus_reads(real_redis: ServerProcess, client
 
 
 def test_no_query_has_no_metrics(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """An empty file is right: nothing is said of what is not there."""
+    """Without queries, the metrics output is empty and the exit code is 0."""
     found = CliRunner().invoke(main, ["spark", "metrics", "--url", real_redis.url])
     assert (found.exit_code, found.stdout) == (0, "")

@@ -1,4 +1,4 @@
-"""Options: what is accepted, and that a wrong one is answered in one line that says which and how to mend it."""
+"""Read options: the accepted values, and one line with a correction for each invalid one."""
 
 import pytest
 
@@ -13,7 +13,7 @@ GOOD = {"url": "redis://h:1/0", "stream": "orders"}
 
 @pytest.fixture(autouse=True)
 def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine's own setting stays out of these tests."""
+    """Remove the machine's own URL setting from the environment."""
     monkeypatch.delenv("MILLSTREAM_URL", raising=False)
 
 
@@ -119,14 +119,14 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_wrong_option_is_named_with_its_cure(given: dict[str, str], told: str) -> None:
-    """One line each, since Spark shows a traceback above it and the last line is what people read."""
+    """An invalid option is named in one line with a correction."""
     with pytest.raises(ConfigError, match=told) as caught:
         parse(given)
     assert "\n" not in str(caught.value)
 
 
 def test_places_are_exclusive_starts_and_times_are_inclusive() -> None:
-    """A starting id is the last entry not wanted, as for XREAD; a starting time is the first moment wanted."""
+    """A starting id is the last entry not read, as in XREAD. A starting time is the first moment read."""
     found = parse(GOOD | {"startingOffsets": '{"orders": "5"}', "endingOffsets": '{"orders": "latest"}'})
     assert found.starting == {"orders": Id(5, 0)}
     assert found.ending == {"orders": "latest"}
@@ -135,7 +135,7 @@ def test_places_are_exclusive_starts_and_times_are_inclusive() -> None:
 
 
 def test_options_of_a_batch_and_of_a_stream_are_told_apart_at_load() -> None:
-    """No query could take both, so it is said before one is started."""
+    """Options of batch reads and stream reads together are refused at load."""
     with pytest.raises(
         ConfigError, match=r"'endingOffsets' is for spark.read, and option 'maxEntriesPerTrigger' for spark.readStream"
     ):
@@ -143,7 +143,7 @@ def test_options_of_a_batch_and_of_a_stream_are_told_apart_at_load() -> None:
 
 
 def test_the_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One rule for all parts of the program, the command line's; an option wins over it."""
+    """The URL may come from the environment, as for the command line. An option outranks it."""
     monkeypatch.delenv("REDIS_URL", raising=False)
     assert parse({"stream": "a"}).url == find_url() == "redis://127.0.0.1:6379/0"
     monkeypatch.setenv("REDIS_URL", "redis://other:1")
@@ -155,7 +155,7 @@ def test_the_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_names_are_taken_in_any_case_and_passwords_are_not_shown() -> None:
-    """Spark hands options on in lower case; error texts end up in logs."""
+    """Option names are accepted in any case, and passwords are not shown."""
     found = parse({"URL": "redis://me:secret@h:1/0", "STREAM": "a, b", "failondataloss": "FALSE"})
     assert found.streams == ("a", "b")
     assert found.fail_on_loss is False
@@ -183,7 +183,7 @@ KAFKA_READS = {
     "topic": "stream",
     "key.deserializer": None,
 }
-"""Options of Spark's Kafka source that it does not share with this one, and what they are here."""
+"""Options of Spark's Kafka source that this source lacks, with their counterparts here."""
 
 SPARK_REDIS_READS = {
     "host": "url",
@@ -203,7 +203,7 @@ SPARK_REDIS_READS = {
     "partitions.number": "minPartitions",
     "max.pipeline.size": None,
 }
-"""The same of spark-redis."""
+"""Options of spark-redis that this source lacks, with their counterparts here."""
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ SPARK_REDIS_READS = {
     ],
 )
 def test_a_name_of_another_source_is_told_what_it_is_here(name: str, ours: str | None, whose: str) -> None:
-    """A job that is brought along fails at its first unknown option, and the error says what to write instead."""
+    """A known option name of another source is refused with its counterpart here."""
     cure = f"did you mean {ours!r}[?]" if ours else r"leave it out\."
     told = f"{cure} It is a name of {whose}'s" + ("" if ours else "; ")
     with pytest.raises(ConfigError, match=told) as caught:
@@ -223,7 +223,7 @@ def test_a_name_of_another_source_is_told_what_it_is_here(name: str, ours: str |
 
 
 def test_options_that_kafka_has_too_mean_the_same() -> None:
-    """They change nothing when brought along."""
+    """Options that Kafka's source shares have the same meaning here."""
     shared = {"startingOffsets": "earliest", "failOnDataLoss": "false", "minPartitions": "4", "maxTriggerDelay": "5m"}
     found = parse(GOOD | shared | {"minEntriesPerTrigger": "10"})
     assert (found.starting, found.fail_on_loss, found.min_partitions, found.max_delay_ms) == (

@@ -10,7 +10,7 @@ GOOD = {"url": "redis://127.0.0.1/0", "stream": "orders"}
 
 
 def test_all_options() -> None:
-    """Each is read; Spark's additional options are passed over."""
+    """All sink options are parsed, and Spark's additional options are ignored."""
     given = GOOD | {
         "maxLen": "1000",
         "approximate": "false",
@@ -37,7 +37,7 @@ def test_all_options() -> None:
 
 
 def test_a_query_may_have_a_name() -> None:
-    """Spark hands it on to the sink; a read that has no use for one says so."""
+    """The sink accepts a query name. A read that has no use for one refuses it."""
     named = MillstreamSource(GOOD | {"queryName": "q", "checkpointLocation": "/x"})
     assert named.parsed_sink.stream == "orders"
     with pytest.raises(ConfigError, match="option 'queryName' does nothing without"):
@@ -76,20 +76,20 @@ def test_a_query_may_have_a_name() -> None:
     ],
 )
 def test_a_wrong_option_is_named_with_its_cure(given: dict[str, str], told: str) -> None:
-    """One line each, which is what people read last."""
+    """An invalid sink option is named in one line with a correction."""
     with pytest.raises(ConfigError, match=told) as caught:
         parse(given)
     assert "\n" not in str(caught.value)
 
 
 def test_options_of_numbered_writes_mean_nothing_in_a_query() -> None:
-    """Spark numbers a query's batches itself."""
+    """The options ``txnAppId`` and ``txnVersion`` are refused in a streaming query, whose batches Spark numbers."""
     with pytest.raises(ConfigError, match="'txnAppId' does nothing in a streaming query"):
         parse(GOOD | {"txnAppId": "a", "txnVersion": "1"}).refuse_batch_only()
 
 
 def test_one_format_for_both_directions() -> None:
-    """Spark does not report the direction when it makes the source; an option of the other one is refused then."""
+    """One format serves reads and writes, and refuses an option of the other direction when it is used."""
     writing = MillstreamSource(GOOD | {"maxLen": "5"})
     assert writing.parsed_sink.max_len == 5
     with pytest.raises(ConfigError, match="unknown option 'maxlen'"):
@@ -115,6 +115,6 @@ def test_one_format_for_both_directions() -> None:
     ],
 )
 def test_the_error_is_that_of_the_direction_meant(given: dict[str, str], told: str) -> None:
-    """A mistake in a read's option was reported as an unknown option of a write, with a suggestion that misleads."""
+    """An invalid option is reported as one of the direction that the other options indicate."""
     with pytest.raises(ConfigError, match=told):
         MillstreamSource(given)

@@ -1,4 +1,4 @@
-"""Partitioned streams as one source: all generations, offsets by partition, and errors that name the mend."""
+"""Partitioned streams as one source: all generations, offsets by partition, and errors with corrections."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ KEY = descriptor_key("orders")
 
 
 def reader(server: ServerProcess, **options: str) -> StreamReader:
-    """A stream reader of the partitioned stream as Spark's driver has it."""
+    """Return a stream reader of the partitioned stream as Spark's driver creates it."""
     source = MillstreamSource({"url": server.url, "partitionedStream": "orders"} | options)
     made = source.streamReader(source.schema())
     assert isinstance(made, StreamReader)
@@ -30,14 +30,14 @@ def reader(server: ServerProcess, **options: str) -> StreamReader:
 
 
 def ends(offset: dict[str, Any]) -> dict[str, str]:
-    """The last id of each stream in an offset."""
+    """Return the last id of each stream in an offset."""
     return {key: at["id"] for key, at in offset.items()}
 
 
 def test_partitions_join_at_their_beginning(
     real_redis: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partition that gets its first entry later, and one of a new generation, are read whole."""
+    """A partition that gets its first entry later, or that a new generation adds, is read completely."""
     monkeypatch.setattr("millstream.spark.read.planner.SCAN_SECONDS", 0.0)
     partition(real_redis.url, "orders", 4)
     fill(client, "orders{0}", 3)
@@ -55,7 +55,7 @@ def test_partitions_join_at_their_beginning(
 
 
 def test_a_query_of_a_pattern_may_change_over(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Offsets are by partition, so a checkpoint of ``streamPattern`` goes on as one of ``partitionedStream``."""
+    """A checkpoint of a ``streamPattern`` query continues with ``partitionedStream``."""
     partition(real_redis.url, "orders", 2)
     for at in range(2):
         fill(client, f"orders{{{at}}}", 3)
@@ -73,7 +73,10 @@ def test_a_query_of_a_pattern_may_change_over(real_redis: ServerProcess, client:
 
 
 def test_the_logical_name_places_all_partitions(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """The JSON of ``startingOffsets`` and ``endingOffsets`` may name the stream; the id of a partition outranks it."""
+    """In ``startingOffsets`` and ``endingOffsets``, the stream's name covers all partitions.
+
+    A partition's own id wins.
+    """
     partition(real_redis.url, "orders", 3)
     for at in range(3):
         fill(client, f"orders{{{at}}}", 5)
@@ -93,7 +96,10 @@ def test_the_logical_name_places_all_partitions(real_redis: ServerProcess, clien
 
 
 def test_a_sealed_partition_that_was_read_may_be_removed(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Also between two runs of a query; one that was not read to its end is an error as ever."""
+    """A sealed partition may be removed once read, also between two runs.
+
+    One that was not read to its end is an error.
+    """
     partition(real_redis.url, "orders", 2)
     for at in range(2):
         fill(client, f"orders{{{at}}}", 3)
@@ -126,7 +132,7 @@ def test_a_sealed_partition_that_was_read_may_be_removed(real_redis: ServerProce
     ],
 )
 def test_a_wrong_option_is_named(real_redis: ServerProcess, given: dict[str, str], says: str) -> None:
-    """Before any contact with the server."""
+    """An invalid option is named before any contact with the server."""
     with pytest.raises(ConfigError, match=says.replace("{", r"\{")):
         _ = MillstreamSource({"url": real_redis.url, "partitionedStream": "orders"} | given).parsed
 
@@ -145,7 +151,7 @@ def test_a_wrong_option_is_named(real_redis: ServerProcess, given: dict[str, str
 def test_a_damaged_descriptor_is_named_and_not_followed(
     real_redis: ServerProcess, client: redis.Redis, value: bytes | None
 ) -> None:
-    """Bytes that another client wrote there end the query, and none of the keys in them is read."""
+    """A damaged layout key ends the query with its name, and none of the keys in it is read."""
     if value is None:
         client.lpush(KEY, "x")
     else:
@@ -157,7 +163,7 @@ def test_a_damaged_descriptor_is_named_and_not_followed(
 
 
 def test_the_rights_that_the_reference_names_are_enough(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """GET in addition to those of any read; without it the error names it."""
+    """The documented permissions are enough to read a partitioned stream. Without GET, the error names it."""
     partition(real_redis.url, "orders", 2)
     fill(client, "orders{1}", 5)
     given = {"url": real_redis.url.replace("redis://", "redis://a:p@"), "partitionedStream": "orders"}
@@ -175,7 +181,7 @@ def test_the_rights_that_the_reference_names_are_enough(real_redis: ServerProces
 
 
 def test_a_stream_that_is_not_partitioned_is_an_error(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """A plain stream, and a descriptor that vanishes under a query, are named with the option to use."""
+    """A plain stream as ``partitionedStream`` is an error that names the right option."""
     fill(client, "orders", 3)
     made = reader(real_redis)
     with pytest.raises(NotFoundError, match=r"'orders' is not partitioned on .* plain stream by option 'stream'"):
@@ -186,7 +192,7 @@ def test_a_stream_that_is_not_partitioned_is_an_error(real_redis: ServerProcess,
 def test_group_mode_reads_partitions_unless_workers_do(
     real_redis: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups are made in all partitions, entries are claimed from each, and a group of workers is refused."""
+    """Group mode creates groups in all partitions and claims from each. A group that workers use is refused."""
     monkeypatch.setattr("millstream.spark.group.planner.SCAN_SECONDS", 0.0)
     partition(real_redis.url, "orders", 2)
     given = {"mode": "group", "group": "lake", "queryName": "q", "startingOffsets": "earliest"}

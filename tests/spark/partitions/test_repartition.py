@@ -1,4 +1,4 @@
-"""A query that copies a stream whose number of partitions changes has each entry once."""
+"""A query that copies a stream while its number of partitions changes copies each entry once."""
 
 import asyncio
 import zlib
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 def test_a_copy_over_a_repartition_has_each_entry_once(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Source and target get other numbers of partitions meanwhile; the write ends and is started again."""
+    """If source and target are repartitioned meanwhile, the query ends, is restarted, and copies each entry once."""
     from pyspark.errors import StreamingQueryException
 
     from millstream.spark import partition

@@ -1,4 +1,4 @@
-"""Partitioned streams through Spark: rows in the partition of their key, and each entry once whatever is killed."""
+"""Partitioned streams in Spark: rows go to the partition of their key, each entry once despite kills."""
 
 import json
 import os
@@ -38,14 +38,14 @@ KEYS: dict[str, list[Any]] = {
     "binary": [bytes([at, 255, 0]) for at in range(256)],
     "double": [at / 7 - 3 for at in range(40)] + [0.0, -0.0, 1.0, 1e16, 1e-05, 123456789012.5, float("inf")],
 }
-"""More than a thousand keys, by Spark's type."""
+"""More than a thousand keys by Spark type."""
 
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_rows_go_where_publish_puts_them(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", kind: str
 ) -> None:
-    """The partition of a key is zlib's crc32 of the bytes that publish() makes of it, for each type of keys."""
+    """Spark puts a row into the same partition as ``publish()``, for each type of key."""
     from millstream.spark import partition
 
     make_partitioned(real_redis.url, "orders", 16)
@@ -58,7 +58,7 @@ def test_rows_go_where_publish_puts_them(
 def test_a_key_that_publish_would_refuse_is_an_error(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession"
 ) -> None:
-    """A null, a type without a text of its own and a stream that is not partitioned are named with the mend."""
+    """A null key, a key type without text and a stream that is not partitioned are errors with a correction."""
     from millstream.spark import partition
 
     make_partitioned(real_redis.url, "orders", 4)
@@ -73,7 +73,7 @@ def test_a_key_that_publish_would_refuse_is_an_error(
 def test_a_sealed_partition_ends_the_write_before_it_adds_anything(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession"
 ) -> None:
-    """The error reports to start the query again, which then writes to the new partitions."""
+    """A sealed partition ends the write before any row is added. After a restart, rows go to the new partitions."""
     from millstream.spark import partition
 
     make_partitioned(real_redis.url, "orders", 2)
@@ -130,9 +130,9 @@ if __name__ == "__main__":
 def test_a_killed_copy_has_each_entry_once(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """A query between two partitioned streams is killed amid a batch with the entries of a new generation.
+    """A query between partitioned streams that is killed during a new generation's batch copies each entry once.
 
-    It is started again from its checkpoint, with more entries there. Each entry is in the partition of its key, once.
+    It restarts from its checkpoint with more entries. Each entry is in the partition of its key.
     """
     make_partitioned(real_redis.url, "orders", 4)
     make_partitioned(real_redis.url, "copy", 3)
@@ -176,7 +176,10 @@ def test_a_killed_copy_has_each_entry_once(
 def test_an_archive_has_all_partitions_as_one_table(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", reading: Reading, tmp_path: Path
 ) -> None:
-    """Each run takes the partitions that the layout then has; a sealed one is archived to its end and then done."""
+    """An archive of a partitioned stream is one table.
+
+    Each run reads the current partitions, and sealed ones to their end.
+    """
     root = str(tmp_path / "a")
     words = ["archive", real_redis.url, "--partitioned", "orders", "--to", root, "--once", "--partition", "month"]
     make_partitioned(real_redis.url, "orders", 2)

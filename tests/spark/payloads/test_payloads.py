@@ -1,4 +1,4 @@
-"""Avro payloads as columns: every type, schemas that changed, and what is wrong with a payload or a registry."""
+"""Avro payloads as columns: every type, changed schemas, and errors in payloads or registries."""
 
 import base64
 import datetime as dt
@@ -77,19 +77,19 @@ VALUES: dict[str, Any] = {
 
 
 def avro(schema: Any, value: Any) -> bytes:
-    """A value as Avro writes it."""
+    """Encode a value with Avro."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
     return out.getvalue()
 
 
 def framed(ident: int, schema: Any, value: Any) -> bytes:
-    """The same as Confluent's serializers frame it."""
+    """Encode a value with the frame of Confluent's serializers."""
     return struct.pack(">bI", 0, ident) + avro(schema, value)
 
 
 def read(payloads: list[bytes | None], schema: Any, url: str | None = None, *, permissive: bool = False) -> list[Any]:
-    """A worker's values of payloads."""
+    """Decode payloads as a worker does."""
     return decoded(
         pa.array(payloads, pa.binary()), schema, AvroColumns(schema).kind, url, permissive=permissive
     ).to_pylist()
@@ -97,14 +97,14 @@ def read(payloads: list[bytes | None], schema: Any, url: str | None = None, *, p
 
 @pytest.fixture
 def registry() -> Iterator[SchemaRegistry]:
-    """A registry, and a process that has asked none."""
+    """Yield a registry, with an empty cache in this process."""
     registry_module.forget()
     with schema_registry() as made:
         yield made
 
 
 def test_every_type_has_the_column_that_spark_gives_it() -> None:
-    """The text of Spark's own types, and the values; times of day and UUIDs are text."""
+    """Each Avro type becomes the type and values that Spark's own reader gives. Times of day and UUIDs are text."""
     assert AvroColumns(EVERYTHING).kind.simpleString() == (
         "struct<flag:boolean,wide:bigint,real:double,raw:binary,price:decimal(9,2),day:date,at:timestamp,exact:timestamp,"
         "clock:timestamp_ntz,noon:string,key:string,kind:string,again:string,code:binary,keys:array<string>,"
