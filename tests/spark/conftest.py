@@ -66,7 +66,7 @@ def reading(spark: "SparkSession") -> Callable[..., "DataFrame"]:
 
 @pytest.fixture
 def run_to_end(spark: "SparkSession", tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
-    """``run_to_end(url, stream="a", ...)``: AvailableNow to Parquet under ``tmp_path/out``; returns its progress."""
+    """``run_to_end(url, stream="a", ...)``: run AvailableNow to Parquet in ``tmp_path/out`` and return its progress."""
 
     def run(url: str, **options: str) -> list[dict[str, Any]]:
         source = spark.readStream.format("millstream").option("url", url).options(**options).load()

@@ -1,4 +1,4 @@
-"""Spark users' expectations of a format, through Spark: tables that last, filters, joins, headers and payloads."""
+"""A format as Spark users expect it: lasting tables, filters, joins, headers and payloads."""
 
 import asyncio
 import io
@@ -33,7 +33,7 @@ Sql = Callable[[str], list[Any]]
 
 @pytest.fixture
 def sql(spark: "SparkSession") -> Iterator[Sql]:
-    """``sql(query)``: its rows; tables and views that it made are dropped."""
+    """``sql(query)``: return its rows. Created tables and views are dropped at the end."""
 
     def run(query: str) -> list[Any]:
         return spark.sql(query).collect()
@@ -46,7 +46,7 @@ def sql(spark: "SparkSession") -> Iterator[Sql]:
 
 
 def run_to_end(frame: "DataFrame", checkpoint: Path, batch: Callable[["DataFrame", int], None]) -> None:
-    """A query to the end of what there is."""
+    """Run a query to the end of the existing entries."""
     query = (
         frame.writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True).start()
@@ -60,7 +60,7 @@ def run_to_end(frame: "DataFrame", checkpoint: Path, batch: Callable[["DataFrame
 def test_a_table_lasts_and_is_read_and_streamed(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", sql: Sql, tmp_path: Path
 ) -> None:
-    """Its options are in its first column's comment: SELECT, a stream and another session find them there."""
+    """A table keeps its options, so SELECT, streams and other sessions can use it."""
     fill(client, "s", 5)
     where = f"USING millstream OPTIONS (url '{real_redis.url}', stream"
     sql(f"CREATE TABLE entries_of_s {where} 's', maxEntriesPerTrigger '2')")
@@ -81,7 +81,7 @@ def test_a_table_lasts_and_is_read_and_streamed(
 def test_rows_are_written_to_the_stream_that_the_insert_names(
     real_redis: ServerProcess, client: redis.Redis, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And to no other: rows that come from a table bring its options along, and would go back there."""
+    """INSERT writes rows only to the stream that it names, although rows from a table bring that table's options."""
     for variable in ("MILLSTREAM_URL", "REDIS_URL"):
         monkeypatch.delenv(variable, raising=False)
     fill(client, "s", 5)
@@ -103,7 +103,7 @@ def test_rows_are_written_to_the_stream_that_the_insert_names(
 def test_options_with_each_query_make_a_table_of_any_stream(
     real_redis: ServerProcess, client: redis.Redis, sql: Sql
 ) -> None:
-    """A table without options takes them by WITH, and a view that says them lasts as well."""
+    """A table without options takes them from WITH in a query, and a view keeps them."""
     fill(client, "a", 2)
     fill(client, "b", 3)
     sql("CREATE TABLE streams USING millstream")
@@ -128,7 +128,7 @@ def test_options_with_each_query_make_a_table_of_any_stream(
     ],
 )
 def test_a_table_that_cannot_be_is_refused_when_it_is_made(sql: Sql, options: str, told: str) -> None:
-    """And not by the first query, perhaps another day."""
+    """A table with invalid options is refused when it is created, not at its first query."""
     with pytest.raises(AnalysisException, match=told) as caught:
         sql(f"CREATE TABLE never USING millstream OPTIONS ({options})")
     assert "secret" not in last_words(caught.value)
@@ -137,7 +137,7 @@ def test_a_table_that_cannot_be_is_refused_when_it_is_made(sql: Sql, options: st
 def test_filters_choose_what_is_read_of_a_stream(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", reading: Reading
 ) -> None:
-    """The entries of ten seconds, among 5,000: the server sends a small part, and the rows are the same."""
+    """A filter on a stream's time limits the transferred entries, and the rows are the same."""
     begin = 1_700_000_000_000
     with client.pipeline(transaction=False) as pipe:
         for at in range(5000):
@@ -166,7 +166,7 @@ def test_filters_choose_what_is_read_of_a_stream(
 def test_hashes_that_come_later_are_joined_too(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", reading: Reading, tmp_path: Path
 ) -> None:
-    """A stream with a table of users: each batch sees the hashes as they are when it is read."""
+    """In a join of a stream with hashes, each batch sees the current hashes."""
     users = reading(real_redis.url, "user string, name string, born int", hashes="user:*", keyColumn="user")
     client.hset("user:1", mapping={"name": "Ada", "born": "1815"})
     for user in ("1", "2"):
@@ -188,7 +188,7 @@ def test_hashes_that_come_later_are_joined_too(
 def test_headers_travel_from_an_app_through_spark_to_an_app(
     real_redis: ServerProcess, client: redis.Redis, reading: Reading
 ) -> None:
-    """Headers by App.publish(headers=...) are read as columns; Spark writes them as the same envelope."""
+    """Headers from ``App.publish(headers=...)`` are read as columns, and Spark writes them as the same envelope."""
 
     async def publish() -> None:
         app = App(real_redis.url)
@@ -228,7 +228,7 @@ ORDER = {
 
 
 def avro(number: int) -> bytes:
-    """An order in Avro."""
+    """Encode an order in Avro."""
     out = io.BytesIO()
     fastavro.schemaless_writer(
         out, fastavro.parse_schema(ORDER), {"id": number, "at": 1_700_000_000_000, "items": ["a"]}
@@ -239,7 +239,7 @@ def avro(number: int) -> bytes:
 def test_avro_payloads_of_a_stream_are_columns(
     real_redis: ServerProcess, client: redis.Redis, reading: Reading
 ) -> None:
-    """By a registry over HTTP, asked by Spark's workers; a bad payload is null, or ends the query with its own line."""
+    """Avro payloads are columns by the schema of an HTTP registry. A bad payload is null or ends the query."""
     with schema_registry() as registry:
         registry.add(7, ORDER, "orders-value")
         for number in range(3):

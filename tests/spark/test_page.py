@@ -1,4 +1,4 @@
-"""Every block of code of the pages about Spark runs as it is printed: only the server and the folders are others."""
+"""Every code block of the Spark pages runs as printed, with the test's server and folders."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
 
 def test_every_block_of_the_pages(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """None is left out; the URL comes from the environment where the page names none."""
+    """Every block of the pages runs. If the page names no URL, it comes from the environment."""
     environment = os.environ | {"MILLSTREAM_URL": real_redis.url, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     driver = Path(__file__).with_name("page_driver.py")
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""The Spark lines of the README do what the README says of them, as they are printed there."""
+"""The Spark lines of the README do as the README states."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.spark
 def test_stream_of_the_readme(spark: "SparkSession", our_server: ServerProcess) -> None:
-    """Every entry is a row with stream, id, timestamp and fields."""
+    """The README's streaming query returns each entry as a row with stream, id, timestamp and fields."""
     with our_server.client(decode_responses=True) as client:
         ids = [client.xadd("orders", {"item": item}) for item in ("tea", "milk")]
     lines = block("python", "readStream").replace("redis://127.0.0.1:6400/0", our_server.url)

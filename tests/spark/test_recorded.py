@@ -1,4 +1,4 @@
-"""Spark queries go on from checkpoints that earlier versions recorded: tests/fixtures/VERSION, each version."""
+"""Spark queries continue from checkpoints recorded by earlier versions in tests/fixtures/VERSION."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").iterdir())
 
 @pytest.mark.parametrize("recorded", FIXTURES, ids=lambda path: path.name)
 def test_a_query_goes_on_from_a_recorded_checkpoint(recorded: Path, tmp_path: Path, spark: "SparkSession") -> None:
-    """A query that was killed between the sink's commit and Spark's adds each entry once, under the present version."""
+    """With the present version, a query that was killed before Spark's commit adds each entry once."""
     for part in ("data", "checkpoint"):
         shutil.copytree(recorded / part, tmp_path / part)
     assert not (tmp_path / "checkpoint/commits/2").exists()

@@ -1,6 +1,6 @@
-"""A few things that Spark itself does, on the servers that the other tests do not use: a cluster, Valkey, Redis 8.
+"""Basic Spark work on the servers that other tests do not use: a cluster, Valkey and Redis 8.
 
-The same tests on each: reading and writing by a query, a group shared with others, recovery by a function, the archive.
+The same tests on each: a query that reads and writes, a shared group, recovery by a function, and an archive.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,18 +28,18 @@ RunToEnd = Callable[..., list[dict[str, Any]]]
 Written = Callable[[], list[str]]
 
 STREAMS = ["{a}", "{b}", "{c}"]
-"""On a cluster, on three different nodes."""
+"""Streams that are on three different nodes of a cluster."""
 
 HOUR = 3_600_000
 
 
 @dataclass
 class Place:
-    """The place of the streams.
+    """A server or cluster for the streams.
 
     Attributes:
-        url: for Spark.
-        servers: all that have keys.
+        url: URL for Spark.
+        servers: All servers that hold keys.
     """
 
     url: str
@@ -48,7 +48,7 @@ class Place:
 
 @pytest.fixture(scope="module", params=["cluster", "valkey", "redis8"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Each of them in turn, where the machine has it."""
+    """Yield each kind of server that the machine has."""
     folder = tmp_path_factory.mktemp("servers")
     if request.param == "cluster":
         with Three(folder) as three:
@@ -60,7 +60,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def client(place: Place) -> Iterator[Any]:
-    """Redis-py's client, by our door; everything is flushed."""
+    """Yield redis-py's client from ``millstream.connect``, with all keys flushed."""
     for server in place.servers:
         with server.client() as one:
             one.flushall()
@@ -71,7 +71,7 @@ def client(place: Place) -> Iterator[Any]:
 def test_a_query_reads_every_stream_and_writes_to_others_once(
     place: Place, client: Any, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """By a pattern from three streams to three, in batches; run again it adds what is new and nothing else."""
+    """A query copies entries by pattern from three streams to three others, once each, also when it runs again."""
     for stream in STREAMS:
         fill(client, stream, 300)
 
@@ -102,7 +102,7 @@ def test_a_query_reads_every_stream_and_writes_to_others_once(
 def test_a_group_is_shared_and_ends_acknowledged(
     place: Place, client: Any, run_to_end: RunToEnd, written: Written
 ) -> None:
-    """Each entry once, the cap kept, what a worker holds untouched."""
+    """A query of a shared group processes each entry once within the cap, and a worker's pending entries stay."""
     for at, stream in enumerate(STREAMS):
         client.xgroup_create(stream, "g", "0", mkstream=True)
         fill(client, stream, 200, first=1 + 1000 * at)
@@ -116,7 +116,7 @@ def test_a_group_is_shared_and_ends_acknowledged(
 
 
 def test_a_recovery_judges_by_a_function(place: Place, client: Any, spark: "SparkSession") -> None:
-    """Tasks read a dead consumer's entries, and its verdict settles them."""
+    """Tasks read a dead consumer's entries, and the function's decision settles them."""
     client.xgroup_create("{a}", "g", "0", mkstream=True)
     ids = fill(client, "{a}", 300)
     client.xreadgroup("g", "dead", {"{a}": ">"})
@@ -138,7 +138,7 @@ def test_a_recovery_judges_by_a_function(place: Place, client: Any, spark: "Spar
 def test_an_archive_and_what_is_left_are_one_table(
     place: Place, client: Any, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Archived and trimmed as far as a group has read; read together, each entry once."""
+    """An archive trims as far as a group has read. Archive and stream together hold each entry once."""
     for stream in STREAMS:
         client.xgroup_create(stream, "g", "0", mkstream=True)
         ids = fill(client, stream, 200)
@@ -155,7 +155,7 @@ def test_an_archive_and_what_is_left_are_one_table(
 
 
 def test_hashes_are_a_table_wherever_they_are(place: Place, client: Any, spark: "SparkSession") -> None:
-    """On a cluster from every node, each hash once."""
+    """Hashes are read once each, on a cluster from every node."""
     for number in range(60):
         client.hset(f"user:{number}", mapping={"n": number, "name": f"u{number}"})
     users = (

@@ -1,4 +1,4 @@
-"""Spark itself: found by name, the same rows as XRANGE, exactly once through stops, kills and retries."""
+"""The source and sink in Spark: found by name, equal to XRANGE, and exactly once through stops, kills and retries."""
 
 import json
 import os
@@ -31,7 +31,7 @@ Written = Callable[[], list[str]]
 
 
 def last_line(error: BaseException) -> str:
-    """The line that a user reads last; Spark itself adds its SQLSTATE on a line of its own."""
+    """Return the last line of an error before Spark's SQLSTATE."""
     lines = [line for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
     return lines[-1]
 
@@ -40,7 +40,7 @@ def last_line(error: BaseException) -> str:
 
 
 def test_a_batch_read_is_xrange(both: ServerProcess, both_client: redis.Redis, reading: Reading) -> None:
-    """By name alone, on either server: rows are the entries, of values with line breaks and fields that change too."""
+    """A batch read by format name returns the entries of XRANGE, also with line breaks and changing fields."""
     both_client.xadd("s", {"n": "1", "text": "line\r\nbreak"}, id="1700000000000-0")
     both_client.xadd("s", {"other": "ü", "n": ""}, id="1700000000000-1")
     for number in range(3000):
@@ -56,7 +56,7 @@ def test_a_batch_read_is_xrange(both: ServerProcess, both_client: redis.Redis, r
 
 
 def test_bytes_come_through_unharmed(real_redis: ServerProcess, client: redis.Redis, reading: Reading) -> None:
-    """A value that is not text can be had as binary, from a column of that type or by a cast."""
+    """A binary value can be read from a binary column or by a cast."""
     client.xadd("s", {"raw": b"\xff\x00\r\n", "n": "1"})
     row = reading(real_redis.url, "raw binary, n int", stream="s").first()
     assert row is not None
@@ -69,7 +69,7 @@ def test_bytes_come_through_unharmed(real_redis: ServerProcess, client: redis.Re
 def test_typed_columns_and_what_does_not_fit_them(
     real_redis: ServerProcess, client: redis.Redis, reading: Reading
 ) -> None:
-    """A schema types the fields; a wrong value is null and is kept next to the row."""
+    """A schema types the fields. A bad value is null and kept next to the row."""
     client.xadd("s", {"delay": "11", "when": "2013-01-01T10:00:00Z", "tags": '["a","b"]', "price": "3.50"})
     client.xadd("s", {"delay": "NA", "price": ""})
     schema = "delay int, when timestamp, tags array<string>, price decimal(8,2), stream string, _corrupt string"
@@ -80,7 +80,7 @@ def test_typed_columns_and_what_does_not_fit_them(
 
 
 def test_named_fields_become_columns(real_redis: ServerProcess, client: redis.Redis, reading: Reading) -> None:
-    """The option ``fields`` saves writing a schema when all are text; with a schema it is refused."""
+    """The option ``fields`` gives text columns without a schema. Together with a schema it is refused."""
     fill(client, "s", 2)
     assert [
         tuple(row) for row in reading(real_redis.url, stream="s", fields="kind,none").drop("timestamp").collect()
@@ -91,7 +91,7 @@ def test_named_fields_become_columns(real_redis: ServerProcess, client: redis.Re
 
 
 def test_two_streams_and_an_empty_one(real_redis: ServerProcess, client: redis.Redis, reading: Reading) -> None:
-    """Rows say which stream they are of."""
+    """Rows of several streams name their stream, and an empty stream has none."""
     fill(client, "a", 3)
     fill(client, "b", 2)
     client.xgroup_create("c", "g", "$", mkstream=True)
@@ -133,7 +133,7 @@ def test_two_streams_and_an_empty_one(real_redis: ServerProcess, client: redis.R
 def test_the_last_line_of_an_error_says_what_to_mend(
     real_redis: ServerProcess, client: redis.Redis, reading: Reading, options: dict[str, str], told: str
 ) -> None:
-    """No frames of the Java machine, and the option named."""
+    """The last line of an error names the option and a correction, without Java stack frames."""
     fill(client, "s", 1)
     with pytest.raises(AnalysisException, match="PYTHON_DATA_SOURCE_ERROR") as caught:
         reading(**{"url": real_redis.url, **options}).collect()
@@ -144,7 +144,7 @@ def test_the_last_line_of_an_error_says_what_to_mend(
 def test_the_last_words_of_a_query_say_what_to_mend(
     real_redis: ServerProcess, client: redis.Redis, run_to_end: RunToEnd
 ) -> None:
-    """`millstream spark ls` and the log of `millstream run` show the cause in one line, not the place in Spark."""
+    """``millstream spark ls`` and the log of ``millstream run`` show the cause of a failed query in one line."""
     with pytest.raises(StreamingQueryException) as caught:
         run_to_end(real_redis.url, stream="nope")
     assert last_words(caught.value).startswith("NotFoundError: option 'stream': 'nope' does not exist on redis://")
@@ -154,7 +154,7 @@ def test_the_last_words_of_a_query_say_what_to_mend(
 
 
 def test_the_last_words_of_spark_itself() -> None:
-    """If no Python failed, the cause is in Spark's first line, and the rest has only the query's place."""
+    """If no Python code failed, the cause is taken from Spark's first line."""
     text = (
         "[STREAM_FAILED] Query [id = fd46f536-aae9, runId = 7726a948-dbb9] terminated with exception: Python worker "
         "failed to connect back. SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = fd46f536-aae9, runId = "
@@ -181,7 +181,7 @@ def test_a_query_that_cannot_be_says_why(
     options: dict[str, str],
     told: str,
 ) -> None:
-    """Spark shows an ``UnboundLocalError`` of its own for every error in making the reader."""
+    """If a query's reader cannot be created, the error states the cause instead of Spark's ``UnboundLocalError``."""
     fill(client, "s", 1)
     source = spark.readStream.format("millstream").option("url", real_redis.url).option("stream", "s")
     made = source.schema(options.pop("schema")) if "schema" in options else source
@@ -207,7 +207,7 @@ def test_a_stopped_query_goes_on_where_it_was(
     run_to_end: RunToEnd,
     written: Written,
 ) -> None:
-    """Stopped in mid-backlog and restarted from its checkpoint: each entry once, batches within the cap, lag shown."""
+    """A query stopped in a backlog and restarted reads each entry once, within the cap, and shows its lag."""
     ids = fill(both_client, "a", 2500) + fill(both_client, "b", 500, first=5000)
     options = {"stream": "a,b", "startingOffsets": "earliest", "maxEntriesPerTrigger": "500", "group": "lake"}
     query = (
@@ -265,10 +265,10 @@ query.awaitTermination()
 def test_a_killed_driver_and_a_failed_task_lose_and_double_nothing(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, run_to_end: RunToEnd, written: Written
 ) -> None:
-    """Exactly once in the sink after both.
+    """After a failed task and a killed driver, each entry is in the sink exactly once.
 
-    A task fails when it has read, and is tried again. Then the driver is killed between the offset log and the commit
-    log of a batch, as its checkpoint shows it. Then the query is started again.
+    A task fails after its read and is retried. Then the driver is killed between the offset log and the commit log of a
+    batch, and the query is started again.
     """
     ids = fill(client, "s", 20_000)
     with (tmp_path / "driver.log").open("wb") as log:
@@ -300,10 +300,11 @@ def test_a_killed_driver_and_a_failed_task_lose_and_double_nothing(
 
 
 def test_a_server_killed_in_the_midst_of_a_batch_is_waited_for(spark: "SparkSession", tmp_path: Path) -> None:
-    """The same task goes on when it is back, in the source as in the sink: each row once.
+    """If the server is killed during a batch, the task continues when it is back, in the source and the sink.
 
-    The task says when it has passed on some rows and staged some, and waits; the server is killed and started; the task
-    is let go on.
+    The task reports when it has passed on some rows and staged some, and waits. The server is killed and started, and
+    the
+    task continues.
     """
     half, back = tmp_path / "half", tmp_path / "back"
     os.mkfifo(back)
@@ -362,7 +363,7 @@ def test_a_server_killed_in_the_midst_of_a_batch_is_waited_for(spark: "SparkSess
 def test_a_stream_that_lost_entries_ends_its_query(
     real_redis: ServerProcess, client: redis.Redis, run_to_end: RunToEnd
 ) -> None:
-    """The user of the query sees which entries are gone, not only a log somewhere."""
+    """A stream that lost entries ends its query with an error that names them."""
     fill(client, "s", 10)
     options = {"stream": "s", "startingOffsets": "earliest"}
     run_to_end(real_redis.url, **options)
@@ -382,7 +383,7 @@ def test_a_stream_that_lost_entries_ends_its_query(
 def test_a_stream_restored_from_a_backup_ends_its_query(
     tmp_path: Path, run_to_end: RunToEnd, written: Written, more: int
 ) -> None:
-    """A checkpoint that is ahead of its stream is found out, also where newer entries hide it: nothing is skipped."""
+    """A stream restored from a backup ends its query, even if newer entries hide the gap."""
     server = redis_server(tmp_path / "redis", "--appendonly", "yes")
     options = {"stream": "s", "startingOffsets": "earliest"}
     with server:
@@ -412,7 +413,7 @@ def test_a_stream_restored_from_a_backup_ends_its_query(
 def test_a_view_in_sql_reads_and_a_table_of_named_columns_says_why_it_cannot(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark does not pass such a table's options on: the default server would be read or written."""
+    """A temporary view reads a stream. A table with named columns is refused, since Spark drops its options."""
     for variable in ("MILLSTREAM_URL", "REDIS_URL"):
         monkeypatch.delenv(variable, raising=False)
     fill(client, "s", 3)
@@ -435,7 +436,7 @@ def test_a_view_in_sql_reads_and_a_table_of_named_columns_says_why_it_cannot(
 
 
 def test_looking_for_the_format_is_cheap() -> None:
-    """Spark imports the package when any Python source is looked for: it must not bring Redis, Arrow or numpy along."""
+    """Spark's search for the format does not import Redis, Arrow or numpy."""
     code = (
         "import pyspark.sql.datasource, sys; before = set(sys.modules); import pyspark_millstream; "
         "print(*set(sys.modules) - before)"

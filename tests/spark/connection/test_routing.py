@@ -638,7 +638,7 @@ def test_a_cluster_s_replicas_are_those_of_the_stream_s_node(three: Three, clien
 def test_a_server_that_lost_its_end_is_never_read_short(
     real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between plan and reading the stream is made again with fewer entries: an error, as it is when it is planned."""
+    """If a stream is recreated with fewer entries between plan and read, the read fails."""
     with real_redis.client() as client:
         fill(client, "s", 100)
         made = reader(real_redis.url, stream="s")
@@ -680,7 +680,7 @@ def first_contact(url: str, **options: str) -> str:
 
 
 def test_what_a_first_contact_finds_out(real_redis: ServerProcess, three: Three, tmp_path: Path) -> None:
-    """No replica; no such service; no server there; one node of a cluster: which option, and how to mend it."""
+    """If a replica, service or server is missing, or the URL names one cluster node, the error names the option."""
     with real_redis.client() as client:
         fill(client, "s", 1)
     told = first_contact(real_redis.url, readFrom="replica")

@@ -1,4 +1,4 @@
-"""Group mode: shared with other consumers, killed anywhere, each entry once in a sink that takes a batch twice."""
+"""Group mode beside other consumers, killed anywhere: each entry is once in a sink that ignores repeated batches."""
 
 import itertools
 import json
@@ -118,9 +118,10 @@ POINTS = [
 def test_a_driver_killed_anywhere_loses_and_doubles_nothing(
     server: ServerProcess, client: redis.Redis, drivers: Drivers, tmp_path: Path, point: str
 ) -> None:
-    """SIGKILL at each step of claim, offset log, replay, sink, commit log and ack; then the driver is started again.
+    """If a driver is killed at any step and restarted, each entry is in the sink once.
 
-    Another consumer holds entries in the midst of the query's: they stay its own.
+    The steps are claim, offset log, replay, sink, commit log and acknowledgement.
+    Entries of another consumer stay pending.
     """
     assert point.partition(":")[0] in (
         *OWN,
@@ -171,7 +172,7 @@ def test_a_lost_checkpoint_finds_what_was_claimed(
 def test_batches_are_shared_with_other_consumers_and_read_again_alike(
     client: redis.Redis, reading: Callable[..., GroupReader]
 ) -> None:
-    """A batch is what its consumer was given, within the cap; it is acknowledged when the next one is asked for."""
+    """A batch has the entries its consumer claimed, within the cap. It is acknowledged when the next one is planned."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     fill(client, "s", 20)
     reader = reading(minPartitions="2")
@@ -246,7 +247,7 @@ def test_stale_entries_of_others_are_claimed_too(client: redis.Redis, reading: C
 def test_what_is_delayed_is_left_to_its_time(
     server: ServerProcess, client: redis.Redis, reading: Callable[..., GroupReader], rights: tuple[str, ...]
 ) -> None:
-    """Idle for an hour and not due: no batch has it, its delivery is not counted, and the set keeps its time."""
+    """Entries that wait for a delayed retry are in no batch before their time. Their delivery count is unchanged."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     client.xreadgroup("g", "dead", {"s": ">"})
@@ -329,7 +330,7 @@ def test_entries_that_a_claim_drops_are_of_no_other_claimer(
 def test_entries_deleted_after_they_were_claimed_are_a_loss(
     client: redis.Redis, reading: Callable[..., GroupReader], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Counted exactly and named; with failOnDataLoss=false reported and passed over."""
+    """Entries deleted after their claim are an error with the count, or a warning with ``failOnDataLoss=false``."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     reader, lenient = reading(), reading(failOnDataLoss="false")

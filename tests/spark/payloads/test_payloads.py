@@ -116,7 +116,10 @@ def test_every_type_has_the_column_that_spark_gives_it() -> None:
 
 
 def test_a_schema_that_grew_is_read_into_the_columns_of_one(registry: SchemaRegistry) -> None:
-    """Each payload with the schema that it names; missing fields have their default. Each schema is asked for once."""
+    """Each payload is read with the schema that it names, and missing fields have their default.
+
+    Each schema is requested once.
+    """
     registry.add(1, ORDER_1)
     registry.add(2, ORDER_2, "orders-value")
     schema = Registry(registry.url).latest("orders-value")
@@ -157,7 +160,7 @@ GOOD = framed(1, ORDER_1, {"id": 5, "item": "pen"})
     ],
 )
 def test_a_bad_payload_is_null_or_ends_the_query(registry: SchemaRegistry, payload: bytes, told: str) -> None:
-    """PERMISSIVE keeps the others; FAILFAST names the fault and the schema."""
+    """A bad payload is null in mode PERMISSIVE. In FAILFAST, it ends the query and the error names the schema."""
     registry.add(1, ORDER_1)
     registry.add(3, {"syntax": "proto3"}, schemaType="PROTOBUF")
     registry.add(4, ORDER_1, references=[{"name": "a", "subject": "a", "version": 1}])
@@ -170,7 +173,7 @@ def test_a_bad_payload_is_null_or_ends_the_query(registry: SchemaRegistry, paylo
 
 
 def test_a_value_that_does_not_fit_its_column_is_one_bad_payload() -> None:
-    """Avro's variable lengths can hold more than an int has bits."""
+    """An Avro number that does not fit its column makes its payload a bad one."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
     large = avro({"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}, {"n": 2**40})
     fine = avro(schema, {"n": 1})
@@ -180,14 +183,14 @@ def test_a_value_that_does_not_fit_its_column_is_one_bad_payload() -> None:
 
 
 def test_an_unknown_id_is_not_asked_for_again_at_once(registry: SchemaRegistry) -> None:
-    """A stream of bad payloads does not keep the registry busy."""
+    """An unknown schema id is requested once, not for each payload."""
     bad = struct.pack(">bI", 0, 99)
     assert read([bad] * 50, ORDER_1, registry.url, permissive=True) == [None] * 50
     assert registry.asked == ["/schemas/ids/99"]
 
 
 def test_a_registry_that_stumbles_is_asked_again(registry: SchemaRegistry) -> None:
-    """A server error is not a fault of the payload, nor for good."""
+    """A request that fails with a server error is sent again."""
     registry.add(1, ORDER_1)
     registry.failures = 2
     assert read([GOOD], ORDER_1, registry.url) == [{"id": 5, "item": "pen"}]
@@ -195,7 +198,7 @@ def test_a_registry_that_stumbles_is_asked_again(registry: SchemaRegistry) -> No
 
 
 def test_a_registry_that_is_away_ends_the_query_in_either_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nulls for good payloads would be a loss."""
+    """An unreachable registry ends the query in both modes."""
     monkeypatch.setattr(registry_module, "PATIENCE", 0.2)
     for permissive in (True, False):
         with pytest.raises(NotReachedError, match=r"the schema registry http://127\.0\.0\.1:\d+ does not answer"):
@@ -203,7 +206,7 @@ def test_a_registry_that_is_away_ends_the_query_in_either_mode(monkeypatch: pyte
 
 
 def test_a_registry_may_ask_for_a_password(registry: SchemaRegistry) -> None:
-    """Given in the URL, and shown in no error."""
+    """A registry's password may be in the URL, and no error shows it."""
     registry.add(1, ORDER_1, "orders value")
     registry.password = base64.b64encode(b"me:p@w").decode()
     registry.subjects["orders%20value"] = 1
@@ -237,20 +240,20 @@ def test_a_registry_may_ask_for_a_password(registry: SchemaRegistry) -> None:
     ],
 )
 def test_a_schema_that_no_column_can_have_is_told_where(schema: Any, told: str) -> None:
-    """Before a query begins, by the place in the schema."""
+    """A schema that no column type fits is refused before the query begins, with the place in the schema."""
     with pytest.raises(ConfigError, match=told):
         AvroColumns(schema)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8081", "redis://127.0.0.1:1", "http://", ""])
 def test_only_http_is_asked(url: str) -> None:
-    """A file or another scheme is none of a registry's."""
+    """A registry URL that is not HTTP is refused."""
     with pytest.raises(ConfigError, match="Write that of a schema registry"):
         Registry(url)
 
 
 def test_another_page_is_no_registry(registry: SchemaRegistry) -> None:
-    """A registry answers in JSON objects with a schema."""
+    """A reply that is not a JSON object with a schema is an error."""
     registry.schemas[1] = {"schema": "no json"}
     with pytest.raises(ConfigError, match="cannot be read"):
         Registry(registry.url).by_id(1)
@@ -276,7 +279,7 @@ def test_another_page_is_no_registry(registry: SchemaRegistry) -> None:
     ],
 )
 def test_short_and_damaged_payloads_are_told_in_words(kind: Any, data: bytes, said: str) -> None:
-    """No Python of the library's: what is wrong with the bytes, and what that may mean."""
+    """The error for a damaged payload states the fault in plain words."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}
     with pytest.raises(UndecodableError, match=f"a payload cannot be read by the schema: {said}"):
         read([data], schema)
@@ -284,7 +287,7 @@ def test_short_and_damaged_payloads_are_told_in_words(kind: Any, data: bytes, sa
 
 
 def test_what_is_wrong_is_never_told_in_the_words_of_python() -> None:
-    """No error is, over every type."""
+    """No error for a damaged payload contains Python's or the library's words, for every type."""
     chance = random.Random(11)
     whole = avro(EVERYTHING, VALUES)
     for length in range(len(whole)):

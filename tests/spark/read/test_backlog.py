@@ -1,4 +1,4 @@
-"""A backlog: batches as large as they may be and no larger, shares of tasks alike, and a driver that does not grow."""
+"""A backlog: full batches within the cap, tasks of equal size, and a driver whose memory stays constant."""
 
 import tempfile
 import time
@@ -24,20 +24,20 @@ for number = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   redis.call('XADD', KEYS[1], math.floor(number / tonumber(ARGV[3])) .. '-' .. number, 'n', number)
 end
 """
-"""Entries numbered from the first to the last, a given number of them in a millisecond."""
+"""Script that adds numbered entries, with a given number of them per millisecond."""
 
 PARTS = 4
 SHARES = "part long, rows long, total long"
 
 
 def backlog(client: redis.Redis, stream: str, first: int, last: int, together: int) -> None:
-    """Fill a stream by a script: five million commands over a connection would take longer than the test."""
+    """Fill a stream by a script, since five million single commands would take longer than the test."""
     for at in range(first, last + 1, 10_000):
         client.eval(FILL, 1, stream, at, min(at + 9999, last), together)
 
 
 def counting() -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
-    """A function that makes one row of a task's input; Spark takes it as it is, without looking for this module."""
+    """Return a function that reduces a task's input to one row, and which Spark pickles without this module."""
 
     def shares(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
@@ -60,11 +60,11 @@ class Read:
     """The result of a query over a backlog.
 
     Attributes:
-        sizes: rows of its batches, in order.
-        tasks: by batch, the rows of each task.
-        total: the sum of all numbers that were read.
-        memory: bytes by the batch after which they were measured.
-            ``memory[batch]`` is of the planning process, the driver's Python, and Java's heap after a collection.
+        sizes: Rows of each batch, in order.
+        tasks: Rows of each task, by batch.
+        total: Sum of all numbers that were read.
+        memory: Bytes of the planning process, the driver's Python and Java's heap, by the batch after which they
+            were measured.
     """
 
     sizes: list[int]
@@ -76,7 +76,7 @@ class Read:
 def read(
     spark: "SparkSession", url: str, folder: Path, looks: Callable[[int], bool] = lambda _: False, **options: str
 ) -> Read:
-    """Read everything, batch by batch; a batch's number says whether memory is measured after it."""
+    """Read everything batch by batch. A function of the batch's number decides if memory is measured after it."""
     source = spark.readStream.format("millstream").option("url", url).option("startingOffsets", "earliest")
     memory: dict[int, tuple[int, int, int]] = {}
     batches: dict[int, list[Any]] = {}
@@ -97,7 +97,7 @@ def read(
 
 
 def used(spark: "SparkSession") -> tuple[int, int, int]:
-    """Memory of the source's process, of this one, and of Java."""
+    """Return the memory of the source's process, of this process, and of Java."""
     gateway = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public name for it
     assert gateway is not None
     runtime = gateway.jvm.java.lang.Runtime.getRuntime()
@@ -107,7 +107,7 @@ def used(spark: "SparkSession") -> tuple[int, int, int]:
 
 
 def planning(java: int) -> str:
-    """The process of the source plan."""
+    """Return the process id of the source's planner."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "cmdline").read_bytes()
@@ -120,7 +120,7 @@ def planning(java: int) -> str:
 
 
 def resident(pid: str) -> int:
-    """Bytes of a process in memory."""
+    """Return the resident memory of a process in bytes."""
     lines = Path("/proc", pid, "status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
@@ -128,7 +128,7 @@ def resident(pid: str) -> int:
 def test_batches_of_a_backlog_are_full_and_shares_alike(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Two streams of unlike rates, with holes: no batch over the cap, and all but the last within a tenth of it."""
+    """For two streams of different rates with gaps, each batch is within the cap and all but the last are 90 % full."""
     backlog(client, "a", 1, 9000, together=3)
     backlog(client, "b", 1, 1000, together=100)
     client.eval(
@@ -146,13 +146,13 @@ def test_batches_of_a_backlog_are_full_and_shares_alike(
 
 
 def full(sizes: list[int], cap: int) -> None:
-    """Within the cap, and within a tenth of it but for the last."""
+    """Assert that all batches are within the cap, and all but the last at least 90 % full."""
     assert max(sizes) <= cap
     assert min(sizes[:-1]) >= 0.9 * cap
 
 
 def share(tasks: list[list[int]]) -> float:
-    """The largest task of any batch but the last, where one that has as much as the others counts 1."""
+    """Return the largest task of any batch but the last, as a multiple of the mean task."""
     return max(PARTS * max(rows) / sum(rows) for rows in tasks[:-1])
 
 
@@ -160,14 +160,14 @@ LAYOUTS: list[dict[str, tuple[int, int]]] = [
     {"s": (5_000_000, 7)},
     {"busy": (4_000_000, 50), "quiet": (900_000, 1), "small": (100_000, 1000)},
 ]
-"""By stream: entries, and how many of them in a millisecond."""
+"""Number of entries and entries per millisecond, by stream."""
 
 CAP = 250_000
 MB = 1 << 20
 
 
 def five_million(seed: int) -> int:
-    """A query over a backlog of one layout: exact, full, balanced and flat."""
+    """Run a query over a backlog of one layout and check totals, batch sizes, balance and memory."""
     from millstream.spark import session
 
     streams = LAYOUTS[seed]

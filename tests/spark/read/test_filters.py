@@ -1,4 +1,4 @@
-"""Filters of a query on live streams: what they make needless to read is not read, and nothing else is left out."""
+"""Filters of a query on live streams: excluded entries are not read, and no other entry is left out."""
 
 from datetime import UTC, datetime
 
@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.realserver]
 
 BEGIN = 1_700_000_000_000
 EACH = 1000
-"""Entries of a stream, one a second."""
+"""Entries per stream, one a second."""
 
 
 @pytest.fixture
 def streams(client: redis.Redis) -> redis.Redis:
-    """Streams a, b and c."""
+    """Fill the streams a, b and c."""
     with client.pipeline() as pipe:
         for key in "abc":
             for at in range(EACH):
@@ -38,12 +38,12 @@ def streams(client: redis.Redis) -> redis.Redis:
 
 
 def at(second: int) -> datetime:
-    """A time as Spark hands it on."""
+    """Return a time as Spark passes it."""
     return datetime.fromtimestamp(BEGIN / 1000 + second, UTC)
 
 
 def read(server: ServerProcess, *filters: Filter, **options: str) -> list[tuple[str, str]]:
-    """Stream and id of every row that the tasks give to Spark."""
+    """Return the stream and id of every row that the tasks read."""
     source = MillstreamSource({"url": server.url, "stream": "a,b,c", "pushdown": "true"} | options)
     made = source.reader(source.schema())
     assert isinstance(made, FilteredReader)
@@ -72,13 +72,13 @@ def read(server: ServerProcess, *filters: Filter, **options: str) -> list[tuple[
 def test_only_what_the_filters_leave_is_read(
     real_redis: ServerProcess, streams: redis.Redis, filters: list[Filter], streams_read: str, seconds: range
 ) -> None:
-    """Rows that a filter on ids, times or streams excludes do not come over the wire; other filters say nothing."""
+    """Rows that a filter on ids, times or streams excludes are not transferred. Other filters exclude nothing."""
     wanted = [(key, f"{BEGIN + second * 1000}-0") for key in streams_read for second in seconds]
     assert sorted(read(real_redis, *filters)) == sorted(wanted)
 
 
 def test_filters_and_options_both_hold(real_redis: ServerProcess, streams: redis.Redis) -> None:
-    """No filter brings back rows that the options exclude."""
+    """Filters and options apply together: no filter brings back rows that the options exclude."""
     found = read(
         real_redis,
         GreaterThanOrEqual(("timestamp",), at(10)),
@@ -90,7 +90,7 @@ def test_filters_and_options_both_hold(real_redis: ServerProcess, streams: redis
 
 
 def test_nothing_is_pushed_down_unless_asked_for(real_redis: ServerProcess, streams: redis.Redis) -> None:
-    """Spark keeps a reader that got filters for queries without them: rows would be missing, and no error."""
+    """Filters are pushed down only with the option, since Spark reuses a filtered reader for other queries."""
     source = MillstreamSource({"url": real_redis.url, "stream": "a"})
     made = source.reader(source.schema())
     assert type(made) is BatchReader

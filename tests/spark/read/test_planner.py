@@ -1,4 +1,4 @@
-"""The driver's side against a real server, without Spark: where queries begin, how far batches go, what is lost."""
+"""The driver's side with a real server and without Spark: start positions, batch sizes and data loss."""
 
 import json
 import logging
@@ -26,12 +26,12 @@ ALL = ReadAllAvailable()
 
 
 def reader(server: ServerProcess, **options: str) -> StreamReader:
-    """A reader of stream s, or of those that are named."""
+    """Return a reader of stream ``s`` or of the named streams."""
     return by(server, **{"stream": "s"} | options)
 
 
 def by(server: ServerProcess, **options: str) -> StreamReader:
-    """A stream reader as Spark's driver has it."""
+    """Return a stream reader as Spark's driver creates it."""
     source = MillstreamSource({"url": server.url} | options)
     made = source.streamReader(source.schema())
     assert isinstance(made, StreamReader)
@@ -39,12 +39,12 @@ def by(server: ServerProcess, **options: str) -> StreamReader:
 
 
 def ends(offset: dict[str, Any]) -> dict[str, str]:
-    """The last id of each stream in an offset."""
+    """Return the last id of each stream in an offset."""
     return {key: at["id"] for key, at in offset.items()}
 
 
 def run(made: StreamReader, start: dict[str, Any] | None = None) -> tuple[list[list[str]], dict[str, Any]]:
-    """Spark's part: batches until there is nothing new; the ids of each batch, and the last offset."""
+    """Run batches as Spark does until nothing is new, and return the ids of each batch and the last offset."""
     at = start or made.initialOffset()
     batches = []
     while True:
@@ -56,7 +56,7 @@ def run(made: StreamReader, start: dict[str, Any] | None = None) -> tuple[list[l
 
 
 def rows(made: StreamReader | BatchReader, *between: dict[str, Any]) -> list[str]:
-    """The ids that a batch's tasks read, partition by partition; stream and id where there are several streams."""
+    """Return the ids that a batch's tasks read, partition by partition, with the stream if there are several."""
     found = []
     for part in made.partitions(*between):
         for batch in made.read(part):
@@ -89,7 +89,10 @@ def numbers(first: int, last: int) -> list[str]:
 def test_where_a_query_begins(
     real_redis: ServerProcess, client: redis.Redis, options: dict[str, str], expected: list[str]
 ) -> None:
-    """Each way to say it; new queries begin at the end, as with Kafka. Later entries are read in every case."""
+    """A query begins where each form of the start option points, by default at the end.
+
+    Later entries are always read.
+    """
     fill(client, "s", 20)
     made = reader(real_redis, **options)
     batches, end = run(made)
@@ -100,7 +103,7 @@ def test_where_a_query_begins(
 
 
 def test_the_beginning_is_told_the_same_twice(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Spark asks for it twice; an entry between the two must not fall out."""
+    """The initial offset is the same when Spark requests it twice, even if an entry is added in between."""
     fill(client, "s", 3)
     made = reader(real_redis)
     first = made.initialOffset()
@@ -110,7 +113,7 @@ def test_the_beginning_is_told_the_same_twice(real_redis: ServerProcess, client:
 
 
 def test_a_start_in_the_middle_knows_its_count(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """The count of a place is found by counting what follows, so that lag is exact from the first batch on."""
+    """The count of a start in the middle of a stream is found by counting, so lag is exact from the first batch."""
     fill(client, "s", 50)
     client.xtrim("s", maxlen=40, approximate=False)
     made = reader(real_redis, startingOffsets='{"s": "30-7"}')
@@ -119,7 +122,7 @@ def test_a_start_in_the_middle_knows_its_count(real_redis: ServerProcess, client
 
 
 def test_a_start_with_its_count_goes_on_as_a_checkpoint_does(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """An offset as a query's progress shows it needs no counting, and entries trimmed after it are missed."""
+    """A start given with its count needs no counting, and entries trimmed after it are reported as lost."""
     fill(client, "s", 10)
     place = '{"s": {"id": "4-0", "n": 4}}'
     made = reader(real_redis, startingOffsets=place)
@@ -132,7 +135,7 @@ def test_a_start_with_its_count_goes_on_as_a_checkpoint_does(real_redis: ServerP
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_start_where_the_group_stands(real_redis: ServerProcess, client: redis.Redis, counted: bool) -> None:
-    """A query that lost its checkpoint goes on after what it has published last, its count known or found out."""
+    """With ``startingOffsets=group``, a query without a checkpoint continues after the position it last published."""
     fill(client, "s", 20)
     client.xgroup_create("s", "lake", "15-0", entries_read=15 if counted else None)
     made = reader(real_redis, startingOffsets="group", group="lake")
@@ -144,7 +147,7 @@ def test_a_start_where_the_group_stands(real_redis: ServerProcess, client: redis
 
 
 def test_a_batch_waits_for_enough_entries(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Until there are ``minEntriesPerTrigger``, and no longer than ``maxTriggerDelay``; never when a run has an end."""
+    """A batch waits for ``minEntriesPerTrigger`` at most ``maxTriggerDelay`` long, and never in a run with an end."""
     fill(client, "s", 5)
     made = reader(real_redis, startingOffsets="earliest", minEntriesPerTrigger="10")
     batches, at = run(made)
@@ -170,7 +173,7 @@ def test_a_batch_waits_for_enough_entries(real_redis: ServerProcess, client: red
 
 
 def test_entries_below_a_start_ahead_of_the_stream_are_not_read(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """A ``startingTimestamp`` ahead of the last entry holds for what is added later too."""
+    """Entries added later below a future ``startingTimestamp`` are not read."""
     fill(client, "s", 3)
     made = reader(real_redis, startingTimestamp="50")
     at = run(made)[1]
@@ -200,7 +203,7 @@ def test_entries_below_a_start_ahead_of_the_stream_are_not_read(real_redis: Serv
 def test_what_is_not_there_is_named(
     real_redis: ServerProcess, client: redis.Redis, options: dict[str, str], told: str
 ) -> None:
-    """A misspelled stream must not be an endless wait."""
+    """A missing stream or a key of another type is an error, not an endless wait."""
     fill(client, "s", 1)
     client.set("text", "x")
     given = {"url": real_redis.url, "stream": "s"} | options
@@ -213,7 +216,7 @@ def test_what_is_not_there_is_named(
 
 @pytest.mark.parametrize("kind", ["stream", "batch"])
 def test_options_of_the_other_kind_of_read_are_refused(real_redis: ServerProcess, kind: str) -> None:
-    """An option that does nothing would be believed to do something. A stream's reader says so when it is asked."""
+    """An option of the other kind of read is refused, by a stream's reader at its first use."""
     source = MillstreamSource(
         {"url": real_redis.url, "stream": "s", ("endingOffsets" if kind == "stream" else "group"): "latest"}
     )
@@ -239,7 +242,7 @@ def test_the_cap_is_never_exceeded_and_nothing_is_left_out(real_redis: ServerPro
 
 
 def test_the_cap_holds_while_entries_arrive(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Cuts then come from remembered looks at the stream, not from counting."""
+    """Batches stay within the cap while entries arrive, although their ends come from remembered positions."""
     made = reader(real_redis, startingOffsets="earliest", maxEntriesPerTrigger="50")
     client.xgroup_create("s", "g", "$", mkstream=True)
     at, seen, sizes = made.initialOffset(), [], []
@@ -256,7 +259,7 @@ def test_the_cap_holds_while_entries_arrive(real_redis: ServerProcess, client: r
 
 
 def test_trigger_once_ignores_the_cap(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Spark then says: read all there is."""
+    """Trigger.Once reads everything in one batch, without the cap."""
     fill(client, "s", 30)
     made = reader(real_redis, startingOffsets="earliest", maxEntriesPerTrigger="7")
     assert made.getDefaultReadLimit() == ReadMaxRows(7)
@@ -265,7 +268,7 @@ def test_trigger_once_ignores_the_cap(real_redis: ServerProcess, client: redis.R
 
 
 def test_available_now_ends_where_it_began_to_look(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """A busy stream must not keep such a query running for ever; nor must a stream that appears meanwhile."""
+    """AvailableNow ends at the position it saw first, although entries and streams are added."""
     fill(client, "p1", 10)
     source = MillstreamSource(
         {"url": real_redis.url, "streamPattern": "p*", "startingOffsets": "earliest", "maxEntriesPerTrigger": "4"}
@@ -285,7 +288,7 @@ def test_available_now_ends_where_it_began_to_look(real_redis: ServerProcess, cl
 def test_a_new_stream_of_a_pattern_joins_at_its_beginning(
     real_redis: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it has been trimmed before it was seen: that is not a loss, the query never had to read it."""
+    """A new stream that matches the pattern is read from its first existing entry. Its earlier trims are not a loss."""
     monkeypatch.setattr("millstream.spark.read.planner.SCAN_SECONDS", 0.0)
     fill(client, "p1", 3)
     client.set("p3", "no stream")
@@ -307,7 +310,7 @@ def test_a_new_stream_of_a_pattern_joins_at_its_beginning(
 
 
 def test_an_empty_stream_has_no_batch_until_it_has_entries(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Created by a group, nothing added yet."""
+    """An empty stream, created by a group, causes no batch until it has entries."""
     client.xgroup_create("s", "g", "$", mkstream=True)
     made = reader(real_redis, startingOffsets="earliest")
     batches, at = run(made)
@@ -320,7 +323,10 @@ def test_an_empty_stream_has_no_batch_until_it_has_entries(real_redis: ServerPro
 def test_the_streams_of_a_query_may_change_at_a_restart(
     real_redis: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that is new is read from its beginning; one left out is left alone, its place is kept, and that is said."""
+    """At a restart, a new stream is read from its beginning.
+
+    A removed one keeps its position, and the log reports it.
+    """
     for stream in ("a", "b", "c"):
         fill(client, stream, 3)
     _, at = run(reader(real_redis, stream="a,b", startingOffsets="earliest"))
@@ -343,7 +349,7 @@ def test_the_streams_of_a_query_may_change_at_a_restart(
 def test_partitions_of_a_batch_hold_each_entry_once(
     real_redis: ServerProcess, client: redis.Redis, options: dict[str, str]
 ) -> None:
-    """Whichever way a batch is split, and with entries of one millisecond too."""
+    """The partitions of a batch contain each entry once, for any split, also within one millisecond."""
     fill(client, "s", 100)
     for number in range(50):
         client.xadd("s", {"n": "x"}, id=f"100-{number + 1}")
@@ -367,7 +373,7 @@ def test_partitions_of_a_batch_hold_each_entry_once(
 def test_small_streams_share_a_task(
     real_redis: ServerProcess, client: redis.Redis, options: dict[str, str], tasks: int, most: int
 ) -> None:
-    """Each entry once, in the order of the keys and of the stream, in as many tasks as the options ask for."""
+    """Small streams share a task, with each entry once and in order, in the number of tasks from the options."""
     entries = {"a": 20, "b": 1, "c": 70, "d": 5, "e": 5}
     for key, count in entries.items():
         fill(client, key, count)
@@ -382,7 +388,7 @@ def test_small_streams_share_a_task(
 
 
 def test_a_task_of_several_streams_sees_which_was_trimmed(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Each of its streams is looked after by itself, and rows that were read before are not given out as the whole."""
+    """A task of several streams detects which stream was trimmed, and fails."""
     for key in "abc":
         fill(client, key, 10)
     made = reader(real_redis, stream="a,b,c", startingOffsets="earliest")
@@ -412,7 +418,7 @@ def test_a_task_of_several_streams_sees_which_was_trimmed(real_redis: ServerProc
 def test_a_batch_read_is_what_xrange_says(
     real_redis: ServerProcess, client: redis.Redis, options: dict[str, str], expected: list[str]
 ) -> None:
-    """By default all there is; starts are exclusive ids or inclusive times, ends inclusive ids or exclusive times."""
+    """A batch read returns what XRANGE does. Id starts are exclusive and ends inclusive; time starts are inclusive."""
     fill(client, "s", 40)
     source = MillstreamSource({"url": real_redis.url, "stream": "s"} | options)
     made = source.reader(source.schema())
@@ -426,7 +432,7 @@ def test_a_batch_read_is_what_xrange_says(
 def test_a_stream_that_was_read_and_removed_ends_no_query(
     real_redis: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a pattern: nothing of it was unread, so nothing is lost; a stream that comes under its name is a new one."""
+    """A stream of a pattern that was read and then deleted does not end the query. A later one of its name is new."""
     for key in ("p1", "p2"):
         fill(client, key, 5)
     monkeypatch.setattr("millstream.spark.read.planner.SCAN_SECONDS", 0.0)
@@ -447,7 +453,7 @@ def test_a_stream_that_was_read_and_removed_ends_no_query(
 
 
 def test_a_stream_removed_before_all_was_read_is_a_loss(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Seen and unread entries, and those that a restarted query cannot know of, are an error that names the option."""
+    """A stream that was deleted before all its entries were read is an error that names the option."""
     fill(client, "p1", 10)
     fill(client, "p2", 5)
     made = by(real_redis, streamPattern="p?", startingOffsets="earliest", maxEntriesPerTrigger="8")
@@ -472,7 +478,7 @@ def test_a_stream_removed_before_all_was_read_is_a_loss(real_redis: ServerProces
 
 
 def test_trimmed_past_the_checkpoint_names_the_range(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """The default: stop, and report the missing entries of each stream, and their number."""
+    """Entries trimmed past the checkpoint end the query with the range and number of the lost entries."""
     fill(client, "s", 10)
     made = reader(real_redis, startingOffsets="earliest")
     _, at = run(made)
@@ -488,7 +494,7 @@ def test_trimmed_past_the_checkpoint_names_the_range(real_redis: ServerProcess, 
 def test_going_on_without_what_was_lost(
     real_redis: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """failOnDataLoss=false: the rest is read, the loss is in the log with its count, once."""
+    """With ``failOnDataLoss=false``, the remaining entries are read, and the loss is logged once with its number."""
     fill(client, "s", 10)
     made = reader(real_redis, startingOffsets="earliest", failOnDataLoss="false", maxEntriesPerTrigger="50")
     _, at = run(made)
@@ -505,7 +511,7 @@ def test_going_on_without_what_was_lost(
 
 
 def test_trimming_what_was_read_is_no_loss(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Retention may follow the query as closely as it likes."""
+    """Trims of entries that the query has read are not a loss."""
     fill(client, "s", 50)
     made = reader(real_redis, startingOffsets="earliest", maxEntriesPerTrigger="10")
     at, seen = made.initialOffset(), []
@@ -520,7 +526,7 @@ def test_trimming_what_was_read_is_no_loss(real_redis: ServerProcess, client: re
 def test_entries_deleted_one_by_one_are_no_loss(
     real_redis: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Groups delete what they have finished; that is reported, and the rest is read."""
+    """Entries deleted one by one are reported and not a loss."""
     fill(client, "s", 20)
     made = reader(real_redis, startingOffsets="earliest")
     start = made.initialOffset()
@@ -532,7 +538,7 @@ def test_entries_deleted_one_by_one_are_no_loss(
 
 
 def test_a_batch_trimmed_after_it_was_planned(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """A repeated read of a planned batch gives all its rows or fails: fewer rows would spoil what the sink has."""
+    """If entries are trimmed after planning, a batch returns all of its rows or fails."""
     fill(client, "s", 30)
     made = reader(real_redis, startingOffsets="earliest", minPartitions="3")
     start = made.initialOffset()
@@ -550,7 +556,7 @@ def test_a_batch_trimmed_after_it_was_planned(real_redis: ServerProcess, client:
 
 
 def test_trimming_up_to_the_batch_while_it_is_read(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Retention by the published group cuts exactly there: the batch is whole, and no alarm is raised."""
+    """A trim exactly up to the batch's start does not disturb the batch."""
     fill(client, "s", 30)
     made = reader(real_redis, startingOffsets='{"s": "10-0"}')
     start = made.initialOffset()
@@ -567,7 +573,7 @@ def test_trimming_up_to_the_batch_while_it_is_read(real_redis: ServerProcess, cl
 def test_a_stream_that_went_back_is_always_an_error(
     real_redis: ServerProcess, client: redis.Redis, first: int, count: int
 ) -> None:
-    """Deleted, or made again with lower or higher ids: reading on from the old place would silently skip."""
+    """A stream that was deleted, or recreated with lower or higher ids, ends the query in any case."""
     fill(client, "s", 20)
     made = reader(real_redis, startingOffsets="earliest", failOnDataLoss="false")
     _, at = run(made)
@@ -585,7 +591,7 @@ def test_a_stream_that_went_back_is_always_an_error(
 def test_a_stream_made_anew_between_two_looks_is_an_error(
     real_redis: ServerProcess, client: redis.Redis, trimmed: bool
 ) -> None:
-    """Also where its counters are ahead of the reader's: 51 entries below that place would never be read."""
+    """A stream recreated between two plans is an error, even if its counters are ahead of the reader's."""
     for number in range(1, 101):
         client.xadd("a", {"n": number}, id=f"{number}-0")
     made = reader(real_redis, stream="a", startingOffsets="earliest")
@@ -604,7 +610,7 @@ def test_a_stream_made_anew_between_two_looks_is_an_error(
 
 
 def test_a_stream_made_anew_with_the_same_first_id_is_an_error(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Its counters and ids contradict nothing; its first entry, which never changes in a stream, is another one."""
+    """A stream recreated with the same first id is recognized by its first entry's content."""
     fill(client, "a", 100)
     made = reader(real_redis, stream="a", startingOffsets="earliest")
     start = made.latestOffset(made.initialOffset(), None)
@@ -621,7 +627,7 @@ def test_a_stream_made_anew_with_the_same_first_id_is_an_error(real_redis: Serve
 
 
 def test_a_trim_that_a_failover_undid_is_no_loss(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """The same entries are there again: reading goes on."""
+    """A trim that a failover undid is not an error, and the query continues."""
     for number in range(1, 101):
         client.xadd("a", {"n": number}, id=f"{number}-0")
     dump = client.dump("a")
@@ -642,7 +648,10 @@ def group_of(client: redis.Redis) -> dict[str, Any]:
 
 
 def test_the_group_shows_what_is_done_and_the_lag(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Any tool for Redis sees how far the query is; a batch that is not known to be finished does not count."""
+    """The query's group shows its finished position and its lag.
+
+    A batch counts only once it is known to be finished.
+    """
     fill(client, "s", 100)
     made = reader(real_redis, startingOffsets="earliest", maxEntriesPerTrigger="40", group="lake")
     start = made.initialOffset()
@@ -662,7 +671,7 @@ def test_the_group_shows_what_is_done_and_the_lag(real_redis: ServerProcess, cli
 
 
 def test_a_group_in_use_is_not_touched(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Moving the cursor of a group with consumers would make them skip entries for ever."""
+    """A group with consumers or pending entries is refused, and its position is not changed."""
     fill(client, "s", 10)
     client.xgroup_create("s", "workers", "0")
     client.xreadgroup("workers", "w1", {"s": ">"}, count=2)
@@ -679,7 +688,7 @@ def test_a_group_in_use_is_not_touched(real_redis: ServerProcess, client: redis.
 
 
 def test_a_server_that_comes_back_is_read_on(tmp_path: Path) -> None:
-    """A restart of the server in the middle of planning or of a batch ends neither; each entry is read once."""
+    """If the server restarts during planning or a batch, both continue, and each entry is read once."""
     server = redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
     with server:
         with server.client() as setup:
@@ -699,7 +708,7 @@ def test_a_server_that_comes_back_is_read_on(tmp_path: Path) -> None:
 
 
 def test_a_page_whose_reply_never_came_is_asked_for_again(tmp_path: Path) -> None:
-    """The server dies between the request and its reply: reading changes nothing, so asking twice is safe."""
+    """If the server dies before it replies to a page request, the request is sent again."""
     server = redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
     with server:
         with server.client() as setup:
@@ -720,7 +729,7 @@ def test_a_page_whose_reply_never_came_is_asked_for_again(tmp_path: Path) -> Non
 
 
 def test_a_unix_socket_and_a_password(tmp_path: Path) -> None:
-    """All that a URL can hold works for the fast path too; a wrong password is reported at once and not shown."""
+    """Unix sockets and passwords in the URL work. A wrong password is reported at once and not shown."""
     path = tmp_path / "r.sock"
     server = redis_server(tmp_path, "--requirepass", "secret", "--unixsocket", str(path))
     url = server.url
@@ -740,7 +749,7 @@ def test_a_unix_socket_and_a_password(tmp_path: Path) -> None:
 
 
 def test_offsets_of_another_checkpoint_are_refused(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Two sources swapped in a query find each other's offsets."""
+    """An offset of another source's checkpoint is refused."""
     fill(client, "s", 1)
     made = reader(real_redis)
     with pytest.raises(UsageError, match="checkpointLocation"):

@@ -1,4 +1,4 @@
-"""A range that is read again gives identical rows: each action on a batch reads again, for all kinds of entries."""
+"""A range that is read again, as by each action on a batch, returns identical rows for all kinds of entries."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ MAPPED = "id string, fields map<string,string>"
 
 
 def is_uniform(url: str, want: Want) -> bool:
-    """True if a page of the stream is read by the short cut."""
+    """Return True if the fast decoder reads a page of the stream."""
     connection = RawConnection(url)
     connection.request([("XRANGE", "s", "-", "+", "COUNT", "1000")])
     raw = connection.receive_raw()
@@ -31,7 +31,7 @@ def is_uniform(url: str, want: Want) -> bool:
 
 
 def rows_of(frame: "DataFrame") -> list[tuple[int, str, list[tuple[bytes, bytes]]]]:
-    """A partition's number, the id and the fields of each row, in the order of partitions and rows."""
+    """Return partition number, id and fields of each row, in order."""
     rows = frame.selectExpr("spark_partition_id() part", "id", "fields").collect()
     return [(row.part, row.id, _pairs(row.fields)) for row in rows]
 
@@ -47,10 +47,7 @@ def _pairs(fields: Any) -> list[tuple[bytes, bytes]]:
 def test_several_actions_on_one_batch_see_the_same_rows(
     real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path, shape: str, schema: str
 ) -> None:
-    """In foreachBatch each action reads again: the same rows in the same partitions, and none that came meanwhile.
-
-    The old connector gave the second action nothing.
-    """
+    """In foreachBatch, each action reads the same rows in the same partitions, without entries added meanwhile."""
     with real_redis.client() as client:
         fill_shaped(client, "s", COUNT, shape)
         assert is_uniform(real_redis.url, Want(listed=schema is LISTED, pairs=schema is MAPPED)) == (shape == REGULAR)
@@ -78,7 +75,7 @@ def test_several_actions_on_one_batch_see_the_same_rows(
 
 
 def entry(number: int, shape: str, *, mapped: bool) -> list[tuple[bytes, bytes]]:
-    """The fields that an entry was given; a map keeps the last value of a name."""
+    """Return the fields of an added entry. A map keeps the last value of a name."""
     flat = [word.encode() for word in words(number, shape)]
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
     return sorted(dict(pairs).items()) if mapped else pairs

@@ -1,4 +1,4 @@
-"""Triggers that Spark has for no source in Python: a query with one ends at its start, in words that say which."""
+"""Triggers that Spark supports for no Python source end the query at its start, and the error names them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,10 @@ def test_continuous_and_real_time_are_refused_and_a_short_interval_goes_on(
     kind: type[PySparkException],
     told: str,
 ) -> None:
-    """Nothing is read or written; with the trigger that the docs name instead, the same checkpoint serves."""
+    """Continuous and real-time triggers are refused before any read.
+
+    With a short interval, the same checkpoint works.
+    """
     ids = fill(client, "s", 10)
     checkpoint = str(tmp_path / "checkpoint")
     source = spark.readStream.format("millstream").option("url", real_redis.url).option("stream", "s")

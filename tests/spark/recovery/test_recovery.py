@@ -1,4 +1,4 @@
-"""Recovery: dead consumers' entries are settled as was decided, once, through kills, among the living."""
+"""Recovery: dead consumers' entries are settled once by the decision, despite kills and beside live consumers."""
 
 import json
 import os
@@ -41,7 +41,7 @@ HOUR = 3_600_000
 
 @pytest.fixture(scope="module", params=["redis", "millstream"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A real Redis, and our own server."""
+    """Yield a real Redis, then Millstream's server."""
     folder = tmp_path_factory.mktemp("recovery")
     with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
         yield server
@@ -49,7 +49,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of that server, emptied."""
+    """Yield a client of the emptied server."""
     with server.client() as made:
         made.flushall()
         yield made
@@ -57,7 +57,7 @@ def client(server: ServerProcess) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="module")
 def drivers() -> Iterator[Drivers]:
-    """A factory of recoveries that may be killed."""
+    """Yield a factory of recoveries that can be killed."""
     made = Drivers()
     yield made
     made.close()
@@ -77,12 +77,12 @@ def leave(client: redis.Redis, count: int, fresh: int = 0) -> list[bytes]:
 
 
 def run(client: redis.Redis, *command: Any) -> Any:
-    """A command as it is."""
+    """Run a raw command."""
     return client.execute_command(*command)  # type: ignore[no-untyped-call]  # untyped in redis-py
 
 
 def pending(client: redis.Redis) -> dict[bytes, tuple[bytes, int]]:
-    """Every pending entry: who holds it, and how often it was delivered."""
+    """Return the consumer and the delivery count of every pending entry."""
     found: dict[bytes, tuple[bytes, int]] = {}
     start = "-"
     while rows := client.xpending_range("s", "g", start, "+", 10_000):
@@ -92,7 +92,7 @@ def pending(client: redis.Redis) -> dict[bytes, tuple[bytes, int]]:
 
 
 def dead_ids(client: redis.Redis, key: str = "s:dead") -> list[str]:
-    """The ids in the dead-letter stream, in the order of writing."""
+    """Return the ids in the dead-letter stream, in the order of writing."""
     found = []
     start = "-"
     while rows := run(client, "XRANGE", key, start, "+", "COUNT", 10_000):
@@ -104,7 +104,7 @@ def dead_ids(client: redis.Redis, key: str = "s:dead") -> list[str]:
 
 
 def as_decided(client: redis.Redis, ids: list[bytes], alive: int) -> None:
-    """Every entry is acked, released or dead exactly as was decided, and nothing else has changed."""
+    """Assert that every entry is acknowledged, released or dead as decided, and that nothing else has changed."""
     by: dict[str, list[str]] = {"ack": [], "release": [], "dead": []}
     for ident in ids[: len(ids) - alive]:
         by[verdict(ident.decode())].append(ident.decode())
@@ -131,7 +131,7 @@ POINTS = ["sliced:1", "decided:2", "settling:1", "writing_dead:1", "settling:2",
 def test_killed_half_way_and_run_again_settles_each_entry_once(
     server: ServerProcess, client: redis.Redis, drivers: Drivers, point: str
 ) -> None:
-    """SIGKILL with a slice claimed, decided about, half settled, in the midst of dead letters; then it is run again."""
+    """A recovery killed at any step and run again settles each entry once."""
     ids = leave(client, 2400, fresh=50)
     given = {
         "url": server.url, "stream": "s", "group": "g", "min_idle": HOUR // 2, "name": "recover", "slice_size": 700,
@@ -147,7 +147,7 @@ def test_killed_half_way_and_run_again_settles_each_entry_once(
 @pytest.mark.timeout(2700)
 @pytest.mark.parametrize("count", [100_000, 1_000_000])
 def test_many_entries_killed_half_way_through_spark(tmp_path: Path, count: int) -> None:
-    """As above with Spark's executors deciding, by a function in a process of its own, killed in the midst of it."""
+    """A recovery whose decision function runs in Spark's executors, killed and run again, settles each entry once."""
     with redis_server(tmp_path / "redis") as server, server.client() as client:
         ids = leave(client, count, fresh=50)
         words = [sys.executable, "-c", JUDGED_BY_SPARK, server.url]
@@ -184,7 +184,7 @@ millstream.spark.recover(spark, sys.argv[1], "s", "g", "30m", triage, slice_size
 
 @pytest.mark.either_server
 def test_a_function_over_a_dataframe_decides(server: ServerProcess, client: redis.Redis, spark: "SparkSession") -> None:
-    """It sees fields and deliveries; entries it leaves out are released and counted; deleted ones are acked."""
+    """A function over a DataFrame decides. Entries it leaves out are released, and deleted ones are acknowledged."""
     ids = leave(client, 3000, fresh=10)
     client.xclaim("s", "g", "d1", 0, [ids[8]], idle=HOUR, retrycount=9, justid=True)
     client.xdel("s", *ids[100:103])
@@ -221,7 +221,7 @@ def test_a_function_over_a_dataframe_decides(server: ServerProcess, client: redi
 
 
 def test_invalid_results_settle_nothing() -> None:
-    """Each is named with its entry."""
+    """An invalid decision is an error that names its entry, and nothing is settled."""
     wanted = {b"1-0", b"2-0"}
     rows = [("1-0", "ack", None), ("2-0", None, None), ("1-0", "ack", "twice alike")]
     assert checked_decisions(wanted, rows) == {b"1-0": EntryDecision("ack")}
@@ -240,7 +240,7 @@ def test_invalid_results_settle_nothing() -> None:
 
 @pytest.mark.parametrize("noted", [False, True], ids=["new", "resumed"])
 def test_what_is_delayed_is_not_decided_about(server: ServerProcess, client: redis.Redis, *, noted: bool) -> None:
-    """Its crash is not a consumer's: it waits on until it is due, also when a recovery held it and was killed."""
+    """An entry that waits for a delayed retry is not recovered, also if a killed recovery held it."""
     ids = leave(client, 10)
     client.zadd(key("s", "g"), dict.fromkeys(ids[:4], (client.time()[0] + 3600) * 1000))
     made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)
@@ -255,7 +255,7 @@ def test_what_is_delayed_is_not_decided_about(server: ServerProcess, client: red
 
 
 def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, client: redis.Redis) -> None:
-    """The decision is not carried out, and it is counted."""
+    """An entry that another consumer claims during the decision is left to it and counted."""
     ids = leave(client, 30)
     made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)
 
@@ -274,7 +274,7 @@ def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, clie
 def test_what_a_worker_claimed_stays_its_own_though_the_entry_was_deleted(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """It may be about to write its dead letter, for which the entry must be pending: our XACK would lose it."""
+    """An entry that a worker claimed stays with it, even if the entry was deleted from the stream."""
     ids = leave(client, 10)
 
     def claimed_and_deleted() -> None:
@@ -293,7 +293,7 @@ def test_what_a_worker_claimed_stays_its_own_though_the_entry_was_deleted(
 def test_an_entry_is_dead_once_whoever_else_writes(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another writer of the dead-letter stream breaks the transaction; a reply that is lost is looked up."""
+    """An entry is added to the dead-letter stream once, although other writers and lost replies interfere."""
     ids = leave(client, 120)
     sent = Router.once
     seen: list[str] = []
@@ -334,7 +334,7 @@ def test_a_dead_letter_stream_that_is_none_loses_nothing(server: ServerProcess, 
 def test_a_dead_letter_stream_without_ids_left_loses_nothing(
     server: ServerProcess, client: redis.Redis, last: str, left: int
 ) -> None:
-    """No letter can be added after the greatest id, nor 20 after one with 15 left: the entries stay held."""
+    """If the dead-letter stream has too few ids left, the recovery fails and the entries stay pending."""
     leave(client, 20)
     client.xadd("s:dead", {"x": "1"}, id=last)
     with pytest.raises(UsageError, match=f"s:dead has the last id {last}, and no 20 ids are left after it"):
@@ -345,26 +345,26 @@ def test_a_dead_letter_stream_without_ids_left_loses_nothing(
 
 
 class Hindered:
-    """Something the server refuses letters for, from a moment on; ``end`` takes it away."""
+    """A condition under which the server refuses dead letters from some moment on. ``end`` removes it."""
 
     def __init__(self, client: redis.Redis, user: str) -> None:
         self._client = client
         self._user = user
 
     def full(self) -> None:
-        """No memory is left."""
+        """Leave the server no memory."""
         self._client.config_set("maxmemory", 1)
 
     def forbidden(self) -> None:
-        """The user may write to no dead-letter stream."""
+        """Forbid the user to write to any dead-letter stream."""
         run(self._client, "ACL", "SETUSER", self._user, "resetkeys", "~s", "~millstream:*")
 
     def replaced(self) -> None:
-        """The key has become something else."""
+        """Replace the key by a string."""
         self._client.set("s:dead", "a string")
 
     def end(self) -> None:
-        """As it was."""
+        """Restore the server."""
         if self._client.config_get("maxmemory") != {b"maxmemory": b"0"}:
             self._client.config_set("maxmemory", 0)
         run(self._client, "ACL", "SETUSER", self._user, "allkeys")
@@ -381,7 +381,7 @@ class Hindered:
 def test_a_letter_that_is_refused_in_its_transaction_loses_nothing(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, kind: str, moment: str
 ) -> None:
-    """Each cause of failure comes after the look, before the commands are queued or while they are."""
+    """If the server refuses a dead letter within the transaction, the entries stay pending."""
     hindered = Hindered(client, "judge")
     run(client, "ACL", "SETUSER", "judge", "reset", "on", ">pw", "+@all", "allkeys")
     ids = leave(client, 20)
@@ -419,7 +419,7 @@ def test_a_letter_that_is_refused_in_its_transaction_loses_nothing(
 def test_a_server_that_stays_away_ends_the_recovery_at_once(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look is repeated for half a minute by itself; that is not begun a thousand times over."""
+    """If the server stays unreachable, the recovery ends instead of retrying for each entry."""
     ids = leave(client, 3)
     looks: list[int] = []
     asked = Router.ask
@@ -439,7 +439,7 @@ def test_a_server_that_stays_away_ends_the_recovery_at_once(
 
 
 def test_a_worker_of_that_name_keeps_what_it_holds(server: ServerProcess, client: redis.Redis) -> None:
-    """It would be taken for the slice of a recovery that was killed."""
+    """A recovery refuses a consumer name under which a worker holds entries."""
     leave(client, 4, fresh=2)
     with pytest.raises(UsageError, match=r"consumer 'alive' of this group holds 5-0.*give this one another name"):
         recover(None, server.url, "s", "g", "30m", verdict="dead", name="alive")
@@ -449,7 +449,7 @@ def test_a_worker_of_that_name_keeps_what_it_holds(server: ServerProcess, client
 
 
 def test_a_slice_that_ends_at_the_greatest_id_is_gone_on_with(server: ServerProcess, client: redis.Redis) -> None:
-    """The place after it is not an id with a greater second half."""
+    """A recovery continues after a slice that ends at an id with the greatest sequence number."""
     client.xadd("s", {"a": "1"}, id="5-18446744073709551615")
     client.xadd("s", {"a": "1"}, id="18446744073709551615-18446744073709551615")
     client.xgroup_create("s", "g", "0")
@@ -460,7 +460,7 @@ def test_a_slice_that_ends_at_the_greatest_id_is_gone_on_with(server: ServerProc
 
 
 def test_two_of_one_name_do_not_work_at_the_same_time(server: ServerProcess, client: redis.Redis) -> None:
-    """They would decide about the same slice; one that died on this machine is not an obstacle."""
+    """Two recoveries of one name cannot run at once. One that died on this machine does not block the next."""
     leave(client, 3)
     key = "millstream:{s}:recover:g:recover:lock"
     for owner in (f"{socket.gethostname()}:{os.getpid()}:ab", "elsewhere:1:ab"):
@@ -490,7 +490,7 @@ def test_two_of_one_name_do_not_work_at_the_same_time(server: ServerProcess, cli
     ],
 )
 def test_a_wrong_argument_is_named(given: dict[str, Any], says: str) -> None:
-    """Before anything is claimed."""
+    """An invalid argument is named before any claim."""
     arguments = {"url": "redis://127.0.0.1:1/0", "stream": "s", "group": "g", "min_idle_time": "10m"} | given
     with pytest.raises(ConfigError, match=says):
         recovery.recover(None, **arguments)
@@ -499,7 +499,10 @@ def test_a_wrong_argument_is_named(given: dict[str, Any], says: str) -> None:
 def test_the_command_settles_by_one_verdict(
     server: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without Spark; acknowledging everything is asked for first, and a group that is not there is an error."""
+    """The command settles all entries by one decision.
+
+    It requires ``--yes`` to acknowledge, and the group must exist.
+    """
     leave(client, 12, fresh=2)
     words = ["recover", "s", "--group", "g", "--min-idle", "30m", "--url", server.url, "-o", "json"]
     asked = CliRunner().invoke(main, [*words, "--verdict", "ack"])
@@ -549,7 +552,7 @@ def nothing(entries):
 def test_the_command_settles_by_a_function(
     server: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a file of the working directory; one that gives something else settles nothing, and the message says so."""
+    """The command settles by a function from a file. If the function returns something invalid, nothing is settled."""
     ids = leave(client, 30, fresh=2)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))  # put back at the end

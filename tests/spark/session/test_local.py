@@ -1,4 +1,4 @@
-"""The session helper: says what is missing before anything slow, and sets what it promises."""
+"""The session helper: it reports a missing requirement before anything slow, and applies the documented settings."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fresh() -> "Iterator[None]":
-    """The answer about Java is remembered; these tests ask again."""
+    """Clear the cached check of Java before and after the test."""
     java_problem.cache_clear()
     yield
     java_problem.cache_clear()
@@ -49,7 +49,7 @@ def fake_java(folder: Path, version: str) -> None:
 def test_old_java_is_named_with_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, problem_text: str | None
 ) -> None:
-    """One sentence, in place of a Java stack trace."""
+    """An old or missing Java is named in one sentence with the package to install."""
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     problem = java_problem()
@@ -63,7 +63,7 @@ def test_old_java_is_named_with_the_package(
 
 @pytest.mark.usefixtures("fresh")
 def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session then fails with that sentence, before Spark is even imported."""
+    """Without Java, a session fails with one sentence before Spark is imported."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="there is no java on PATH: apt-get install openjdk-17-jre-headless"):
@@ -76,7 +76,7 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_wrapper_drops_the_zips_and_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers import the installed PySpark; a user's own PYTHONPATH stays."""
+    """The worker's Python imports the installed PySpark instead of its zip, and keeps the user's PYTHONPATH."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with space"))
     python = worker_python()
@@ -96,7 +96,7 @@ def test_the_wrapper_drops_the_zips_and_keeps_the_rest(tmp_path: Path, monkeypat
 
 
 def test_without_a_cache_everything_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home that cannot be written to makes Spark slower to start, and breaks nothing."""
+    """Without a writable cache directory, sessions work and only start more slowly."""
     (tmp_path / "file").write_text("")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -106,7 +106,7 @@ def test_without_a_cache_everything_still_works(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_class_archive_is_never_a_danger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java aborts with an archive that lost its end: a broken one is made again, a half-written one is left alone."""
+    """A truncated class archive is rebuilt, and an unfinished one is not used, since Java would abort."""
     fake_java(tmp_path, "17")
     java = tmp_path / "bin" / "java"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -134,7 +134,7 @@ def test_the_class_archive_is_never_a_danger(tmp_path: Path, monkeypatch: pytest
 def test_no_class_archive_is_written_beside_a_folder_of_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """Java ends with exit code 1 when it writes one with such a folder on its class path; an empty one is allowed."""
+    """No class archive is written if a settings folder is on the class path, since Java would exit with 1."""
     fake_java(tmp_path, "17")
     settings = tmp_path / "settings"
     settings.mkdir()
@@ -147,14 +147,14 @@ def test_no_class_archive_is_written_beside_a_folder_of_settings(
 
 
 def test_a_choice_of_python_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who sets PYSPARK_PYTHON knows why."""
+    """A ``PYSPARK_PYTHON`` that the user set is kept."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     assert worker_python() == "/opt/python"
 
 
 @pytest.mark.spark
 def test_the_session_has_the_promised_settings(spark: "SparkSession") -> None:
-    """Among them the one that keeps micro-batches from starting ten processes each."""
+    """The session has the documented settings, such as the checkpoint file manager that starts no processes."""
     assert "FileSystemBasedCheckpointFileManager" in spark.conf.get(
         "spark.sql.streaming.checkpointFileManagerClass", ""
     )
@@ -165,7 +165,7 @@ def test_the_session_has_the_promised_settings(spark: "SparkSession") -> None:
 @pytest.mark.spark
 @pytest.mark.realserver
 def test_a_command_prints_its_answer_alone(real_redis: "ServerProcess") -> None:
-    """No warning of Java's or of Spark's logging comes before it: a user could not act on them."""
+    """A command prints only its result, without warnings from Java or Spark's logging."""
     with real_redis.client() as client:
         client.flushall()
         client.xgroup_create("s", "g", "0", mkstream=True)
@@ -177,7 +177,7 @@ def test_a_command_prints_its_answer_alone(real_redis: "ServerProcess") -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("quiet", ["False", "True"])
 def test_a_start_that_fails_shows_what_java_said(quiet: str) -> None:
-    """Also where it is kept back otherwise; it is above the line that says what to correct."""
+    """If Spark does not start, Java's message is printed above the line with the correction, also in quiet mode."""
     code = f"import millstream.spark; millstream.spark.session(quiet={quiet}, spark__driver__memory='a lot')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 1
@@ -186,7 +186,7 @@ def test_a_start_that_fails_shows_what_java_said(quiet: str) -> None:
 
 
 def test_a_master_that_is_none_is_named() -> None:
-    """The last line says what to correct, where PySpark shows a traceback of its own."""
+    """An invalid master is named in the last line of the error."""
     code = "import millstream.spark; millstream.spark.session(master='bogus', spark__log__level='OFF')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 1

@@ -1,6 +1,6 @@
-"""docs/deploy-spark.md, block by block: a job with this package as a file, on a Spark whose Python does not have it.
+"""docs/deploy-spark.md, block by block: a job whose Spark's Python does not have this package installed.
 
-The tests whose programs start several Java machines are run by ``make test-long``.
+Tests whose programs start several JVMs are run by ``make test-long``.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ LARGE = [str(amount) for amount in range(110, 210, 10)]
 
 
 def without_us(folder: Path) -> Path:
-    """The installed packages, this one left out."""
+    """Copy the installed packages without this one."""
     folder.mkdir()
     for place in sys.path:
         if place.endswith("site-packages"):
@@ -48,9 +48,9 @@ class Machine:
     """A folder, a Python without this package, a Spark, and the page's files.
 
     Args:
-        folder: where commands are run.
-        client: of the server with the stream ``orders``.
-        url: of that server.
+        folder: Folder in which commands run.
+        client: Client of the server with the stream ``orders``.
+        url: URL of that server.
     """
 
     def __init__(self, folder: Path, client: redis.Redis, url: str) -> None:
@@ -91,23 +91,23 @@ class Machine:
         }
 
     def build_wheel(self) -> None:
-        """The wheel for every machine."""
+        """Build the pure wheel."""
         words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(self.folder)]
         made = {"MILLSTREAM_CORE": "python"}
         subprocess.run(words, cwd=ROOT, env=os.environ | made, check=True, capture_output=True, timeout=240)
 
     def line(self, holding: str) -> str:
-        """The page's block of shell that holds these words, its addresses those of this machine."""
+        """Return the page's shell block that contains the text, with this machine's addresses."""
         return self.here(block("sh", holding, page=PAGE))
 
     def here(self, text: str) -> str:
-        """A text of the page, its addresses those of this machine."""
+        """Replace the addresses in a text of the page by this machine's."""
         for printed, own in self.texts.items():
             text = text.replace(printed, own)
         return text
 
     def run(self, text: str) -> str:
-        """Run a command that must succeed; what it said."""
+        """Run a command that must succeed, and return its output."""
         ended = subprocess.run(
             ["sh", "-c", text],
             cwd=self.folder,
@@ -122,17 +122,17 @@ class Machine:
 
     @staticmethod
     def answers(port: int) -> bool:
-        """True if a server listens there."""
+        """Return True if a server listens on the port."""
         with socket.socket() as line:
             return line.connect_ex(("127.0.0.1", port)) == 0
 
     @contextlib.contextmanager
     def running(self, text: str, port: str | None = None) -> Iterator[None]:
-        """A command that goes on until the end of the block.
+        """Run a command until the end of the block.
 
         Args:
-            text: the command.
-            port: that it listens on, as the page has it, where something must be there first.
+            text: Command to run.
+            port: Port on the page that the command listens on, to wait for.
         """
         with (self.folder / "log").open("ab") as out:
             words = ["sh", "-c", f"exec {text.replace('PYSPARK_PYTHON', 'env PYSPARK_PYTHON')}"]
@@ -146,13 +146,13 @@ class Machine:
             started.wait(120)
 
     def amounts(self, stream: str = "large") -> list[str]:
-        """The amounts that the job has written."""
+        """Return the amounts that the job has written."""
         return sorted(fields["amount"].removesuffix(".0") for _, fields in self.client.xrange(stream))
 
 
 @pytest.fixture
 def machine(real_redis: ServerProcess, tmp_path: Path) -> Iterator[Machine]:
-    """With twenty orders, ten of them large."""
+    """Yield a machine with twenty orders, ten of them large."""
     with real_redis.client(decode_responses=True) as client:
         client.flushall()
         for amount in range(10, 210, 10):
@@ -164,7 +164,7 @@ def machine(real_redis: ServerProcess, tmp_path: Path) -> Iterator[Machine]:
 @pytest.mark.realserver
 @pytest.mark.timeout(400)
 def test_a_wheel_is_enough(machine: Machine) -> None:
-    """Read and written as a stream: in tasks, and in the workers next to the driver, all without the package."""
+    """With only the wheel, a query reads and writes a stream in tasks and in the driver's workers."""
     machine.build_wheel()
     machine.run(machine.line("'local[2]'"))
     assert machine.amounts() == LARGE
@@ -175,17 +175,17 @@ def test_a_wheel_is_enough(machine: Machine) -> None:
 @pytest.mark.realserver
 @pytest.mark.timeout(1800)
 def test_a_wheel_is_enough_for_executors_in_processes_of_their_own(machine: Machine) -> None:
-    """They get it from the driver."""
+    """With only the wheel, executors in separate processes work too."""
     machine.build_wheel()
     machine.run(machine.line("local-cluster"))
     assert machine.amounts() == LARGE
 
 
 def environment(machine: Machine) -> str:
-    """Make the page's environment, only that pip has the wheel from here and other packages are those of this machine.
+    """Build the page's environment from the local wheel and this machine's packages.
 
     Returns:
-        The page's command that packs it.
+        The page's command that packs the environment.
     """
     machine.build_wheel()
     make, install, pack = machine.line("tar -czf").splitlines()
@@ -204,7 +204,7 @@ def environment(machine: Machine) -> str:
 @pytest.mark.realserver
 @pytest.mark.timeout(1800)
 def test_an_environment_goes_along_to_a_cluster(machine: Machine) -> None:
-    """A master, a worker, and an executor that unpacks it."""
+    """A packed environment is sent to a cluster, where an executor unpacks it and runs the job."""
     machine.run(environment(machine))
     with machine.running(machine.line("master.Master"), "7077"), machine.running(machine.line("worker.Worker")):
         machine.run(machine.line("--archives"))
@@ -217,7 +217,7 @@ def test_an_environment_goes_along_to_a_cluster(machine: Machine) -> None:
 @pytest.mark.realserver
 @pytest.mark.timeout(1800)
 def test_a_client_of_spark_connect_needs_no_package(machine: Machine) -> None:
-    """As printed, and a query by the page's job, without the line that such a session refuses."""
+    """A Spark Connect client runs the page's job without the package."""
     package("grpc")
     environment(machine)
     job = (machine.folder / "job.py").read_text()
@@ -240,7 +240,7 @@ def test_a_client_of_spark_connect_needs_no_package(machine: Machine) -> None:
 @pytest.mark.realserver
 @pytest.mark.timeout(1800)
 def test_a_declarative_pipeline_fills_a_table(machine: Machine) -> None:
-    """Its streaming table holds each entry, and a second run adds what is new."""
+    """A declarative pipeline's streaming table contains each entry, and a second run adds the new ones."""
     package("grpc")
     environment(machine)
     python = str(machine.folder / "environment/bin/python")
@@ -263,11 +263,11 @@ HELD = {
     "sh": ["'local[2]'", "local-cluster", "tar -czf", "master.Master", "worker.Worker", "--archives",
            "SparkConnectServer", "spark-pipelines"],
 }  # fmt: skip
-"""By language what the tests above find the page's blocks by."""
+"""The words by which the tests above find the page's blocks, by language."""
 
 
 def test_every_block_of_the_page_is_one_of_these() -> None:
-    """A block that no test runs would be a command that was never run."""
+    """Every block of the page is run by one of these tests."""
     text = (ROOT / PAGE).read_text()
     assert {language: len(re.findall(rf"^```{language}$", text, re.MULTILINE)) for language in HELD} == {
         language: len({block(language, word, page=PAGE) for word in words}) for language, words in HELD.items()
@@ -276,7 +276,7 @@ def test_every_block_of_the_page_is_one_of_these() -> None:
 
 
 def test_what_is_sent_to_workers_is_whole(tmp_path: Path) -> None:
-    """The package that is installed here, as a zip from which Spark's part can be imported."""
+    """The zip that is sent to workers contains the complete package."""
     code = (
         f"import sys; sys.path[:0] = [{str(packed())!r}]\n"
         "import pyspark_millstream, millstream.spark.read.reader, millstream.spark.write.sink\n"
@@ -294,14 +294,14 @@ def test_what_is_sent_to_workers_is_whole(tmp_path: Path) -> None:
     [("3.5.8", True), ("4.0.5", True), ("4.1.4", True), ("4.2.0", False), ("4.10.0.dev1", False), ("5.0.0", False)],
 )
 def test_a_spark_that_is_too_old_is_named(version: str, is_old: bool) -> None:
-    """One sentence, with both versions."""
+    """A Spark version that is too old is named in one sentence with both versions."""
     problem = spark_problem(version)
     assert (problem is not None) == is_old
     assert problem is None or (f"this is {version}" in problem and "Spark 4.2 or newer" in problem)
 
 
 def test_on_an_old_spark_only_this_format_is_an_error() -> None:
-    """Spark imports the package when it looks for any source written in Python: that must not fail."""
+    """On an old Spark, only the use of this format is an error; other Python sources still work."""
     code = (
         "import pyspark; pyspark.__version__ = '4.1.4'; from pyspark_millstream import DefaultSource as found\n"
         "from pyspark.sql.datasource import DataSource; assert issubclass(found, DataSource); print(found.name())\n"

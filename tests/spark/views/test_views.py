@@ -1,4 +1,4 @@
-"""Views: the state of a server as tables equals what its own commands say, and reading changes none of it."""
+"""Views: a server's state as tables equals the output of its own commands, and reading changes nothing."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ LETTER = DeadLetter(
 
 @pytest.fixture(scope="module", params=["redis", "millstream"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server with two streams, three groups, pending entries of three consumers, and dead letters."""
+    """Yield a server with two streams, three groups, pending entries of three consumers, and dead letters."""
     folder = tmp_path_factory.mktemp("views")
     with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
         with server.client() as client:
@@ -48,7 +48,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def state(client: redis.Redis) -> None:
-    """Make that state."""
+    """Create that state."""
     fill(client, "a", 3000)
     fill(client, "b", 10)
     for stream, group in (("a", "g"), ("a", "h"), ("b", "g")):
@@ -63,13 +63,13 @@ def state(client: redis.Redis) -> None:
 
 
 def told(server: ServerProcess, *command: Any) -> Any:
-    """The server's own answer."""
+    """Return the server's own reply."""
     with server.client(decode_responses=True) as client:
         return client.execute_command(*command)  # type: ignore[no-untyped-call]  # untyped in redis-py
 
 
 def test_groups_and_consumers_are_what_xinfo_says(server: ServerProcess, reading: Reading) -> None:
-    """Each group and each consumer is a row; a lag that the server does not know is null, not a number."""
+    """Each group and each consumer is a row as in XINFO. An unknown lag is null."""
     rows = reading(server.url, streamPattern="?", view="groups").orderBy("stream", "group").collect()
     assert [(r.stream, r.group, r.consumers, r.pending, r.last_delivered_id, r.entries_read) for r in rows] == [
         ("a", "g", 2, 2000, "2000-0", 2000),
@@ -89,7 +89,7 @@ def test_groups_and_consumers_are_what_xinfo_says(server: ServerProcess, reading
 
 
 def test_pending_entries_are_those_of_xpending_and_stay_as_they_are(server: ServerProcess, reading: Reading) -> None:
-    """Each pending entry once, in any number of tasks, none of them counted as delivered by it."""
+    """Each pending entry is read once by any number of tasks, and its delivery count stays."""
     before = told(server, "XPENDING", "a", "g")
     frame = reading(server.url, stream="a", view="pending", minPartitions="3")
     assert frame.rdd.getNumPartitions() == 3
@@ -107,7 +107,7 @@ def test_pending_entries_are_those_of_xpending_and_stay_as_they_are(server: Serv
 
 
 def test_pages_of_pending_entries_have_each_once(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task asks for as many as a reply may hold, and goes on after the last of them."""
+    """A task reads pending entries page by page, each once."""
     monkeypatch.setattr(view_rows, "PAGE", 7)
     view = dispatch.special_read({"url": server.url, "stream": "a", "view": "pending"})
     assert view is not None
@@ -120,7 +120,7 @@ def test_pages_of_pending_entries_have_each_once(server: ServerProcess, monkeypa
 
 
 def test_dead_letters_are_taken_apart(server: ServerProcess, reading: Reading) -> None:
-    """A letter's row has the entry's place, its cause of death and its content; other entries show their fields."""
+    """A dead letter's row has the entry's position, its cause and its content. Other entries show their fields."""
     letter, other = reading(server.url, stream="a", view="dead").orderBy("letter_id").collect()
     assert (letter.stream, letter.id, letter.group, letter.consumer, letter.deliveries) == ("a", "7-0", "g", "w1", 5)
     assert (letter.reason, letter.error, letter.traceback) == ("error", "KeyError: 'n'", "Traceback ...")
@@ -134,7 +134,7 @@ def test_dead_letters_are_taken_apart(server: ServerProcess, reading: Reading) -
 
 
 def test_a_view_gives_the_columns_of_a_schema(server: ServerProcess, reading: Reading) -> None:
-    """A schema narrows a view; one that changes it is refused by name."""
+    """A schema may select columns of a view, but not change their types."""
     frame = reading(server.url, "consumer string, deliveries bigint", stream="b", view="pending")
     assert [tuple(row) for row in frame.collect()] == [("w3", 1)] * 4
     assert reading(server.url, stream="b", view="entries").count() == 10
@@ -159,14 +159,14 @@ GOOD = {"url": "redis://h:1/0", "stream": "orders"}
     ],
 )
 def test_a_wrong_option_of_a_view_is_named(given: dict[str, str], says: str) -> None:
-    """In one line, as for every read."""
+    """An invalid option of a view is named in one line."""
     with pytest.raises(ConfigError, match=says):
         dispatch.special_read(GOOD | given)
     assert dispatch.special_read(GOOD | {"view": "entries"}) is None
 
 
 def test_no_view_is_a_stream() -> None:
-    """A state has no offsets: the error says what to use instead."""
+    """A view as a stream is refused, with the right read to use."""
     view = dispatch.special_read(GOOD | {"view": "groups"})
     assert view is not None
     with pytest.raises(ConfigError, match=r"option 'view' is 'groups'.*Use spark\.read"):
@@ -174,13 +174,13 @@ def test_no_view_is_a_stream() -> None:
 
 
 def test_every_view_has_its_reader() -> None:
-    """A view without rows, or rows without a view, would be found by a user."""
+    """Every view has columns and a reader."""
     assert set(COLUMNS) == set(view_rows.READERS) == set(VIEWS)
 
 
 @pytest.mark.either_server
 def test_sql_answers_as_a_table_and_as_json(server: ServerProcess, spark: "SparkSession") -> None:
-    """The question of the docs, and an error that names what is wrong."""
+    """``millstream sql`` prints a query's result as a table or JSON, and names the fault of a wrong query."""
     assert spark is not None  # the command takes the session that is there
     query = "SELECT consumer, count(*) AS n, max(idle_ms) >= 0 AS known FROM pending GROUP BY 1 ORDER BY 1"
     asked = ["sql", query, "--url", server.url, "--stream", "a"]
@@ -210,7 +210,7 @@ def test_sql_answers_as_a_table_and_as_json(server: ServerProcess, spark: "Spark
 
 
 def test_sql_ends_with_the_exit_codes_of_its_help(server: ServerProcess, spark: "SparkSession") -> None:
-    """Errors come through Spark as texts; each ends as it does in other subcommands, with its own sentence."""
+    """``millstream sql`` ends with the documented exit codes, although errors come through Spark as text."""
     assert spark is not None  # as above
     place = server.url.removeprefix("redis://")
     with server.client() as client:

@@ -1,8 +1,8 @@
-"""A driver whose tasks are tried again and whose tasks are run twice at once; run as a program of its own.
+"""A driver whose tasks are retried or run twice at once; run as a separate program.
 
-In the first attempt of one task Python's worker kills itself in the midst of its partition, once in reading rows and
-once in writing them. If Spark speculates, one task ends only when a second copy has come as far. Each attempt writes
-down its beginning, and its rows at the end, so that a test can prove what happened.
+In the first attempt of one task, Python's worker kills itself in the middle of its partition: once while it reads
+rows and once while it writes them. If Spark speculates, one task ends only when a second copy has come as far. Each
+attempt records its start and its rows, so that a test can prove the events.
 """
 
 import json
@@ -32,11 +32,11 @@ PARTS = 4
 
 
 class Trouble:
-    """The trouble for the tasks of one query.
+    """The fault for the tasks of one query.
 
     Args:
-        folder: where attempts are written down.
-        kind: ``kill`` for a worker that dies, ``copy`` for a task that is run twice at once.
+        folder: Folder in which attempts are recorded.
+        kind: ``kill`` for a worker that dies, ``copy`` for a task that runs twice at once.
     """
 
     def __init__(self, folder: str, kind: str) -> None:
@@ -44,7 +44,7 @@ class Trouble:
         self.kind = kind
 
     def meet(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """The rows of one attempt of a task, which may be its last."""
+        """Yield the rows of one attempt of a task and apply the fault."""
         context = TaskContext.get()
         assert context is not None
         part, attempt = context.partitionId(), context.attemptNumber()
@@ -66,30 +66,30 @@ class Trouble:
         fresh.rename(self.folder / name)
 
     def _meet(self, attempt: int) -> None:
-        """Both copies of a task have had all of its rows: a pipe opens when its other end does."""
+        """Wait until both copies of a task have had all of its rows, by a pipe."""
         with (self.folder / "both").open("w" if attempt else "r"):
             pass
 
 
 class RetriedReader(StreamReader):
-    """The source, troubled where it reads."""
+    """The source with the fault in its reads."""
 
     def __init__(self, parsed: Options, schema: "StructType", trouble: Trouble) -> None:
         super().__init__(parsed, schema)
         self._trouble = trouble
 
     def read(self, partition: Any) -> "Iterator[pa.RecordBatch]":
-        """Called in a task."""
+        """Read a partition in a task."""
         return self._trouble.meet(super().read(partition))
 
 
 class RetriedSink(StreamSink):
-    """The sink, troubled where it writes."""
+    """The sink with the fault in its writes."""
 
     trouble: Trouble
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:
-        """Called in a task; what it has seen is sent to the server in small pieces."""
+        """Write rows in a task, in small pieces."""
         staging.PIECE_ROWS = 50
         return super().write(self.trouble.meet(iterator))
 
@@ -101,22 +101,22 @@ class RetriedSource(MillstreamSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "retried"
 
     def streamReader(self, schema: "StructType") -> RetriedReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return RetriedReader(self.parsed, schema, self.trouble["read"])
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> RetriedSink:  # noqa: N802 - Spark's name
-        """For ``writeStream``."""
+        """Return the sink for ``writeStream``."""
         sink = RetriedSink(self.parsed_sink, RowLayout.of(schema, self.parsed_sink.stream))
         sink.trouble = self.trouble["write"]
         return sink
 
 
 def copy(spark: "SparkSession", url: str, folder: Path, kind: str) -> None:
-    """One batch into each sink: the source is in trouble where Parquet is written, else the sink itself."""
+    """Copy one batch into each sink, with the fault in the source for Parquet and in the sink for the stream."""
     for sink in ("parquet", "stream"):
         place = folder / f"{kind}-{sink}"
         notes = place / "attempts"
@@ -140,7 +140,7 @@ def copy(spark: "SparkSession", url: str, folder: Path, kind: str) -> None:
 
 
 def main(url: str, folder: str, master: str, *kinds: str) -> None:
-    """Copy the stream s into all sinks, with each kind of trouble."""
+    """Copy the stream ``s`` into all sinks, with each kind of fault."""
     spark = millstream.spark.session(
         "retried",
         quick=True,

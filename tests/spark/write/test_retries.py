@@ -1,8 +1,7 @@
-"""Tasks that are tried again, and tasks with two copies at once: rows are in the sink once.
+"""Retried tasks, and tasks with two copies at once: each row is in the sink once.
 
-Spark does none of this in plain ``local[2]``. In ``local[2,4]`` and on clusters a task is tried again. Spark begins a
-second copy of a slow one (speculation) on clusters alone, and only on another host: hence the two addresses of this
-one.
+Plain ``local[2]`` has neither. In ``local[2,4]`` and on clusters a task is retried. Only on clusters does Spark start
+a second copy of a slow task (speculation), and only on another host: hence the two addresses of this machine.
 """
 
 import json
@@ -27,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 DRIVER = Path(__file__).with_name("retried_driver.py")
 COUNT = 12_000
 LAST = 3
-"""The part that runs as two copies."""
+"""The partition that runs as two copies."""
 
 
 def drive(server: ServerProcess, folder: Path, master: str, *kinds: str) -> None:
@@ -46,13 +45,13 @@ def drive(server: ServerProcess, folder: Path, master: str, *kinds: str) -> None
 
 
 def attempts(folder: Path, kind: str, sink: str) -> dict[str, list[str]]:
-    """The events that the attempts of a query's tasks wrote: ``part-attempt-event`` and the rows by then, in order."""
+    """Return the recorded events of the attempts, ``part-attempt-event``, with the rows by then, in order."""
     notes = folder / f"{kind}-{sink}" / "attempts"
     return {path.name: json.loads(path.read_text()) for path in notes.iterdir() if path.is_file()}
 
 
 def each_once(client: redis.Redis, folder: Path, kind: str) -> None:
-    """Both sinks have every row once, and nothing is left of attempts that came to nothing."""
+    """Assert that both sinks have every row once, and that nothing of failed attempts is left."""
     import pyarrow.parquet as pq
 
     out = folder / f"{kind}-parquet" / "out"
@@ -65,7 +64,7 @@ def each_once(client: redis.Redis, folder: Path, kind: str) -> None:
 
 
 def was_tried_again(folder: Path) -> None:
-    """In both queries a worker died amid its rows, and the second attempt had the same ones first, then the rest."""
+    """Assert that in both queries a worker died amid its rows, and the second attempt began with the same rows."""
     for sink in ("parquet", "stream"):
         found = attempts(folder, "kill", sink)
         first, second = found["0-0-killed"], found["0-1-read"]
@@ -75,7 +74,7 @@ def was_tried_again(folder: Path) -> None:
 
 
 def was_run_twice(folder: Path) -> None:
-    """In both queries two attempts of one task had all of its rows, the same ones; neither of them failed."""
+    """Assert that in both queries two attempts of one task had all of its rows, and neither failed."""
     for sink in ("parquet", "stream"):
         found = attempts(folder, "copy", sink)
         assert found[f"{LAST}-0-read"]
@@ -84,7 +83,7 @@ def was_run_twice(folder: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_worker_that_dies_amid_its_rows(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Its task is tried again in ``local[2,4]``: each row is there once, in files and in a stream."""
+    """If a worker dies amid its rows in ``local[2,4]``, its task is retried and each row is written once."""
     fill_shaped(client, "s", COUNT, ODD)
     drive(real_redis, tmp_path, "local[2,4]", "kill")
     was_tried_again(tmp_path)
@@ -96,7 +95,7 @@ def test_a_worker_that_dies_amid_its_rows(real_redis: ServerProcess, client: red
 def test_a_worker_of_a_cluster_dies_amid_its_rows(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """The same with executors in processes of their own."""
+    """If a worker of a separate executor dies amid its rows, its task is retried and each row is written once."""
     fill_shaped(client, "s", COUNT, ODD)
     drive(real_redis, tmp_path, "local-cluster[2,1,1024]", "kill")
     was_tried_again(tmp_path)
@@ -106,7 +105,7 @@ def test_a_worker_of_a_cluster_dies_amid_its_rows(
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_two_copies_of_a_task_at_once(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Two executors on two hosts have read, or staged, the same rows when both come to the end: one copy counts."""
+    """If two executors finish copies of one task at once, the rows of only one copy count."""
     fill_shaped(client, "s", COUNT, ODD)
     with cluster(tmp_path) as master:
         drive(real_redis, tmp_path, master, "copy")
@@ -116,7 +115,7 @@ def test_two_copies_of_a_task_at_once(real_redis: ServerProcess, client: redis.R
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """A master and two workers of one core on 127.0.0.1 and 127.0.0.2; the master's URL."""
+    """Yield the URL of a master with two one-core workers on 127.0.0.1 and 127.0.0.2."""
     import pyspark
 
     from millstream.spark.sessions.local import worker_python

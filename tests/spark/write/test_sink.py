@@ -1,4 +1,4 @@
-"""Tasks and driver of the sink against real servers, without Spark: once, for every death, with nothing left over."""
+"""Tasks and driver of the sink with real servers, without Spark: each row once despite any kill, and no key left."""
 
 import contextlib
 import itertools
@@ -32,32 +32,32 @@ WITH_IDS = RowLayout("out", has_id=True, fields=("n",))
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of three rows, so that there are many steps."""
+    """Set pieces of three rows, for many steps."""
     monkeypatch.setattr(staging, "PIECE_ROWS", 3)
 
 
 def numbers(first: int, last: int) -> pa.RecordBatch:
-    """Rows with the column n."""
+    """Build rows with the column ``n``."""
     return pa.record_batch({"n": list(range(first, last))})
 
 
 def staged(server: ServerProcess, *batches: pa.RecordBatch, layout: RowLayout = NUMBERS, **options: Any) -> Staged:
-    """The pieces that one task has staged for the writer q."""
+    """Stage rows as one task for the writer ``q``."""
     return stage(SinkOptions(server.url, layout.target, **options), layout, "q", batches)
 
 
 def commit(server: ServerProcess, version: int, *messages: Staged, lasting: bool = True, **options: Any) -> None:
-    """The driver's commit of a batch."""
+    """Commit a batch as the driver does."""
     settle(SinkOptions(server.url, "out", **options), "q", version, messages, lasting=lasting)
 
 
 def there(client: redis.Redis, stream: str = "out") -> list[int]:
-    """The field n of all entries."""
+    """Return the field ``n`` of all entries."""
     return [int(fields["n"]) for _, fields in client.xrange(stream)]
 
 
 def helpers(client: redis.Redis) -> set[str]:
-    """Keys of the sink itself."""
+    """Return the sink's own keys."""
     return set(client.keys("millstream:*"))
 
 
@@ -65,7 +65,7 @@ def helpers(client: redis.Redis) -> set[str]:
 
 
 def test_rows_are_seen_when_committed_and_once(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Before the commit nothing, after it all rows in order; a repeated batch adds nothing, and one key is left."""
+    """Rows are visible only after the commit, in order. A repeated batch adds nothing, and one key is left."""
     first, second = staged(both, numbers(0, 2500)), staged(both, numbers(2500, 2510))
     assert there(both_client) == []
     commit(both, 7, first, second)
@@ -79,12 +79,12 @@ def test_rows_are_seen_when_committed_and_once(both: ServerProcess, both_client:
 
 
 class Killed(BaseException):
-    """The driver is dead."""
+    """The death of the driver."""
 
 
 @contextlib.contextmanager
 def before_piece(number: int, act: Callable[[], object]) -> Iterator[None]:
-    """``act`` is called before the driver first sends the piece of this number."""
+    """Call ``act`` before the driver first sends the piece of this number."""
     pieces = itertools.count()
 
     def reached() -> None:
@@ -99,13 +99,13 @@ def before_piece(number: int, act: Callable[[], object]) -> Iterator[None]:
 
 
 def kill() -> None:
-    """Ends the driver."""
+    """End the driver."""
     raise Killed
 
 
 @contextlib.contextmanager
 def dying(monkeypatch: pytest.MonkeyPatch, at: int, error: type[BaseException], where: str) -> Iterator[None]:
-    """The connection's ``at``-th sending or receiving ends the driver, or the connection."""
+    """Let the ``at``-th send or receive of the connection end the driver or the connection."""
     calls = itertools.count()
     real = getattr(BlockingConnection, where)
 
@@ -125,9 +125,10 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int, error: type[BaseException], 
 def test_a_driver_killed_at_any_step_is_repeated_to_the_same_end(
     both: ServerProcess, both_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, where: str, layout: RowLayout
 ) -> None:
-    """Killed before each command it sends, or before each reply; then the batch is run again, in another order.
+    """A driver killed at any step of a commit and repeated publishes each row once.
 
-    Every row is there once, nothing is left over, and where rows were published before the kill, the order is theirs.
+    It is killed before each command or reply, and the batch runs again in another order. No key is left over. Rows that
+    were published before the kill keep their order.
     """
     rows = list(range(1, 11))
     columns: dict[str, Any] = {"n": rows, "stream": ["out", "{x}more"] * 5, "id": [f"{row}-0" for row in rows]}
@@ -158,7 +159,7 @@ def test_a_driver_killed_at_any_step_is_repeated_to_the_same_end(
 def test_a_connection_that_breaks_at_any_step_does_not_matter(
     both: ServerProcess, both_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Task and driver go on over a new connection, each row once."""
+    """If the connection breaks at any step, task and driver reconnect, and each row is written once."""
     for at in range(100):
         both_client.flushall()
         broken = False
@@ -182,7 +183,7 @@ def test_a_connection_that_breaks_at_any_step_does_not_matter(
 def test_a_piece_that_somebody_else_added_meanwhile_is_not_added_again(
     both: ServerProcess, both_client: redis.Redis, number: int
 ) -> None:
-    """Another driver of the batch is faster, with this piece and all that follow."""
+    """A piece that another driver of the batch has already published is not published again."""
     message = staged(both, numbers(0, 10))
     with before_piece(number, lambda: commit(both, 0, message)):
         commit(both, 0, message)
@@ -192,7 +193,7 @@ def test_a_piece_that_somebody_else_added_meanwhile_is_not_added_again(
 
 @pytest.mark.usefixtures("small")
 def test_two_drivers_of_one_query_publish_a_batch_once(both: ServerProcess, both_client: redis.Redis) -> None:
-    """A driver taken for dead may still be at it: the two share the work, or one does nothing."""
+    """Two drivers of one query publish a batch once."""
     told: list[BaseException] = []
     start = threading.Barrier(2)
 
@@ -216,7 +217,7 @@ def test_two_drivers_of_one_query_publish_a_batch_once(both: ServerProcess, both
 def test_an_attempt_that_nobody_committed_is_removed_with_the_next_commit(
     both: ServerProcess, both_client: redis.Redis
 ) -> None:
-    """A speculative copy, a task of a killed driver: their rows are never seen, and do not wait for their end."""
+    """Rows of an attempt that was never committed are removed with the next commit."""
     staged(both, numbers(100, 200))
     commit(both, 0, staged(both, numbers(0, 5)))
     assert there(both_client) == list(range(5))
@@ -224,7 +225,7 @@ def test_an_attempt_that_nobody_committed_is_removed_with_the_next_commit(
 
 
 def test_an_abort_removes_everything(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Staged rows have a time to live, and go at once when the job is known to have failed."""
+    """Staged rows expire, and an abort removes them at once."""
     message = staged(both, numbers(0, 5), staging_ms=60_000)
     keys = helpers(both_client)
     assert keys == {message.parts[0].key, "millstream:sink:q:staged"}
@@ -237,7 +238,7 @@ def test_an_abort_removes_everything(both: ServerProcess, both_client: redis.Red
 def test_an_abort_after_a_decision_leaves_the_rows_for_the_next_try(
     both: ServerProcess, both_client: redis.Redis
 ) -> None:
-    """Spark aborts after a commit that failed; by then some rows may be seen, and the rest must follow."""
+    """An abort after a started commit keeps the staged rows, and the next try publishes them."""
     message = staged(both, numbers(0, 9))
     with before_piece(1, kill), pytest.raises(Killed):
         commit(both, 0, message)
@@ -250,7 +251,7 @@ def test_an_abort_after_a_decision_leaves_the_rows_for_the_next_try(
 
 @pytest.mark.usefixtures("small")
 def test_a_batch_left_half_published_is_finished_before_the_next(both: ServerProcess, both_client: redis.Redis) -> None:
-    """The server forgot the end in a crash, or the numbered write was not repeated: its rest is not dropped."""
+    """A half-published batch is finished before the next one."""
     first = staged(both, numbers(0, 9))
     with before_piece(1, kill), pytest.raises(Killed):
         commit(both, 0, first)
@@ -264,7 +265,7 @@ def test_a_batch_left_half_published_is_finished_before_the_next(both: ServerPro
 def test_a_half_published_batch_whose_rows_are_gone_stops_the_next(
     both: ServerProcess, both_client: redis.Redis
 ) -> None:
-    """Its rest is lost, which is for a person to accept."""
+    """If a half-published batch cannot be finished, the next batch fails until a user accepts the loss."""
     first = staged(both, numbers(0, 9))
     with before_piece(1, kill), pytest.raises(Killed):
         commit(both, 0, first)
@@ -278,7 +279,7 @@ def test_a_half_published_batch_whose_rows_are_gone_stops_the_next(
 def test_rows_that_were_decided_upon_go_though_their_register_has_ended(
     both: ServerProcess, both_client: redis.Redis
 ) -> None:
-    """A driver that is started again after days: the register had a time to live, the rows none any more."""
+    """A half-published batch is finished even after the register of staged rows has expired."""
     with before_piece(1, kill), pytest.raises(Killed):
         commit(both, 0, staged(both, numbers(0, 9)))
     both_client.delete("millstream:sink:q:staged")
@@ -288,7 +289,7 @@ def test_rows_that_were_decided_upon_go_though_their_register_has_ended(
 
 
 def test_a_checkpoint_that_is_behind_loses_no_row_silently(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Restored from a backup, its batches are cut again: one that was never written has the number of one that was."""
+    """With a checkpoint older than the target, a batch with an already used number is an error."""
     options = SinkOptions(both.url, "out")
     sink = StreamSink(options, NUMBERS)
     for batch in range(3):
@@ -302,7 +303,7 @@ def test_a_checkpoint_that_is_behind_loses_no_row_silently(both: ServerProcess, 
 def test_a_batch_cut_anew_under_a_number_that_was_written_is_refused(
     both: ServerProcess, both_client: redis.Redis
 ) -> None:
-    """A checkpoint that lost its newest files: the rows that the number did not have would be taken for written."""
+    """A batch with a used number and another number of rows is refused."""
     sink = StreamSink(SinkOptions(both.url, "out"), NUMBERS)
     sink.commit([staged(both, numbers(0, 50))], 0)
     with pytest.raises(
@@ -321,7 +322,7 @@ def test_a_batch_cut_anew_under_a_number_that_was_written_is_refused(
 def test_a_batch_of_the_same_number_and_count_keeps_the_rows_that_were_decided_first(
     both: ServerProcess, both_client: redis.Redis, killed: bool
 ) -> None:
-    """A query with ``rand()`` makes other rows each time: those of the first try are published, all and once."""
+    """A repeated batch with other rows, as with ``rand()``, publishes the rows of the first try."""
     if killed:
         with before_piece(1, kill), pytest.raises(Killed):
             commit(both, 0, staged(both, numbers(0, 9)))
@@ -335,7 +336,7 @@ def test_a_batch_of_the_same_number_and_count_keeps_the_rows_that_were_decided_f
 
 
 def cut(checkpoint: Path, batch: int, end: str) -> None:
-    """Write the file that Spark writes before it runs a batch; a batch that is cut a second time has another time."""
+    """Write the offset file that Spark writes before it runs a batch, with a new time for each write."""
     folder = checkpoint / "offsets"
     folder.mkdir(exist_ok=True)
     (folder / str(batch)).write_text(f'v1\n{{"batchTimestampMs":{next(TIMES)}}}\n{end}')
@@ -348,7 +349,7 @@ TIMES = itertools.count()
 def test_a_batch_cut_anew_with_as_many_rows_is_refused(
     both: ServerProcess, both_client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """The checkpoint names the range of the sources: another range is refused, the same one is taken as done."""
+    """A batch with a used number and as many rows, but another range of its sources, is refused."""
     sink = StreamSink(SinkOptions(both.url, "out", checkpoint=form.format(tmp_path)), NUMBERS)
     cut(tmp_path, 0, '{"s":"50"}')
     sink.commit([staged(both, numbers(0, 50))], 0)
@@ -367,7 +368,7 @@ def test_a_batch_cut_anew_with_as_many_rows_is_refused(
 def test_a_batch_whose_driver_died_is_known_by_its_range(
     both: ServerProcess, both_client: redis.Redis, tmp_path: Path
 ) -> None:
-    """A half-published batch goes on with its own rows, and not for another batch of its number."""
+    """A half-published batch is finished with its own rows, and refused for another range under its number."""
     sink = StreamSink(SinkOptions(both.url, "out", checkpoint=str(tmp_path)), NUMBERS)
     cut(tmp_path, 0, "5")
     with before_piece(0, kill), pytest.raises(Killed):
@@ -384,7 +385,7 @@ def test_a_batch_whose_driver_died_is_known_by_its_range(
 def test_a_record_of_an_older_version_is_taken(
     both: ServerProcess, both_client: redis.Redis, tmp_path: Path, kept: str
 ) -> None:
-    """It has no range of the sources: the count alone is compared, as it was."""
+    """A commit record of an older version lacks the range of the sources, so only the count is compared."""
     both_client.set("millstream:sink:q", f'{{"version": 0, "parts": null, {kept}}}')
     sink = StreamSink(SinkOptions(both.url, "out", checkpoint=str(tmp_path)), NUMBERS)
     cut(tmp_path, 0, "5")
@@ -395,7 +396,7 @@ def test_a_record_of_an_older_version_is_taken(
 def test_a_job_that_begins_anew_under_an_old_name_is_warned(
     both: ServerProcess, both_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its numbers were used: each write that adds nothing is in the log, with the way out."""
+    """A write under a used name and number adds nothing, and the log reports this with a correction."""
     for version in (7, 7, 0, 1):
         sink = BatchSink(SinkOptions(both.url, "out", app="load", version=version), NUMBERS)
         sink.commit([sink.write(iter([numbers(0, 3)]))])
@@ -406,7 +407,7 @@ def test_a_job_that_begins_anew_under_an_old_name_is_warned(
 
 
 def test_a_numbered_write_is_known_by_its_stream_too(both: ServerProcess, both_client: redis.Redis) -> None:
-    """A ``foreachBatch`` that writes two streams gives both the same name and number."""
+    """A numbered write is identified by its stream too, so one name and number may write two streams."""
     for stream in ("out", "more", "out"):
         options = SinkOptions(both.url, stream, app="load", version=4)
         sink = BatchSink(options, RowLayout(stream, has_id=False, fields=("n",)))
@@ -415,7 +416,7 @@ def test_a_numbered_write_is_known_by_its_stream_too(both: ServerProcess, both_c
 
 
 def test_a_batch_write_leaves_no_record(both: ServerProcess, both_client: redis.Redis) -> None:
-    """No later write would come back for it."""
+    """A batch write leaves no commit record."""
     commit(both, 0, staged(both, numbers(0, 5)), lasting=False)
     assert both_client.keys() == ["out"]
 
@@ -424,7 +425,7 @@ def test_a_batch_write_leaves_no_record(both: ServerProcess, both_client: redis.
 
 
 def test_each_row_to_its_stream(both: ServerProcess, both_client: redis.Redis) -> None:
-    """By the column ``stream``; the order of rows holds in each stream."""
+    """Each row goes to the stream of its column ``stream``, in order."""
     batch = pa.record_batch({"stream": [f"k{row % 3}" for row in range(5000)], "n": list(range(5000))})
     commit(both, 0, staged(both, batch, batch, layout=BY_ROW))
     for number in range(3):
@@ -433,14 +434,14 @@ def test_each_row_to_its_stream(both: ServerProcess, both_client: redis.Redis) -
 
 @pytest.mark.parametrize("stream", ["orders", "{a}b", "a{b}{c}", "{}x{", "naïve"])
 def test_rows_wait_in_the_slot_of_their_stream(stream: str) -> None:
-    """In a Cluster a transaction stays within one slot."""
+    """Staged rows are in the slot of their stream, since a cluster transaction needs one slot."""
     key = keys.staged(stream, "query", "token:0")
     if stream != "{}x{":  # no tag, and a brace that would end one: it can have no neighbour
         assert key_slot(key.encode()) == key_slot(stream.encode())
 
 
 def test_ids_of_ones_own(both: ServerProcess, both_client: redis.Redis) -> None:
-    """A column ``id`` gives the entries their ids, over pieces and partitions."""
+    """A column ``id`` sets the entries' ids, across pieces and partitions."""
     ids = [f"{row}-7" for row in range(1, 2501)]
     batch = pa.record_batch({"id": ids, "n": list(range(2500))})
     parts = (batch.slice(0, 1700), batch.slice(1700))
@@ -464,7 +465,7 @@ def test_ids_of_ones_own(both: ServerProcess, both_client: redis.Redis) -> None:
 def test_ids_that_cannot_be_added_are_an_error_before_anything_is_seen(
     real_redis: ServerProcess, client: redis.Redis, ids: list[list[str | None]], there_before: str | None, told: str
 ) -> None:
-    """The error names the ids; the stream is as it was, and nothing is left over."""
+    """Ids that cannot be added are an error before any row is visible, and no key is left."""
     if there_before:
         client.xadd("out", {"n": "0"}, id=there_before)
     before = client.xrange("out")
@@ -480,7 +481,7 @@ def test_ids_that_cannot_be_added_are_an_error_before_anything_is_seen(
 def test_an_id_overtaken_while_publishing_is_an_error_and_loses_nothing(
     real_redis: ServerProcess, client: redis.Redis
 ) -> None:
-    """Someone else adds a later id between two pieces: the rest stays where it is, and the error says why."""
+    """If another client adds a later id during a commit, the commit fails and the other rows stay staged."""
     batch = pa.record_batch({"id": [f"{row}-0" for row in range(1, 8)], "n": list(range(7))})
     message = staged(real_redis, batch, layout=WITH_IDS)
     with (
@@ -502,7 +503,7 @@ def test_an_id_overtaken_while_publishing_is_an_error_and_loses_nothing(
     ],
 )
 def test_trimming_as_asked(both: ServerProcess, both_client: redis.Redis, options: dict[str, Any], kept: int) -> None:
-    """Exactly or roughly, by count, id or age; what is older than the retention goes."""
+    """The target is trimmed by count, id or age, exactly or approximately."""
     both_client.xadd("out", {"n": "0"}, id="1-1")
     commit(both, 0, staged(both, numbers(0, 500), **options), **options)
     if options == {"max_len": 5}:  # whole blocks of a hundred
@@ -517,7 +518,7 @@ def test_trimming_as_asked(both: ServerProcess, both_client: redis.Redis, option
 def test_staged_rows_that_vanished_are_an_error_before_anything_is_seen(
     both: ServerProcess, both_client: redis.Redis
 ) -> None:
-    """Expired, or lost in a restart: nothing is published rather than a part of it."""
+    """If staged rows have expired or were lost, the commit fails before any row is visible."""
     first, second = staged(both, numbers(0, 2500)), staged(both, numbers(0, 5))
     both_client.delete(second.parts[0].key)
     with pytest.raises(
@@ -531,7 +532,7 @@ def test_staged_rows_that_vanished_are_an_error_before_anything_is_seen(
 
 
 def wire(*commands: tuple[str, ...]) -> bytes:
-    """Commands as they travel."""
+    """Encode commands for the wire."""
     words = [[word.encode() for word in command] for command in commands]
     return b"".join(
         b"*%d\r\n" % len(each) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in each) for each in words
@@ -561,7 +562,7 @@ ROW = ("XADD", "out", "*", "n", "7")
 def test_staged_rows_that_somebody_changed_send_nothing_else(
     both: ServerProcess, both_client: redis.Redis, piece: bytes
 ) -> None:
-    """Bytes that a stranger wrote in the place of rows are never sent: the batch ends with an error that names them."""
+    """Staged bytes that another client changed are never sent. The batch fails and names them."""
     both_client.set("secret", "kept")
     one = staged(both, numbers(0, 3))
     (part,) = one.parts
@@ -575,7 +576,7 @@ def test_staged_rows_that_somebody_changed_send_nothing_else(
 def test_keys_that_somebody_put_on_the_register_stay(
     both: ServerProcess, both_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the sink's rights only its writer's possible keys are removed, for any entry of the register."""
+    """Other keys in the sink's register of staged rows are not removed."""
     strange = {"secret": "kept", "millstream:{out}:staged:another:1": "kept", b"\xff": "kept"}
     both_client.mset(strange)  # type: ignore[arg-type] - a key may be bytes
     one = staged(both, numbers(0, 3))
@@ -605,7 +606,7 @@ OWN = keys.staged("out", "q", "1:0")
 def test_a_record_that_somebody_forged_removes_and_sends_nothing(
     both: ServerProcess, both_client: redis.Redis, part: list[object], version: int
 ) -> None:
-    """Its keys are those of the writer's own rows, or it is not a record: the batch's error names it."""
+    """A forged commit record neither removes nor sends anything, and the error names it."""
     both_client.set("secret", "kept")
     one = staged(both, numbers(0, 3))
     both_client.set(keys.record("q"), json.dumps({"version": version, "parts": [part]}))
@@ -616,7 +617,7 @@ def test_a_record_that_somebody_forged_removes_and_sends_nothing(
 
 
 def test_a_record_with_more_pieces_than_memory_holds(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Its number is only a claim: the pieces are looked for one by one, and the first is missed."""
+    """A commit record with a huge number of pieces fails at its first missing piece."""
     record = {"version": 0, "parts": [["out", OWN, 10**15, 10**15, None, None]]}
     both_client.set(keys.record("q"), json.dumps(record))
     with pytest.raises(UsageError, match=r"rows of it were lost .*piece 0 of 1000000000000000"):
@@ -627,7 +628,7 @@ def test_a_record_with_more_pieces_than_memory_holds(both: ServerProcess, both_c
 def test_rows_lost_while_being_published_are_told_with_the_way_out(
     both: ServerProcess, both_client: redis.Redis
 ) -> None:
-    """A batch that is partly visible and otherwise gone cannot be mended silently."""
+    """If rows are lost during their commit, the error names the batch and the way out."""
     message = staged(both, numbers(0, 9))
     with before_piece(1, kill), pytest.raises(Killed):
         commit(both, 4, message)
@@ -637,7 +638,7 @@ def test_rows_lost_while_being_published_are_told_with_the_way_out(
 
 
 def test_a_target_that_is_no_stream(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Found before anything is seen, and named."""
+    """A target of another type is named before any row is visible."""
     both_client.set("k", "text")
     batch = pa.record_batch({"stream": ["out", "k"], "n": [1, 2]})
     with pytest.raises(ConfigError, match=r"option 'stream': 'k' on redis://.* is a string and no stream"):
@@ -647,7 +648,7 @@ def test_a_target_that_is_no_stream(both: ServerProcess, both_client: redis.Redi
 
 @pytest.mark.usefixtures("small")
 def test_a_target_replaced_while_publishing_loses_no_row(both: ServerProcess, both_client: redis.Redis) -> None:
-    """A transaction goes on after a command that failed: the piece must not count as published."""
+    """If the target is replaced by another type during a commit, no row counts as published that is not."""
     message = staged(both, numbers(0, 9))
     with (
         before_piece(1, lambda: both_client.set("out", "text")),
@@ -660,7 +661,7 @@ def test_a_target_replaced_while_publishing_loses_no_row(both: ServerProcess, bo
 
 
 def test_a_server_out_of_memory_says_so_and_shows_nothing(tmp_path: Path) -> None:
-    """While staging as well as while publishing; with memory again, the batch is completed."""
+    """A server without memory is an error while staging and publishing. With memory again, the batch is completed."""
     with (
         redis_server(tmp_path, "--maxmemory-policy", "noeviction") as server,
         server.client(decode_responses=True) as client,
@@ -683,7 +684,7 @@ def test_a_server_out_of_memory_says_so_and_shows_nothing(tmp_path: Path) -> Non
 
 
 def test_a_server_restarted_while_rows_are_staged_and_published(tmp_path: Path, small: None) -> None:
-    """With its data kept, neither task nor driver notice more than a delay."""
+    """If the server restarts with its data during staging and commit, both continue."""
     with redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
 
         def restart() -> None:
@@ -703,7 +704,7 @@ def test_a_server_restarted_while_rows_are_staged_and_published(tmp_path: Path, 
 
 
 def test_a_task_that_fails_takes_its_rows_back(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Its input may fail in mid partition."""
+    """A task whose input fails removes its staged rows."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield numbers(0, 2000)

@@ -1,4 +1,4 @@
-"""The sink through Spark: values both ways, batches that are repeated, jobs that fail, errors that people read."""
+"""The sink in Spark: values in both directions, repeated batches, failed jobs, and readable errors."""
 
 import json
 import os
@@ -25,13 +25,13 @@ Reading = Callable[..., "DataFrame"]
 
 
 def write(frame: "DataFrame", url: str, **options: str) -> None:
-    """A batch write."""
+    """Write a batch."""
     frame.write.format("millstream").mode("append").option("url", url).options(**options).save()
 
 
 @pytest.fixture
 def copying(spark: "SparkSession", tmp_path: Path) -> Callable[..., "StreamingQuery"]:
-    """``copying(url, source, **options)``: a query from one stream to another, run to the end of what there is."""
+    """``copying(url, source, **options)``: run a query from one stream to another to the end of its entries."""
 
     def copy(url: str, source: str, **options: str) -> "StreamingQuery":
         frame = (
@@ -49,7 +49,7 @@ def copying(spark: "SparkSession", tmp_path: Path) -> Callable[..., "StreamingQu
 
 
 def last_line(error: BaseException) -> str:
-    """The line that a user reads last; Spark itself adds its SQLSTATE on a line of its own."""
+    """Return the last line of an error before Spark's SQLSTATE."""
     lines = [line for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
     return lines[-1]
 
@@ -68,7 +68,7 @@ VALUES = """
 def test_every_type_comes_back(
     both: ServerProcess, both_client: redis.Redis, spark: "SparkSession", reading: Reading
 ) -> None:
-    """The source reads the sink's rows with the same schema; a null is not a field."""
+    """Rows of every type that the sink wrote are read back with the same schema. A null is left out."""
     frame = spark.sql(f"select {VALUES} from range(1, 120, 1, 3)")
     write(frame, both.url, stream="out")
     schema = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in frame.schema)
@@ -83,9 +83,11 @@ def test_every_type_comes_back(
 def test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing(
     both: ServerProcess, both_client: redis.Redis, copying: Callable[..., "StreamingQuery"], tmp_path: Path
 ) -> None:
-    """The last batch's commit is taken out of the checkpoint, as if the driver had died before writing it.
+    """A query copies each entry once, and a batch that runs again adds nothing.
 
-    This also pins the name under which Spark tells tasks their query: the record is the query's.
+    The last batch's commit is removed from the checkpoint, as if the driver had died before it. This also checks that
+    the
+    commit record has the query's id.
     """
     fill(both_client, "s", 700)
     query = copying(both.url, "s", stream="out")
@@ -107,7 +109,7 @@ def test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing(
 def test_a_batch_cut_anew_with_as_many_rows_is_refused(
     both: ServerProcess, both_client: redis.Redis, copying: Callable[..., "StreamingQuery"], tmp_path: Path
 ) -> None:
-    """The checkpoint lost its newest files and the stream its oldest entries: 300 other rows come as the same batch."""
+    """If the checkpoint lost its newest files and the stream its oldest entries, the changed batch is refused."""
     fill(both_client, "s", 300)
     query = copying(both.url, "s", stream="out", checkpointLocation=f"file://{tmp_path}/checkpoint")
     last = json.loads(both_client.get(f"millstream:sink:{query.id}"))["version"]
@@ -130,7 +132,7 @@ def test_a_batch_cut_anew_with_as_many_rows_is_refused(
 def test_a_write_that_is_numbered_can_be_repeated(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession"
 ) -> None:
-    """For jobs that may be started again and for foreachBatch: a version that was written adds nothing."""
+    """A write with a version number that was written adds nothing, so jobs and foreachBatch may repeat it."""
     frame = spark.range(10).selectExpr("cast(id as string) n")
     for version in ("0", "1", "1", "0"):
         write(frame, real_redis.url, stream="out", txnAppId="load", txnVersion=version)
@@ -140,7 +142,7 @@ def test_a_write_that_is_numbered_can_be_repeated(
 def test_a_failed_job_leaves_nothing(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """A partition that fails when another has passed on its rows: no entry is seen, no row stays."""
+    """If a partition of a job fails, no entry is visible and no row stays staged."""
     fifo = tmp_path / "passed"
     os.mkfifo(fifo)
 
@@ -182,7 +184,7 @@ def test_the_last_line_of_an_error_says_what_to_mend(
     options: dict[str, str],
     told: str,
 ) -> None:
-    """For options, columns, and rows that only a task sees: no frames of the Java machine."""
+    """The last line of an error about options, columns or rows names the correction, without Java frames."""
     client.set("text", "x")
     frame = spark.range(3).selectExpr(*columns)
     with pytest.raises(AnalysisException, match="PYTHON_DATA_SOURCE_ERROR") as caught:
@@ -195,7 +197,7 @@ def test_the_last_line_of_an_error_says_what_to_mend(
 def test_modes_that_would_delete_are_refused(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """A stream has groups that an overwriting would take with it."""
+    """The modes that would delete a stream with its groups are refused."""
     fill(client, "s", 3)
     frame = spark.range(3).selectExpr("id n")
     with pytest.raises(AnalysisException, match=r"mode\('overwrite'\) would delete the stream"):
@@ -214,7 +216,7 @@ def test_modes_that_would_delete_are_refused(
 def test_changed_rows_are_written_by_a_function_of_the_batch(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Spark refuses the mode ``update`` for a sink in Python; the way that the docs show instead."""
+    """The mode ``update`` works by a function of the batch, as documented, since Spark refuses it for Python sinks."""
     fill(client, "s", 3)
     source = spark.readStream.format("millstream").option("url", real_redis.url).option("stream", "s")
     totals = source.option("startingOffsets", "earliest").load().groupBy("stream").count()
