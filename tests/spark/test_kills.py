@@ -116,7 +116,7 @@ def run_to_end(spark: "SparkSession", server: ServerProcess, place: Path, kind: 
 def test_a_killed_driver_of_the_sink_adds_each_row_once(
     killed: tuple[ServerProcess, Path], spark: "SparkSession"
 ) -> None:
-    """Killed between two pieces of its commit, and run again from its checkpoint: 10,000 entries, each once."""
+    """If the driver is killed between two pieces of a commit and restarted, each of 10,000 entries is added once."""
     server, folder = killed
     query = run_to_end(spark, server, folder / "stream", "millstream", url=server.url, stream="out")
     with server.client(decode_responses=True) as client:

@@ -205,5 +205,5 @@ def five_million(seed: int) -> int:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.usefixtures("spark")
 def test_five_million_entries_wait() -> None:
-    """E6: the cap is kept and used, tasks are alike, and neither Python nor Java at the driver grows."""
+    """Over five million entries, the cap is kept and used, tasks are balanced, and the driver's memory is constant."""
     campaign.run("spark-backlog", five_million, range(len(LAYOUTS)), unit="entries")

@@ -228,7 +228,10 @@ def test_options_of_the_other_kind_of_read_are_refused(real_redis: ServerProcess
 
 
 def test_the_cap_is_never_exceeded_and_nothing_is_left_out(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """A backlog of several streams, one with holes: every batch is full but the last few."""
+    """Over several streams with gaps, batches are within the cap, and all but the last few are full.
+
+    None is left out.
+    """
     for stream, count in (("a", 70), ("b", 500), ("c", 3)):
         fill(client, stream, count)
     client.xdel("b", *numbers(100, 149))

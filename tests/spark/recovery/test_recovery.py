@@ -64,7 +64,10 @@ def drivers() -> Iterator[Drivers]:
 
 
 def leave(client: redis.Redis, count: int, fresh: int = 0) -> list[bytes]:
-    """Entries that two dead consumers have left pending for an hour, and ``fresh`` ones of a living one; their ids."""
+    """Leave entries pending for an hour under two dead consumers, and ``fresh`` ones under a live one.
+
+    Return the ids.
+    """
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = [ident.encode() for ident in fill(client, "s", count + fresh)]
     for consumer, some in (("d1", count // 2), ("d2", count - count // 2), ("alive", fresh)):
@@ -317,7 +320,7 @@ def test_an_entry_is_dead_once_whoever_else_writes(
 
 
 def test_a_dead_letter_stream_that_is_none_loses_nothing(server: ServerProcess, client: redis.Redis) -> None:
-    """The entries stay held, and the next run settles them."""
+    """If the dead-letter key is not a stream, the recovery fails. The entries stay pending for the next run."""
     leave(client, 20)
     client.set("s:dead", "a string")
     with pytest.raises(UsageError, match="s:dead holds a string and no stream"):
