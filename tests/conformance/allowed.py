@@ -1,4 +1,4 @@
-"""Replies that may differ from those of redis-server when several connections send commands, each with its reason."""
+"""Replies that may differ from redis-server's when several connections send commands, each with its reason."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Known:
     """One allowed difference.
 
     Attributes:
-        what: the difference, and why it is there.
-        applies: whether a command of a release can show it.
-        hide: a reply without what may differ.
+        what: The difference and its reason.
+        applies: Function that returns True if a command of a release can show it.
+        hide: Function that removes the differing part from a reply.
     """
 
     what: str
@@ -30,17 +30,17 @@ class Known:
 
 
 def encoding(value: Json) -> Json:
-    """One word for the encodings of a string."""
+    """Return one word for the encodings of a string."""
     return "string" if value in ("raw", "embstr", "int") else value
 
 
 def sorted_encoding(value: Json) -> Json:
-    """One word for the encodings of a sorted set."""
+    """Return one word for the encodings of a sorted set."""
     return "small or large" if value in ("listpack", "skiplist") else value
 
 
 def old_encoding(value: Json) -> Json:
-    """Before 7.2 small lists and sets were not listpacks."""
+    """Return one word for small lists and sets, which had other encodings before Redis 7.2."""
     return "small or large" if value in ("quicklist", "listpack", "hashtable") else value
 
 
@@ -81,13 +81,13 @@ KNOWN = (
 
 
 def comparable(words: list[bytes], reply: object, release: tuple[int, ...], *, sorts: bool) -> Json:
-    """A reply without times, the order of sets, and known differences.
+    """Return a reply without times, the order of sets, and known differences.
 
     Args:
-        words: the command.
-        reply: as it was decoded.
-        release: of the redis-server.
-        sorts: the run has SORT, which changes encodings of sorted sets in Redis.
+        words: The command.
+        reply: Decoded reply.
+        release: Release of the redis-server.
+        sorts: True if the run has SORT, which changes encodings of sorted sets in Redis.
     """
     shown = as_json(reply)
     if shown == QUEUED:
@@ -119,7 +119,7 @@ def has_script(words: list[bytes], part: bytes) -> bool:
 
 
 def in_order(value: Json) -> Json:
-    """The pairs of a hash in the order of their names."""
+    """Return the pairs of a hash ordered by name."""
     if isinstance(value, dict) and "%" in value:
         return {"%": sorted(value["%"], key=repr)}
     if isinstance(value, list):

@@ -11,12 +11,12 @@ Words = list[str]
 
 KEYS = ["a", "b", "c", "d", "e", "f"]
 STORED = "f"
-"""Where results are stored, and nobody waits: Redis does not serve who waits when that replaces another type."""
+"""Keys for stored results, which no client waits for: Redis serves no waiting client if that replaces another type."""
 VALUES = ["1", "2", "-7", "x", "", "hello world", "3.5", "1e3", "w" * 70, "9223372036854775807"]
 MEMBERS = ["1", "2", "3", "7", "x", "y", "zz", "v" * 70]
 SCORES = ["0", "1", "2", "-1", "1.5", "inf", "-inf", "1e20", "3", "0.25", "nan"]
 SOON = "3"
-"""Milliseconds until a key dies, for those that die within the run."""
+"""Milliseconds until a key expires, for those that expire within the run."""
 FAR = "4000000000000"
 SCRIPTS = (
     "return redis.call('get', KEYS[1])",
@@ -44,10 +44,10 @@ class Writer:
     """The steps of one run.
 
     Args:
-        seed: the same seed makes the same steps.
-        lines: how many connections there are.
-        sorts: sort sorted sets too.
-        many: wait for two keys, call what waits in scripts, and add entries that are trimmed at once.
+        seed: Seed; the same one makes the same steps.
+        lines: Number of connections.
+        sorts: True to sort sorted sets too.
+        many: True to wait for two keys, call blocking commands in scripts, and add entries that are trimmed at once.
     """
 
     def __init__(self, seed: int, lines: int, *, sorts: bool = True, many: bool = True) -> None:
@@ -72,7 +72,7 @@ class Writer:
         ]
 
     def words(self) -> Words:
-        """The next command."""
+        """Return the next command."""
         [(_, maker)] = self.rng.choices(self._makers, [weight for weight, _ in self._makers])
         words = maker()
         if self.rng.random() < 0.02 and words[0] not in {"CLIENT", "WAIT"}:

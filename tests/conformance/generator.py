@@ -1,4 +1,4 @@
-"""Random stream commands that every Redis since 7.0 understands, some of them spoiled, all from one seed."""
+"""Random stream commands that every Redis since 7.0 supports, some of them with faults, all from one seed."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Generator:
     """Commands of one run.
 
     Args:
-        seed: the same seed makes the same commands.
+        seed: Seed; the same one makes the same commands.
     """
 
     def __init__(self, seed: int) -> None:
@@ -43,7 +43,7 @@ class Generator:
         ]
 
     def setup(self, resp: int) -> list[Command]:
-        """A fresh database with two streams of two groups, whose consumers exist."""
+        """Return commands that create a fresh database with two streams of two groups and their consumers."""
         lines = [f"HELLO {resp}", "FLUSHALL", "SET str x"]
         lines += [f"XGROUP CREATE {key} {group} 0 MKSTREAM" for key in "st" for group in "gh"]
         commands = [line.split() for line in lines]
@@ -51,7 +51,7 @@ class Generator:
         return [encoded(words) for words in commands]
 
     def commands(self, count: int) -> list[Command]:
-        """The next commands."""
+        """Return the next commands."""
         weights = [weight for weight, _ in self.makers]
         made = []
         for _, maker in self.random.choices(self.makers, weights, k=count):
@@ -62,7 +62,7 @@ class Generator:
         return made
 
     def spoiled(self, words: list[str]) -> list[str]:
-        """The same with a word left out, doubled, or replaced by something odd."""
+        """Return the command with a word left out, doubled, or replaced by an odd one."""
         words = words.copy()
         at = self.random.randrange(1, len(words))
         kind = self.random.randrange(4)
@@ -84,7 +84,7 @@ class Generator:
         return list(words) if self.random.random() < chance else []
 
     def entry(self) -> str:
-        """An id that is there, or was, or never will be."""
+        """Return an id of an existing, a former or a future entry."""
         ms = self.random.randint(0, max(self.highest.values()) + 2)
         return self.one(f"{ms}", f"{ms}-0", f"{ms}-0", f"{ms}-1", f"{ms}-1", f"{ms}-2")
 
@@ -206,5 +206,5 @@ class Generator:
 
 
 def encoded(words: list[str]) -> Command:
-    """As bytes, each letter one byte."""
+    """Encode words, each letter as one byte."""
     return [word.encode("latin-1") for word in words]

@@ -6,7 +6,7 @@ from support.resp import Incomplete, read
 
 
 class Pipe:
-    """A pipelining client of whatever listens at a port of this machine."""
+    """A pipelining client of a server at a port of this machine."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -14,7 +14,7 @@ class Pipe:
         self._at = 0
 
     def ask(self, commands: list[list[bytes]]) -> list[object]:
-        """Send all, then read as many replies."""
+        """Send all commands, then read as many replies."""
         self._socket.sendall(b"".join(map(packed, commands)))
         return [self._reply() for _ in commands]
 
@@ -35,5 +35,5 @@ class Pipe:
 
 
 def packed(words: list[bytes]) -> bytes:
-    """A command as it goes over the wire."""
+    """Encode a command for the wire."""
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)

@@ -1,6 +1,6 @@
-"""Several connections to each of two servers, played step by step: what each connection hears, and who waits.
+"""Several connections to each of two servers, run step by step, with the replies and the waiting connections.
 
-A connection that asked for no replies gets ``CLIENT REPLY ON`` and ``OFF`` behind each command, so the answer to the
+A connection that switched replies off gets ``CLIENT REPLY ON`` and ``OFF`` after each command, so the reply to the
 first shows that the command is done.
 """
 
@@ -22,8 +22,8 @@ class Line:
     """One connection to one server.
 
     Attributes:
-        id: its own, by CLIENT ID.
-        wanted: replies that are still to come.
+        id: Its CLIENT ID.
+        wanted: Number of outstanding replies.
     """
 
     socket: socket.socket
@@ -34,7 +34,7 @@ class Line:
     closed: bool = False
 
     def take(self, seconds: float) -> bool:
-        """Read what is there; True when all replies that are to come have come, or nothing more will."""
+        """Read the available replies; return True once all have come or the connection is closed."""
         while self.wanted and not self.closed:
             try:
                 reply, end = read(self.data, 0)
@@ -55,11 +55,11 @@ class Line:
 
 
 class Server:
-    """One of the two.
+    """One of the two servers.
 
     Args:
-        url: where it listens.
-        lines: how many connections.
+        url: Its URL.
+        lines: Number of connections.
     """
 
     def __init__(self, url: str, lines: int) -> None:
@@ -68,7 +68,7 @@ class Server:
         self.lines = [self.open() for _ in range(lines)]
 
     def open(self) -> Line:
-        """A new connection."""
+        """Open a new connection."""
         wire = Wire(self.url)
         return Line(wire.socket, wire.ask("CLIENT", "ID"))
 
@@ -82,7 +82,7 @@ class Server:
             line.closed = True
 
     def settle(self, at: int, *, ends_soon: bool = False) -> None:
-        """Return when the connection has heard all, is closed, or waits, unless that ends soon."""
+        """Wait until the connection has all its replies, is closed, or waits longer than a moment."""
         line = self.lines[at]
         if ends_soon:
             assert line.take(DEADLINE), f"no reply on connection {at} of {self.url}"
@@ -93,7 +93,7 @@ class Server:
             assert time.monotonic() < ends, f"no reply on connection {at} of {self.url}"
 
     def waiting(self, these: list[int]) -> list[int]:
-        """Those of some connections that wait."""
+        """Return those of the given connections that wait."""
         rows = self.control.ask("CLIENT", "LIST").splitlines()
         found = {
             int(row.split(b" ", 1)[0][3:]) for row in rows if b"b" in row.split(b" flags=", 1)[1].split(b" ", 1)[0]
@@ -101,7 +101,7 @@ class Server:
         return [at for at in these if self.lines[at].id in found]
 
     def is_gone(self, at: int) -> bool:
-        """True for a connection that the server has closed; what it still sent is heard."""
+        """Return True for a connection that the server has closed, and read its remaining replies."""
         line = self.lines[at]
         rows = self.control.ask("CLIENT", "LIST").splitlines()
         if any(row.startswith(b"id=%d " % line.id) for row in rows):
@@ -112,14 +112,14 @@ class Server:
         return True
 
     def ask(self, words: list[str]) -> object:
-        """The reply to a command about connections."""
+        """Return the reply to a command about connections."""
         return self.control.ask_exact(*self._named(words))
 
     def _named(self, words: list[str]) -> list[str]:
         return [word.format(*(each.id for each in self.lines)) if word[:1] == "{" else word for word in words]
 
     def heard(self, at: int) -> list[Any]:
-        """The replies that a connection got since the last call, and its state."""
+        """Return the replies that a connection got since the last call, and its state."""
         line = self.lines[at]
         found, line.heard = line.heard, []
         if line.closed:
@@ -129,7 +129,7 @@ class Server:
         return found
 
     def close(self) -> None:
-        """Close all, and let the server be as it was."""
+        """Close all connections and reset the server."""
         self.control.ask("CLIENT", "UNPAUSE")
         for line in self.lines:
             line.socket.close()
@@ -137,6 +137,6 @@ class Server:
 
 
 def pass_by(milliseconds: int) -> None:
-    """Return when so much time has passed."""
+    """Wait until the given time has passed."""
     ends = time.time() + milliseconds / 1000
     eventually(lambda: time.time() > ends, what="the time passes")

@@ -1,11 +1,11 @@
-"""Random steps of five connections at once to our server and to a redis-server: what each hears, and all data.
+"""Random steps of five connections at once to Millstream and to redis-server: the replies of each, and all data.
 
-After each step the replies on every connection are compared, with those that wait or were closed. Every hundred
-commands the whole state of three databases is compared: keys, types, deaths, contents, encodings, XINFO FULL.
+After each step the replies on every connection are compared, and the connections that wait or were closed. Every
+hundred commands the whole state of three databases is compared: keys, types, expiries, contents, encodings, XINFO FULL.
 
 ``allowed.KNOWN`` is the list of allowed differences, beside that of ``test_live.py``. Some cannot be hidden in a reply:
 
-* DUMP is left out, since our payload is our own.
+* DUMP is left out, since Millstream's payload has its own format.
 * SORT of a sorted set makes its encoding ``skiplist`` in Redis, though it only reads. One run of three sorts, and does
   not compare the encodings of sorted sets.
 * Before 7.2 a waiting command looks at its keys in another order, so it waits for one key there. Scripts call no
@@ -36,7 +36,7 @@ LINES = 5
 RUN = 500
 """Commands of one run."""
 LOOK = 100
-"""Commands between two looks at the whole state."""
+"""Commands between two comparisons of the whole state."""
 DATABASES = 3
 FIRST_SEED = int(os.environ.get("MILLSTREAM_SEED", "1"))
 
@@ -46,10 +46,10 @@ class Seat:
     """The state of a connection, the same on both servers.
 
     Attributes:
-        words: of the commands whose replies are to come.
-        queue: of its transaction; None outside.
-        muted: it wants no replies.
-        dies: what is queued or held lets a key die soon.
+        words: Commands whose replies are outstanding.
+        queue: Queue of its transaction; None outside one.
+        muted: True if it has switched replies off.
+        dies: True if a queued or blocked command lets a key expire soon.
     """
 
     words: list[list[bytes]] = field(default_factory=list)
@@ -62,10 +62,10 @@ class Play:
     """One run on both servers.
 
     Args:
-        theirs: a redis-server.
-        ours: our server.
-        seed: of the steps.
-        release: of the redis-server.
+        theirs: A redis-server.
+        ours: A Millstream server.
+        seed: Seed of the steps.
+        release: Release of the redis-server.
     """
 
     def __init__(self, theirs: ServerProcess, ours: ServerProcess, seed: int, release: tuple[int, ...]) -> None:
@@ -85,10 +85,10 @@ class Play:
             server.control.ask("DEBUG", "SET-ACTIVE-EXPIRE", "0")
 
     def run(self) -> int:
-        """Play all steps; how many commands there were.
+        """Run all steps and return the number of commands.
 
         Raises:
-            AssertionError: a difference.
+            AssertionError: The servers differ.
         """
         looked = 0
         try:
@@ -107,7 +107,7 @@ class Play:
         return self.count
 
     def step(self) -> None:
-        """One command of a connection that does not wait."""
+        """Send one command on a connection that does not wait."""
         self.free(2)
         at = self.rng.choice([at for at in range(LINES) if at not in self.waiting])
         seat, words = self.seats[at], self.writer.words()
@@ -133,15 +133,17 @@ class Play:
                 each.dies = each.dies and not self.is_done(at)
 
     def is_done(self, at: int) -> bool:
-        """True if nothing of a connection is queued or held."""
+        """Return True if no command of a connection is queued or blocked."""
         return self.seats[at].queue is None and at not in self.waiting
 
     def may_send(self, seat: Seat, words: Words) -> bool:
-        """False for what cannot be compared.
+        """Return False for commands whose effects cannot be compared.
 
         That is replies switched off in a transaction, short waits that a pause makes longer, and UNBLOCK of a paused
-        client, by which Redis 8.0 crashes. It crashes too when a transaction pauses and then writes a dead key. So keys
-        die in one run, and transactions pause in the next; not before 7.2, which never wakes who waits for them.
+        client, by which Redis 8.0 crashes. It crashes too when a transaction pauses and then writes an expired key.
+        So keys
+        expire in one run, and transactions pause in the next; not before 7.2, which never wakes the clients that wait
+        for them.
         """
         is_reply = words[:2] == ["CLIENT", "REPLY"]
         is_pause = words[:2] == ["CLIENT", "PAUSE"]
@@ -158,7 +160,7 @@ class Play:
         )
 
     def wrapped(self, seat: Seat, words: Words) -> tuple[list[Words], int]:
-        """A command with what shows that it is done, and how many replies are to come."""
+        """Return a command with a marker for its end, and the number of expected replies."""
         on, off = ["CLIENT", "REPLY", "ON"], ["CLIENT", "REPLY", "OFF"]
         if words == on:
             seat.muted = False
@@ -180,7 +182,7 @@ class Play:
         return [words], 1
 
     def compare(self, at: int) -> None:
-        """The replies that a connection got, after a check that both servers sent the same."""
+        """Compare the replies that a connection got from both servers, and return them."""
         seat = self.seats[at]
         theirs, ours = (server.heard(at) for server in self.servers)
         wanted, got = ([self.shown(seat, reply) for reply in replies] for replies in (theirs, ours))
@@ -214,7 +216,7 @@ class Play:
         return self.comparable(words, reply)
 
     def follow(self, seat: Seat, reply: Json) -> None:
-        """Note what a command did to its connection."""
+        """Record a command's effect on its connection."""
         words = seat.words[0]
         if words == [b"MULTI"] and seat.queue is None:
             seat.queue = []
@@ -224,7 +226,7 @@ class Play:
             seat.queue.append(words)
 
     def serve(self) -> None:
-        """Hear those who waited and were served, or closed."""
+        """Read the replies of connections that waited and were served or closed."""
         while self.waiting:
             still = [server.waiting(self.waiting) for server in self.servers]
             served = [at for at in self.waiting if any(at not in each for each in still)]
@@ -238,13 +240,13 @@ class Play:
                 return
 
     def bury(self) -> None:
-        """Hear those who were closed."""
+        """Read the replies of connections that were closed."""
         for at in range(LINES):
             if at not in self.waiting and all(server.is_gone(at) for server in self.servers):
                 self.compare(at)
 
     def free(self, count: int) -> None:
-        """Let so many connections be free, by no pause and an end of waits."""
+        """Free the given number of connections by ending pauses and waits."""
         while LINES - len(self.waiting) < count:
             at = self.waiting[0]
             self.told.append(f"unpause and unblock {at}")
@@ -267,7 +269,7 @@ class Play:
                 assert theirs.get(key) == ours.get(key), self.report(f"{key!r} of {db}", theirs.get(key), ours.get(key))
 
     def state(self, server: Server, db: int) -> Iterator[tuple[bytes, Json]]:
-        """Each key of a database with all that can be seen of it."""
+        """Yield each key of a database with all that clients can see of it."""
         control = server.control
         control.ask("SELECT", db)
         for key in control.ask("KEYS", "*"):
@@ -287,17 +289,17 @@ class Play:
 
 
 class Forked(Exception):  # noqa: N818 - no error
-    """The servers go on from different states, for a reason that the module's text names."""
+    """Error for servers whose states differ for a reason that the module's text names."""
 
 
 def is_woken_by_nothing(seat: Seat, heard: list[Json]) -> bool:
-    """True if XREAD has heard of streams without entries."""
+    """Return True if XREAD replied with streams without entries."""
     rows = heard[0]["%"] if isinstance(heard[0], dict) and "%" in heard[0] else heard[0]
     return seat.words[0][0] == b"XREAD" and isinstance(rows, list) and all(not row[1] for row in rows)
 
 
 def differing(seat: Seat, theirs: list[Json], ours: list[Json]) -> Json:
-    """The commands whose replies differ, those of a transaction with both replies."""
+    """Return the commands whose replies differ, those of a transaction with both replies."""
     if seat.queue and all(len(each) == 1 and isinstance(each[0], list) for each in (theirs, ours)):
         rows = zip(seat.queue, theirs[0], ours[0], strict=False)
         return [row for row in rows if row[1] != row[2]]
@@ -315,18 +317,18 @@ CONTENTS: dict[bytes, Callable[[bytes], list[list[bytes]]]] = {
 
 
 def dies(words: Words) -> bool:
-    """True if a command lets a key die soon."""
+    """Return True if a command lets a key expire soon."""
     return (SOON in words[2:] and ("PX" in words or words[0] == "PEXPIRE")) or any("psetex" in word for word in words)
 
 
 def ends_soon(words: Words) -> bool:
-    """True if a command waits for a moment only, as Redis 8 does in FLUSHDB; nothing is sent meanwhile."""
+    """Return True if a command waits for a moment only, as FLUSHDB does in Redis 8; nothing is sent meanwhile."""
     return words[0] in {"WAIT", "FLUSHDB"} or "0.01" in words or ("BLOCK" in words and "10" in words)
 
 
 @pytest.fixture(params=["native", "python"])
 def ours(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerProcess]:
-    """A server of ours with one of the cores."""
+    """Yield a Millstream server with one of the cores."""
     monkeypatch.setenv("MILLSTREAM_CORE", request.param)
     with millstream_server(tmp_path / "ours", "--memory", "--set", "enable-debug-command=local") as server:
         yield server
@@ -334,14 +336,14 @@ def ours(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture(params=["redis", "redis8"])
 def theirs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A redis-server that obeys DEBUG."""
+    """Yield a redis-server that allows DEBUG."""
     path = other(request.param) if request.param == "redis8" else program("redis-server")
     with redis_server(tmp_path / "theirs", "--enable-debug-command", "local", path=path) as server:
         yield server
 
 
 def test_five_connections_hear_what_redis_tells_them(theirs: ServerProcess, ours: ServerProcess) -> None:
-    """500 commands of five connections, and the data behind them, are those of redis-server."""
+    """For 500 commands of five concurrent connections, replies and data equal those of redis-server."""
     assert Play(theirs, ours, FIRST_SEED, theirs.release()).run() >= RUN
 
 
@@ -350,7 +352,7 @@ def test_five_connections_hear_what_redis_tells_them(theirs: ServerProcess, ours
 def test_five_connections_hear_it_in_very_many_runs(
     theirs: ServerProcess, ours: ServerProcess, request: pytest.FixtureRequest
 ) -> None:
-    """The same for 125,000 commands with each core and each redis-server: half a million."""
+    """For half a million commands of concurrent connections, replies and data equal those of each redis-server."""
     core, release = request.node.callspec.params["ours"], theirs.release()
 
     def piece(first: int) -> int:
@@ -360,7 +362,7 @@ def test_five_connections_hear_it_in_very_many_runs(
 
 
 def test_the_steps_reach_everything() -> None:
-    """A few runs contain each kind of step."""
+    """The generated steps contain each kind of command."""
     names = Counter[str]()
     for seed in range(3):
         writer = Writer(seed, LINES)

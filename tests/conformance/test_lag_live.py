@@ -1,7 +1,7 @@
-"""Positions, counts and lags after random changes: figure for figure those of a living redis-server.
+"""Positions, counts and lags after random changes: equal to those of a running redis-server.
 
-Redis 8 counts otherwise than 7.0 did. The project has the rules of 8; beside an older server the stream is given those
-that it had, which stand here. So each difference between the two is a rule, or else this fails.
+Redis 8 counts in another way than 7.0 did. Millstream has the rules of 8; beside an older server the stream gets the
+older rules, which are defined here. So each difference between the two is a rule, or else this fails.
 """
 
 import random
@@ -27,7 +27,7 @@ Command = list[bytes]
 
 
 class Before8(Stream):
-    """The rules of 7.0 to 7.4, for those methods whose names these are."""
+    """The rules of 7.0 to 7.4, for the methods of these names."""
 
     __slots__ = ()
 
@@ -41,11 +41,14 @@ class Before8(Stream):
             group.last_id = entry_id
 
     def has_gap_after(self, position: int) -> bool:
-        """A deletion before the first entry is none."""
+        """Return True for a deletion after the position; one before the first entry does not count."""
         return self.length > 0 and self.first_id <= self.max_deleted and position <= self.max_deleted != 0
 
     def distance(self, entry_id: int) -> int | None:
-        """A deletion behind the id does not keep it from being the first entry, or before it."""
+        """Return the number of entries up to the id.
+
+        A deletion after it does not matter at the first entry or before.
+        """
         if self.entries_added == 0:
             return 0
         if (self.length == 0 and entry_id <= self.last_id) or entry_id == self.last_id:
@@ -56,7 +59,7 @@ class Before8(Stream):
         return before if entry_id < self.first_id else before + 1 if entry_id == self.first_id else None
 
     def lag(self, group: Group) -> int | None:
-        """Nothing is known of an empty stream, nor of a group before the first entry, for being that."""
+        """Return the lag, unknown for an empty stream and for a group before the first entry."""
         if self.entries_added == 0:
             return 0
         if group.entries_read != UNKNOWN and not self.has_gap_after(group.last_id):
@@ -69,8 +72,8 @@ class Changes:
     """Random changes of one stream and its two groups.
 
     Args:
-        seed: of all chance.
-        client: has made the ones before.
+        seed: Seed of all random choices.
+        client: Client that has applied the earlier changes.
     """
 
     def __init__(self, seed: int, client: Client) -> None:
@@ -79,11 +82,11 @@ class Changes:
         self.next = 1
 
     def begin(self) -> list[Command]:
-        """An empty database, and groups."""
+        """Return commands that create an empty database and groups."""
         return [words.split() for words in (b"FLUSHALL", b"XGROUP CREATE s g 0 MKSTREAM", b"XGROUP CREATE s h $")]
 
     def one(self) -> Command:
-        """The next change."""
+        """Return the next change."""
         pick = self.random.choice
         makers: list[tuple[int, Callable[[], Command]]] = [
             (12, self._add),
@@ -122,7 +125,7 @@ class Changes:
         return [b"XGROUP", b"SETID", b"s", self.random.choice((b"g", b"h")), self._place(), *self._read_so_far()]
 
     def _read_so_far(self) -> Command:
-        """No more than were added: what is more is made less since 8.2."""
+        """Return an ENTRIESREAD of at most the added entries, since Redis 8.2 reduces a larger one."""
         if self.random.random() < 0.5:
             return []
         found = self.client.call("XINFO", "STREAM", "s")
@@ -142,7 +145,7 @@ LOOKS = ([b"XINFO", b"STREAM", b"s"], [b"XINFO", b"GROUPS", b"s"])
 
 
 def shown(reply: object) -> object:
-    """The figures in a reply of XINFO."""
+    """Return the figures in a reply of XINFO."""
     if not isinstance(reply, list):
         return reply
     if reply and isinstance(reply[0], list):
@@ -151,7 +154,7 @@ def shown(reply: object) -> object:
 
 
 def compare(pipe: Pipe, seed: int) -> int:
-    """One run; how many changes."""
+    """Run one seed on both servers and return the number of changes."""
     client = World(logged=False).client(2)
     changes = Changes(seed, client)
     made, ours = changes.begin(), []
@@ -170,7 +173,7 @@ def compare(pipe: Pipe, seed: int) -> int:
 
 
 def run(server: ServerProcess, seeds: range, monkeypatch: pytest.MonkeyPatch) -> int:
-    """These seeds, by the rules of that server's release."""
+    """Run these seeds by the rules of the server's release."""
     if server.release() < (8, 0):
         for name in ("_advance", "has_gap_after", "distance", "lag"):
             monkeypatch.setattr(Stream, name, getattr(Before8, name))
@@ -182,14 +185,14 @@ def run(server: ServerProcess, seeds: range, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_counts_and_lags_are_those_of_redis(each_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each of 6,000 changes."""
+    """After each of 6,000 random changes, counts and lags equal those of redis-server."""
     run(each_redis, range(20), monkeypatch)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_counts_and_lags_are_those_of_redis(each_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each of 600,000 others."""
+    """After each of 600,000 random changes, counts and lags equal those of redis-server."""
     name = f"lag-{each_redis.release()[0]}"
     campaign.run(
         name, lambda n: run(each_redis, range(n * 20, n * 20 + 20), monkeypatch), range(1, 101), unit="changes"

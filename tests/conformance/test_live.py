@@ -1,10 +1,10 @@
-"""Random commands to our node and to a living redis-server 7.0: the same replies, but for what later versions changed.
+"""Random commands to Millstream and to a running redis-server: the same replies, except later versions' changes.
 
-``KNOWN`` is the whole list of differences that are allowed, each with its reason. A failure prints its seed; repeat it
-with ``MILLSTREAM_SEED=<seed> make test ARGS=tests/conformance/test_live.py``. The long campaign (``make test-long``) is
+``KNOWN`` is the whole list of allowed differences, each with its reason. A failure prints its seed; repeat it with
+``MILLSTREAM_SEED=<seed> make test ARGS=tests/conformance/test_live.py``. The long campaign (``make test-long``) is
 a million commands from other seeds, see ``support.campaign``.
 
-Later parts than 7.0 are not generated: XNACK, XACKDEL, XDELEX, XCFGSET, XIDMPRECORD; CLAIM, MAXCOUNT, MAXSIZE of
+Features after 7.0 are not generated: XNACK, XACKDEL, XDELEX, XCFGSET, XIDMPRECORD; CLAIM, MAXCOUNT, MAXSIZE of
 XREADGROUP; ``+`` of XREAD; KEEPREF, DELREF, ACKED, IDMP and IDMPAUTO of XADD and XTRIM; delivery counts near 2^63. The
 recorded transcripts, from a later server, have those.
 """
@@ -38,9 +38,9 @@ class Known:
     """One allowed difference.
 
     Attributes:
-        what: the difference, and why it is there.
-        applies: whether a command can show it.
-        hide: a reply without what may differ.
+        what: The difference and its reason.
+        applies: Function that returns True if a command can show it.
+        hide: Function that removes the differing part from a reply.
     """
 
     what: str
@@ -49,12 +49,12 @@ class Known:
 
 
 def names(*words: bytes) -> Callable[[Command], bool]:
-    """True if a command begins with these words."""
+    """Return a check that is true for commands that begin with these words."""
     return lambda command: tuple(command[: len(words)]) == words
 
 
 def without(*keys: str) -> Callable[[Json], Json]:
-    """Leaves these fields out of every map in a reply."""
+    """Return a function that removes these fields from every map in a reply."""
 
     def hide(value: Json) -> Json:
         if isinstance(value, dict) and "%" in value:
@@ -70,7 +70,7 @@ def without(*keys: str) -> Callable[[Json], Json]:
 
 
 def without_idle_consumers(value: Json) -> Json:
-    """Leaves out consumers that hold nothing, and the numbers of consumers."""
+    """Remove consumers without pending entries, and the numbers of consumers."""
     value = without("consumers")(value) if not has_rows(value) else value
     if isinstance(value, dict) and "%" in value:
         return {"%": [[key, without_idle_consumers(item)] for key, item in value["%"]]}
@@ -80,19 +80,19 @@ def without_idle_consumers(value: Json) -> Json:
 
 
 def has_rows(value: Json) -> bool:
-    """True if a map's ``consumers`` are rows (FULL) rather than a number."""
+    """Return True if a map's ``consumers`` are rows (FULL) rather than a number."""
     return isinstance(as_map(value).get("consumers"), list)
 
 
 def holds_nothing(value: Json) -> bool:
-    """True if a map is a consumer without pending entries."""
+    """Return True if a map is a consumer without pending entries."""
     found = as_map(value)
     held = found.get("pending") if "idle" in found else found.get("pel-count") if "seen-time" in found else None
     return held == 0
 
 
 def as_map(value: Json) -> dict[str, Json]:
-    """A map of a reply, in either protocol; empty for anything else."""
+    """Return a map of a reply in either protocol, or an empty one for anything else."""
     if isinstance(value, dict) and "%" in value:
         return dict(value["%"])
     if isinstance(value, list) and is_flat_map(value):
@@ -101,17 +101,17 @@ def as_map(value: Json) -> dict[str, Json]:
 
 
 def is_flat_map(value: list[Json]) -> bool:
-    """True if a list is a map of XINFO as RESP2 has it."""
+    """Return True if a list is a map of XINFO in RESP2."""
     return len(value) > 0 and isinstance(value[0], str) and value[0] in {"name", "length"}
 
 
 def any_error(value: Json) -> Json:
-    """Only that it is an error."""
+    """Replace any error by one text."""
     return {"-": "some error"} if isinstance(value, dict) and "-" in value else value
 
 
 def same_unbalanced(value: Json) -> Json:
-    """One text for an odd list of streams."""
+    """Replace the error for an unbalanced list of streams by one text."""
     if isinstance(value, dict) and "Unbalanced" in value.get("-", ""):
         return {"-": "Unbalanced"}
     return value
@@ -159,7 +159,7 @@ KNOWN = (
 
 
 def comparable(command: Command, reply: object) -> Json:
-    """A reply without times and known differences."""
+    """Return a reply without times and known differences."""
     shown = masked(command, as_json(reply))
     for known in KNOWN:
         if known.applies(command):
@@ -168,14 +168,14 @@ def comparable(command: Command, reply: object) -> Json:
 
 
 def with_looks(commands: list[Command]) -> list[Command]:
-    """The same with a look at the stream behind whatever trims it, or changes what will be trimmed."""
+    """Add a look at the stream after each command that trims or changes the limit of a trim."""
     telling = {b"MINID", b"MAXLEN", b"XSETID"}
     looks = {number: [b"XINFO", b"STREAM", words[1]] for number, words in enumerate(commands) if telling & set(words)}
     return [words for number, command in enumerate(commands) for words in (command, looks.get(number)) if words]
 
 
 def compare(pipe: Pipe, seed: int) -> str | None:
-    """Run one seed's commands on both; the first difference in words, or None."""
+    """Run one seed's commands on both servers; return the first difference in words, or None."""
     resp = 2 + seed % 2
     generator = Generator(seed)
     setup, commands = generator.setup(resp), with_looks(generator.commands(RUN))
@@ -203,20 +203,20 @@ def run(server: ServerProcess, seeds: range) -> None:
 
 
 def test_random_commands_answer_as_a_living_redis_does(each_redis: ServerProcess) -> None:
-    """The replies to 20,000 random commands, some of them spoiled, are those of redis-server."""
+    """The replies to 20,000 random commands, some of them with faults, equal those of redis-server."""
     run(each_redis, range(FIRST_SEED, FIRST_SEED + COMMANDS // RUN))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_very_many_random_commands_answer_as_a_living_redis_does(each_redis: ServerProcess) -> None:
-    """The same for a million others: 200 pieces of ten databases."""
+    """The replies to a million other random commands equal those of redis-server."""
     campaign.run("live", lambda piece: run(each_redis, range(piece * 10, piece * 10 + 10)), range(1000, 1200))
 
 
 @pytest.mark.parametrize("tilde", [b"~", b"="])
 def test_nodes_close_and_go_where_those_of_redis_do(each_redis: ServerProcess, tilde: bytes) -> None:
-    """The number of nodes, after every addition and every trimming, for entries of all sizes and shapes."""
+    """After every addition and trim, the number of nodes equals that of redis-server, for entries of all sizes."""
     pipe, client = Pipe(each_redis.port), World(logged=False).client()
     try:
         for seed in range(12):
@@ -246,7 +246,7 @@ def test_nodes_close_and_go_where_those_of_redis_do(each_redis: ServerProcess, t
 
 
 def test_ids_are_read_as_redis_reads_them(each_redis: ServerProcess) -> None:
-    """Words put together from odd pieces are ids to both or to neither, and the same ones."""
+    """Any text is accepted as the same id, or refused, as in redis-server."""
     random = Generator(7).random
     pieces = [
         "0",
@@ -279,7 +279,7 @@ def test_ids_are_read_as_redis_reads_them(each_redis: ServerProcess) -> None:
 
 
 def test_the_generator_reaches_every_command() -> None:
-    """The compared replies are not all empty or errors: many replies of each command have contents."""
+    """The generator produces every command, many of them with replies that are neither empty nor errors."""
     generator = Generator(1)
     client = World(logged=False).client()
     for command in generator.setup(2):

@@ -1,4 +1,4 @@
-"""``maxmemory`` next to a living redis-server: the same commands refused, at the same place in the order of checks."""
+"""``maxmemory`` beside a running redis-server: the same commands are refused, at the same point of the checks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -114,7 +114,7 @@ class Both:
         self.one, self.other = Wire(url), Wire(url)
 
     def ask(self, line: str) -> Any:
-        """Send one line; ``other`` in front: by the other connection."""
+        """Send one line, by the second connection if it begins with ``other``."""
         wire = self.other if line.startswith("other ") else self.one
         reply = wire.ask(*(SCRIPTS.get(word, word) for word in line.removeprefix("other ").split(" ")))
         return f"{type(reply).__name__} {reply}"
@@ -122,7 +122,7 @@ class Both:
 
 @pytest.fixture
 def servers(each_redis: ServerProcess) -> Iterator[tuple[Both, Both]]:
-    """Redis, then ours, with a stream, a group and a string."""
+    """Yield Redis, then Millstream, with a stream, a group and a string."""
     with ServerThread() as server:
         both = Both(each_redis.url), Both(server.url)
         try:
@@ -140,14 +140,14 @@ def servers(each_redis: ServerProcess) -> Iterator[tuple[Both, Both]]:
 
 
 def needs_newer(servers: tuple[Both, Both]) -> None:
-    """Skip the test with a Redis that did otherwise."""
+    """Skip the test for a Redis that behaves in another way."""
     if b"redis_version:7.0" in servers[0].one.ask("INFO", "server"):
         pytest.skip("a Redis of 7.2 or later is the measure here")
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_the_same_is_refused(servers: tuple[Both, Both], place: str) -> None:
-    """With too little memory each command, transaction and script gets Redis's reply, and counts alike in INFO."""
+    """Without free memory, each command, transaction and script gets Redis's reply, and INFO counts the same errors."""
     lines = PLACES[place]
     if place in NEWER:
         needs_newer(servers)
@@ -160,7 +160,7 @@ def test_the_same_is_refused(servers: tuple[Both, Both], place: str) -> None:
 
 
 def test_every_command_has_the_flag_by_which_redis_refuses_it(servers: tuple[Both, Both]) -> None:
-    """Both refuse the same ones of all commands that both know."""
+    """Without free memory, Millstream refuses the same commands as Redis, for all commands that both have."""
     for each in servers:
         each.ask(FULL)
     refused = []
@@ -178,7 +178,7 @@ def test_every_command_has_the_flag_by_which_redis_refuses_it(servers: tuple[Bot
 
 
 def test_a_command_that_waited_is_refused(servers: tuple[Both, Both]) -> None:
-    """BLMOVE that is served after memory passed its limit is refused, and moves nothing."""
+    """A blocked BLMOVE that is served after memory exceeded its limit is refused and moves nothing."""
     needs_newer(servers)
     replies = []
     for each in servers:
@@ -194,7 +194,7 @@ def test_a_command_that_waited_is_refused(servers: tuple[Both, Both]) -> None:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_parameters_take_the_same_values(servers: tuple[Both, Both], name: str) -> None:
-    """CONFIG SET takes and refuses the same texts with the same errors, and CONFIG GET shows the same."""
+    """CONFIG SET accepts and refuses the same memory parameters with the same errors, and CONFIG GET shows the same."""
     for value in PARAMETERS[name]:
         answers = [
             [each.one.ask("CONFIG", "SET", name, value), each.one.ask("CONFIG", "GET", name)] for each in servers

@@ -1,7 +1,7 @@
-"""SLOWLOG beside a living redis-server: which commands are kept, in which order, with which words, of whom.
+"""SLOWLOG beside a running redis-server: the same commands, order, words and clients are kept.
 
 Both servers keep every command (``slowlog-log-slower-than`` is 0). Durations and the client's port depend on the
-moment and are left out. The commands that we leave out by intent are in tests/commands/test_slowlog.py.
+moment and are left out. The commands that Millstream leaves out on purpose are in tests/commands/test_slowlog.py.
 """
 
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ PARAMETERS = (
 
 
 class Client:
-    """One server with a list that was emptied, and a connection."""
+    """A server with an emptied slow log, and a connection to it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -113,7 +113,7 @@ class Client:
         self.known = {row[0] for row in self.wire.ask("SLOWLOG", "GET", -1)}
 
     def rows(self) -> list[Any]:
-        """The commands kept since then, the latest first, without their durations and ports."""
+        """Return the commands kept since then, the latest first, without their durations and ports."""
         kept = self.wire.ask("SLOWLOG", "GET", -1)
         assert isinstance(kept, list), kept
         rows = [row for row in kept if row[0] not in self.known]
@@ -125,7 +125,7 @@ class Client:
 
 @pytest.fixture
 def clients(each_redis: ServerProcess) -> Iterator[tuple[Client, Client]]:
-    """Redis, then ours; Redis is as it was afterwards."""
+    """Yield Redis, then Millstream, and restore Redis afterwards."""
     with ServerThread() as server:
         both = Client(each_redis.url), Client(server.url)
         try:
@@ -139,7 +139,7 @@ def clients(each_redis: ServerProcess) -> Iterator[tuple[Client, Client]]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_commands_are_kept(clients: tuple[Client, Client], case: str) -> None:
-    """With the same words, cut in the same places, of the same client."""
+    """SLOWLOG keeps the same commands as Redis, with words cut in the same places and the same client."""
     lines = [line.split(" ") for line in CASES[case]]
     theirs, ours = (([client.wire.ask(*line) for line in lines], client.rows()) for client in clients)
     if "the list" in case:
@@ -150,7 +150,7 @@ def test_the_same_commands_are_kept(clients: tuple[Client, Client], case: str) -
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_scripts_commands_are_kept_before_it(clients: tuple[Client, Client], script: str) -> None:
-    """As of a client without an address, which Redis 7 writes as ``?:0``; those refused before they run not at all."""
+    """A script's commands are kept before the script, of a client without an address. Refused ones are not kept."""
     found = []
     for client in clients:
         client.wire.ask("EVAL", script, 0)
@@ -163,7 +163,7 @@ def test_a_scripts_commands_are_kept_before_it(clients: tuple[Client, Client], s
 def test_a_command_that_waited_is_kept_when_it_is_through(
     clients: tuple[Client, Client], each_redis: ServerProcess, words: tuple[str, str]
 ) -> None:
-    """Once, in the client's own words, also if its time was up or its wait was ended: so from Redis 8 on."""
+    """A blocked command is kept once, when it ends, in the client's own words, also after a timeout or UNBLOCK."""
     command, ending = words
     found = []
     for client in clients:
@@ -191,7 +191,7 @@ def test_a_command_that_waited_is_kept_when_it_is_through(
 def test_the_parameters_take_what_redis_takes(
     clients: tuple[Client, Client], parameter: tuple[str, tuple[str, ...]]
 ) -> None:
-    """And refuse the same in the same words."""
+    """CONFIG SET accepts and refuses the same SLOWLOG parameters as Redis with the same errors."""
     name, values = parameter
     for value in values:
         theirs, ours = (
@@ -216,7 +216,7 @@ LIMIT = "CONFIG SET slowlog-log-slower-than"
 def test_a_change_of_the_limit_counts_for_its_own_command(
     clients: tuple[Client, Client], lines: tuple[str, ...]
 ) -> None:
-    """CONFIG SET is measured by the value that it leaves, as Redis does."""
+    """CONFIG SET of the limit is itself measured by the new value, as in Redis."""
     for client in clients:
         for line in lines:
             client.wire.ask(*line.split(" "))
@@ -226,7 +226,7 @@ def test_a_change_of_the_limit_counts_for_its_own_command(
 
 
 def test_a_shorter_list_forgets_the_oldest(clients: tuple[Client, Client], each_redis: ServerProcess) -> None:
-    """At the next command that is kept; 0 turns the log off, and what is in it stays (before Redis 8 it empties it)."""
+    """A shorter SLOWLOG drops the oldest commands at the next kept one. Length 0 stops it and keeps its content."""
     found = []
     for client in clients:
         first = client.wire.ask("SLOWLOG", "GET", 1)[0][0]

@@ -1,4 +1,4 @@
-"""Each command does as the Streams reference describes."""
+"""Each command behaves as the Streams reference describes."""
 
 import pytest
 
@@ -12,13 +12,13 @@ TOP = 2**64 - 1
 
 @pytest.fixture
 def world() -> World:
-    """An empty node."""
+    """Return an empty node."""
     return World()
 
 
 @pytest.fixture
 def client(world: World) -> Client:
-    """A client of it."""
+    """Return a client of the node."""
     return world.client()
 
 
@@ -33,7 +33,7 @@ def ids_of(reply: object) -> list[str]:
 
 
 def read(client: Client, consumer: str, after: str = ">", *options: str | int, group: str = "g") -> list[str]:
-    """Ids that XREADGROUP gives."""
+    """Return the ids that XREADGROUP delivers."""
     reply = client.call("XREADGROUP", "GROUP", group, consumer, *options, "STREAMS", "s", after)
     return [] if reply is None else ids_of(reply[0][1])  # type: ignore[index] # a list
 
@@ -52,7 +52,7 @@ def group_info(client: Client, name: bytes = b"g") -> dict[object, object]:
 
 
 def test_messages_outlive_the_server(world: World, client: Client) -> None:
-    """Unlike pub/sub: entries, groups and what is pending are there after a restart from the log."""
+    """Entries, groups and pending entries survive a restart from the log, unlike pub/sub messages."""
     fill(client, "1-0", "2-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "c", ">", "COUNT", 1)
@@ -60,7 +60,7 @@ def test_messages_outlive_the_server(world: World, client: Client) -> None:
 
 
 def test_every_consumer_group_has_a_cursor_of_its_own(client: Client) -> None:
-    """Any consumer of a group that reads moves that group's cursor, and no other's."""
+    """Each group has its own cursor, which any of its consumers advances."""
     fill(client, "1-0", "2-0", "3-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     client.call("XGROUP", "CREATE", "s", "h", "0")
@@ -74,7 +74,7 @@ def test_every_consumer_group_has_a_cursor_of_its_own(client: Client) -> None:
 
 
 def test_xadd_creates_the_stream_unless_told_not_to(client: Client) -> None:
-    """NOMKSTREAM answers null for a missing stream, and adds to one that exists."""
+    """XADD creates a missing stream. With NOMKSTREAM it replies null instead, and adds to a stream that exists."""
     assert client.call("XADD", "s", "NOMKSTREAM", "*", "f", "v") is None
     assert client.call("EXISTS", "s") == 0
     assert client.call("XADD", "s", "1-0", "f", "v") == b"1-0"
@@ -82,7 +82,7 @@ def test_xadd_creates_the_stream_unless_told_not_to(client: Client) -> None:
 
 
 def test_fields_come_back_in_the_order_given(client: Client) -> None:
-    """An entry is a small dictionary that keeps its order, repetitions included."""
+    """An entry keeps the order of its fields, including repeated names."""
     client.call("XADD", "s", "1-0", "b", "1", "a", "2", "b", "3")
     entry = [b"1-0", [b"b", b"1", b"a", b"2", b"b", b"3"]]
     assert client.call("XRANGE", "s", "-", "+") == [entry]
@@ -90,7 +90,7 @@ def test_fields_come_back_in_the_order_given(client: Client) -> None:
 
 
 def test_a_made_id_is_the_time_and_a_sequence(world: World, client: Client) -> None:
-    """Milliseconds of the clock; the sequence tells apart what came in one millisecond."""
+    """A generated id is the clock's milliseconds and a sequence number within the millisecond."""
     now = world.clock.wall
     assert [client.call("XADD", "s", "*", "f", "v") for _ in range(3)] == [b"%d-%d" % (now, seq) for seq in range(3)]
     world.clock.advance(1)
@@ -98,7 +98,7 @@ def test_a_made_id_is_the_time_and_a_sequence(world: World, client: Client) -> N
 
 
 def test_ids_rise_when_the_clock_falls(world: World, client: Client) -> None:
-    """After a correction backwards the last id's time goes on, with the sequence counting."""
+    """If the clock goes backwards, generated ids keep the last id's time and increase the sequence."""
     now = world.clock.wall
     client.call("XADD", "s", "*", "f", "v")
     world.clock.jump(-3_600_000)
@@ -106,7 +106,7 @@ def test_ids_rise_when_the_clock_falls(world: World, client: Client) -> None:
 
 
 def test_a_given_id_must_be_above_all_others(client: Client) -> None:
-    """From 0-1 upwards, two 64-bit numbers."""
+    """A given id of two 64-bit numbers must be greater than all others, and at least 0-1."""
     assert isinstance(client.call("XADD", "s", "0-0", "f", "v"), Error)
     assert client.call("XADD", "s", "0-1", "f", "v") == b"0-1"
     assert client.call("XADD", "s", "1526919030474-55", "f", "v") == b"1526919030474-55"
@@ -116,7 +116,7 @@ def test_a_given_id_must_be_above_all_others(client: Client) -> None:
 
 
 def test_adding_can_hold_a_length(client: Client) -> None:
-    """XADD takes XTRIM's options; exact by default."""
+    """XADD accepts XTRIM's options, and trims exactly by default."""
     for number in range(1, 8):
         client.call("XADD", "s", "MAXLEN", 3, f"{number}-0", "f", "v")
     assert ids_of(client.call("XRANGE", "s", "-", "+")) == ["5-0", "6-0", "7-0"]
@@ -126,7 +126,7 @@ def test_adding_can_hold_a_length(client: Client) -> None:
 
 
 def test_an_empty_stream_is_not_a_missing_one(client: Client) -> None:
-    """Both have length 0; TYPE and EXISTS tell them apart, and groups stay."""
+    """An empty stream has length 0 as a missing one, but TYPE and EXISTS show it, and its groups stay."""
     assert client.call("XLEN", "s") == 0
     assert (client.call("TYPE", "s"), client.call("EXISTS", "s")) == (Simple(b"none"), 0)
     fill(client, "1-0")
@@ -157,14 +157,17 @@ def test_an_empty_stream_is_not_a_missing_one(client: Client) -> None:
 def test_a_range_is_closed_unless_a_parenthesis_opens_it(
     client: Client, start: str, end: str, found: list[str]
 ) -> None:
-    """A missing sequence is the first at the start and the last at the end; XREVRANGE is the same backwards."""
+    """XRANGE includes both ends unless ``(`` excludes one.
+
+    A missing sequence is the first or the last. XREVRANGE reverses.
+    """
     fill(client, "5-0", "5-1", "5-7", "6-0", "8-0")
     assert ids_of(client.call("XRANGE", "s", start, end)) == found
     assert ids_of(client.call("XREVRANGE", "s", end, start)) == found[::-1]
 
 
 def test_walking_a_stream_in_steps(client: Client) -> None:
-    """COUNT and the last id seen, excluded, go through everything once."""
+    """XRANGE with COUNT and the last id seen, excluded, visits every entry once."""
     fill(client, *[f"{number}-0" for number in range(1, 11)])
     seen: list[str] = []
     start = "-"
@@ -178,14 +181,14 @@ def test_walking_a_stream_in_steps(client: Client) -> None:
 
 
 def test_xdel_counts_what_it_found(client: Client) -> None:
-    """Ids without entries do not count."""
+    """XDEL returns the number of deleted entries and does not count missing ids."""
     fill(client, "1-0", "2-0", "3-0")
     assert client.call("XDEL", "s", "1-0", "9-9", "3-0") == 2
     assert ids_of(client.call("XRANGE", "s", "-", "+")) == ["2-0"]
 
 
 def test_a_node_goes_when_all_in_it_is_deleted() -> None:
-    """Deleting marks; the node with its memory goes with its last entry."""
+    """A node's memory is freed when the last of its entries is deleted."""
     client = World({"stream-node-max-entries": "10"}).client()
     fill(client, *[f"{number}-0" for number in range(1, 31)])
     assert info(client)[b"radix-tree-keys"] == 3
@@ -197,7 +200,7 @@ def test_a_node_goes_when_all_in_it_is_deleted() -> None:
 
 
 def test_xtrim_by_length_and_by_id(client: Client) -> None:
-    """The oldest go: down to a length, or everything below an id, whose sequence may be left out."""
+    """XTRIM removes the oldest entries down to a length, or below an id with an optional sequence."""
     fill(client, "1-0", "2-0", "3-0", "3-1", "4-0")
     assert client.call("XTRIM", "s", "MAXLEN", 4) == 1
     assert client.call("XTRIM", "s", "MINID", 3) == 1
@@ -205,7 +208,7 @@ def test_xtrim_by_length_and_by_id(client: Client) -> None:
 
 
 def test_trimming_by_the_tilde_keeps_at_least_what_was_asked() -> None:
-    """Whole nodes only: never shorter than the length, perhaps somewhat longer."""
+    """XTRIM with ``~`` removes whole nodes only, and never leaves fewer entries than requested."""
     client = World({"stream-node-max-entries": "10"}).client()
     fill(client, *[f"{number}-0" for number in range(1, 36)])
     assert client.call("XTRIM", "s", "MAXLEN", "~", 12) == 20
@@ -213,7 +216,7 @@ def test_trimming_by_the_tilde_keeps_at_least_what_was_asked() -> None:
 
 
 def test_limit_bounds_one_trimming(client: Client) -> None:
-    """At most so many; a hundred nodes' worth by default; 0 means no bound."""
+    """LIMIT bounds the entries of one trim: a hundred nodes' entries by default, and 0 for no bound."""
     tight = World({"stream-node-max-entries": "2"}).client()
     fill(tight, *[f"{number}-0" for number in range(1, 301)])
     assert tight.call("XTRIM", "s", "MAXLEN", "~", 0, "LIMIT", 5) == 4
@@ -225,7 +228,7 @@ def test_limit_bounds_one_trimming(client: Client) -> None:
 
 
 def test_xinfo_stream_tells_the_counters(client: Client) -> None:
-    """Length, nodes, groups, last and largest deleted id, additions, first and last entry."""
+    """XINFO STREAM returns length, nodes, groups, last and largest deleted id, additions, first and last entry."""
     fill(client, "1-0", "2-0", "3-0")
     client.call("XDEL", "s", "2-0")
     client.call("XGROUP", "CREATE", "s", "g", "$")
@@ -236,7 +239,7 @@ def test_xinfo_stream_tells_the_counters(client: Client) -> None:
 
 
 def test_xinfo_full_shows_ten_of_everything_by_default(client: Client) -> None:
-    """COUNT says how many entries and pending records; 0 means all."""
+    """XINFO STREAM FULL shows ten entries and pending records by default. COUNT changes the number, and 0 shows all."""
     fill(client, *[f"{number}-0" for number in range(1, 13)])
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "c")
@@ -250,7 +253,7 @@ def test_xinfo_full_shows_ten_of_everything_by_default(client: Client) -> None:
 
 
 def test_xinfo_groups_tells_position_and_lag(client: Client) -> None:
-    """Consumers, pending entries, the cursor, how many were read and how many are still to come."""
+    """XINFO GROUPS returns consumers, pending entries, the cursor, and the numbers of read and remaining entries."""
     fill(client, "1-0", "2-0", "3-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "a", ">", "COUNT", 1)
@@ -272,7 +275,7 @@ def test_xinfo_groups_tells_position_and_lag(client: Client) -> None:
 def test_a_lag_is_known_from_the_first_the_last_and_the_zero_id(
     client: Client, position: str, lag: int | None, later: int | None
 ) -> None:
-    """From anywhere else it is unknown until the group has read to the end."""
+    """A group's lag is known from the first, the last and the zero id. From others it is known after a full read."""
     fill(client, "1-0", "2-0", "3-0", "4-0")
     client.call("XGROUP", "CREATE", "s", "g", position)
     assert group_info(client)[b"lag"] == lag
@@ -285,7 +288,7 @@ def test_a_lag_is_known_from_the_first_the_last_and_the_zero_id(
 
 
 def test_a_deletion_ahead_makes_the_lag_unknown_for_a_while(client: Client) -> None:
-    """Until the group has been given the last entry."""
+    """A deletion ahead of a group makes its lag unknown until the group has read the last entry."""
     fill(client, "1-0", "2-0", "3-0", "4-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "c", ">", "COUNT", 1)
@@ -296,7 +299,7 @@ def test_a_deletion_ahead_makes_the_lag_unknown_for_a_while(client: Client) -> N
 
 
 def test_entriesread_makes_the_lag_known_from_anywhere(client: Client) -> None:
-    """Additions less the entries still ahead is the number to give."""
+    """ENTRIESREAD makes a group's lag known from any position."""
     fill(client, "1-0", "2-0", "3-0", "4-0")
     client.call("XGROUP", "CREATE", "s", "g", "2-0", "ENTRIESREAD", 4 - 2)
     assert group_info(client)[b"lag"] == 2
@@ -305,7 +308,7 @@ def test_entriesread_makes_the_lag_known_from_anywhere(client: Client) -> None:
 
 
 def test_xinfo_consumers_tells_who_holds_what_and_for_how_long_silent(world: World, client: Client) -> None:
-    """Name, pending entries, and milliseconds since the last attempt."""
+    """XINFO CONSUMERS returns name, pending entries, and milliseconds since the last attempt."""
     fill(client, "1-0", "2-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "busy")
@@ -322,7 +325,7 @@ def test_xinfo_consumers_tells_who_holds_what_and_for_how_long_silent(world: Wor
 
 
 def test_a_group_needs_a_stream_and_a_name_of_its_own(client: Client) -> None:
-    """MKSTREAM makes the stream; a second group of the name is refused."""
+    """XGROUP CREATE needs a stream, which MKSTREAM creates, and refuses a name that is taken."""
     assert isinstance(client.call("XGROUP", "CREATE", "s", "g", "$"), Error)
     assert client.call("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM") == OK
     assert client.call("XLEN", "s") == 0
@@ -330,7 +333,7 @@ def test_a_group_needs_a_stream_and_a_name_of_its_own(client: Client) -> None:
 
 
 def test_a_group_at_the_end_sees_only_what_comes(client: Client) -> None:
-    """``$`` is the last id there is."""
+    """A group created at ``$`` receives only later entries."""
     fill(client, "1-0")
     client.call("XGROUP", "CREATE", "s", "g", "$")
     fill(client, "2-0")
@@ -338,7 +341,7 @@ def test_a_group_at_the_end_sees_only_what_comes(client: Client) -> None:
 
 
 def test_a_group_can_be_destroyed_with_all_it_holds(client: Client) -> None:
-    """Consumers and pending entries do not prevent it. The second time there is nothing to destroy."""
+    """XGROUP DESTROY removes a group with its consumers and pending entries. A second call returns 0."""
     fill(client, "1-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "c")
@@ -347,7 +350,7 @@ def test_a_group_can_be_destroyed_with_all_it_holds(client: Client) -> None:
 
 
 def test_consumers_are_made_by_name_or_by_their_first_command(client: Client) -> None:
-    """CREATECONSUMER makes one; XREADGROUP makes one on the way."""
+    """CREATECONSUMER creates a consumer, and XREADGROUP creates it implicitly."""
     client.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
     assert client.call("XGROUP", "CREATECONSUMER", "s", "g", "a") == 1
     assert client.call("XGROUP", "CREATECONSUMER", "s", "g", "a") == 0
@@ -356,7 +359,7 @@ def test_consumers_are_made_by_name_or_by_their_first_command(client: Client) ->
 
 
 def test_what_a_deleted_consumer_held_cannot_be_claimed(client: Client) -> None:
-    """Its pending entries go with it: claim them before."""
+    """XGROUP DELCONSUMER removes the consumer's pending entries, so they cannot be claimed later."""
     fill(client, "1-0", "2-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "c")
@@ -366,7 +369,7 @@ def test_what_a_deleted_consumer_held_cannot_be_claimed(client: Client) -> None:
 
 
 def test_moving_a_group_back_delivers_again_and_forward_skips(client: Client) -> None:
-    """SETID to 0 is everything once more, to ``$`` nothing of what is there."""
+    """XGROUP SETID to 0 delivers everything again, and to ``$`` skips all existing entries."""
     fill(client, "1-0", "2-0")
     client.call("XGROUP", "CREATE", "s", "g", "$")
     client.call("XGROUP", "SETID", "s", "g", "0")
@@ -380,7 +383,7 @@ def test_moving_a_group_back_delivers_again_and_forward_skips(client: Client) ->
 
 
 def test_xread_reads_several_streams_above_the_ids_given(client: Client) -> None:
-    """Keys first, then as many ids; streams with nothing new are left out, and nothing at all is null."""
+    """XREAD takes keys, then as many ids. Streams without new entries are left out, and no stream at all is null."""
     fill(client, "1-0", "2-0", "3-0")
     fill(client, "7-0", key="t")
     reply = client.call("XREAD", "COUNT", 1, "STREAMS", "s", "t", "nokey", "1-0", "0", "0")
@@ -389,7 +392,7 @@ def test_xread_reads_several_streams_above_the_ids_given(client: Client) -> None
 
 
 def test_iterating_with_the_last_id_seen_ends_with_nothing(client: Client) -> None:
-    """The last id of each reply is the next call's."""
+    """XREAD with the last id of each reply visits every entry and ends with null."""
     fill(client, "1-0", "2-0", "3-0")
     after, seen = b"0", []
     while (reply := client.call("XREAD", "COUNT", 2, "STREAMS", "s", after)) is not None:
@@ -400,7 +403,7 @@ def test_iterating_with_the_last_id_seen_ends_with_nothing(client: Client) -> No
 
 
 def test_block_waits_only_where_there_is_nothing(world: World, client: Client) -> None:
-    """With something to read it is as if it were not there; else it waits its milliseconds, then null."""
+    """XREAD BLOCK waits only if nothing is there, then replies null after its milliseconds."""
     fill(client, "1-0")
     assert client.call("XREAD", "BLOCK", 100, "STREAMS", "s", "0") == [[b"s", [[b"1-0", [b"f", b"v"]]]]]
     assert client.send("XREAD", "BLOCK", 100, "STREAMS", "s", "1-0") is WAITING
@@ -409,7 +412,7 @@ def test_block_waits_only_where_there_is_nothing(world: World, client: Client) -
 
 
 def test_dollar_waits_for_what_is_added_from_now_on(world: World, client: Client) -> None:
-    """Entries that were there before the wait are not of interest."""
+    """XREAD BLOCK with ``$`` replies only with entries added during its wait."""
     fill(client, "1-0")
     assert client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$") is WAITING
     fill(world.client(), "2-0")
@@ -417,7 +420,7 @@ def test_dollar_waits_for_what_is_added_from_now_on(world: World, client: Client
 
 
 def test_dollar_again_misses_what_came_between(world: World, client: Client) -> None:
-    """So the second call takes the first one's last id."""
+    """A second XREAD with ``$`` misses entries added in between; one with the last id does not."""
     client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
     fill(world.client(), "1-0", "2-0")
     assert client.send("XREAD", "BLOCK", 10, "STREAMS", "s", "$") is WAITING
@@ -427,7 +430,7 @@ def test_dollar_again_misses_what_came_between(world: World, client: Client) -> 
 
 
 def test_all_waiting_readers_are_given_a_copy(world: World) -> None:
-    """Unlike popping from a list, reading takes nothing away."""
+    """Each waiting XREAD gets a copy of the added entry."""
     readers = [world.client() for _ in range(3)]
     for reader in readers:
         reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
@@ -439,7 +442,7 @@ def test_all_waiting_readers_are_given_a_copy(world: World) -> None:
 
 
 def test_a_group_shares_out_a_stream(client: Client) -> None:
-    """Each entry goes to one consumer of the group."""
+    """XREADGROUP gives each entry to one consumer of the group."""
     fill(client, "1-0", "2-0", "3-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     taken = [read(client, name, ">", "COUNT", 1) for name in ("a", "b", "a")]
@@ -449,7 +452,7 @@ def test_a_group_shares_out_a_stream(client: Client) -> None:
 
 
 def test_a_consumers_history_is_what_it_has_not_acknowledged(client: Client) -> None:
-    """Any id but ``>`` asks for it, from above that id; BLOCK and NOACK mean nothing there."""
+    """XREADGROUP with an id returns the consumer's pending entries above it, without BLOCK and NOACK."""
     fill(client, "1-0", "2-0", "3-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "c")
@@ -461,7 +464,7 @@ def test_a_consumers_history_is_what_it_has_not_acknowledged(client: Client) -> 
 
 
 def test_noack_keeps_no_record(client: Client) -> None:
-    """Delivered is acknowledged."""
+    """XREADGROUP NOACK keeps no pending record."""
     fill(client, "1-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     assert read(client, "c", ">", "NOACK") == ["1-0"]
@@ -470,7 +473,7 @@ def test_noack_keeps_no_record(client: Client) -> None:
 
 
 def test_reading_again_counts_a_delivery_and_notes_the_time(world: World, client: Client) -> None:
-    """First delivery: count 1. Reading it from the history: one more, and idle for 0 milliseconds."""
+    """Reading a pending entry again increments its delivery count and resets its idle time."""
     fill(client, "1-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "c")
@@ -484,7 +487,7 @@ def test_reading_again_counts_a_delivery_and_notes_the_time(world: World, client
 
 
 def test_xpending_sums_up_and_lists(world: World, client: Client) -> None:
-    """The reply has a count, the first and last id and the consumers; or rows by range, idle time and consumer."""
+    """XPENDING returns a summary, or rows by range, idle time and consumer."""
     fill(client, "1-0", "2-0", "3-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "a", ">", "COUNT", 2)
@@ -500,7 +503,7 @@ def test_xpending_sums_up_and_lists(world: World, client: Client) -> None:
 
 
 def test_xack_counts_what_was_pending(client: Client) -> None:
-    """An id that is not pending, or no longer, does not count; the entry itself stays."""
+    """XACK returns the number of entries that were pending, and keeps the entries in the stream."""
     fill(client, "1-0", "2-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "c")
@@ -511,7 +514,7 @@ def test_xack_counts_what_was_pending(client: Client) -> None:
 
 
 def test_a_claimed_entry_is_acknowledged_by_id_whoever_claimed_it(client: Client) -> None:
-    """XACK names a group and ids, not a consumer."""
+    """XACK by id acknowledges an entry of any consumer of the group."""
     fill(client, "1-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "a")

@@ -1,4 +1,4 @@
-"""The 90,000 recorded commands, byte for byte but for times: in process, and through the server's socket."""
+"""The 90,000 recorded commands, byte for byte except for times: in process, and through the server's socket."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ RUNS, COMMANDS = 300, 90_000
 
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
-    """Everything recorded, complete."""
+    """Return all recorded runs."""
     found = list(load())
     assert len(found) == RUNS
     assert sum(len(run.steps) for run in found) == COMMANDS
@@ -30,7 +30,7 @@ def runs() -> list[Run]:
 
 
 def differences(runs: list[Run], ask: Ask) -> list[str]:
-    """Replies that differ from the recorded ones; of each run the first, since others may follow from it."""
+    """Return the replies that differ from the recorded ones, the first of each run."""
     found: list[str] = []
     for run in runs:
         for command, reply in zip(run.setup, ask(run.setup), strict=True):
@@ -46,7 +46,7 @@ def differences(runs: list[Run], ask: Ask) -> list[str]:
 
 
 def test_every_recorded_command_answers_the_same_in_process(runs: list[Run]) -> None:
-    """In process, each of the 90,000 replies is what Redis replied."""
+    """In process, each of the 90,000 recorded commands gets Redis's recorded reply."""
     world = World(logged=False)
     client = world.client()
 
@@ -62,9 +62,9 @@ def test_every_recorded_command_answers_the_same_in_process(runs: list[Run]) -> 
 
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
 def test_recorded_commands_answer_the_same_out_of_snapshots(runs: list[Run], every: int) -> None:
-    """The whole keyspace becomes a snapshot and comes back every 37 commands, and no reply tells.
+    """Replies stay equal to the recorded ones if the keyspace is saved to a snapshot and restored every 37 commands.
 
-    Each third run of the recording, which come in turns of RESP2 and RESP3; all of them in ``make test-long``.
+    This runs each third run of the recording, in RESP2 and RESP3 by turns; ``make test-long`` runs all of them.
     """
     world = World(logged=False)
     client = world.client()
@@ -92,7 +92,7 @@ def test_recorded_commands_answer_the_same_out_of_snapshots(runs: list[Run], eve
 
 
 def test_every_recorded_command_answers_the_same_over_a_socket(runs: list[Run], tmp_path: Path) -> None:
-    """Pipelined through the network server, each of the 90,000 replies is what Redis replied."""
+    """Pipelined through the network server, each of the 90,000 recorded commands gets Redis's recorded reply."""
     with millstream_server(tmp_path, "--memory") as server:
         pipe = Pipe(server.port)
         try:
@@ -102,7 +102,7 @@ def test_every_recorded_command_answers_the_same_over_a_socket(runs: list[Run], 
 
 
 def test_a_wrong_reply_would_be_seen(runs: list[Run]) -> None:
-    """The comparison itself: one changed reply in a run is reported, with its place."""
+    """The comparison reports a single changed reply with its place."""
     run = runs[0]
     number, recorded = next((at, step[1]) for at, step in enumerate(run.steps) if isinstance(step[1], int))
 
@@ -115,7 +115,7 @@ def test_a_wrong_reply_would_be_seen(runs: list[Run]) -> None:
 
 
 def _back(value: object) -> object:
-    """The recorded form as a decoded reply."""
+    """Convert the recorded form to a decoded reply."""
     if isinstance(value, str):
         return value.encode("latin-1")
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Each behaviour that the XAUTOCLAIM page of Dragonfly describes."""
+"""Each behaviour that Dragonfly's XAUTOCLAIM page describes."""
 
 import pytest
 
@@ -9,7 +9,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def world() -> World:
-    """A node whose stream has one entry that Bob was given an hour ago and never acknowledged."""
+    """Return a node whose stream has one entry, pending with Bob for an hour."""
     world = World()
     client = world.client()
     client.call("XADD", "mystream", "1609338752495-0", "field", "value")
@@ -21,12 +21,12 @@ def world() -> World:
 
 @pytest.fixture
 def client(world: World) -> Client:
-    """A client of that node."""
+    """Return a client of the node."""
     return world.client()
 
 
 def many(world: World, count: int) -> Client:
-    """A stream of that many entries, all pending with Bob for an hour."""
+    """Fill the stream with that many entries, all pending with Bob for an hour."""
     client = world.client()
     client.call("DEL", "mystream")
     for number in range(1, count + 1):
@@ -44,14 +44,14 @@ def rows(client: Client) -> list[list[object]]:
 
 
 def test_the_example_claims_an_hour_old_entry(client: Client) -> None:
-    """A cursor of 0-0 (all was scanned), the entry as XRANGE shows it, and no deleted ids."""
+    """XAUTOCLAIM returns cursor 0-0 after a full scan, the entry as XRANGE shows it, and no deleted ids."""
     reply = client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", HOUR, "0-0", "COUNT", 25)
     assert reply == [b"0-0", [[b"1609338752495-0", [b"field", b"value"]]], []]
     assert rows(client) == [[b"1609338752495-0", b"Alice", 0, 2]]
 
 
 def test_it_is_xpending_and_xclaim_in_one(world: World) -> None:
-    """The two-step way and the one-step way leave the same state."""
+    """XAUTOCLAIM leaves the same state as XPENDING followed by XCLAIM."""
     one, two = many(world, 5), world.client()
     one.call("COPY", "mystream", "twin")
     world.clock.advance(1)
@@ -63,7 +63,7 @@ def test_it_is_xpending_and_xclaim_in_one(world: World) -> None:
 
 
 def test_only_what_was_pending_long_enough_is_claimed(world: World, client: Client) -> None:
-    """Too young stays; exactly as old as asked is claimed (as Redis does; the page says older)."""
+    """XAUTOCLAIM claims entries whose idle time is at least the given one."""
     assert client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", HOUR + 1, "0") == [b"0-0", [], []]
     assert rows(client)[0][1] == b"Bob"
     reply = client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", HOUR, "0", "JUSTID")
@@ -71,21 +71,21 @@ def test_only_what_was_pending_long_enough_is_claimed(world: World, client: Clie
 
 
 def test_claiming_resets_the_idle_time_so_one_of_two_wins(client: Client) -> None:
-    """A second claim at the same moment finds nothing stale."""
+    """XAUTOCLAIM resets the idle time, so a second claim at the same moment claims nothing."""
     client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", HOUR, "0")
     assert client.call("XAUTOCLAIM", "mystream", "mygroup", "Carol", HOUR, "0") == [b"0-0", [], []]
     assert rows(client) == [[b"1609338752495-0", b"Alice", 0, 2]]
 
 
 def test_only_ids_from_the_start_on_are_claimed(world: World) -> None:
-    """The start itself is included; ``(`` excludes it."""
+    """XAUTOCLAIM claims entries from the start id on, which ``(`` excludes."""
     client = many(world, 4)
     assert client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", 0, "3-0", "JUSTID")[1] == [b"3-0", b"4-0"]  # type: ignore[index] # a list
     assert client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", 0, "(3-0", "JUSTID")[1] == [b"4-0"]  # type: ignore[index] # a list
 
 
 def test_count_bounds_what_is_claimed_and_the_cursor_goes_on(world: World) -> None:
-    """Like SCAN: each reply's cursor is the next call's start, until it is 0-0."""
+    """COUNT bounds the claimed entries. The reply's cursor is the next start, until it is 0-0."""
     client = many(world, 7)
     seen: list[object] = []
     cursor: object = b"0-0"
@@ -101,7 +101,7 @@ def test_count_bounds_what_is_claimed_and_the_cursor_goes_on(world: World) -> No
 
 
 def test_count_is_a_hundred_by_default(world: World) -> None:
-    """Without COUNT one call claims a hundred entries and names the next."""
+    """XAUTOCLAIM without COUNT claims a hundred entries and returns the next id."""
     client = many(world, 101)
     reply = client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", HOUR, "0", "JUSTID")
     assert isinstance(reply, list)
@@ -109,7 +109,7 @@ def test_count_is_a_hundred_by_default(world: World) -> None:
 
 
 def test_ten_records_are_looked_at_for_each_that_may_be_claimed(world: World) -> None:
-    """Fewer than COUNT may come back if most are too young, with a cursor to go on from."""
+    """XAUTOCLAIM scans ten records per requested entry, so it may return fewer entries with a cursor to continue."""
     client = many(world, 40)
     young = [f"{number}-0" for number in range(1, 31)]
     client.call("XCLAIM", "mystream", "mygroup", "Bob", 0, *young)
@@ -120,7 +120,7 @@ def test_ten_records_are_looked_at_for_each_that_may_be_claimed(world: World) ->
 
 
 def test_a_scan_that_is_complete_may_be_begun_again(world: World) -> None:
-    """0-0 says that nothing is left to scan now; later, entries may have become stale."""
+    """After cursor 0-0, a new scan finds entries that have become idle since."""
     client = many(world, 2)
     client.call("XCLAIM", "mystream", "mygroup", "Bob", 0, "2-0")
     assert client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", HOUR, "0", "JUSTID") == [b"0-0", [b"1-0"], []]
@@ -130,13 +130,13 @@ def test_a_scan_that_is_complete_may_be_begun_again(world: World) -> None:
 
 
 def test_justid_gives_ids_and_counts_no_delivery(client: Client) -> None:
-    """The owner and the idle time change all the same."""
+    """JUSTID returns ids alone and keeps the delivery count, but changes owner and idle time."""
     client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", HOUR, "0", "JUSTID")
     assert rows(client) == [[b"1609338752495-0", b"Alice", 0, 1]]
 
 
 def test_deleted_entries_leave_the_pending_list_and_are_named(world: World) -> None:
-    """True if deleted or trimmed, at whatever idle time: third element of the reply, and never again."""
+    """XAUTOCLAIM removes deleted entries from the pending list at any idle time and returns their ids once."""
     client = many(world, 4)
     client.call("XDEL", "mystream", "3-0")
     client.call("XTRIM", "mystream", "MINID", "2-0")
@@ -148,7 +148,7 @@ def test_deleted_entries_leave_the_pending_list_and_are_named(world: World) -> N
 
 
 def test_failing_entries_show_by_their_count(world: World, client: Client) -> None:
-    """Each claim is one more delivery, so what nobody can process is found by its number."""
+    """Each claim increments the delivery count, so that failing entries can be found."""
     for _ in range(5):
         world.advance(HOUR)
         client.call("XAUTOCLAIM", "mystream", "mygroup", "Alice", HOUR, "0")

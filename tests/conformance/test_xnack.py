@@ -11,7 +11,7 @@ MOST = 2**63 - 1
 
 @pytest.fixture
 def world() -> World:
-    """A node whose stream has two entries, both given to consumer1."""
+    """Return a node whose stream has two entries, both pending with consumer1."""
     world = World()
     client = world.client()
     client.call("XADD", "mystream", FIRST, "field", "value1")
@@ -23,7 +23,7 @@ def world() -> World:
 
 @pytest.fixture
 def client(world: World) -> Client:
-    """A client of that node."""
+    """Return a client of the node."""
     return world.client()
 
 
@@ -36,28 +36,28 @@ def nack(client: Client, mode: str, *ids: str, options: tuple[str | int, ...] = 
 
 
 def test_the_example_releases_both(client: Client) -> None:
-    """Two released; they are listed without consumer, with idle time -1 and their count."""
+    """XNACK releases two entries; they are listed without consumer, with idle time -1 and their count."""
     assert nack(client, "FAIL", FIRST, SECOND) == 2
     assert rows(client) == [[FIRST.encode(), b"", -1, 1], [SECOND.encode(), b"", -1, 1]]
 
 
 @pytest.mark.parametrize(("mode", "count"), [("SILENT", 2), ("FAIL", 3), ("FATAL", MOST), ("fail", 3)])
 def test_the_mode_says_what_the_delivery_counted(client: Client, mode: str, count: int) -> None:
-    """SILENT takes it back, FAIL keeps it, FATAL makes it the largest number there is."""
+    """The delivery count of a released entry is reduced by SILENT, kept by FAIL, and set to the maximum by FATAL."""
     client.call("XCLAIM", "mystream", "mygroup", "consumer1", 0, FIRST, "RETRYCOUNT", 3)
     assert nack(client, mode, FIRST) == 1
     assert rows(client)[0] == [FIRST.encode(), b"", -1, count]  # type: ignore[index] # a list
 
 
 def test_silent_does_not_go_below_zero(client: Client) -> None:
-    """However often an entry is handed back."""
+    """SILENT does not reduce the delivery count below zero."""
     for _ in range(3):
         nack(client, "SILENT", FIRST)
     assert rows(client)[0][3] == 0  # type: ignore[index] # a list
 
 
 def test_retrycount_overrides_the_mode(client: Client) -> None:
-    """The count is what was given, whatever the mode."""
+    """RETRYCOUNT sets the delivery count in any mode."""
     for mode in ("SILENT", "FAIL", "FATAL"):
         nack(client, mode, FIRST, options=("RETRYCOUNT", 7))
         assert rows(client)[0][3] == 7  # type: ignore[index] # a list
@@ -70,7 +70,10 @@ def test_retrycount_overrides_the_mode(client: Client) -> None:
 def test_force_makes_a_record_for_an_entry_that_exists(
     client: Client, mode: str, options: tuple[str | int, ...], count: int
 ) -> None:
-    """Count 0, or as mode and RETRYCOUNT say; an id without entry is passed over."""
+    """FORCE creates a record for an existing entry, with count 0 or by mode and RETRYCOUNT.
+
+    Missing entries are ignored.
+    """
     client.call("XACK", "mystream", "mygroup", FIRST)
     assert nack(client, mode, FIRST, options=options) == 0
     assert nack(client, mode, FIRST, "99-0", options=(*options, "FORCE")) == 1
@@ -78,14 +81,14 @@ def test_force_makes_a_record_for_an_entry_that_exists(
 
 
 def test_ids_that_are_not_pending_are_passed_over(client: Client) -> None:
-    """They are not counted in the reply, and nothing is made for them."""
+    """XNACK ignores ids that are not pending and does not count them."""
     client.call("XACK", "mystream", "mygroup", SECOND)
     assert nack(client, "FAIL", FIRST, SECOND, "99-0") == 1
     assert len(rows(client)) == 1  # type: ignore[arg-type] # a list
 
 
 def test_a_released_entry_can_be_taken_at_once_in_three_ways(world: World, client: Client) -> None:
-    """No least idle time holds it back from XCLAIM, XAUTOCLAIM or XREADGROUP CLAIM."""
+    """A released entry can be taken by XCLAIM, XAUTOCLAIM and XREADGROUP CLAIM at any minimum idle time."""
     hour = 3_600_000
     nack(client, "FAIL", FIRST, SECOND)
     assert client.call("XCLAIM", "mystream", "mygroup", "b", hour, FIRST, "JUSTID") == [FIRST.encode()]
@@ -100,7 +103,7 @@ def test_a_released_entry_can_be_taken_at_once_in_three_ways(world: World, clien
 
 
 def test_released_entries_come_first_in_the_order_of_release(world: World, client: Client) -> None:
-    """Before all that is merely idle, first released first; one released again goes to the end of them."""
+    """Released entries are claimed before idle ones, in the order of their last release."""
     for number in (7, 8, 9):
         client.call("XADD", "mystream", f"{FIRST[:-3]}9{number}-0", "field", "v")
     client.call("XREADGROUP", "GROUP", "mygroup", "consumer2", "STREAMS", "mystream", ">")
@@ -114,7 +117,7 @@ def test_released_entries_come_first_in_the_order_of_release(world: World, clien
 
 
 def test_a_released_entry_has_no_owner_and_no_delivery_time(client: Client) -> None:
-    """Its consumer holds it no longer; XINFO shows an empty name, time 0, and how many are released."""
+    """A released entry has no consumer and no delivery time, and XINFO counts it as released."""
     nack(client, "FAIL", FIRST)
     found = fields(client.call("XINFO", "STREAM", "mystream", "FULL"))
     group = fields(found[b"groups"][0])  # type: ignore[index] # a list
@@ -127,7 +130,7 @@ def test_a_released_entry_has_no_owner_and_no_delivery_time(client: Client) -> N
 
 
 def test_a_released_entry_is_still_pending(client: Client) -> None:
-    """Unlike an acknowledged one: it counts, survives its consumer, and can be acknowledged by id."""
+    """A released entry still counts as pending, survives its consumer, and can be acknowledged by id."""
     nack(client, "FAIL", FIRST)
     assert client.call("XPENDING", "mystream", "mygroup")[0] == 2  # type: ignore[index] # a list
     assert client.call("XGROUP", "DELCONSUMER", "mystream", "mygroup", "consumer1") == 1
@@ -137,7 +140,7 @@ def test_a_released_entry_is_still_pending(client: Client) -> None:
 
 
 def test_a_waiting_claimer_gets_a_released_entry_without_delay(world: World, client: Client) -> None:
-    """The wait of XREADGROUP with CLAIM and BLOCK ends with the release."""
+    """A release ends the wait of XREADGROUP with CLAIM and BLOCK."""
     waiter = world.client()
     waiter.send("XREADGROUP", "GROUP", "mygroup", "b", "BLOCK", 0, "CLAIM", 3_600_000, "STREAMS", "mystream", ">")
     assert waiter.waits

@@ -1,4 +1,4 @@
-"""Commands with the replies a Redis of 8.10 level gave, recorded by us, and how to compare with them.
+"""Commands with the recorded replies of a Redis 8.10, and the comparison with them.
 
 ``transcripts.jsonl.gz`` has one run a line: ``{"run", "resp", "setup": [commands], "steps": [[command, reply], ...]}``.
 In a reply a JSON string is a bulk string (latin-1), ``{"+": s}`` a simple string, ``{"-": s}`` an error, ``{"%":
@@ -27,7 +27,7 @@ _AUTO_IDS = ("last-generated-id", "recorded-first-entry-id", "first-entry", "las
 
 @dataclass(frozen=True)
 class Run:
-    """One recorded session, from a flushed server on."""
+    """One recorded session on an emptied server."""
 
     number: int
     resp: int
@@ -36,7 +36,7 @@ class Run:
 
 
 def load() -> Iterator[Run]:
-    """Every run of the file."""
+    """Yield every run of the file."""
     with gzip.open(PATH, "rt") as lines:
         for line in lines:
             run = json.loads(line)
@@ -49,7 +49,7 @@ def _words(command: list[str]) -> list[bytes]:
 
 
 def as_json(value: object) -> Json:
-    """A decoded reply in the form of the file."""
+    """Convert a decoded reply to the form of the file."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, Simple):
@@ -64,7 +64,7 @@ def as_json(value: object) -> Json:
 
 
 def masked(command: list[bytes], reply: Json) -> Json:
-    """A reply without what depends on the time of the recording."""
+    """Return a reply without the parts that depend on the time of the recording."""
     if reply is None or (isinstance(reply, dict) and ("-" in reply or "+" in reply)):
         return reply
     name = command[0]

@@ -1,4 +1,4 @@
-"""Users of a server with the rights a test gives them."""
+"""Temporary users of a server with the permissions that a test names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import redis
 
 @contextmanager
 def user(client: redis.Redis, *rules: str) -> Iterator[str]:
-    """A user of the server with these rights, as the part of a URL that names it."""
+    """Create a user of the server with these permissions, and yield it as the user part of a URL."""
     client.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">secret", *rules)
     try:
         yield "worker:secret@"

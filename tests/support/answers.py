@@ -1,4 +1,4 @@
-"""A server that says the same to everything: what a line leads to that is neither Redis nor like it."""
+"""A server that sends the same reply to every command, for clients of something that is not like Redis."""
 
 import asyncio
 import contextlib
@@ -16,15 +16,15 @@ WRONG = {
     "a name and a number": b"*2\r\n$4\r\nname\r\n:1\r\n",
     "a list in a list": b"*2\r\n*1\r\n:1\r\n$1\r\nx\r\n",
 }
-"""Replies that are RESP, and what few commands reply with."""
+"""Valid RESP replies that few commands have."""
 
 
 @contextlib.contextmanager
 def same_answer(reply: bytes) -> Iterator[str]:
-    """The URL of a server in a thread of this process.
+    """Yield the URL of a server in a thread of this process.
 
     Args:
-        reply: to each command.
+        reply: Reply to each command.
     """
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

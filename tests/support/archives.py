@@ -1,9 +1,9 @@
-"""Archives in tests: one job without Spark, what an archive holds, and a program that a test may kill.
+"""Archives in tests: one job without Spark, the content of an archive, and a program that a test may kill.
 
-``python -m support.archives URL PLACE FORMAT[:MS][=CATALOG] STREAM...`` archives and trims until it has passed over the
-entries that were there, as ``millstream archive --once`` does. Spark's part is done in place: the reader plans and
-reads as in Spark, and the store takes the batches. Merged files of a table stay for so many milliseconds, a day unless
-given.
+``python -m support.archives URL PLACE FORMAT[:MS][=CATALOG] STREAM...`` archives and trims the entries that exist at
+its
+start, as ``millstream archive --once`` does. Spark's part runs in this process: the reader plans and reads as in Spark,
+and the store takes the batches. Merged files of a table stay for MS milliseconds, a day unless given.
 """
 
 import json
@@ -29,21 +29,21 @@ from millstream.spark.source import MillstreamSource, StreamReader
 from support.servers import ServerProcess
 
 RAW = Wanted(partition="hour", raw=True)
-"""Fields as they are, in no columns of their own."""
+"""The archive form with the plain list of fields and no columns for them."""
 
 FIELDS = ArrayType(StructType([StructField("name", BinaryType()), StructField("value", BinaryType())]))
 SCHEMA = StructType(
     [StructField("stream", StringType()), StructField("id", StringType()), StructField("fields", FIELDS)]
 )
-"""``SOURCE_SCHEMA`` of a job, which only a Spark session could parse."""
+"""The value of ``SOURCE_SCHEMA`` for a job, which only a Spark session could parse."""
 
 LAST = Id(MAX_PART, MAX_PART)
 Entry = tuple[str, tuple[tuple[bytes, bytes], ...]]
-"""An id, and the fields in their order."""
+"""An id with the fields in order."""
 
 
 def archive_once(settings: ArchiveSettings, *, label: str = "x") -> ArchiveStore:
-    """One job over what is there now; its store, whose archive is closed."""
+    """Run one job over the existing entries and return its closed store."""
     store = ArchiveStore(settings)
     with store.open():
         places = store.manifest.places
@@ -76,7 +76,7 @@ def archive_once(settings: ArchiveSettings, *, label: str = "x") -> ArchiveStore
 
 
 def held(root: Path | str, stream: str) -> list[Entry]:
-    """The entries of a stream in an archive, in order, duplicates and all."""
+    """Return the entries of a stream in an archive in order, with duplicates."""
     found: list[Entry] = []
     folder = Folder(root)
     for file in folder.read().of(stream, ZERO, LAST):
@@ -92,13 +92,13 @@ def _fields(row: list[dict[str, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def data_files(root: Path) -> set[str]:
-    """The data files in an archive's directory, those of nobody too."""
+    """Return the data files in an archive's directory, including files that no manifest names."""
     every = (path for path in root.rglob("*") if path.is_file() and path.suffix in (".parquet", ".writing"))
     return {path.relative_to(root).as_posix() for path in every if "_delta_log" not in path.parts}
 
 
 def rows_of(stream: str, entries: list[tuple[str, list[tuple[bytes, bytes]]]]) -> Iterator[pa.RecordBatch]:
-    """Entries as Spark hands them to a task that archives."""
+    """Build entries as Spark passes them to a task that archives."""
     kind = pa.list_(pa.field("element", pa.struct([("name", pa.binary()), ("value", pa.binary())])))
     fields = [[{"name": name, "value": value} for name, value in row] for _, row in entries]
     arrays = [
@@ -110,10 +110,9 @@ def rows_of(stream: str, entries: list[tuple[str, list[tuple[bytes, bytes]]]]) -
 
 
 class Traffic:
-    """Producers that add and two groups that read, until told to end.
+    """Producers that add entries, and two groups that read them, until they are stopped.
 
-    One group acknowledges at once; the other keeps every seventh entry pending until later, and looks then whether it
-    is still there.
+    One group acknowledges at once. The other keeps every seventh entry pending, and checks later that it still exists.
     """
 
     def __init__(self, server: ServerProcess) -> None:
@@ -164,7 +163,7 @@ class Traffic:
             pass
 
     def _batches(self, client: redis.Redis, group: str, count: int) -> list[bytes] | None:
-        """The ids of a group's next entries; None when it has had all, the producer's last ones too."""
+        """Return the ids of a group's next entries, or None after the last one."""
         ended = self._added_all.is_set()  # asked before the group is read: what it is read of after that is all
         rows = self._batch(client, group, count)
         return None if ended and not rows else rows

@@ -1,4 +1,4 @@
-"""A proxy between a replica and its primary, or clients and a server: it cuts, stops, slows and redirects."""
+"""A proxy between a replica and its primary, or clients and a server: it cuts, stops, delays and redirects."""
 
 import contextlib
 import random
@@ -13,18 +13,18 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Between:
-    """Listens at a port of its own and passes on to another.
+    """Proxy that listens at its own port and forwards to another.
 
     Args:
-        target: the port that connections lead to.
-        seed: of what chance decides: whether a cut is a reset, with which bytes on their way are lost.
+        target: Port that connections are forwarded to.
+        seed: Seed of the choice between a close and a reset, which loses bytes in transit.
 
     Attributes:
-        port: The port that it listens on.
-        target: The port for new connections, which may change at any time.
-        passed: Bytes from the target, of all connections.
-        holds: True if it has bytes from the target since it was stopped; it passes them when it goes on.
-        cuts: The number of cut connections.
+        port: Port that the proxy listens on.
+        target: Port for new connections, which may change at any time.
+        passed: Number of bytes from the target, of all connections.
+        holds: True if the stopped proxy has bytes from the target, which it passes on when it continues.
+        cuts: Number of cut connections.
     """
 
     def __init__(self, target: int, seed: int = 0) -> None:
@@ -42,12 +42,12 @@ class Between:
         self._start(self._accept)
 
     def cut_after(self, size: int) -> None:
-        """Cut the connection over which so many more bytes have come from the target, behind the last of them."""
+        """Cut the connection on which the ``size``-th further byte from the target arrives, after that byte."""
         with self._gate:
             self._left = size
 
     def cut(self) -> int:
-        """Cut all connections now; how many."""
+        """Cut all connections now and return their number."""
         with self._gate:
             pairs = list(self._pairs)
         for pair in pairs:
@@ -55,22 +55,22 @@ class Between:
         return len(pairs)
 
     def stop(self) -> None:
-        """Take nothing more from the target: it is as if the other end read nothing."""
+        """Stop reading from the target, as if the client had stopped reading."""
         self._flows.clear()
 
     def part(self) -> None:
-        """Pass nothing on in either direction, and say nothing: as a network does that has lost its middle."""
+        """Drop everything in both directions without a close, as in a network partition."""
         self._flows.clear()
         self._rises.clear()
 
     def go_on(self) -> None:
-        """Take what comes again."""
+        """Continue to forward bytes."""
         self.holds = False
         self._flows.set()
         self._rises.set()
 
     def close(self) -> None:
-        """The end of all connections, and of this."""
+        """Close all connections and the proxy."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -146,7 +146,7 @@ class Between:
             return self._left == 0
 
     def _cut(self, pair: tuple[socket.socket, socket.socket]) -> None:
-        """Both ends are told, in order or by a reset."""
+        """Cut both ends by a close or a reset."""
         if self._random.random() < 0.5:
             for one in pair:
                 with contextlib.suppress(OSError):
@@ -154,7 +154,7 @@ class Between:
         self._end(pair, is_cut=True)
 
     def _end(self, pair: tuple[socket.socket, socket.socket], *, is_cut: bool = False) -> None:
-        """Close both, once; a cut is counted behind that."""
+        """Close both ends once, and then count a cut."""
         with self._gate:
             if pair not in self._pairs:
                 return

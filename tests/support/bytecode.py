@@ -1,7 +1,7 @@
-"""Bytecode that every process of a run finds ready, where each of them would else make it for itself.
+"""Bytecode compiled once for all processes of a parallel test run.
 
-pytest compiles tests in a way of its own, which takes longer than all the rest of collecting them. Processes of a
-parallel run collect the same files at the same time, so that in a fresh checkout each did all of that work.
+pytest compiles tests in its own way, which takes longer than the other work of collecting them. Processes of a parallel
+run collect the same files at the same time, so that in a fresh checkout each would repeat the whole work.
 """
 
 import compileall
@@ -15,17 +15,17 @@ from _pytest.assertion import rewrite
 ROOT = Path(__file__).parents[2]
 
 PLAIN = ("src", "tests/support")
-"""Folders whose modules Python itself compiles."""
+"""Folders whose modules are compiled by Python itself."""
 
 
 def is_wanted(config: pytest.Config) -> bool:
-    """True if this process hands tests out to others, and bytecode is kept at all."""
+    """Return True if this process distributes tests to others, and bytecode is written at all."""
     others = getattr(config.option, "numprocesses", None) or 0
     return others > 1 and not hasattr(config, "workerinput") and not sys.dont_write_bytecode
 
 
 def prepare(config: pytest.Config) -> None:
-    """Compile what no earlier run has, on every processor; whoever needs a file looks again whether it still fits."""
+    """Compile all files that lack bytecode, on every processor. A process that needs a file checks it again."""
     missing = [(source, kept) for source, kept in sorted(_tests()) if _is_older(kept, source)]
     processors = os.cpu_count() or 1
     parts = [missing[first::processors] for first in range(processors)] if missing else []
@@ -38,18 +38,18 @@ def prepare(config: pytest.Config) -> None:
 
 
 def _tests() -> list[tuple[Path, Path]]:
-    """Each file that pytest compiles, and where it keeps what it made."""
+    """Yield each file that pytest compiles, with the path of its bytecode."""
     found = [one for name in ("test_*.py", "conftest.py") for one in (ROOT / "tests").rglob(name)]
     return [(one, rewrite.get_cache_dir(one) / f"{one.stem}{rewrite.PYC_TAIL}") for one in found]
 
 
 def _is_older(kept: Path, source: Path) -> bool:
-    """True if bytecode is missing or was made before its source was written; a guess that costs nothing if wrong."""
+    """Return True if bytecode is missing or older than its source. A wrong guess is harmless."""
     return not kept.exists() or kept.stat().st_mtime < source.stat().st_mtime
 
 
 def _in_a_fork(config: pytest.Config, files: list[tuple[Path, Path]]) -> int:
-    """The id of a process that compiles files and ends; what it cannot compile is reported by whoever imports it."""
+    """Fork a process that compiles the files, and return its id. Files that fail to compile are reported on import."""
     child = os.fork()
     if child:
         return child

@@ -1,6 +1,6 @@
-"""System calls of a real process that fail: a library for it to preload, made by the system's C compiler.
+"""System call failures in a real process, by a preloaded library built with the system's C compiler.
 
-See ``callfaults.c`` for what it does. Linux only.
+See ``callfaults.c`` for its work. Linux only.
 """
 
 import errno
@@ -17,10 +17,10 @@ from support.needs import lacking, program
 SOURCE = Path(__file__).with_suffix(".c")
 
 SHORT = 0
-"""Half of a write is done."""
+"""The fault that does half of a write."""
 
 KILL = 10_000
-"""In place of the call the process ends by SIGKILL."""
+"""The fault that ends the process by SIGKILL in place of the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class CallFault:
     """One fault.
 
     Attributes:
-        who: ``server``; or ``child`` for the process that makes snapshots. ``taking`` is the one that makes one of a
+        who: ``server``; or ``child`` for the process that writes snapshots. ``taking`` is the one that takes a
             primary's copy, ``diverged`` the one that writes data that no other server has.
         call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink``, ``ftruncate`` or ``pread``.
-        at: The number of the call on the directory, from 1.
+        at: Number of the call on the directory, from 1.
         how: An errno; 0 for half of a write; negative for an errno that is reported though the call was done; or
             :data:`KILL`.
-        times: The number of calls in a row that fail.
+        times: Number of consecutive calls that fail.
     """
 
     who: str
@@ -50,7 +50,7 @@ class CallFault:
 
 @cache
 def library(folder: Path) -> Path:
-    """The library, made in a folder; the test is skipped (failed under CI) where there is no compiler."""
+    """Build the library in a folder. Without a compiler, skip the test (fail it under CI)."""
     if sys.platform != "linux":
         pytest.skip("libraries are preloaded so on Linux only")
     made = folder / "callfaults.so"
@@ -64,14 +64,14 @@ def library(folder: Path) -> Path:
 def preloading(
     made: Path, directory: Path, trace: Path, fault: CallFault | None, once: Path | None = None
 ) -> list[str]:
-    """A command prefix that counts the calls of its process on a directory and makes one fail.
+    """Return a command prefix that counts a process's calls on a directory and lets one fail.
 
     Args:
-        made: the library.
-        directory: on which the calls are counted.
-        trace: gets a line for each.
-        fault: what fails, in each process that it is for; None for nothing.
-        once: a file that is not there yet, for a fault of one call in the first such process alone.
+        made: The library.
+        directory: Directory whose calls are counted.
+        trace: File that gets a line for each call.
+        fault: The failure, in each process it applies to; None for none.
+        once: File that does not exist yet, to limit the fault to one call in the first such process.
     """
     words = ["env", f"LD_PRELOAD={made}", f"CALLFAULTS_DIR={directory}", f"CALLFAULTS_TRACE={trace}"]
     if fault is not None:
@@ -84,14 +84,14 @@ def preloading(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that was counted.
+    """One counted call.
 
     Attributes:
-        who: as in :class:`CallFault`.
-        call: the same.
-        at: the same.
-        name: the file, if the call names one.
-        failed: it was made to fail.
+        who: Process, as in :class:`CallFault`.
+        call: Name of the call, as in :class:`CallFault`.
+        at: Number of the call, as in :class:`CallFault`.
+        name: File name, if the call has one.
+        failed: True if the call was made to fail.
     """
 
     who: str
@@ -102,6 +102,6 @@ class Call:
 
 
 def calls(trace: Path) -> list[Call]:
-    """The calls of a process, in order."""
+    """Return the calls of a process in order."""
     rows = [line.split() for line in trace.read_text().splitlines()] if trace.exists() else []
     return [Call(row[0], row[1], int(row[2]), Path(row[3]).name, row[-1] == "FAILS") for row in rows]

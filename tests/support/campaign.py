@@ -1,13 +1,13 @@
-"""Long campaigns: independent seeded pieces, so that one that was interrupted goes on where it stopped.
+"""Long campaigns of independent seeded pieces, which continue after an interruption.
 
-Finished pieces are kept in ``.campaigns/<name>.json`` at the root of the checkout, until all are done; the next run
+Finished pieces are kept in ``.campaigns/<name>.json`` at the root of the checkout until all are done; the next run
 then starts over. A piece's work must depend on its seed alone, never on the pieces before it. When the pieces change,
-raise the campaign's version: the record of another version is forgotten. The commit does not matter: a campaign that
-stopped at a failure goes on with the failed piece when that is mended. To run all of it on one state of the code, start
-over.
+raise the campaign's version: the record of another version is dropped. The commit does not matter: a campaign that
+stopped at a failure continues with the failed piece once that is mended. To run all of it on one state of the code,
+start over.
 
 A record also has the figures of the last whole run: the count, the seconds, the commit and the day. It has the progress
-of the current run, and whether that stopped at a failure. ``make docs`` writes those figures into docs/promises.md.
+of the current run and shows if that stopped at a failure. ``make docs`` writes those figures into docs/promises.md.
 
 ``MILLSTREAM_FRESH=1`` starts over. ``MILLSTREAM_SEED=n`` runs the one piece with that seed and records nothing.
 ``MILLSTREAM_CAMPAIGNS`` names another folder for the records, for runs of another build.
@@ -28,7 +28,7 @@ from typing import Any
 
 FOLDER = Path(os.environ.get("MILLSTREAM_CAMPAIGNS") or Path(__file__).parents[2] / ".campaigns")
 LIMIT = 2700
-"""Seconds a campaign may take, 45 minutes: the timeout of its test."""
+"""Maximum duration of a campaign in seconds, 45 minutes: the timeout of its test."""
 
 Piece = Callable[[int], object]
 
@@ -53,9 +53,9 @@ def run(
         name: The unique name of the campaign.
         piece: The function that runs with each seed and raises if something is wrong. It is at the top of its module if
             there is more than one process. It may return the size of its work, which is then counted.
-        seeds: The seeds of all pieces. New ones run next to the recorded ones. If one goes, the campaign starts over,
-            since the sum contains its count.
-        version: The version of the pieces; another one forgets the record.
+        seeds: The seeds of all pieces. New ones run next to the recorded ones. If one is removed, the campaign starts
+            over, since the sum contains its count.
+        version: The version of the pieces; another one drops the record.
         processes: The number of pieces at a time; with one they run in this process.
         folder: The folder of the record.
         unit: The unit of the count, in the plural.
@@ -105,30 +105,30 @@ class Record:
         self._before = len(self._done)
 
     def left(self) -> list[int]:
-        """Seeds of pieces that are still to do, in order."""
+        """Return the seeds of the remaining pieces, in order."""
         return [seed for seed in self._seeds if seed not in self._done]
 
     def add(self, seed: int, count: int = 1) -> None:
-        """A piece is done, and tried so much."""
+        """Record a piece as done, with its count."""
         self._done.add(seed)
         self._kept["count"] += count
         self._kept.pop("failed", None)
         self._write()
 
     def fail(self) -> None:
-        """A piece found something wrong: the campaign stops there, and says so until that piece is done."""
+        """Record that a piece failed; the campaign stays failed until that piece is done."""
         self._kept["failed"] = True
         self._write()
 
     def progress(self) -> str:
-        """The progress, and the time that the rest will take at the pace so far."""
+        """Return the progress as text, with the estimated remaining time."""
         done = len(self._done & set(self._seeds))
         seconds = time.monotonic() - self._started
         rest = seconds / done * (len(self._seeds) - done)
         return f"{done} of {len(self._seeds)} pieces in {seconds:.0f} s, about {rest:.0f} s more"
 
     def finish(self) -> None:
-        """All are done: the next run begins anew; what this one came to is kept for whoever wants to know."""
+        """Record the figures of the finished run and start over with the next."""
         self._kept["last"] = self._figures()
         self._kept["count"] = 0
         self._done.clear()
@@ -136,7 +136,7 @@ class Record:
         self._write()
 
     def _figures(self) -> dict[str, Any]:
-        """The figures so far."""
+        """Return the figures so far."""
         return {
             "pieces": len(self._done),
             "count": self._kept["count"],
@@ -159,7 +159,7 @@ class Record:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The record in a file; empty if there is none that can be read."""
+    """Return the record in a file, or an empty one if it cannot be read."""
     try:
         kept = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -168,7 +168,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The state of the code, as short as git says it; empty where there is no git."""
+    """Return the short commit from git, or an empty text without git."""
     words = ["git", "rev-parse", "--short=9", "HEAD"]
     try:
         return subprocess.run(
@@ -179,12 +179,12 @@ def commit() -> str:
 
 
 def counted(result: object) -> int:
-    """The count of a piece's result: the result itself if that is a number, else one."""
+    """Return the count of a piece's result: the result if it is a number, else one."""
     return result if isinstance(result, int) else 1
 
 
 def in_turn(name: str, piece: Piece, seeds: list[int]) -> Iterator[tuple[int, int]]:
-    """Run pieces one after the other; yields the seed of each that is done, and its count."""
+    """Run pieces one after the other and yield the seed and count of each finished piece."""
     for seed in seeds:
         with repeatable(name, seed):
             result = piece(seed)
@@ -192,7 +192,7 @@ def in_turn(name: str, piece: Piece, seeds: list[int]) -> Iterator[tuple[int, in
 
 
 def at_once(name: str, piece: Piece, seeds: list[int], processes: int) -> Iterator[tuple[int, int]]:
-    """Run some pieces at a time, each process on its own; yields the seed of each that is done, and its count."""
+    """Run several pieces at a time in separate processes and yield the seed and count of each finished piece."""
     waiting = iter(seeds)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         running: dict[Future[object], int] = {}
@@ -212,7 +212,7 @@ def at_once(name: str, piece: Piece, seeds: list[int], processes: int) -> Iterat
 
 @contextmanager
 def repeatable(name: str, seed: int) -> Iterator[None]:
-    """Say how to repeat a piece if it fails."""
+    """Report how to repeat a piece if it fails."""
     try:
         yield
     except BaseException:
@@ -222,12 +222,12 @@ def repeatable(name: str, seed: int) -> Iterator[None]:
 
 
 def show(name: str, text: str) -> None:
-    """Show the progress on a terminal that is watched."""
+    """Show the progress if the run is watched on a terminal."""
     if watched:
         tell(name, text)
 
 
 def tell(name: str, text: str) -> None:
-    """One line on standard error, past pytest's capture."""
+    """Print one line on standard error, past pytest's capture."""
     with uncaptured():
         print(f"campaign {name}: {text}", file=sys.__stderr__, flush=True)

@@ -1,4 +1,4 @@
-"""A catalog of Iceberg over HTTP for tests, in front of a real one in SQLite: it refuses, cuts and loses answers."""
+"""An Iceberg catalog over HTTP for tests, backed by SQLite, which can refuse requests and lose replies."""
 
 import contextlib
 import json
@@ -16,17 +16,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest, Table
 
 Fault = int | str
-"""A status to answer once it is done; ``cut`` where nothing is done and no answer is sent; ``lost`` for no answer."""
+"""A status to reply with after the work; ``cut`` for no work and no reply; ``lost`` for work without a reply."""
 
 
 @dataclass
 class CatalogDoor:
-    """The way to the catalog.
+    """The proxy in front of the catalog.
 
     Attributes:
-        uri: of it.
-        rule: the fault of a request by its method and path; None for none.
-        commits: made by it.
+        uri: URI of the catalog.
+        rule: Function from method and path of a request to its fault, or None.
+        commits: Number of commits it has made.
     """
 
     uri: str = ""
@@ -36,7 +36,7 @@ class CatalogDoor:
 
 @contextlib.contextmanager
 def catalog_server(folder: Path) -> Iterator[CatalogDoor]:
-    """A server of the catalog in this folder."""
+    """Yield a server of the catalog in a folder."""
     door = CatalogDoor()
     kept = SqlCatalog("kept", uri=f"sqlite:///{folder}/kept.db")
 

@@ -1,4 +1,4 @@
-"""Certificates made at test time by the ``openssl`` program."""
+"""Certificates created at test time by the ``openssl`` program."""
 
 import subprocess
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from pathlib import Path
 from support.needs import program
 
 _EXTENSIONS = "subjectAltName=DNS:localhost,IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n"
-"""Of a certificate; Python refuses one that does not name its authority's key from 3.13 on."""
+"""Extensions of a certificate. Python 3.13 refuses one that does not name its authority's key."""
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files of an authority, and of a server and a client that it vouches for; ``other_*`` are of another authority."""
+    """Files of an authority, and of a server and a client that it has signed; ``other_*`` are of another authority."""
 
     folder: Path
 
@@ -25,7 +25,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Fresh keys and certificates, valid for two days."""
+    """Create new keys and certificates that are valid for two days."""
     _authority(folder, "ca")
     _authority(folder, "other")
     _signed(folder, "server", "ca")

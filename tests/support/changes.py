@@ -1,4 +1,4 @@
-"""Changes planned from the words that a person would write."""
+"""Changes planned from the text that a user enters."""
 
 from millstream.client.line import Line
 from millstream.ops.every import BY_NAME
@@ -10,6 +10,6 @@ from millstream.ops.spread import prepare
 async def planned(
     line: Line, name: str, key: str = "", group: str = "", /, tell: Counting | None = None, **texts: str
 ) -> Prepared:
-    """The change of that name."""
+    """Plan the change with the name."""
     where = {"key": key, "group": group}
     return await prepare(BY_NAME[name], line, {**{word: text for word, text in where.items() if text}, **texts}, tell)

@@ -1,4 +1,4 @@
-"""Clocks for tests: a module's own, which reaches that module alone and no thread of a library's; one that is ahead."""
+"""Clocks for tests: a clock for one module alone, and a clock that is ahead."""
 
 import importlib
 import time
@@ -12,19 +12,20 @@ from millstream.clock import Now, SystemClock
 
 
 def own_clock(patch: pytest.MonkeyPatch, module: str, **instead: Callable[..., Any]) -> None:
-    """Let ``time`` be another in ``module`` (its dotted name), with these functions replaced.
+    """Replace functions of ``time`` in one module, given by its dotted name.
 
-    ``monkeypatch.setattr(module.time, ...)`` would replace them for the process: py4j's thread that tidies up sleeps
-    too, once a second, and a waiting that never ends reads the same stopped clock.
+    ``monkeypatch.setattr(module.time, ...)`` would replace them for the whole process. Other threads, such as py4j's
+    that
+    sleeps once a second, would then read the same stopped clock.
     """
     patch.setattr(importlib.import_module(module), "time", SimpleNamespace(**(vars(time) | instead)))
 
 
 class Ahead:
-    """The system's clocks, some milliseconds ahead.
+    """Clocks some milliseconds ahead of the system's.
 
     Args:
-        begin_ms: wall time now, instead of the system's.
+        begin_ms: Wall time now, instead of the system's.
     """
 
     def __init__(self, begin_ms: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A Redis Cluster on this machine: three primaries that keep their data, a replica if wanted, slots that move."""
+"""A Redis Cluster on this machine: three persistent primaries, an optional replica, and slots that move."""
 
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ class Three:
     """A cluster of three primaries.
 
     Args:
-        folder: for their data and output.
-        spare: a key; the node that has it gets a replica.
-        path: of another program than redis-server.
+        folder: Folder for their data and output.
+        spare: Key whose node gets a replica.
+        path: Path of another program than redis-server.
     """
 
     def __init__(self, folder: Path, *, spare: str | None = None, path: str = "") -> None:
@@ -35,7 +35,7 @@ class Three:
 
     @property
     def all(self) -> list[ServerProcess]:
-        """Every server."""
+        """Return every server."""
         return [*self.nodes, *([self.replica] if self.replica else [])]
 
     def __enter__(self) -> "Three":
@@ -52,7 +52,7 @@ class Three:
                 node.kill()
 
     def start(self) -> None:
-        """Start all, give each primary a third of the slots, and wait until they agree."""
+        """Start all servers, give each primary a third of the slots, and wait until they agree."""
         for node in self.all:
             node.start()
         for number, node in enumerate(self.nodes):
@@ -86,7 +86,7 @@ class Three:
                 one.flushall()
 
     def owner(self, key: str) -> ServerProcess:
-        """The node that has a key."""
+        """Return the node that holds a key."""
         alive = next(node for node in self.all if node.process is not None)
         with alive.client(decode_responses=True) as client:
             for first, last, address, *_ in _slots(client):
@@ -95,11 +95,11 @@ class Three:
         raise AssertionError(key)
 
     def move(self, key: str) -> None:
-        """Move the slot of a key to the next node, with all in it, as redis-cli does."""
+        """Move the slot of a key with its content to the next node, as redis-cli does."""
         self.end_move(self.begin_move(key))
 
     def begin_move(self, key: str) -> "tuple[str, ServerProcess, ServerProcess]":
-        """Move all keys of a slot; until :meth:`end_move` its old node has the slot, and answers ASK."""
+        """Move all keys of a slot. Until :meth:`end_move`, its old node owns the slot and replies ASK."""
         slot, source = slot_of(key), self.owner(key)
         target = self.nodes[(self.nodes.index(source) + 1) % 3]
         with source.client() as here, target.client() as there:
@@ -110,7 +110,7 @@ class Three:
         return key, source, target
 
     def end_move(self, moving: "tuple[str, ServerProcess, ServerProcess]") -> None:
-        """Give the slot to the node that has its keys."""
+        """Assign the slot to the node that has its keys."""
         key, source, target = moving
         slot = slot_of(key)
         self._carry(slot, source, target)
@@ -140,7 +140,7 @@ def _link(replica: redis.Redis) -> str:
 
 
 def _copies(node: ServerProcess, slot: int) -> int:
-    """The number of nodes that have a slot, as one reports."""
+    """Return the number of nodes that have a slot, as one node reports."""
     with node.client(decode_responses=True) as client:
         return next(len(row) - 2 for row in _slots(client) if row[0] <= slot <= row[1])
 

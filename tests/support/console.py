@@ -1,4 +1,4 @@
-"""The web console in a thread of this process, and answers to requests as they went over the wire."""
+"""The web console in a thread of this process, and its raw replies to requests."""
 
 import asyncio
 import contextlib
@@ -21,12 +21,12 @@ app.AT_ONCE = DEADLINE  # a slow machine would send the beginning of a refusal, 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of the console.
+    """A reply of the console.
 
     Attributes:
-        status: of HTTP.
-        headers: by name, lower case.
-        body: as it came.
+        status: HTTP status.
+        headers: Headers by lower-case name.
+        body: Raw body.
     """
 
     status: int
@@ -43,18 +43,18 @@ class Answer:
 
 
 class ConsoleThread:
-    """A console from the beginning of ``with`` to its end.
+    """A console that runs within a ``with`` block.
 
     Args:
-        urls: of the servers it shows.
-        access: who may come in.
-        allow_changes: as its option.
-        archive: as its option.
-        base: as ``--base-path``, without a slash at its end.
+        urls: URLs of the shown servers.
+        access: Users that may log in.
+        allow_changes: The console's option.
+        archive: The console's option.
+        base: The value of ``--base-path``, without a slash at its end.
 
     Attributes:
-        settings: made of these.
-        process: of uvicorn; in a thread it takes no signals.
+        settings: Settings made from these arguments.
+        process: The uvicorn process; in a thread it handles no signals.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ConsoleThread:
         assert not self._thread.is_alive()
 
     def forget(self) -> None:
-        """Let the next page be of a new reading: what was read before is of another test."""
+        """Drop cached readings of earlier tests, so that the next page reads anew."""
         for watch in self.process.watches:
             watch.changed()
 
@@ -102,14 +102,14 @@ class ConsoleThread:
     def ask(
         self, path: str, *, method: str = "GET", host: str | None = None, body: bytes = b"", **headers: str
     ) -> Answer:
-        """One request.
+        """Send one request.
 
         Args:
-            path: with its query.
-            method: of HTTP.
-            host: instead of the address; empty for none at all.
-            body: of a POST.
-            headers: more of them, with ``_`` for ``-``.
+            path: Path with its query.
+            method: HTTP method.
+            host: Host header instead of the address; empty for none at all.
+            body: Body of a POST.
+            headers: More headers, with ``_`` for ``-``.
         """
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)) as connection:
             connection.putrequest(method, path, skip_host=True)
@@ -124,12 +124,12 @@ class ConsoleThread:
             return Answer(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
 
     def events(self, path: str) -> "Events":
-        """The events that keep a page live."""
+        """Open the events that keep a page live."""
         return Events(self.port, path)
 
 
 class Events:
-    """Server-sent events, read one by one until the end of ``with``."""
+    """Server-sent events, read one by one within a ``with`` block."""
 
     def __init__(self, port: int, path: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
@@ -145,7 +145,7 @@ class Events:
         self._connection.close()
 
     def next(self) -> tuple[str, Any]:
-        """Kind and facts of the next event."""
+        """Return kind and facts of the next event."""
         kind = ""
         while True:
             line = self._reply.readline().decode().rstrip("\n")

@@ -1,4 +1,4 @@
-"""SQL databases for tests of the outbox: SQLite in a file, and servers of PostgreSQL and MariaDB where they are."""
+"""SQL databases for outbox tests: SQLite in a file, and PostgreSQL and MariaDB servers if installed."""
 
 import contextlib
 import os
@@ -19,11 +19,11 @@ from support.waiting import eventually
 
 NAMES = ("sqlite", "postgresql", "mariadb")
 _USERS = {"postgresql": "postgres", "mariadb": "nobody"}
-"""Neither server runs as root: who they run as then."""
+"""Users that the servers run as if the tests run as root."""
 
 
 class Database:
-    """A database, and the server that has it."""
+    """A database and its server."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Database:
 
     @property
     def url(self) -> str:
-        """SQLAlchemy's URL."""
+        """Return the SQLAlchemy URL."""
         return {
             "sqlite": f"sqlite:///{self.folder}/outbox.sqlite",
             "postgresql": f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/postgres",
@@ -43,11 +43,11 @@ class Database:
         }[self.name]
 
     def engine(self) -> sqlalchemy.Engine:
-        """An engine of its own."""
+        """Create an engine."""
         return sqlalchemy.create_engine(self.url, pool_pre_ping=True)
 
     def begin(self) -> None:
-        """Make the data directory, and start the server."""
+        """Create the data directory and start the server."""
         if self.name == "sqlite":
             return
         if self.user is not None:
@@ -66,7 +66,7 @@ class Database:
         self.start()
 
     def start(self) -> None:
-        """Start the server, and wait until it answers."""
+        """Start the server and wait until it accepts connections."""
         if self.name == "sqlite":
             return
         command = {
@@ -88,7 +88,7 @@ class Database:
                 connection.exec_driver_sql("CREATE DATABASE IF NOT EXISTS test")
 
     def kill(self) -> None:
-        """End the server and the processes of its connections, as a crash of the machine does."""
+        """Kill the server and the processes of its connections, as a machine crash does."""
         if self.process is not None:
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
             self.process.send_signal(signal.SIGSTOP)  # it starts no further ones
@@ -128,7 +128,7 @@ class Database:
 
 @contextmanager
 def database(name: str) -> Iterator[Database]:
-    """A database for one module; a test that lacks its server or its driver is skipped."""
+    """Yield a database for one module. Skip the test if its server or driver is missing."""
     if name != "sqlite":
         needs.package({"postgresql": "psycopg", "mariadb": "pymysql"}[name])
         _program(name, {"postgresql": "postgres", "mariadb": "mariadbd"}[name])
@@ -142,7 +142,7 @@ def database(name: str) -> Iterator[Database]:
 
 
 def _program(name: str, program: str) -> str:
-    """The path of a server's program; Debian keeps PostgreSQL's beside each version."""
+    """Return the path of a server's program, also in Debian's folder for each version of PostgreSQL."""
     places = [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
     path = shutil.which(program, path=os.pathsep.join([*places, os.environ.get("PATH", ""), "/usr/sbin"]))
     if path is None:

@@ -1,7 +1,7 @@
 """Faults of English that a pattern can find, in docstrings, comments and documents.
 
-A sentence has its subject and verb first. Three signs that it does not: a clause with "what" or "who" as its subject,
-a negated noun, and length.
+A sentence begins with its subject and verb. Three signs of a fault: a relative clause as the subject, a negated noun,
+and length.
 """
 
 import ast
@@ -13,7 +13,7 @@ from pathlib import Path
 from support.source import Module
 
 LONGEST = 30
-"""Words of a sentence."""
+"""Maximum number of words in a sentence."""
 
 RULES = {
     "opener": re.compile(r"^(?!What to do:)(?:What|Whatever|Who|Whoever|Whose|Whether|Where|How|Of)\b(?!.*\?$)"),
@@ -27,14 +27,14 @@ _END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`\"(])|\n\s*\n|\n\s*[-*|]\s|\n\s*\d+\.
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, without code and line breaks."""
+    """Yield the sentences of a text, without code and line breaks."""
     for part in _END.split(_CODE.sub("X", text)):
         if sentence := " ".join(part.split()):
             yield sentence
 
 
 def pieces(text: str) -> Iterator[str]:
-    r"""The parts of a docstring that a reader takes in one at a time: its prose, and each item of its lists.
+    r"""Yield the parts of a docstring that are read as one unit: its prose, and each item of its lists.
 
     An indented block after an empty line or a colon is a list of arguments, commands or exit codes. The lines at the
     block's own indent begin its items. A paragraph below ``\b`` keeps its lines. Tables, and blocks after ``::``, are
@@ -63,7 +63,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def faults_of(text: str) -> Iterator[str]:
-    """The name of each fault in a text."""
+    """Yield the name of each fault in a text."""
     for sentence in sentences(text):
         yield from (name for name, rule in RULES.items() if rule.search(sentence))
         if len(re.findall(r"[A-Za-z][\w'-]*", sentence)) > LONGEST:
@@ -71,7 +71,7 @@ def faults_of(text: str) -> Iterator[str]:
 
 
 def of_source(modules: Iterable[Module]) -> Counter[str]:
-    """Faults in the docstrings and comments of modules."""
+    """Count the faults in the docstrings and comments of modules."""
     found: Counter[str] = Counter()
     for module in modules:
         for node in module.nodes:
@@ -83,7 +83,7 @@ def of_source(modules: Iterable[Module]) -> Counter[str]:
 
 
 def of_pages(pages: Iterable[Path]) -> Counter[str]:
-    """Faults in documents: their prose, list items, cells of tables and headings."""
+    """Count the faults in documents: their prose, list items, cells of tables and headings."""
     found: Counter[str] = Counter()
     for page in pages:
         prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Commands made from the table's own notation of arguments, with sizes and words that a hostile user would try."""
+"""Commands generated from the table's own notation of arguments, with sizes and values that an attacker would try."""
 
 import random
 from collections.abc import Callable
@@ -45,14 +45,14 @@ WORDS = [
 
 
 class Grammar:
-    """Makes commands.
+    """Generator of commands.
 
     Args:
         chance: The source of all random choices.
         keys: Names of keys to choose from.
-        most: The maximum of words in one command.
-        pattern: The maximum of bytes in a pattern.
-        left_out: Commands that are not made.
+        most: The maximum number of words in one command.
+        pattern: The maximum number of bytes in a pattern.
+        left_out: Commands that are not generated.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Grammar:
         }
 
     def command(self) -> list[bytes]:
-        """One command: of the grammar, with words put wrong now and then."""
+        """Generate one command by the grammar, with occasional faults."""
         row = self._chance.choice(self.rows)
         return self.of(row)
 
     def of(self, row: Command) -> list[bytes]:
-        """A command of this row."""
+        """Generate a command of this row of the table."""
         self._left = self._most
         words = row.name.encode().split(b"|") + self._all(parse(row.document.syntax))
         if self._chance.random() < 0.1 and len(words) > 1:
@@ -91,7 +91,7 @@ class Grammar:
         return [word for argument in arguments for word in self._one(argument)]
 
     def _one(self, argument: Argument) -> list[bytes]:
-        """The words of an argument, as often as it may stand there."""
+        """Return the words of an argument, repeated as often as the grammar allows."""
         if argument.optional and self._chance.random() < 0.5:
             return []
         words = self._once(argument)
@@ -125,7 +125,7 @@ class Grammar:
         return make() if make is not None else self._chance.choice(WORDS + self._keys + IDS)
 
     def _make_pattern(self) -> bytes:
-        """A pattern: one shape again and again, or several in turn."""
+        """Generate a pattern: one shape repeated, or several in turn."""
         shapes = self._chance.choices(SHAPES, k=self._chance.choice((1, 1, 2, 3)))
         unit = b"".join(shapes)
         return unit * self._chance.choice((1, 3, 30, max(self._pattern // len(unit), 1)))

@@ -1,13 +1,14 @@
-"""A driver of group mode without Spark: it calls the source as Spark does, keeps the same logs, and may be killed.
+"""A driver of group mode without Spark: it calls the source as Spark does, writes the same logs, and can be killed.
 
 One process loads everything once and forks a driver for each line that it reads, so that a kill costs a tenth of a
-second and not ten. A line is JSON: ``options`` of the source, ``folder`` of the checkpoint and the sink, ``failpoint``
-as ``MILLSTREAM_FAILPOINTS`` has it (or one of :data:`OWN` with ``=kill``). The answer is the exit status of the driver.
+second and not ten seconds. A line is JSON: ``options`` of the source, ``folder`` of the checkpoint and the sink,
+``failpoint`` as in ``MILLSTREAM_FAILPOINTS`` (or one of :data:`OWN` with ``=kill``). The reply is the driver's exit
+status.
 
-A line with ``recover`` runs a recovery instead: its arguments, and a function of its own (:func:`verdict`).
+A line with ``recover`` runs a recovery instead, with its arguments and a decision function (:func:`verdict`).
 
-The sink is what exactly-once needs: a file for each batch, replaced as a whole. A batch that is run again must have the
-rows that it had, or the driver fails.
+The sink is a file for each batch, replaced as a whole, as exactly-once delivery requires. A batch that runs again must
+have the same rows, or the driver fails.
 """
 
 import importlib
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 OWN = ("before_log", "sunk", "committed")
-"""Points of the engine's own: claimed and not in the offset log; in the sink and not in the commit log; in both."""
+"""Failpoints of the driver itself: before the offset log, before the commit log, and after both."""
 
 LOADED = (
     "email.parser",
@@ -35,7 +36,7 @@ LOADED = (
     "millstream.spark.source",
     "millstream.spark.views",
 )
-"""What a driver imports: loaded before the first fork, as each would else spend most of its time on it."""
+"""Modules that a driver imports, loaded before the first fork to save time."""
 
 
 class Drivers:
@@ -47,7 +48,7 @@ class Drivers:
         )
 
     def run(self, folder: Path, options: dict[str, str], failpoint: str = "") -> int:
-        """Run a driver until nothing is new; its exit code, negative for the signal that killed it."""
+        """Run a driver until nothing is new; return its exit code, negative for the signal that killed it."""
         return self._ask({"folder": str(folder), "options": options, "failpoint": failpoint})
 
     def _ask(self, line: dict[str, Any]) -> int:
@@ -58,16 +59,16 @@ class Drivers:
         return int(self._process.stdout.readline())
 
     def recover(self, arguments: dict[str, Any], failpoint: str = "") -> int:
-        """Run a recovery; its exit code, negative for the signal that killed it."""
+        """Run a recovery; return its exit code, negative for the signal that killed it."""
         return self._ask({"recover": arguments, "failpoint": failpoint})
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.communicate(timeout=30)
 
 
 def sunk(folder: Path) -> list[str]:
-    """The ids in the sink, in the order of batches."""
+    """Return the ids in the sink, in the order of batches."""
     found = []
     for path in sorted((folder / "out").iterdir(), key=lambda path: int(path.name)):
         found += json.loads(path.read_text())
@@ -75,7 +76,7 @@ def sunk(folder: Path) -> list[str]:
 
 
 def logged(folder: Path, log: str) -> list[int]:
-    """The batches in a log."""
+    """Return the batches in a log."""
     return sorted(int(path.name) for path in (folder / log).iterdir())
 
 
@@ -86,7 +87,7 @@ def _put(path: Path, value: Any) -> None:
 
 
 def drive(folder: Path, options: dict[str, str], failpoint: str) -> None:
-    """Do as MicroBatchExecution does with Trigger.AvailableNow, as far as the source and the logs are concerned."""
+    """Run batches as MicroBatchExecution does with Trigger.AvailableNow, for the source and the logs."""
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
     from millstream.spark.source import MillstreamSource
@@ -119,7 +120,7 @@ def drive(folder: Path, options: dict[str, str], failpoint: str) -> None:
 
 
 def run(folder: Path, reader: Any, number: int, start: Any, end: Any, failpoint: str) -> None:
-    """One batch: tasks, sink, commit log."""
+    """Run one batch: tasks, sink, commit log."""
     ids = []
     for part in reader.partitions(start, end):
         for batch in reader.read(part):
@@ -133,18 +134,18 @@ def run(folder: Path, reader: Any, number: int, start: Any, end: Any, failpoint:
 
 
 def reach(point: str, number: int, failpoint: str) -> None:
-    """Die here in the second batch if the line says so."""
+    """Kill the process here in the second batch if the line names this failpoint."""
     if failpoint == f"{point}=kill" and number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def verdict(ident: str) -> str:
-    """The action of a recovery for an entry, by its id."""
+    """Return the action of a recovery for an entry, by its id."""
     return ("ack", "release", "dead")[int(ident.partition("-")[0]) % 3]
 
 
 def recover(arguments: dict[str, Any]) -> None:
-    """A recovery whose function needs no Spark."""
+    """Run a recovery whose function needs no Spark."""
     from millstream.spark.recovery.recover import Recovery
     from millstream.spark.recovery.settle import EntryDecision
 

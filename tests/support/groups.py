@@ -1,4 +1,4 @@
-"""A consumer group seen from outside: asked with redis-py, as an operator would."""
+"""A consumer group seen from outside, through redis-py, as an operator would."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,25 +9,25 @@ from millstream.worker.registry import protocol
 
 
 def pending(client: redis.Redis, stream: str, group: str) -> dict[str, tuple[str, int]]:
-    """Entries pending in a group: id -> (consumer, deliveries)."""
+    """Return the entries pending in a group: id -> (consumer, deliveries)."""
     rows: Any = client.xpending_range(stream, group, "-", "+", 10_000)
     return {row["message_id"]: (row["consumer"], row["times_delivered"]) for row in rows}
 
 
 def consumers(client: redis.Redis, stream: str, group: str) -> set[str]:
-    """Names of a group's consumers, without those that only hold what waits or was released."""
+    """Return the names of a group's consumers, without those for delayed and released entries."""
     rows: Any = client.xinfo_consumers(stream, group)
     return {row["name"] for row in rows} - {"", "(retry)"}
 
 
 def worker_ids(client: redis.Redis) -> list[str]:
-    """The workers in the registry."""
+    """Return the worker ids in the registry."""
     found: Any = client.zrange(protocol.INDEX, 0, -1)
     return list(found)
 
 
 def all_done(client: redis.Redis, stream: str, group: str) -> Callable[[], bool]:
-    """A probe: the group has read everything and nothing is pending."""
+    """Return a probe that is true once the group has read everything and nothing is pending."""
 
     def probe() -> bool:
         try:

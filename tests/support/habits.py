@@ -1,4 +1,4 @@
-"""Habits of CONTRIBUTING.md that a program can check, as functions that list what breaks them."""
+"""Habits of CONTRIBUTING.md that a program can check, as functions that list the violations."""
 
 import ast
 import re
@@ -21,7 +21,7 @@ DIRECTIVE = re.compile(
 
 
 def too_long(modules: Iterable[Module]) -> list[str]:
-    """Modules over 650 lines in ``src``, over 800 elsewhere: two rooms in one."""
+    """List modules over 650 lines in ``src``, or over 800 elsewhere."""
     return [
         f"{module.place}: {count} lines"
         for module in modules
@@ -30,7 +30,7 @@ def too_long(modules: Iterable[Module]) -> list[str]:
 
 
 def unfinished(modules: Iterable[Module]) -> list[str]:
-    """Notes to finish later, and stubs that raise NotImplementedError."""
+    """List TODO notes, and stubs that raise NotImplementedError."""
     broken = []
     for module in modules:
         if UNFINISHED.search(module.text):  # few have such a word; to take all apart takes seconds
@@ -42,7 +42,7 @@ def unfinished(modules: Iterable[Module]) -> list[str]:
 
 
 def undocumented_tests(modules: Iterable[Module]) -> list[str]:
-    """Tests that do not say which promise they guard."""
+    """List tests without a docstring."""
     return [
         f"{module.place}:{function.lineno} {function.name}"
         for module in modules
@@ -52,7 +52,7 @@ def undocumented_tests(modules: Iterable[Module]) -> list[str]:
 
 
 def unreasoned(modules: Iterable[Module]) -> list[str]:
-    """Linter and type exceptions without a code or without a reason in the same line."""
+    """List linter and type exceptions without a code, or without a reason in the same line."""
     broken = []
     for module in modules:
         for line, text in module.comments if re.search(r"noqa|type:\s*ignore", module.text) else ():
@@ -66,7 +66,7 @@ def unreasoned(modules: Iterable[Module]) -> list[str]:
 
 
 def sleeping(modules: Iterable[Module]) -> list[str]:
-    """Sleeps in tests; ``asyncio.sleep(0)`` only lets other tasks run and is fine."""
+    """List sleeps in tests; ``asyncio.sleep(0)`` only lets other tasks run and is allowed."""
     broken = []
     for module in modules:
         if module.place == MAY_SLEEP:
@@ -80,7 +80,7 @@ def sleeping(modules: Iterable[Module]) -> list[str]:
 
 
 def stopped_clocks(modules: Iterable[Module]) -> list[str]:
-    """Functions of ``time`` replaced for the whole process; ``support/clock.py`` replaces them for one module."""
+    """List functions of ``time`` replaced for the whole process; ``support/clock.py`` replaces them for one module."""
     broken = []
     for module in modules:
         for name, call in module.calls:
@@ -92,7 +92,7 @@ def stopped_clocks(modules: Iterable[Module]) -> list[str]:
 
 
 def given_away(modules: Iterable[Module]) -> list[str]:
-    """Sockets bound to port 0 to learn a number for somebody else: by then a client may have been given it."""
+    """List sockets bound to port 0 to find a number for another server, which a client may then be given."""
     broken = []
     for module in modules:
         for name, call in module.calls:
@@ -103,7 +103,7 @@ def given_away(modules: Iterable[Module]) -> list[str]:
 
 
 def unexplained_options(modules: Iterable[Module]) -> list[str]:
-    """Options without ``help``, and commands whose help does not speak of each argument."""
+    """List options without ``help``, and commands whose help does not mention each argument."""
     broken = []
     for module in modules:
         for name, call in module.calls:
@@ -118,7 +118,7 @@ def unexplained_options(modules: Iterable[Module]) -> list[str]:
 
 
 def _is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """True if it is a command or a group of commands of click's."""
+    """Return True if a function is a click command or group."""
     return any(
         isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in {"command", "group"}
         for each in function.decorator_list
@@ -126,7 +126,7 @@ def _is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _shown_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterable[str]:
-    """Names of a command's arguments as its usage line has them."""
+    """Return the names of a command's arguments as its usage line shows them."""
     for each in function.decorator_list:
         if isinstance(each, ast.Call) and ast.unparse(each.func) == "click.argument":
             named = {
@@ -136,12 +136,12 @@ def _shown_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterab
 
 
 def classes(module: Module) -> list[ast.ClassDef]:
-    """Every class of a module, those inside functions too."""
+    """Return every class of a module, including those inside functions."""
     return [node for node in module.nodes if isinstance(node, ast.ClassDef)]
 
 
 def classes_of_one_name(modules: Iterable[Module]) -> list[str]:
-    """Class names that several modules define: who reads one in a traceback does not know which it is."""
+    """List class names that several modules define, which makes a traceback ambiguous."""
     places: dict[str, list[str]] = {}
     for module in modules:
         for node in classes(module):
@@ -150,7 +150,7 @@ def classes_of_one_name(modules: Iterable[Module]) -> list[str]:
 
 
 def error_tree(modules: Iterable[Module], root: str) -> set[tuple[str, str]]:
-    """Name and base of every class that descends from an error, wherever it is defined."""
+    """Return name and base of every class that descends from an error, wherever it is defined."""
     bases = {
         node.name: [ast.unparse(base).rpartition(".")[2] for base in node.bases]
         for module in modules
@@ -167,7 +167,7 @@ def error_tree(modules: Iterable[Module], root: str) -> set[tuple[str, str]]:
 
 
 def drawn_tree(text: str) -> set[tuple[str, str]]:
-    """The same of a drawing with ``├──``: each name with the one above it that stands further left."""
+    """Return name and parent of each entry of a tree drawn with ``├──``."""
     found: set[tuple[str, str]] = set()
     above: list[tuple[int, str]] = []
     for line in text.splitlines():

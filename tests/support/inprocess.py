@@ -1,4 +1,4 @@
-"""A node with a clock turned by hand, a log in a list, and clients that call it directly: no socket, no waiting."""
+"""A node with a manual clock, a log in a list, and clients that call it directly: no socket, no waiting."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -25,8 +25,8 @@ class ListLog:
     """A log that keeps its records in a list.
 
     Attributes:
-        payloads: every record, oldest first; the first has position 1.
-        snapshot: what stands for the first ``rewritten`` of them.
+        payloads: Every record, oldest first; the first has position 1.
+        snapshot: The payloads that replace the first ``rewritten`` records.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class ListLog:
         return chain(self.snapshot, self.payloads[self.rewritten :])
 
     def rewrite(self) -> None:
-        """Let a snapshot take the place of every record so far, as a rewriting of a log on disk does."""
+        """Replace every record so far by a snapshot, as a rewrite of a log on disk does."""
         records = self.replay()
         wall = codec.unpack(self.payloads[-1])[0] if self.payloads else 0
         self.snapshot = list(payloads(rebuilding.from_log(records), wall))
@@ -60,7 +60,7 @@ class ListLog:
 
 
 def to_words(words: Iterable[Word]) -> list[bytes]:
-    """A command line as bytes."""
+    """Convert a command line to bytes."""
     return [
         word if isinstance(word, bytes) else word.encode() if isinstance(word, str) else b"%d" % word for word in words
     ]
@@ -70,9 +70,9 @@ class Client:
     """One session of a :class:`World`.
 
     Attributes:
-        session: the node's view of it.
-        inbox: replies that came while it waited, oldest first.
-        barrier: that of the last reply.
+        session: The node's session.
+        inbox: Replies that came while it waited, oldest first.
+        barrier: Barrier of the last reply.
     """
 
     def __init__(self, world: "World", resp: int) -> None:
@@ -83,20 +83,20 @@ class Client:
         self.barrier = 0
 
     def call(self, *words: Word) -> object:
-        """Run one command that must answer at once."""
+        """Run one command that must reply at once, and return its reply."""
         answer = self.send(*words)
         assert answer is not WAITING, f"{words} waits"
         return answer
 
     def send(self, *words: Word) -> object:
-        """Run one command; its reply, or ``WAITING``."""
+        """Run one command and return its reply, or ``WAITING``."""
         world = self.world
         outcome = world.node.execute(self.session, to_words(words), world.clock.now())
         world.deliver()
         return WAITING if outcome is None else self.open(outcome)
 
     def raw(self, *words: Word) -> bytes:
-        """Run one command that must answer at once; its reply as it goes over the wire."""
+        """Run one command that must reply at once, and return its raw reply."""
         outcome = self.world.node.execute(self.session, to_words(words), self.world.clock.now())
         assert outcome is not None, f"{words} waits"
         self.barrier = outcome.barrier
@@ -115,16 +115,16 @@ class Client:
 
 
 class World:
-    """A node and everything around it.
+    """A node and its surroundings.
 
     Args:
-        config: parameters that differ from the defaults, by name.
-        logged: whether records are kept.
+        config: Parameters that differ from the defaults, by name.
+        logged: True to keep the records.
 
     Attributes:
-        clock: turned by the test.
-        log: the records so far.
-        node: the node itself.
+        clock: Clock that the test turns.
+        log: Records so far.
+        node: The node itself.
     """
 
     def __init__(self, config: dict[str, str] | None = None, *, logged: bool = True) -> None:
@@ -140,7 +140,7 @@ class World:
         return found
 
     def deliver(self) -> None:
-        """Hand the replies that gathered for other sessions to their clients."""
+        """Deliver the queued replies of other sessions to their clients."""
         sent: list[tuple[Session, Outcome]] = self.node.outbox[:]
         self.node.outbox.clear()
         for session, outcome in sent:
@@ -155,7 +155,7 @@ class World:
                 self.deliver()
 
     def advance(self, ms: int) -> None:
-        """Let time pass, and the node do what is due."""
+        """Advance the clock and let the node do the work that is due."""
         self.clock.advance(ms)
         self.tick()
 
@@ -164,7 +164,7 @@ class World:
         self.deliver()
 
     def recovered(self) -> Node:
-        """A second node made from this one's records."""
+        """Return a second node, recovered from this one's records."""
         twin = Node(Config(self.config))
         twin.recover(self.log.replay())
         return twin

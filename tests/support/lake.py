@@ -1,4 +1,4 @@
-"""DuckDB with its extensions for Delta, Iceberg and S3, from packages: nothing is fetched from a network."""
+"""DuckDB with its extensions for Delta, Iceberg and S3, from packages and not from a network."""
 
 import functools
 from pathlib import Path
@@ -15,10 +15,10 @@ from support.objects import KEY, REGION, SECRET, Door
 
 
 def connected(door: Door | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection that reads both, with times in UTC.
+    """Return a connection that reads all formats, with times in UTC.
 
     Args:
-        door: to a server that is compatible with S3, if that is to be read.
+        door: The S3-compatible server, if the connection reads from it.
     """
     made = _database().cursor()
     made.sql("SET TimeZone = 'UTC'")
@@ -32,9 +32,9 @@ def connected(door: Door | None = None) -> duckdb.DuckDBPyConnection:
 
 @functools.cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """One database in memory for the whole process: loading the extensions takes a third of a second.
+    """Return one database in memory for the whole process, since loading the extensions takes a third of a second.
 
-    It keeps nothing of the files that it has read, so that each query sees them as a new process would.
+    It caches no files, so that each query sees them as a new process would.
     """
     options: dict[str, bool | int] = {
         "autoinstall_known_extensions": False,
@@ -50,7 +50,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 def scan(root: Path, stream: str) -> str:
-    """A stream of an archive, as FROM of a query takes it."""
+    """Return a stream of an archive as a term for FROM."""
     manifest = Folder(root).read()
     table = root / table_folder(manifest.shape, stream)
     if manifest.shape.format == "parquet":
@@ -60,13 +60,13 @@ def scan(root: Path, stream: str) -> str:
 
 
 def shown(root: Path, stream: str) -> list[str]:
-    """The ids that a stream's table itself shows, in order, duplicates and all."""
+    """Return the ids that a stream's table shows in order, with duplicates."""
     sql = f"SELECT id FROM {scan(root, stream)} ORDER BY id_ms, id_seq"
     return [row[0] for row in connected().sql(sql).fetchall()]
 
 
 def over_s3(place: str, stream: str) -> str:
-    """The same of an archive in a bucket."""
+    """Return a stream of an archive in a bucket as a term for FROM."""
     manifest = Folder(place).read()
     table = f"{place}/{table_folder(manifest.shape, stream)}"
     if manifest.shape.format == "parquet":

@@ -1,4 +1,4 @@
-"""The import rules of ARCHITECTURE.md as tables and as functions that list what breaks them.
+"""The import rules of ARCHITECTURE.md as tables, and functions that list the violations.
 
 Each function takes the modules of a source tree and returns one line for each violation, so that tests can plant one.
 """
@@ -263,7 +263,7 @@ CONNECTS = frozenset({"Redis", "StrictRedis", "RedisCluster", "Sentinel", "Conne
 
 
 def _internal(module: Module) -> Iterable[tuple[Import, str]]:
-    """Imports of other parts of millstream, with the part."""
+    """Yield imports of other parts of millstream, with the part."""
     for found in module.imports:
         if found.package == "millstream":
             part = part_of(found.name)
@@ -271,12 +271,12 @@ def _internal(module: Module) -> Iterable[tuple[Import, str]]:
 
 
 def is_pure(name: str) -> bool:
-    """True if a dotted module name is one of the PURE ones, or inside one."""
+    """Return True if a dotted module name is one of the PURE modules, or inside one."""
     return any(name == pure or name.startswith(f"{pure}.") for pure in PURE)
 
 
 def layering(modules: Iterable[Module]) -> list[str]:
-    """Parts that import against the arrows."""
+    """List parts that import against the allowed direction."""
     broken = []
     for module in modules:
         if module.name.startswith("pyspark_millstream"):
@@ -296,7 +296,7 @@ def layering(modules: Iterable[Module]) -> list[str]:
 
 
 def ops_reads(modules: Iterable[Module]) -> list[str]:
-    """The imports of ops and web from the worker and of Spark, but for the records that those keep on the server."""
+    """List the imports of ops and web from worker and spark, except for the records that those keep on the server."""
     return [
         f"{module.place}:{found.line} imports {found.name}"
         for module in modules
@@ -308,7 +308,7 @@ def ops_reads(modules: Iterable[Module]) -> list[str]:
 
 
 def unknown_parts(modules: Iterable[Module]) -> list[str]:
-    """Parts and subcommands without a row in the tables: a new one must say what it may import."""
+    """List parts and subcommands without a row in the tables of allowed imports."""
     broken = []
     for module in modules:
         if module.name.startswith("millstream") and module.part not in MAY_IMPORT:
@@ -320,7 +320,7 @@ def unknown_parts(modules: Iterable[Module]) -> list[str]:
 
 
 def impure(modules: Iterable[Module]) -> list[str]:
-    """I/O, clocks and random sources in modules that are PURE, and their imports of modules that are not."""
+    """List I/O, clocks and random sources in PURE modules, and their imports of other modules."""
     broken = []
     for module in modules:
         if not is_pure(module.name):
@@ -338,14 +338,14 @@ def impure(modules: Iterable[Module]) -> list[str]:
 
 
 def _pure_enough(name: str) -> bool:
-    """PURE modules, the leaves that do nothing, and the type of a clock's reading (not a clock)."""
+    """Return True for PURE modules, the simple leaves, and the type of a clock's reading (not a clock)."""
     if name.startswith("millstream.clock"):
         return name == "millstream.clock.Now"
     return is_pure(name) or part_of(name) in LEAVES or is_pure(name.rpartition(".")[0])
 
 
 def asyncio_outside_the_shells(modules: Iterable[Module]) -> list[str]:
-    """Asyncio below the server's shell, where everything is a plain function."""
+    """List imports of asyncio below the server's shell, where everything is a plain function."""
     return [
         f"{module.place}:{found.line} imports {found.name}"
         for module in modules
@@ -356,7 +356,7 @@ def asyncio_outside_the_shells(modules: Iterable[Module]) -> list[str]:
 
 
 def third_party(modules: Iterable[Module]) -> list[str]:
-    """Packages imported by a part that does not need them, or that no row names."""
+    """List packages imported by a part that does not need them, or that no row names."""
     own = {"millstream", "pyspark_millstream"} | set(sys.stdlib_module_names)
     broken = []
     for module in modules:
@@ -370,7 +370,7 @@ def third_party(modules: Iterable[Module]) -> list[str]:
 
 
 def unpickling(modules: Iterable[Module]) -> list[str]:
-    """Modules that could turn bytes into code."""
+    """List imports of modules that could turn bytes into code."""
     return [
         f"{module.place}:{found.line} imports {found.name}"
         for module in modules
@@ -380,7 +380,7 @@ def unpickling(modules: Iterable[Module]) -> list[str]:
 
 
 def connecting(modules: Iterable[Module]) -> list[str]:
-    """Connections opened past ``millstream.client``."""
+    """List connections opened without ``millstream.client``."""
     return [
         f"{module.place}:{call.lineno} calls {name}"
         for module in modules
@@ -391,22 +391,22 @@ def connecting(modules: Iterable[Module]) -> list[str]:
 
 
 MOST_MODULES = 15
-"""Modules a folder may have, ``__init__`` counted: a folder with more is two rooms."""
+"""Maximum number of modules in a folder, including ``__init__``."""
 
 
 def wide_folders(modules: Iterable[Module]) -> list[str]:
-    """Folders with more modules than a reader takes in."""
+    """List folders with too many modules."""
     counts = Counter(module.place.rpartition("/")[0] for module in modules)
     return [f"{folder}: {count} modules" for folder, count in sorted(counts.items()) if count > MOST_MODULES]
 
 
 MOST_NAMESAKES = 4
 FIXED_NAMES = frozenset({"__init__", "status", "reading", "changes"})
-"""Names that each noun of ops has."""
+"""File names that each object folder of ops has."""
 
 
 def worn_names(modules: Iterable[Module]) -> list[str]:
-    """Names of files that so many modules have that a reader must know the folder."""
+    """List file names that too many modules share."""
     counts = Counter(module.place.rpartition("/")[2].removesuffix(".py") for module in modules)
     return [
         f"{name}.py: {count} modules"
@@ -416,19 +416,19 @@ def worn_names(modules: Iterable[Module]) -> list[str]:
 
 
 def file_circles(modules: Iterable[Module]) -> list[str]:
-    """Modules that import each other, by whatever way round; types and deferred imports count."""
+    """List circles of modules that import each other, including types and deferred imports."""
     return _circles(_graph(modules, lambda name: name))
 
 
 def room_circles(modules: Iterable[Module]) -> list[str]:
-    """Rooms that import each other. A room is a folder below a part; what lies in a part itself is one of its own."""
+    """List circles of folders that import each other. Modules directly in a part count as separate folders."""
     every = list(modules)
     inside = {each.name: each.name.rpartition(".")[0] for each in every if each.name.count(".") > 2}
     return _circles(_graph(every, lambda name: inside.get(name, name)))
 
 
 def _graph(modules: Iterable[Module], room: Callable[[str], str]) -> dict[str, set[str]]:
-    """The imports between rooms of the modules."""
+    """Return the graph of imports between the modules' folders."""
     every = list(modules)
     known = {each.name for each in every}
     graph: dict[str, set[str]] = {room(each.name): set() for each in every}
@@ -442,14 +442,14 @@ def _graph(modules: Iterable[Module], room: Callable[[str], str]) -> dict[str, s
 
 
 def _circles(graph: dict[str, set[str]]) -> list[str]:
-    """Each group of nodes that reach one another, as one line."""
+    """Return each group of nodes that reach one another, as one line."""
     reached = {name: _reachable(graph, name) for name in graph}
     groups = {tuple(sorted(other for other in far if name in reached[other])) for name, far in reached.items()}
     return [" <-> ".join(group) for group in sorted(groups) if group]
 
 
 def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
-    """The nodes that imports lead to from a node; the node itself only if they lead back to it."""
+    """Return the nodes reachable from a node; the node itself only if imports lead back to it."""
     found: set[str] = set()
     ahead = list(graph[start])
     while ahead:

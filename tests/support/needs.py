@@ -1,4 +1,4 @@
-"""A test's needs of the machine: absent is a skip at home and a failure under ``CI=true``."""
+"""A test's requirements of the machine: a missing one skips the test, and fails it under ``CI=true``."""
 
 import functools
 import importlib
@@ -15,14 +15,14 @@ import pytest
 
 
 def lacking(reason: str) -> NoReturn:
-    """Skip the running test with ``reason``, or fail it where everything must be installed (``CI=true``)."""
+    """Skip the running test with ``reason``, or fail it if everything must be installed (``CI=true``)."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI must have this: {reason}")
     pytest.skip(reason)
 
 
 def present_core() -> None:
-    """End the run where the native core is not that of the sources: what it lacks would silently be done in Python."""
+    """End the run if the native core was built from other sources, since missing parts would silently run in Python."""
     from millstream import core
 
     if core.native is not None:
@@ -32,7 +32,7 @@ def present_core() -> None:
 
 
 def program(name: str) -> str:
-    """The full path of a program, or the test is skipped (failed under CI)."""
+    """Return the full path of a program, or skip the test (fail it under CI)."""
     path = shutil.which(name)
     if path is None:
         lacking(f"no {name} on PATH")
@@ -40,7 +40,7 @@ def program(name: str) -> str:
 
 
 def package(name: str) -> ModuleType:
-    """A module of a package that not everybody has installed, or the test is skipped (failed under CI)."""
+    """Import a module of an optional package, or skip the test (fail it under CI)."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as missing:
@@ -50,10 +50,10 @@ def package(name: str) -> ModuleType:
 
 
 def native_core(*, at_work: bool = False) -> ModuleType:
-    """The native core, or the module that asks is skipped (failed under CI, but where Python's runs).
+    """Import the native core, or skip the module (fail it under CI, unless Python's core is selected).
 
     Args:
-        at_work: it must be what the engine uses here, too.
+        at_work: True if the engine must use it here, too.
     """
     is_pythons = os.environ.get("MILLSTREAM_CORE") == "python"
     try:
@@ -79,16 +79,16 @@ SERVERS = Path(__file__).parents[2] / ".servers"
 
 
 def found(name: str) -> str | None:
-    """The full path of a server in :data:`OTHERS`, if there is one; the variable goes before the usual places."""
+    """Return the full path of a server in :data:`OTHERS`, if there is one. The variable outranks the usual places."""
     variable, usual = OTHERS[name]
     given = os.environ.get(variable)
     return shutil.which(given) if given else shutil.which(usual) or shutil.which(usual, path=str(SERVERS))
 
 
 def other(name: str) -> str:
-    """The full path of a server in :data:`OTHERS`, or the test is skipped.
+    """Return the full path of a server in :data:`OTHERS`, or skip the test.
 
-    Under CI too: what CI runs on, a fresh Debian 12, has none without another source of packages.
+    The test is skipped under CI too: a fresh Debian 12 has none without another source of packages.
     """
     path = found(name)
     if path is None:
@@ -99,7 +99,7 @@ def other(name: str) -> str:
 
 @functools.cache
 def java_version() -> int:
-    """Major version of the Java that Spark would start; 0 when there is none."""
+    """Return the major version of the Java that Spark would start, or 0 without Java."""
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else "java"
     try:
@@ -111,6 +111,6 @@ def java_version() -> int:
 
 
 def java() -> None:
-    """Java 17 or newer, or the test is skipped (failed under CI)."""
+    """Require Java 17 or newer, or skip the test (fail it under CI)."""
     if java_version() < 17:
         lacking("no Java 17 or newer for Spark (package openjdk-17-jre-headless)")

@@ -1,7 +1,7 @@
-"""An S3-compatible server for tests, and what stands before it: it refuses, cuts, forgets to list and counts.
+"""An S3-compatible server for tests, and a proxy before it that refuses, cuts, hides objects and counts.
 
-The server is moto's, a process of its own, one for a test session. It keeps everything in memory, checks no credentials
-and does not order concurrent requests. So the door before it lets one PUT through at a time.
+The server is moto's, a separate process, one for a test session. It keeps everything in memory, checks no credentials
+and does not order concurrent requests. So the proxy before it lets one PUT through at a time.
 """
 
 import contextlib
@@ -48,19 +48,20 @@ class Asked:
 
 
 Fault = tuple[int, str] | str
-"""A status and a code to refuse with; ``cut`` before it is passed on; ``lost`` for an answer that does not come back;
-``unconditional`` to pass it on without its condition."""
+"""A status and a code to refuse with; ``cut`` before the request is passed on; ``lost`` for a lost reply;
+``unconditional`` to pass it on without its condition.
+"""
 
 
 @dataclass
 class Door:
-    """The place through which clients reach the server.
+    """The proxy through which clients reach the server.
 
     Attributes:
-        port: where it listens.
-        rule: says what goes wrong with a request; None when nothing does.
-        asked: all requests.
-        unlisted: keys that lists do not show yet.
+        port: Port that it listens on.
+        rule: Function from a request to its fault, or None.
+        asked: All requests.
+        unlisted: Keys that lists do not show yet.
     """
 
     port: int
@@ -70,12 +71,12 @@ class Door:
 
     @property
     def endpoint(self) -> str:
-        """Its address."""
+        """Return the proxy's address."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a process that goes through it."""
+        """Return the environment of a process that connects through the proxy."""
         return {
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -86,7 +87,7 @@ class Door:
         }
 
     def as_new(self) -> "Door":
-        """Without faults and memories."""
+        """Reset faults and records."""
         self.rule = lambda _asked: None
         self.asked.clear()
         self.unlisted.clear()
@@ -95,16 +96,16 @@ class Door:
 
 @functools.cache
 def door_port() -> int:
-    """The port of this process's door, now or later: an older Spark session has to know it."""
+    """Return the fixed port of this process's proxy, which an older Spark session has to know."""
     return free_port()
 
 
 @contextlib.contextmanager
 def object_server(folder: Path) -> Iterator[Door]:
-    """The server, with a door before it.
+    """Yield the proxy to a running server.
 
     Args:
-        folder: for what it says.
+        folder: Folder for the server's output.
     """
     port = free_port()
     log = folder / "objects.log"
@@ -121,7 +122,7 @@ def object_server(folder: Path) -> Iterator[Door]:
 
 
 def make_bucket(door: Door, name: str) -> None:
-    """Make a bucket, by the server's own door."""
+    """Create a bucket directly at the server."""
     connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=DEADLINE)
     connection.request("PUT", f"/{name}", headers=_SIGNED)
     answer = connection.getresponse()
@@ -149,7 +150,7 @@ class _DoorServer(ThreadingHTTPServer):
         self.door = Door(port)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients go when they like."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -227,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, [("Content-Type", "application/xml")], text.encode())
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
@@ -243,7 +244,7 @@ def _door(target: int) -> Iterator[Door]:
 
 
 def _without(listing: bytes, keys: set[str]) -> bytes:
-    """A list without some of its objects."""
+    """Remove objects from a list."""
 
     def kept(found: re.Match[bytes]) -> bytes:
         return b"" if unquote(found[1].decode()) in keys else found[0]

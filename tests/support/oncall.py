@@ -1,4 +1,4 @@
-"""The scene for a person on call: a server with a stuck worker, dead entries and an unknown lag."""
+"""A scene for an operator on call: a server with a stuck worker, dead letters and an unknown lag."""
 
 import json
 import os
@@ -31,7 +31,7 @@ if os.environ["NAME"] == "well":
     async def bill(amount: str) -> None:
         await app.publish("paid", {"amount": 100 // int(amount)})
 """
-"""One handler that blocks its worker's event loop while a file is there, and one that cannot take every entry."""
+"""An app with one handler that blocks its worker's event loop while a file exists, and one that fails at times."""
 
 HOUR = 3_600_000
 
@@ -40,11 +40,11 @@ class OnCall:
     """The server with its workers.
 
     Args:
-        server: with nothing in it.
-        folder: for the app.
+        server: An empty server.
+        folder: Folder for the app.
 
     Attributes:
-        has_slow_log: whether the server keeps the commands that took long.
+        has_slow_log: True if the server keeps slow commands.
     """
 
     def __init__(self, server: ServerProcess, folder: Path) -> None:
@@ -55,7 +55,7 @@ class OnCall:
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def fill(self) -> None:
-        """Everything that is wrong."""
+        """Create all the problems."""
         (self.folder / "crew.py").write_text(APP)
         (self.folder / "stuck").touch()
         for stream, group in (("jobs", "render"), ("orders", "billing")):
@@ -86,7 +86,7 @@ class OnCall:
         )
 
     def records(self) -> list[dict[str, Any]]:
-        """The records of the workers."""
+        """Return the records of the workers."""
 
         def ask(words: tuple[str, ...]) -> Any:
             return self.client.execute_command(*words)
@@ -96,7 +96,7 @@ class OnCall:
         return [json.loads(record) for record in found if record]
 
     def worker(self, consumer: str) -> str:
-        """The id of the worker with this consumer; empty where there is none."""
+        """Return the id of the worker with this consumer, or an empty text."""
         for record in self.records():
             if any(sub["consumer"] == consumer for sub in record["subscribers"]):
                 return str(record["id"])
@@ -119,7 +119,7 @@ class OnCall:
         self.client.xgroup_create("events", "mail", id="$")
 
     def _slow(self) -> None:
-        """A command that took longer than any may, where the server keeps such."""
+        """Run a command that counts as slow, if the server keeps slow commands."""
         try:
             self.client.config_set("slowlog-log-slower-than", 0)
         except redis.ResponseError:  # a server without SLOWLOG
@@ -129,7 +129,7 @@ class OnCall:
         self.client.config_set("slowlog-log-slower-than", 10_000_000)
 
     def end(self) -> None:
-        """Let what stands still go on, and end all."""
+        """Release the stuck worker and end all."""
         (self.folder / "stuck").unlink(missing_ok=True)
         for worker in self._workers:
             worker.kill()
@@ -139,7 +139,7 @@ class OnCall:
 
 @contextmanager
 def on_call(server: ServerProcess, folder: Path) -> Iterator[OnCall]:
-    """The server with everything that is wrong, from the beginning of ``with`` to its end."""
+    """Yield the server with all the problems within a ``with`` block."""
     found = OnCall(server, folder)
     try:
         found.fill()

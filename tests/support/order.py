@@ -1,4 +1,4 @@
-"""Which tests run on which of four processes, and in what order, so that none runs long alone at the end.
+"""The distribution of test files to four processes, and their order, so that no long file runs alone at the end.
 
 Four for two cores: half of the time a test waits for a process it has started, a disk or a clock.
 """
@@ -12,10 +12,10 @@ from xdist.scheduler import LoadFileScheduling
 ROOT = Path(__file__).parents[2]
 
 SPARK = "spark"
-"""One work unit: the files of Spark's own folder, which share a session in their process, and so one Java machine."""
+"""One work unit: the files of Spark's own folder, which share a session and its JVM in their process."""
 
 JAVA = "java"
-"""One work unit: the other files that start Java machines, one after the other, since each wants both cores."""
+"""One work unit: the other files that start a JVM, one after the other, since each uses both cores."""
 
 PROGRAMS = (
     "tests/spark/session/test_submit.py",
@@ -23,8 +23,9 @@ PROGRAMS = (
     "tests/spark/test_page.py",
     "tests/spark/write/test_retries.py",
 )
-"""Files of Spark's folder that start programs with a Java machine each: with the session's files they were too much for
-one process, and everything else was done long before."""
+"""Files of Spark's folder that start programs with a JVM each. They are separate, since one process for all would
+finish long after the others.
+"""
 
 SLOW = (
     "tests/persistence/test_crash.py",
@@ -45,12 +46,12 @@ SLOW = (
     "tests/client/test_sentinel.py",
     "tests/deploy/test_running.py",
 )
-"""Files that take ten seconds or more for few tests, the longest first. Begun last, they would run alone."""
+"""Files that take ten seconds or more for few tests, the longest first. Started last, they would run alone."""
 
 
 @cache
 def work_unit(file: str) -> str:
-    """The unit in which a file is distributed: itself, or other files with Spark in them."""
+    """Return the unit in which a file is distributed: the file itself, or a group of files with Spark."""
     text = (ROOT / file).read_text(encoding="utf-8")
     if "pytest.mark.spark" not in text:
         return file
@@ -58,10 +59,10 @@ def work_unit(file: str) -> str:
 
 
 def in_order(counts: Iterable[tuple[str, int]]) -> list[str]:
-    """The work units as they are begun: Spark, Java, slow files, then those with the most tests.
+    """Return the work units in starting order: Spark, Java, slow files, then those with the most tests.
 
     Args:
-        counts: each unit and how many tests it has.
+        counts: Units with their number of tests.
     """
     first = [SPARK, JAVA, *SLOW]
     places = {unit: place for place, unit in enumerate(first)}
@@ -69,7 +70,7 @@ def in_order(counts: Iterable[tuple[str, int]]) -> list[str]:
 
 
 class Scheduling(LoadFileScheduling):
-    """pytest-xdist's way by files, with :func:`work_unit` and :func:`in_order` in the place of its own."""
+    """pytest-xdist's distribution by files, with :func:`work_unit` and :func:`in_order`."""
 
     def _split_scope(self, nodeid: str) -> str:
         return work_unit(super()._split_scope(nodeid))

@@ -1,4 +1,4 @@
-"""Partitioned streams for tests that need no app of their own."""
+"""Partitioned streams for tests that need no app."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from millstream.client.partitions.layout import descriptor_key
 
 
 def partition(url: str, stream: str, number: int) -> None:
-    """Make a stream partitioned."""
+    """Create a partitioned stream."""
 
     async def declare() -> None:
         app = App(url, registry=False)
@@ -21,7 +21,7 @@ def partition(url: str, stream: str, number: int) -> None:
 
 
 def second_generation(client: redis.Redis, stream: str, number: int, *, sealed: bool = True) -> None:
-    """Add a generation to the descriptor, as a change of the number does."""
+    """Add a generation to the layout, as a change of the number of partitions does."""
     key = descriptor_key(stream)
     record = json.loads(client.get(key) or b"")
     record["generations"][0]["sealed"] = sealed

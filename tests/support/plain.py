@@ -19,13 +19,13 @@ REPLY_MAX = 4 << 20
 
 
 def answered(node: Node, session: Session, reader: CommandReader, now: Now) -> Iterator[tuple[bytes, int]]:
-    """Run what a reader holds, until it is at its end or the session is blocked.
+    """Run a reader's commands until its end or until the session is blocked.
 
     Args:
-        node: runs it.
-        session: whose bytes they are.
-        reader: was fed with them.
-        now: both clocks, for all of it.
+        node: Node that runs them.
+        session: Session that sent the bytes.
+        reader: Reader fed with the bytes.
+        now: Both clocks, for all commands.
 
     Yields:
         The replies of each run of plain commands and of each other command, and the barrier they wait for.

@@ -1,4 +1,4 @@
-"""Ports for the servers of tests: outside the range that clients are given, and none twice, whoever asks.
+"""Ports for test servers: outside the range for clients, and each handed out once across processes.
 
 A client may be given a port of the kernel's own range, and hold it when a server is to start again there.
 """
@@ -11,17 +11,17 @@ import tempfile
 from pathlib import Path
 
 LOWEST = 10_000
-"""Below it are the ports that well-known servers have by custom."""
+"""Lowest port used; the ports below are those of well-known servers."""
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ENOUGH = 100
 
 
 def room(path: Path = _RANGE) -> range:
-    """The ports from :data:`LOWEST` on that no client is given, or all of them where clients are given nearly all.
+    """Return the ports from :data:`LOWEST` on that no client is given, or all of them if clients use nearly all.
 
     Args:
-        path: the kernel's file with the first and the last port of clients; where there is none, those of IANA count.
+        path: The kernel's file with the first and last port for clients; without it, IANA's range counts.
     """
     try:
         low, high = map(int, path.read_text().split())
@@ -32,7 +32,7 @@ def room(path: Path = _RANGE) -> range:
 
 
 def is_free(port: int) -> bool:
-    """True if a server could listen on this TCP port of 127.0.0.1 now."""
+    """Return True if a server could listen on this TCP port of 127.0.0.1 now."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
@@ -42,14 +42,14 @@ def is_free(port: int) -> bool:
 
 
 class Ports:
-    """Hands out the ports of a range in turn, to every process that names the same file.
+    """Distributor of the ports of a range in turn, to every process that names the same file.
 
-    A number comes back only when the whole range has been handed out. Until then a test that stops its server, or has
-    yet to start it, need not fear that another test gets its port.
+    A number comes back only when the whole range has been used. Until then no other test gets the port of a test that
+    stops its server or has yet to start it.
 
     Args:
-        file: has the next number; it is made if need be, and locked while one is taken.
-        room: the numbers.
+        file: File with the next number, created if missing and locked while one is taken.
+        room: The numbers.
     """
 
     def __init__(self, file: Path, room: range) -> None:
@@ -57,7 +57,7 @@ class Ports:
         self._room = room
 
     def take(self, count: int = 1) -> int:
-        """The first of ``count`` consecutive ports of 127.0.0.1 that nothing listens on."""
+        """Return the first of ``count`` consecutive ports of 127.0.0.1 that nothing listens on."""
         with self._file.open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
@@ -80,9 +80,9 @@ _PORTS = Ports(Path(tempfile.gettempdir()) / f"millstream-test-ports-{os.getuid(
 
 
 def free_port(count: int = 1) -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on, that no client is given and that no other test has.
+    """Return a free TCP port of 127.0.0.1 that neither a client nor another test is given.
 
     Args:
-        count: so many consecutive ones; the first is returned.
+        count: Number of consecutive ports; the first is returned.
     """
     return _PORTS.take(count)

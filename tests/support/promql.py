@@ -1,4 +1,4 @@
-"""Names in PromQL, as far as tests of dashboards and rules need them."""
+"""Names in PromQL, for tests of dashboards and rules."""
 
 import re
 
@@ -7,5 +7,5 @@ _NAME = re.compile(r"\b(?:millstream|redis)[a-z0-9_]*(?::[a-z0-9_:]+)?")
 
 
 def metrics_of(query: str) -> set[str]:
-    """The metrics a query asks for; what stands in quotes is the value of a label."""
+    """Return the metrics in a query, without label values in quotes."""
     return set(_NAME.findall(_TEXT.sub("", query)))

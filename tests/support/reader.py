@@ -1,4 +1,4 @@
-"""Somebody who follows a page of the documents, with its commands as printed."""
+"""A reader who follows a page of the documents, with its commands as printed."""
 
 import contextlib
 import os
@@ -16,19 +16,19 @@ BIN = Path(sys.executable).parent
 
 
 def line(holding: str, page: str) -> str:
-    """The page's one line of shell that holds these words."""
+    """Return the page's one shell line that contains the text."""
     blocks: list[str] = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
     (found,) = [one for text in blocks for one in text.splitlines() if holding in one]
     return found
 
 
 class Reader:
-    """Somebody who follows a page in a folder of their own.
+    """A reader who follows a page in a separate folder.
 
     Args:
-        folder: in which they work.
-        url: of the server that they have started.
-        extra: further variables of their environment.
+        folder: Folder to work in.
+        url: URL of the started server.
+        extra: Further environment variables.
     """
 
     def __init__(self, folder: Path, url: str, **extra: str) -> None:
@@ -37,7 +37,7 @@ class Reader:
         self.environment = os.environ | {"MILLSTREAM_URL": url, "PATH": path, "PYTHONPATH": str(folder)} | extra
 
     def types(self, command: str) -> str:
-        """Run a command that succeeds; return its output."""
+        """Run a command that must succeed; return its output."""
         done = self.tries(command)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -49,11 +49,11 @@ class Reader:
 
     @contextlib.contextmanager
     def runs(self, command: str, name: str = "run.log") -> Iterator[Path]:
-        """A program that goes on, and its log; SIGTERM ends it with exit code 0.
+        """Run a program in the background and yield its log; SIGTERM must end it with exit code 0.
 
         Args:
-            command: as printed.
-            name: of the log in the folder.
+            command: Command as printed.
+            name: Name of the log in the folder.
         """
         with self.starts(command, name) as (running, log):
             yield log
@@ -62,11 +62,11 @@ class Reader:
 
     @contextlib.contextmanager
     def starts(self, command: str, name: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-        """A program that goes on until it is killed here, and its log.
+        """Yield a background program, killed at the end, and its log.
 
         Args:
-            command: as printed.
-            name: of the log in the folder.
+            command: Command as printed.
+            name: Name of the log in the folder.
         """
         log = self.folder / name
         with log.open("wb") as out:

@@ -1,4 +1,4 @@
-"""A schema registry over HTTP, as Confluent's API has it: what tests register, and what was asked of it."""
+"""A schema registry over HTTP with Confluent's API, which records the requests."""
 
 import json
 import threading
@@ -17,8 +17,8 @@ class SchemaRegistry:
         url: The address that it listens on.
         schemas: The data of each schema, by id.
         subjects: The id of the latest version, by name.
-        password: The password that it asks for, as ``user:password`` in Base64; empty for none.
-        failures: The number of requests still to be answered by 503.
+        password: The required password, as ``user:password`` in Base64; empty for none.
+        failures: The number of next requests with the reply 503.
         asked: The path of each request.
     """
 
@@ -36,7 +36,7 @@ class SchemaRegistry:
             self.subjects[subject] = ident
 
     def answer(self, path: str, authorization: str) -> tuple[int, dict[str, Any]]:
-        """Status and body of a request."""
+        """Return status and body for a request."""
         self.asked.append(path)
         if self.failures:
             self.failures -= 1
@@ -54,7 +54,7 @@ class SchemaRegistry:
 
 @contextmanager
 def schema_registry() -> Iterator[SchemaRegistry]:
-    """A registry that listens on this machine while the block runs."""
+    """Yield a registry that listens on this machine."""
     known = SchemaRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -68,7 +68,7 @@ def schema_registry() -> Iterator[SchemaRegistry]:
             self.wfile.write(data)
 
         def log_message(self, *args: object) -> None:
-            """Nothing: tests are quiet."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         known.url = f"http://127.0.0.1:{server.server_port}"

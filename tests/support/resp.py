@@ -1,7 +1,7 @@
-"""Reading RESP replies in tests, with nothing of the package's own reader.
+"""A RESP reader for tests, independent of the package's reader.
 
 Bulk strings are ``bytes``, any null is None, simple strings and errors are the package's ``Simple`` and ``Error``. A
-RESP3 map is ``Pairs``, a list of ``[key, value]`` in the order of the wire, with repeated keys. A double is a float.
+RESP3 map is ``Pairs``, a list of ``[key, value]`` in wire order, with repeated keys. A double is a float.
 """
 
 from millstream.replies import Error, Simple
@@ -15,18 +15,18 @@ class Pairs(list[list[object]]):
 
 
 class Incomplete(Exception):  # noqa: N818 - asks for more bytes
-    """The bytes end inside a reply."""
+    """Error for bytes that end inside a reply."""
 
 
 def decode(data: bytes) -> object:
-    """The one reply in ``data``; nothing may follow it."""
+    """Decode the one reply in ``data``."""
     value, end = read(data, 0)
     assert end == len(data), f"{len(data) - end} bytes behind the reply: {data[end : end + 60]!r}"
     return value
 
 
 def read(data: bytes, at: int) -> tuple[object, int]:
-    """The reply that begins at ``at``, and the position behind it."""
+    """Return the reply that begins at ``at``, and the position after it."""
     end = data.find(b"\r\n", at)
     if end < 0:
         raise Incomplete
@@ -77,7 +77,7 @@ def _scalar(kind: bytes, rest: bytes) -> object:
 
 
 def pairs_of(value: object) -> list[list[object]]:
-    """A map's pairs, whether it came as a RESP3 map or as the flat array RESP2 makes of it."""
+    """Return a map's pairs from a RESP3 map or from RESP2's flat array."""
     if isinstance(value, Pairs):
         return list(value)
     assert isinstance(value, list)
@@ -86,5 +86,5 @@ def pairs_of(value: object) -> list[list[object]]:
 
 
 def fields(value: object) -> dict[object, object]:
-    """A map as a dictionary."""
+    """Return a map as a dictionary."""
     return {key: item for key, item in pairs_of(value)}  # noqa: C416 - the pairs are lists

@@ -1,4 +1,4 @@
-"""A server with replicas, watched by Sentinels that replace it when it dies."""
+"""A server with replicas, monitored by Sentinels that replace it when it dies."""
 
 import contextlib
 from collections.abc import Callable
@@ -12,19 +12,19 @@ from support.waiting import eventually
 
 
 class Watched:
-    """A master, its replicas and Sentinels.
+    """A primary, its replicas and Sentinels.
 
     Args:
         folder: The folder for all data.
-        make: A server, not started yet, from its folder.
+        make: A function from a folder to a server that is not started yet.
         replicas: The number of replicas.
         sentinels: The number of Sentinels; more than half of them must agree.
-        silence: Milliseconds without an answer after which a server counts as gone.
-        way: A function from the master's port to the one at which Sentinels and replicas reach it.
+        silence: Milliseconds without a reply after which a server counts as gone.
+        way: A function from the primary's port to the one at which Sentinels and replicas reach it.
 
     Attributes:
-        servers: the first master, then its replicas.
-        url: by which clients find whichever is master.
+        servers: The first primary, then its replicas.
+        url: URL by which clients find the current primary.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Watched:
         )
 
     def ready(self) -> bool:
-        """The replicas are in step, and each Sentinel knows them and the others."""
+        """Wait until the replicas are in sync and each Sentinel knows them and the other Sentinels."""
         for one in self.servers[1:]:
             with one.client(decode_responses=True) as client:
                 link: Any = client.info("replication")
@@ -76,7 +76,7 @@ class Watched:
         return known[0] >= len(self.servers) - 1 and known[1] >= len(self.sentinels) - 1
 
     def chosen(self) -> ServerProcess | None:
-        """The server that the first Sentinel names as master; None if it is none of these."""
+        """Return the server that the first Sentinel names as primary, or None for another one."""
         with self.sentinels[0].client(decode_responses=True) as client:
             place: Any = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "orders")
         port = int(place[1]) if place else 0

@@ -1,4 +1,4 @@
-"""Real server processes for tests: redis-server and our own, each on a free port, in a folder of its own."""
+"""Real server processes for tests: redis-server and Millstream, each on a free port, in a separate folder."""
 
 import contextlib
 import signal
@@ -17,12 +17,12 @@ from support.waiting import DEADLINE, eventually
 
 
 class ServerProcess:
-    """One server in a process of its own.
+    """One server in a separate process.
 
     Args:
-        command: program and arguments.
-        port: where it will listen.
-        log: file for its output, shown when it does not start.
+        command: Program and arguments.
+        port: Port that it will listen on.
+        log: File for its output, shown if it does not start.
     """
 
     def __init__(self, command: Sequence[str], port: int, log: Path) -> None:
@@ -34,10 +34,10 @@ class ServerProcess:
         self.settings: dict[str, str] = {}
 
     def start(self, seconds: float = DEADLINE) -> "ServerProcess":
-        """Start, and return when it answers PING.
+        """Start the server and return when it replies to PING.
 
         Args:
-            seconds: it may take; loading a long log beside other work takes its time.
+            seconds: Maximum time; loading a long log beside other work may take long.
         """
         self.launch()
         try:
@@ -48,7 +48,7 @@ class ServerProcess:
         return self
 
     def launch(self) -> None:
-        """Start, and do not wait until it answers."""
+        """Start the server without waiting for it."""
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=self.log.parent
@@ -69,16 +69,16 @@ class ServerProcess:
                 return False
 
     def client(self, **options: object) -> redis.Redis:
-        """A redis-py client of it that sends nothing twice by itself."""
+        """Return a redis-py client that retries nothing by itself."""
         options.setdefault("retry", Retry(NoBackoff(), 0))
         options.setdefault("socket_timeout", 30)
         client: redis.Redis = redis.Redis.from_url(self.url, **options)
         return client
 
     def as_new(self) -> "ServerProcess":
-        """Without the keys, the users and the settings that earlier tests left behind; for a server that they share.
+        """Remove the keys, users and settings that earlier tests left on a shared server.
 
-        A user of another file's test once let a wrong password in.
+        A user of another file's test once accepted a wrong password.
         """
         with self.client(decode_responses=True) as client:
             _, users, settings = client.pipeline(transaction=False).flushall().acl_users().config_get().execute()
@@ -91,20 +91,20 @@ class ServerProcess:
         return self
 
     def release(self) -> tuple[int, ...]:
-        """The version of Redis that it says it is: comparisons allow what later ones do otherwise."""
+        """Return the Redis version that the server reports, for comparisons that depend on it."""
         with self.client(decode_responses=True) as client:
             return tuple(int(part) for part in client.info("server")["redis_version"].split("."))
 
     def stop(self) -> int:
-        """End it as a service manager does (SIGTERM); returns its exit code."""
+        """Stop the server as a service manager does (SIGTERM); return its exit code."""
         return self.end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """End it as a crash does (SIGKILL); returns its exit code."""
+        """Kill the server as a crash does (SIGKILL); return its exit code."""
         return self.end(signal.SIGKILL)
 
     def end(self, number: signal.Signals) -> int:
-        """End it by a signal; returns its exit code."""
+        """End the server by a signal; return its exit code."""
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
@@ -113,7 +113,7 @@ class ServerProcess:
         return code
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal that does not end it."""
+        """Send the server a signal that does not end it."""
         assert self.process is not None
         self.process.send_signal(number)
 
@@ -126,12 +126,12 @@ class ServerProcess:
 
 
 def redis_server(folder: Path, *options: str, path: str = "") -> ServerProcess:
-    """A redis-server, not started yet; the test is skipped (failed under CI) where there is none.
+    """Return a redis-server that is not started yet, or skip the test without one (fail it under CI).
 
     Args:
-        folder: for its data and its output.
-        options: more words for its command line.
-        path: of another program with the same options, instead.
+        folder: Folder for its data and its output.
+        options: More command-line arguments.
+        path: Path of another program with the same options.
     """
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,12 +142,12 @@ def redis_server(folder: Path, *options: str, path: str = "") -> ServerProcess:
 
 
 def millstream_server(folder: Path, *options: str, port: int | None = None) -> ServerProcess:
-    """Our server on ``folder/data``, not started yet; start it again on the same folder to test recovery.
+    """Return a Millstream server on ``folder/data`` that is not started yet; restart it on the folder to test recovery.
 
     Args:
-        folder: for its data directory and its output.
-        options: more words for ``millstream serve``; with ``--memory`` no data directory is given.
-        port: of the server; a free one unless given.
+        folder: Folder for its data directory and its output.
+        options: More arguments for ``millstream serve``; with ``--memory`` no data directory is given.
+        port: Port of the server; a free one unless given.
     """
     port = port or free_port()
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""A disk in memory that behaves as badly as real ones may, and repeatably: for tests of everything that writes.
+"""A disk in memory with the faults of real disks, repeatable, for tests of all code that writes.
 
-It keeps two states of each file and of the names: what programs see (the page cache), and what is on the medium. They
-meet only when synced. A :class:`PowerCut` can be ordered after any operation; :meth:`SimDisk.reboot` then gives the
-disk that the next start finds, by one of the ways a :class:`Crash` may go. Any operation can be made to fail. All
-chance comes from one seed, and operations are counted, so a test can go through every one of them.
+It keeps two states of each file and of the names: the one that programs see (the page cache), and the one on the
+medium. They meet only when synced. A :class:`PowerCut` can be set after any operation; :meth:`SimDisk.reboot` then
+returns the disk that the next start finds, by one kind of :class:`Crash`. Any operation can be made to fail. All
+random choices come from one seed, and operations are counted, so a test can go through every one of them.
 """
 
 import errno
@@ -17,17 +17,17 @@ from pathlib import Path
 from millstream.persistence.disk import Data
 
 OPENS = frozenset({"create", "open_append", "open_read", "list", "lock"})
-"""The operations that need a descriptor. A locked directory is held by its own, so that its sync needs none."""
+"""Operations that need a descriptor. A locked directory is held by its own, so that its sync needs none."""
 
 SECTOR = 512  # bytes that reach the medium together or not at all
 
 
 class PowerCut(BaseException):
-    """The machine stopped after the ordered operation. Every later operation of this disk raises it too."""
+    """Error for a machine that stopped after the set operation. Every later operation of the disk raises it too."""
 
 
 class Crash(Enum):
-    """The rest of unsynced data after a crash."""
+    """The treatment of unsynced data in a crash."""
 
     PROCESS = "process killed: all of it, in the cache still"
     DROPPED = "nothing of it"
@@ -38,7 +38,7 @@ class Crash(Enum):
 
 
 class Fault(Enum):
-    """A way in which an operation fails."""
+    """A kind of failure of an operation."""
 
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
@@ -52,17 +52,17 @@ Change = tuple[int, bytes] | int
 """A write (offset, data), or a truncation to a size."""
 
 NameChange = tuple[tuple[Path, "Inode | None"], ...]
-"""Names set or (None) removed in one step."""
+"""Names set, or removed by None, in one step."""
 
 
 @dataclass(eq=False, slots=True)
 class Inode:
-    """One file's content, seen and durable.
+    """One file's content, cached and durable.
 
     Attributes:
-        cache: what reads return.
-        medium: what a power cut leaves for certain.
-        changes: what happened to the cache and is still to be written to the medium.
+        cache: Content that reads return.
+        medium: Content that surely survives a power cut.
+        changes: Changes of the cache that are not yet on the medium.
     """
 
     cache: bytearray = field(default_factory=bytearray)
@@ -77,7 +77,7 @@ class Inode:
 
 
 def apply(content: bytearray, change: Change) -> None:
-    """Do one change to a content; a gap before a write is zeros."""
+    """Apply one change to a content; a gap before a write is filled with zeros."""
     if isinstance(change, int):
         del content[change:]
         return
@@ -88,7 +88,7 @@ def apply(content: bytearray, change: Change) -> None:
 
 
 def pieces(changes: list[Change]) -> Iterator[Change]:
-    """The changes, with writes cut at sector borders."""
+    """Yield the changes, with writes split at sector borders."""
     for change in changes:
         if isinstance(change, int):
             yield change
@@ -102,7 +102,7 @@ def pieces(changes: list[Change]) -> Iterator[Change]:
 
 
 class SimFile:
-    """An open file of a :class:`SimDisk`; see ``DiskFile`` for the methods."""
+    """Open file of a :class:`SimDisk`; see ``DiskFile`` for the methods."""
 
     def __init__(self, disk: "SimDisk", path: Path, inode: Inode) -> None:
         self._disk = disk
@@ -110,7 +110,7 @@ class SimFile:
         self._inode = inode
 
     def append(self, data: Data) -> int:
-        """Takes all, or what a fault or the capacity lets it."""
+        """Append all data, or the part that a fault or the capacity allows."""
         fault = self._disk.begin("append", self._path)
         taken = len(data)
         if fault:
@@ -131,17 +131,17 @@ class SimFile:
         return taken
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """From the cache."""
+        """Read from the cache."""
         self._disk.end(self._disk.begin("read", self._path))
         return bytes(self._inode.cache[offset : offset + size])
 
     def size(self) -> int:
-        """The size in the cache."""
+        """Return the size in the cache."""
         self._disk.end(self._disk.begin("size", self._path))
         return len(self._inode.cache)
 
     def truncate(self, size: int) -> None:
-        """Done or not when it fails."""
+        """Truncate the file; a failure may leave it done or not."""
         fault = self._disk.begin("truncate", self._path)
         if self._disk.happens(fault):
             apply(self._inode.cache, size)
@@ -149,7 +149,7 @@ class SimFile:
         self._disk.end(fault)
 
     def datasync(self) -> None:
-        """When it fails, pieces may be lost, and what is in the cache passes for written: the next sync works."""
+        """Write the changes to the medium. After a failure, changes may be lost although the next sync succeeds."""
         fault = self._disk.begin("datasync", self._path)
         inode = self._inode
         if fault and fault not in {Fault.EINTR, Fault.SHORT}:
@@ -159,24 +159,24 @@ class SimFile:
         self._disk.end(fault)
 
     def drop_cache(self, start: int = 0) -> None:
-        """Forget the cache behind a place, if nothing waits in it to be written."""
+        """Drop the cache after a position if all its changes are written."""
         fault = self._disk.begin("drop_cache", self._path)
         if not fault and not self._inode.changes:
             self._inode.cache[start:] = self._inode.medium[start:]
         self._disk.end(fault)
 
     def displaced(self, size: int) -> str:
-        """Empty if its name leads to it and its length is right, else the fault; asking cannot fail."""
+        """Return the fault if the file lost its name or has another length, else an empty text. It cannot fail."""
         if self._disk.names.get(self._path) is not self._inode:
             return "was removed"
         return "" if len(self._inode.cache) == size else f"has {len(self._inode.cache)} bytes"
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Close the file, which holds nothing."""
 
 
 class SimLock:
-    """A held lock of a :class:`SimDisk`."""
+    """Held lock of a :class:`SimDisk`."""
 
     def __init__(self, disk: "SimDisk", path: Path) -> None:
         self._disk = disk
@@ -185,37 +185,37 @@ class SimLock:
 
     @property
     def place(self) -> str:
-        """There is but one of each name."""
+        """Return the folder, since there is one lock per name."""
         return str(self._path.parent)
 
     def displaced(self) -> str:
-        """Empty if the lock file has its name, else the fault; asking cannot fail."""
+        """Return the fault if the lock file lost its name, else an empty text. It cannot fail."""
         return "" if self._disk.names.get(self._path) is self._inode else f"{self._path} was removed"
 
     def write(self, data: bytes) -> None:
-        """Seen at once; nobody asks for it to be durable."""
+        """Write to the lock file, visible at once and never durable."""
         self._disk.end(self._disk.begin("write_lock", self._path))
         self._inode.cache[:] = data
 
     def release(self) -> None:
-        """Works always, as the end of a process does."""
+        """Release the lock, which always succeeds, as at the end of a process."""
         self._disk.locked.discard(self._path)
 
 
 class SimDisk:
-    """A file system in memory; see ``Disk`` for the methods.
+    """File system in memory; see ``Disk`` for the methods.
 
     Args:
-        seed: of all chance.
-        crash_after: raise :class:`PowerCut` once this many operations were done; None for never.
-        faults: operation number (the first is 1) to the way it fails.
-        capacity: bytes that all files together may have; None for no limit.
+        seed: Seed of all random choices.
+        crash_after: Number of operations before :class:`PowerCut`; None for never.
+        faults: Kind of failure by number of the operation, from 1.
+        capacity: Maximum size of all files in bytes; None for no limit.
 
     Attributes:
-        operations: how many were begun.
-        trace: what and on which file, for each.
-        names: the names as programs see them.
-        locked: the lock files that are held.
+        operations: Number of operations begun.
+        trace: Kind and file of each operation.
+        names: Names as programs see them.
+        locked: Held lock files.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class SimDisk:
         self._dead = False
 
     def begin(self, what: str, path: Path) -> Fault | None:
-        """Count an operation; returns how it is to fail, if it is."""
+        """Count an operation and return its fault, if any."""
         if self._dead or (self.crash_after is not None and self.operations >= self.crash_after):
             self._dead = True
             raise PowerCut
@@ -250,16 +250,16 @@ class SimDisk:
         return None if fault is Fault.EMFILE and what not in OPENS else fault
 
     def end(self, fault: Fault | None) -> None:
-        """Raise what the fault asks for."""
+        """Raise the error of the fault."""
         if fault and fault is not Fault.SHORT:
             raise OSError(fault.value, os.strerror(fault.value))
 
     def happens(self, fault: Fault | None) -> bool:
-        """True if an operation takes effect: always without a fault; by chance if it ends in an input/output error."""
+        """Return True if an operation takes effect: always without a fault; by chance in an input/output error."""
         return fault in {None, Fault.SHORT} or (fault is Fault.EIO and self.random.random() < 0.5)
 
     def room(self) -> int | None:
-        """Bytes left, if there is a capacity."""
+        """Return the free bytes, if there is a capacity."""
         if self.capacity is None:
             return None
         return max(0, self.capacity - sum(len(inode.cache) for inode in self.names.values()))
@@ -316,7 +316,7 @@ class SimDisk:
         self._directories.add(directory)
 
     def sync_directory(self, directory: Path) -> None:
-        """See ``Disk``. When it fails, the first of the changes may be durable; the others wait, as in a journal."""
+        """See ``Disk``. After a failure, the first changes may be durable; the others wait, as in a journal."""
         fault = self.begin("sync_directory", directory)
         count = len(self._name_changes)
         if fault and fault is not Fault.SHORT:
@@ -347,7 +347,7 @@ class SimDisk:
         return SimLock(self, path)
 
     def reboot(self, crash: Crash, seed: int = 0) -> "SimDisk":
-        """The disk that the next start finds; this one must not be used any more."""
+        """Return the disk that the next start finds; this one must not be used any more."""
         after = SimDisk(seed, capacity=self.capacity)
         after._directories = self._directories
         if crash is Crash.PROCESS:
@@ -362,7 +362,7 @@ class SimDisk:
         return after
 
     def copy(self) -> "SimDisk":
-        """The same disk a second time: what is done to either leaves the other as it is."""
+        """Return an independent copy of the disk."""
         twin = SimDisk(capacity=self.capacity)
         twin.random.setstate(self.random.getstate())
         twin.operations, twin._directories, twin.locked = self.operations, set(self._directories), set(self.locked)
@@ -399,7 +399,7 @@ class SimDisk:
 
 
 def set_names(names: dict[Path, Inode], changes: Iterable[NameChange]) -> None:
-    """Do changes of names."""
+    """Apply changes of names."""
     for change in changes:
         for path, inode in change:
             if inode is None:
@@ -409,7 +409,7 @@ def set_names(names: dict[Path, Inode], changes: Iterable[NameChange]) -> None:
 
 
 def _after_crash(inode: Inode, crash: Crash, chance: random.Random) -> Inode:
-    """A file's content after a crash."""
+    """Return a file's content after a crash."""
     content = bytearray(inode.medium)
     if crash is Crash.TORN:
         done = inode.changes[: chance.randint(0, len(inode.changes))]

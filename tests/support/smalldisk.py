@@ -1,4 +1,4 @@
-"""A real, small file system for a test: a tmpfs in a mount namespace that a user may make for himself."""
+"""A real, small file system for a test: a tmpfs in a mount namespace that a user may create."""
 
 import os
 import shutil
@@ -13,18 +13,18 @@ MOUNT = 'mount -t tmpfs -o "size=$2" millstream "$1"'
 
 
 def run_on(folder: Path, size: str, script: Path, *words: str) -> str:
-    """Run a Python script in a process of its own that sees a small file system at ``folder``.
+    """Run a Python script in a process that sees a small file system at ``folder``.
 
-    The test is skipped, under ``CI=true`` too, where the system lets nobody mount.
+    The test is skipped, under ``CI=true`` too, if the system does not allow the mount.
 
     Args:
-        folder: where it is mounted; the script's first argument.
-        size: as mount takes it: ``16m``.
-        script: what to run; it may import what tests may import.
-        words: its further arguments.
+        folder: Mount point; the script's first argument.
+        size: Size as mount takes it: ``16m``.
+        script: Script to run; it may import the modules of tests.
+        words: Its further arguments.
 
     Returns:
-        Its standard output.
+        The script's standard output.
     """
     unshare = shutil.which("unshare")
     if unshare is None:

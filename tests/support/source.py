@@ -1,4 +1,4 @@
-"""Reading the source as a tree of modules: what each imports, calls, comments and documents. Nothing is executed."""
+"""The source as a tree of modules with their imports, calls, comments and docstrings. Nothing is executed."""
 
 import ast
 import io
@@ -16,9 +16,9 @@ class Import:
     """One imported name.
 
     Attributes:
-        name: dotted, as deep as it is written: ``from a.b import c`` is ``a.b.c``.
-        line: where.
-        is_type_only: it stands below ``if TYPE_CHECKING``.
+        name: Dotted name, as deep as it is written: ``from a.b import c`` is ``a.b.c``.
+        line: Line number.
+        is_type_only: True below ``if TYPE_CHECKING``.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Import:
 
     @property
     def package(self) -> str:
-        """The outermost package."""
+        """Return the outermost package."""
         return self.name.partition(".")[0]
 
 
@@ -35,8 +35,8 @@ class Module:
     """One source file.
 
     Args:
-        path: the file.
-        base: the folder that is on Python's path (``src`` or ``tests``).
+        path: The file.
+        base: Folder on Python's path (``src`` or ``tests``).
     """
 
     def __init__(self, path: Path, base: Path) -> None:
@@ -48,27 +48,27 @@ class Module:
 
     @cached_property
     def text(self) -> str:
-        """The file as it stands."""
+        """Return the file's text."""
         return self.path.read_text(encoding="utf-8")
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree."""
+        """Return the syntax tree."""
         return ast.parse(self.text, str(self.path))
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Every node of the tree; the rules go over all of them again and again."""
+        """Return every node of the tree, cached, since the rules walk them repeatedly."""
         return walked(self.tree)
 
     @property
     def part(self) -> str:
-        """Which part of millstream it belongs to: ``engine``, ``errors``; empty for the package itself."""
+        """Return the part of millstream that it belongs to: ``engine``, ``errors``; empty for the package itself."""
         return part_of(self.name)
 
     @cached_property
     def imports(self) -> list[Import]:
-        """Everything imported anywhere in it: at the top, inside functions, for type checking, by literal name."""
+        """Return all imports: at the top, inside functions, for type checking, by literal name."""
         found = []
         blocks = [node for node in self.nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
         type_only = {id(inner) for block in blocks for each in block.body for inner in ast.walk(each)}
@@ -95,18 +95,18 @@ class Module:
 
     @cached_property
     def calls(self) -> list[tuple[str, ast.Call]]:
-        """Every call, with the dotted name of what is called."""
+        """Return every call with the dotted name of the called function."""
         return [(called(node), node) for node in self.nodes if isinstance(node, ast.Call)]
 
     @cached_property
     def comments(self) -> list[tuple[int, str]]:
-        """Every comment with its line."""
+        """Return every comment with its line."""
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
         return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
 
 
 def walked(tree: ast.AST) -> list[ast.AST]:
-    """Every node of a tree, as ``ast.walk`` yields them, in a third of its time; without contexts such as Load."""
+    """Return every node of a tree as ``ast.walk`` does, in a third of its time, without contexts such as Load."""
     found = [tree]
     for node in found:  # grows meanwhile
         for name in node._fields:
@@ -119,7 +119,7 @@ def walked(tree: ast.AST) -> list[ast.AST]:
 
 
 def called(node: ast.Call) -> str:
-    """``a.b.c`` of ``a.b.c(...)``; what cannot be named (``f()()``) is an empty word."""
+    """Return ``a.b.c`` of ``a.b.c(...)``, with an empty word for a part without a name (``f()()``)."""
     words: list[str] = []
     target: ast.expr = node.func
     while isinstance(target, ast.Attribute):
@@ -130,18 +130,18 @@ def called(node: ast.Call) -> str:
 
 
 def part_of(name: str) -> str:
-    """The part a dotted name belongs to: ``engine`` of ``millstream.engine.ids``; empty for the package itself."""
+    """Return the part that a dotted name belongs to: ``engine`` of ``millstream.engine.ids``; empty for the package."""
     words = name.split(".")
     return words[1] if len(words) > 1 and words[0] == "millstream" else ""
 
 
 def modules(base: Path) -> list[Module]:
-    """Every module under ``base``, in order of their paths."""
+    """Return every module under ``base``, in order of their paths."""
     return [Module(path, base) for path in sorted(base.rglob("*.py")) if "__pycache__" not in path.parts]
 
 
 def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Every function and method of a module."""
+    """Yield every function and method of a module."""
     for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node

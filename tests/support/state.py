@@ -1,4 +1,4 @@
-"""Everything a node holds, as plain values that can be compared; and the rules its parts must keep among themselves."""
+"""The whole state of a node as comparable values, and the invariants of its parts."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from millstream.node.node import Node
 
 
 def snapshot(node: Node) -> dict[int, dict[bytes, Any]]:
-    """Every key of every database with its death, down to nodes, orders and times."""
+    """Return every key of every database with its expiry, down to nodes, orders and times."""
     return {
         db.index: {key: [db.expires.get(key), _value(value)] for key, value in sorted(db.keys.items())}
         for db in node.keyspace.databases
@@ -23,7 +23,7 @@ def snapshot(node: Node) -> dict[int, dict[bytes, Any]]:
 
 
 def shown(node: Node, now: Now, keys: list[bytes]) -> list[bytes]:
-    """All that clients can find out about these keys of database 0, as it goes over the wire."""
+    """Return all that clients can see of these keys of database 0, as raw replies."""
     session = node.sessions.open(now)
     session.resp = 3
     replies = []
@@ -76,7 +76,7 @@ def _messages(memory: Idempotence) -> list[Any]:
 
 
 def check(node: Node, *, wire: bool = True) -> None:
-    """Every rule that must hold between commands, for every stream; ``wire``: read all entries' bytes too."""
+    """Check every invariant between commands for every stream; ``wire``: read all entries' bytes too."""
     for db in node.keyspace.databases:
         assert set(db.expires) <= set(db.keys), "a death without a key"
         for value in db.keys.values():
@@ -85,7 +85,7 @@ def check(node: Node, *, wire: bool = True) -> None:
 
 
 def check_stream(stream: Stream, *, wire: bool = True) -> None:
-    """The rules of one stream."""
+    """Check the invariants of one stream."""
     check_entries(stream.entries, wire=wire)
     assert all(stream.last_id >= node.last for node in stream.entries.nodes())
     assert 0 <= stream.length <= stream.entries_added
@@ -96,7 +96,7 @@ def check_stream(stream: Stream, *, wire: bool = True) -> None:
 
 
 def check_entries(store: EntryStore, *, wire: bool = True) -> None:
-    """Nodes: ids ascend over all, counts and ends are right, the bytes are those ids' entries."""
+    """Check the nodes: ids ascend over all, counts and ends are right, the bytes are those of the ids' entries."""
     nodes = list(store.nodes())
     assert len(nodes) == store.node_count
     everything = [list(node.entries()) for node in nodes]
@@ -121,7 +121,7 @@ def check_entries(store: EntryStore, *, wire: bool = True) -> None:
 
 
 def _check_blocks(blocks: list[Block]) -> None:
-    """Check the Python core's own facts: the outermost live entries, the open block, the beginnings of entries."""
+    """Check the Python core's blocks: the outermost live entries, the open block, the beginnings of entries."""
     for block in blocks:
         live = [at for at in range(len(block.ids)) if at not in block.dead]
         assert (block.low, block.high) == ((live[0], live[-1] + 1) if live else (len(block.ids), 0))
@@ -135,7 +135,7 @@ def _check_blocks(blocks: list[Block]) -> None:
 
 
 def check_group(group: Group) -> None:
-    """The group's records are its consumers' and the released; time order is the zone, then ascending times."""
+    """Check that the group's records are those of its consumers and the released ones, in time order."""
     by_id = list(group.pending.walk())
     ids = [record.id for record in by_id]
     assert ids == sorted(set(ids))
@@ -164,7 +164,7 @@ def check_group(group: Group) -> None:
 
 
 def _check_links(order: list[Pending]) -> None:
-    """Check the Python core's own links: the list of times can be gone through from its end too."""
+    """Check the Python core's links: the list of times is the same from its end."""
     backwards = []
     at = order[-1] if order else None
     while at is not None:

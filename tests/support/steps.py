@@ -1,4 +1,4 @@
-"""The cost of an act in steps, which are the same on any machine: lines that run, and built-in functions called."""
+"""The cost of an act in steps that are the same on any machine: executed lines and calls of built-in functions."""
 
 import gc
 import sys
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def steps(act: Callable[[], object]) -> int:
-    """The number of lines of Python that an act runs, each turn of a loop again, and of built-in functions it calls.
+    """Return the number of Python lines that an act executes, plus calls of built-in functions.
 
-    The garbage collector waits meanwhile: what it finalizes is whatever tests before this one left behind.
+    The garbage collector is off meanwhile, since it would finalize objects of earlier tests.
     """
     count = 0
 

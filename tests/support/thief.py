@@ -1,18 +1,18 @@
-"""A server whose reply to one request never comes, whether it carried the request out or not."""
+"""A server whose reply to one request is lost, with the request executed or not."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Thief:
-    """Stands between clients and a server; lets the first request that holds a word through, and keeps the reply.
+    """Proxy that passes on the first request with a word and drops the reply.
 
     Args:
-        port: the server's.
-        word: of the request.
-        through: False keeps the request as well, as a connection does that breaks before it.
-        then: called before the connection breaks.
-        for_good: whether nobody can connect from then on.
+        port: Port of the server.
+        word: Word in the request.
+        through: False to drop the request as well, as a connection does that breaks before it.
+        then: Function called before the connection breaks.
+        for_good: True to refuse connections from then on.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The two tiers of tests: ``make test`` runs the first in minutes, ``make test-all`` and CI run both.
 
-A test of the second tier is marked ``full``. It stands there for its time, and because the first tier touches the same
+A test of the second tier is marked ``full``. It is there for its time, and because the first tier covers the same
 code: CI finds on the same day what it would have found. tests/README.md names the promises that only the second holds.
 """
 
@@ -189,23 +189,23 @@ SPARK = frozenset(
         "test_at_home.py::test_avro_payloads_of_a_stream_are_columns",
     )
 )
-"""Of each kind one that goes through Spark's own processes; ``.ci/oldest-spark`` runs these and one more."""
+"""One test of each kind that uses Spark's own processes; ``.ci/oldest-spark`` runs these and one more."""
 
 JOBS = tuple(f"tests/worker/{room}/" for room in ("jobs", "later", "limits", "outbox", "partitions"))
-"""Rooms whose tests run on Redis in the first tier, and on Millstream too in the second: scripts do their work."""
+"""Folders whose tests run on Redis in the first tier, and also on Millstream in the second."""
 
 OTHER_SERVERS = frozenset({"redis6", "redis8", "valkey"})
 """Further versions of a server that a test has run on already."""
 
 
 def is_full(file: str) -> bool:
-    """Report a file all of whose tests are in the second tier."""
+    """Return True if all tests of a file are in the second tier."""
     kept = any(name.startswith(f"{file}::") for name in KEPT)
     return not kept and file.startswith(tuple(name for name in FULL if "::" not in name))
 
 
 def mark(item: pytest.Function) -> None:
-    """Put a test into its tier, and one of each kind of Spark's into the selection for the oldest PySpark."""
+    """Mark a test with its tier, and select one Spark test of each kind for the oldest PySpark."""
     file, name = item.nodeid.split("::", 1)
     is_spark = item.get_closest_marker("spark") is not None
     is_core = is_spark and bool({file, f"{file}::{name.partition('[')[0]}"} & SPARK)

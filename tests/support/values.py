@@ -1,4 +1,4 @@
-"""Types and values of them, drawn by a seed: all kinds that the worker's reference names, one in another."""
+"""Random types with values: all kinds in the worker's reference, nested."""
 
 import collections
 import dataclasses
@@ -19,7 +19,7 @@ import pydantic
 
 Make = Callable[[], Any]
 Kind = tuple[Any, Make]
-"""A type, and what draws a value of it."""
+"""A type, and a function that draws a value of it."""
 
 
 class Colour(enum.Enum):
@@ -70,7 +70,7 @@ def _moment(random: Random) -> datetime:
 
 
 def leaf(random: Random) -> Kind:
-    """A type that holds no other."""
+    """Return a type without parts."""
     kinds: list[Kind] = [
         (str, lambda: random.choice(TEXTS)),
         (int, lambda: random.choice(NUMBERS)),
@@ -97,7 +97,7 @@ def leaf(random: Random) -> Kind:
 
 
 def kind(random: Random, depth: int) -> Kind:
-    """A type of at most so many levels below it."""
+    """Return a type with at most ``depth`` levels below it."""
     if depth == 0 or random.random() < 0.2:
         return leaf(random)
     return random.choice([_list, _pair, _set, _mapping, _optional, _record])(random, depth - 1)
@@ -148,7 +148,7 @@ def _record(random: Random, depth: int) -> Kind:
 
 
 def record(random: Random, depth: int) -> Kind:
-    """A class of somebody's with typed parts, of any of the libraries that make such classes."""
+    """Return a user-defined class with typed fields, from any of the supported libraries."""
     parts = {name: kind(random, depth) for name in ("data", "first_part", "other")[: random.randint(1, 3)]}
     hints = {name: hint for name, (hint, _) in parts.items()}
     make_class = random.choice([_dataclass, _model, _struct, _attrs, _typed_dict])
@@ -207,7 +207,7 @@ def _typed_dict(_: Random, hints: Mapping[str, Any]) -> Any:
 
 
 def same(found: Any, value: Any) -> bool:
-    """True for values that are equal down to their types, where NaN is NaN."""
+    """Return True for values that are equal including their types, with NaN equal to NaN."""
     if type(found) is not type(value):
         return False
     if isinstance(value, float | Decimal) and value != value:

@@ -1,6 +1,6 @@
-"""The words of CONTRIBUTING.md: what is said in place of what, and the names that stay since they are stored or sent.
+"""The words of CONTRIBUTING.md: discouraged words with their replacements, and stored or sent names that stay.
 
-Names in the code are taken apart at capitals and underscores, so that ``_LetterJudge`` is a judge. In prose (comments,
+Names in the code are split at capitals and underscores, so that ``_LetterJudge`` contains "judge". In prose (comments,
 docstrings, messages, documents) whole words count.
 """
 
@@ -55,11 +55,11 @@ _NAMED: dict[type[ast.AST], str] = {
     ast.arg: "arg",
     ast.keyword: "arg",
 }
-"""Nodes that name something -> the field with the name."""
+"""Nodes that define a name -> the field with the name."""
 
 
 def forbidden_names(module: Module) -> Iterator[tuple[str, str]]:
-    """Words in what a module's author named: modules, classes, functions, arguments, variables, attributes."""
+    """Yield forbidden words in names that a module defines: classes, functions, arguments, variables, attributes."""
     for name in {*_named(module), *module.name.split(".")}:
         for word in _NAME.findall(name):
             if word.lower() in WORDS or word.lower() in NAMES_ONLY:
@@ -75,7 +75,7 @@ def _named(module: Module) -> Iterator[str]:
 
 
 def forbidden_prose(place: str, text: str) -> Iterator[tuple[str, str]]:
-    """Words and phrases in a text for people."""
+    """Yield forbidden words and phrases in a text for people."""
     for word in _PROSE.findall(text):
         if word.lower() in WORDS:
             yield word.lower(), f"{place}: {word}"
@@ -85,7 +85,7 @@ def forbidden_prose(place: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def texts(module: Module) -> Iterator[str]:
-    """The texts of a module for people: its comments, docstrings, and the texts in its code."""
+    """Yield the texts of a module for people: its comments, docstrings and string constants."""
     if any(forbidden_prose(module.place, module.text)):  # few have such a word; to take all apart takes seconds
         for _, comment in module.comments:
             yield comment
@@ -95,11 +95,11 @@ def texts(module: Module) -> Iterator[str]:
 
 
 def of_source(modules: Iterable[Module], stays: dict[str, frozenset[str]]) -> list[str]:
-    """Forbidden words of modules, but for those that stay there.
+    """List forbidden words of modules, except those allowed in their place.
 
     Args:
-        modules: what is read.
-        stays: the beginning of a path -> words that are allowed below it.
+        modules: Modules to check.
+        stays: Words that are allowed, by the beginning of a path.
     """
     broken = []
     for module in modules:
@@ -111,12 +111,12 @@ def of_source(modules: Iterable[Module], stays: dict[str, frozenset[str]]) -> li
 
 
 def of_pages(pages: Iterable[Path], root: Path, stays: dict[str, frozenset[str]]) -> list[str]:
-    """The same of documents; what stands in backticks is a name, and is looked at where it is defined.
+    """List forbidden words of documents, outside backticks, in which names are quoted.
 
     Args:
-        pages: files of Markdown.
-        root: what their places are relative to.
-        stays: as for the source.
+        pages: Markdown files.
+        root: Base of their relative paths.
+        stays: Words that are allowed, by the beginning of a path.
     """
     broken = []
     for page in pages:

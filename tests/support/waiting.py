@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline: the only place in the tests that may sleep."""
+"""Waits for a condition with a deadline: the only place in the tests that may sleep."""
 
 import asyncio
 import time
@@ -13,15 +13,15 @@ STEP = 0.02
 
 
 def eventually(probe: Callable[[], T], seconds: float = DEADLINE, *, what: str = "") -> T:
-    """Call ``probe`` until it returns something true, and return that.
+    """Call ``probe`` until it returns a true value, and return that.
 
     An ``OSError``, ``AssertionError`` or ``LookupError`` inside the probe counts as "not yet"; the last is
     shown when time is up. (redis-py's errors are none of these: a probe that uses redis-py catches its own.)
 
     Args:
-        probe: what is asked again and again; keep it quick.
-        seconds: until the test fails.
-        what: the condition in words, for the failure's text.
+        probe: Function that is called repeatedly; keep it quick.
+        seconds: Seconds until the test fails.
+        what: The condition in words, for the failure's text.
     """
     deadline = time.monotonic() + seconds
     last: object = None
@@ -44,7 +44,7 @@ async def aeventually(probe: Callable[[], Awaitable[T]], seconds: float = ..., *
 @overload
 async def aeventually(probe: Callable[[], T], seconds: float = ..., *, what: str = ...) -> T: ...
 async def aeventually(probe: Callable[[], T | Awaitable[T]], seconds: float = DEADLINE, *, what: str = "") -> T:
-    """The same for code under asyncio; ``probe`` may be a plain or an async function."""
+    """Await ``probe``, a plain or an async function, until it returns a true value; see :func:`eventually`."""
     deadline = time.monotonic() + seconds
     last: object = None
     while True:
@@ -63,12 +63,12 @@ async def aeventually(probe: Callable[[], T | Awaitable[T]], seconds: float = DE
 
 
 async def pace(seconds: float) -> None:
-    """Let time pass to give a load its rate, or a measurement its interval; never to wait for something."""
+    """Wait to set the rate of a load or the interval of a measurement; never to wait for a condition."""
     await asyncio.sleep(seconds)
 
 
 async def cancelled(task: asyncio.Task[Any]) -> None:
-    """Cancel a task of a library until it ends: a read that returns at the same moment loses a cancellation."""
+    """Cancel a task of a library until it ends, since a read that returns at the same moment loses a cancellation."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=1)

@@ -1,4 +1,4 @@
-"""A raw client for tests: words in, decoded replies out, one socket, nothing sent unasked."""
+"""A raw client for tests: it sends words and decodes replies over one socket, and sends nothing by itself."""
 
 import socket
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ class Wire:
 
     Args:
         url: ``redis://host:port`` or ``unix://path``.
-        resp: 3 says HELLO 3 first.
+        resp: 3 to send HELLO 3 first.
     """
 
     def __init__(self, url: str, resp: int = 2) -> None:
@@ -36,11 +36,11 @@ class Wire:
             self.ask(b"HELLO", b"3")
 
     def send(self, *words: bytes | str | int) -> None:
-        """Send one command and wait for nothing."""
+        """Send one command without reading a reply."""
         self.socket.sendall(pack(*words))
 
     def read(self) -> Any:
-        """The next reply; errors are values."""
+        """Read the next reply; errors are values."""
         while (reply := self._reader.gets()) is False:
             data = self.socket.recv(65536)
             if not data:
@@ -54,13 +54,13 @@ class Wire:
         return self.read()
 
     def ask_together(self, commands: Iterable[Sequence[bytes | str | int]]) -> list[Any]:
-        """Send commands in one piece and return their replies: much is written so in a tenth of the time."""
+        """Send commands in one piece and return their replies, ten times as fast."""
         packed = [pack(*words) for words in commands]
         self.socket.sendall(b"".join(packed))
         return [self.read() for _ in packed]
 
     def ask_exact(self, *words: bytes | str | int) -> object:
-        """Send one command; its reply with the kinds of strings told apart (see ``support.resp``)."""
+        """Send one command and return its reply with distinct kinds of strings (see ``support.resp``)."""
         self.send(*words)
         data = b""
         while True:
@@ -76,7 +76,7 @@ class Wire:
             return reply
 
     def is_closed(self) -> bool:
-        """Wait for the server to close the connection; anything it still says is dropped."""
+        """Wait for the server to close the connection, and drop anything it still sends."""
         try:
             while self.socket.recv(65536):
                 pass
@@ -95,5 +95,5 @@ class Wire:
 
 
 def pack(*words: bytes | str | int) -> bytes:
-    """A command as bytes."""
+    """Encode a command."""
     return hiredis.pack_command(tuple(words))
