@@ -1,4 +1,4 @@
-"""Tests of the whole source, whose trees are a million objects: none is garbage before the test ends."""
+"""Tests of the whole source, whose trees have a million objects: no garbage collection during a test."""
 
 import gc
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_collecting() -> Iterator[None]:
-    """Looking for garbage among them took four fifths of the time."""
+    """Disable the garbage collector, which would take four fifths of the time."""
     gc.disable()
     yield
     gc.enable()

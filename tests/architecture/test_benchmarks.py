@@ -1,4 +1,4 @@
-"""The benchmarks' page says what was measured: it is written from the results, and nobody edits what is written."""
+"""The benchmarks' page shows the measured results: it is generated from them and not edited."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ from support.source import ROOT
 
 
 def test_the_page_says_what_was_measured() -> None:
-    """Tables and pictures are those that the recorded results give."""
+    """The tables and pictures of the benchmarks' page are those of the recorded results."""
     results = json.loads(page.RESULTS.read_text())
     text = page.PAGE.read_text()
     assert page.rewritten(text, results) == text
@@ -30,7 +30,7 @@ def test_the_page_says_what_was_measured() -> None:
 
 
 def test_every_goal_is_of_cases_that_are_measured() -> None:
-    """A goal that names no case would never be missed; a short run has a case for each."""
+    """Every goal names measured cases, and a short run has a case for each goal."""
     names = {case.name for case in cases.CASES}
     named = {name for goal in goals.GOALS for name in goal.cases}
     assert named - names == set()
@@ -41,7 +41,7 @@ def test_every_goal_is_of_cases_that_are_measured() -> None:
 def test_a_place_that_takes_no_results_is_refused_before_measuring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Minutes of measuring would end in an error, and be gone."""
+    """The benchmark refuses an output path in a missing folder before it measures."""
     monkeypatch.setattr("sys.argv", ["bench", "--quick", "--only", "memory", "--output", str(tmp_path / "none/x.json")])
     monkeypatch.setenv("PATH", "")  # nothing to measure with, so what does not refuse ends here too
     with pytest.raises(SystemExit) as ended:
@@ -52,7 +52,7 @@ def test_a_place_that_takes_no_results_is_refused_before_measuring(
 
 @pytest.mark.parametrize("option", ["--entries", "--rounds"])
 def test_nothing_to_measure_is_refused(option: str) -> None:
-    """A benchmark of no entries would end in a division by zero after the servers were started."""
+    """The worker benchmark refuses an option of zero with one line before it starts servers."""
     words = [sys.executable, "bench/worker.py", option, "0", "--only", "throughput"]
     found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 2
@@ -60,7 +60,7 @@ def test_nothing_to_measure_is_refused(option: str) -> None:
 
 
 def test_each_axis_of_a_curve_has_its_name() -> None:
-    """An axis has its quantity and its unit."""
+    """Each axis of a drawn curve has the name of its quantity."""
     rounds = {"redis-server": [{"micros": 1.0}], "native core": [{"micros": 2.0}]}
     drawn = pictures.picture("XADD by length of the stream", {"1000": rounds, "3000": rounds})
     names = re.findall(r'class="axis"[^>]*>([^<]+)<', drawn)
@@ -68,7 +68,7 @@ def test_each_axis_of_a_curve_has_its_name() -> None:
 
 
 def test_a_goal_is_reached_by_its_slowest_command() -> None:
-    """The worst ratio of several commands counts, and one that was not measured is not passed over in silence."""
+    """A goal of several commands is judged by the worst ratio, and commands without a measurement are reported."""
 
     def rounds(micros: float, rate: float) -> dict[str, list[dict[str, float]]]:
         return {"redis-server": [{"micros": 1.0, "rate": 100}], "native core": [{"micros": micros, "rate": rate}]}
@@ -83,7 +83,7 @@ def test_a_goal_is_reached_by_its_slowest_command() -> None:
 
 
 def test_reading_a_group_finds_entries_in_every_run() -> None:
-    """A run that ends half-way leaves the group there; the next one still reads ten entries with each command."""
+    """Each run of the group benchmark reads ten entries per command, also after an interrupted run."""
     one = World(logged=False).client()
     length = len(list(cases.lanes_read())) // cases.LANES
     for command in commands_of(itertools.islice(cases.lanes_ready(), cases.ENTRIES // cases.LANES + 2)):
@@ -97,7 +97,7 @@ def test_reading_a_group_finds_entries_in_every_run() -> None:
 
 
 def commands_of(packed: Iterable[bytes]) -> list[list[bytes]]:
-    """Packed commands as words."""
+    """Convert packed commands to words."""
     reader = hiredis.Reader()
     reader.feed(b"".join(packed))
     return list(iter(reader.gets, False))

@@ -1,4 +1,4 @@
-"""Long campaigns: interrupted ones go on, finished ones begin anew, a failure says how to repeat it."""
+"""Long campaigns: an interrupted one continues, a finished one starts over, a failure shows how to repeat it."""
 
 import json
 import os
@@ -11,14 +11,14 @@ from support import campaign
 
 
 def odd(seed: int) -> None:
-    """A piece that another process can run."""
+    """Fail for even seeds; another process can run this piece."""
     if seed % 2 == 0:
         raise ValueError(f"{seed} is even")
 
 
 @pytest.fixture(autouse=True)
 def no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment says nothing about the campaigns tried here, nor they anything to who runs the tests."""
+    """Isolate the tested campaigns from the environment's settings, and from the output of the test run."""
     monkeypatch.setattr(campaign, "uncaptured", nullcontext)
     monkeypatch.setattr(campaign, "watched", True)
     monkeypatch.delenv("MILLSTREAM_SEED", raising=False)
@@ -26,7 +26,7 @@ def no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_goes_on_where_it_stopped_and_begins_anew_when_done(tmp_path: Path) -> None:
-    """Pieces done before a failure are not run again, the failed one is; after the last, the next run has them all."""
+    """After a failure, a campaign continues with the failed piece. After the last piece, the next run has them all."""
     ran: list[int] = []
     broken = {3}
 
@@ -47,7 +47,7 @@ def test_goes_on_where_it_stopped_and_begins_anew_when_done(tmp_path: Path) -> N
 
 
 def test_the_last_whole_run_is_kept_with_its_count(tmp_path: Path) -> None:
-    """Results of pieces are added up over interruptions, and kept with time, day and commit; then counted again."""
+    """The counts of pieces are summed over interruptions and kept with time, day and commit."""
     broken = {3}
 
     def piece(seed: int) -> int:
@@ -67,7 +67,7 @@ def test_the_last_whole_run_is_kept_with_its_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", ['{"version": 1, "seconds": 9, "done": [1, 2]}', "half a fi", "[]", None])
 def test_another_version_or_a_broken_record_starts_over(tmp_path: Path, kept: str | None) -> None:
-    """A record counts only for the pieces it was made for."""
+    """A record of another version, or a damaged one, starts the campaign over."""
     if kept is not None:
         (tmp_path / "x.json").write_text(kept)
     ran: list[int] = []
@@ -76,7 +76,7 @@ def test_another_version_or_a_broken_record_starts_over(tmp_path: Path, kept: st
 
 
 def test_pieces_that_come_are_run_and_one_that_goes_starts_it_over(tmp_path: Path) -> None:
-    """A catalogue that grows keeps what is proven of it; a piece that is no more is in no figure."""
+    """New pieces of a campaign run next to recorded ones. A removed piece starts it over."""
     (tmp_path / "x.json").write_text(
         '{"version": 1, "seconds": 9, "count": 2, "done": [10, 20], "last": {"pieces": 7}}'
     )
@@ -98,7 +98,7 @@ def test_pieces_that_come_are_run_and_one_that_goes_starts_it_over(tmp_path: Pat
 
 
 def test_wishes_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FRESH forgets what is done; SEED runs one piece and leaves the record as it is."""
+    """MILLSTREAM_FRESH starts a campaign over. MILLSTREAM_SEED runs one piece and keeps the record."""
     (tmp_path / "x.json").write_text('{"version": 1, "seconds": 9, "done": [1, 2]}')
     ran: list[int] = []
     monkeypatch.setenv("MILLSTREAM_SEED", "7")
@@ -111,7 +111,7 @@ def test_wishes_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_several_processes(tmp_path: Path) -> None:
-    """Pieces in other processes are recorded in the same way, and a failure there is a failure here."""
+    """Pieces in several processes are recorded in the same way, and their failures are reported."""
     campaign.run("x", odd, range(1, 9, 2), processes=2, folder=tmp_path)
     with pytest.raises(ValueError, match="4 is even"):
         campaign.run("x", odd, range(1, 5, 3), processes=2, folder=tmp_path)
@@ -119,7 +119,7 @@ def test_several_processes(tmp_path: Path) -> None:
 
 
 def test_a_failure_says_how_to_repeat_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line that can be pasted, with the seed and the test."""
+    """A failed piece prints one line with the command to repeat it."""
     told: list[str] = []
     monkeypatch.setattr(campaign, "tell", lambda name, text: told.append(f"{name}: {text}"))
     with pytest.raises(ValueError, match="2 is even"):

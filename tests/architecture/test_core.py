@@ -1,4 +1,4 @@
-"""The choice of the core, and how it is built: with a compiler, without one, and into a wheel."""
+"""The selection of the core, and its build: with a compiler, without one, and into a wheel."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ NO_COMPILER = {"CC": "no-such-compiler"}
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A Python program in the checkout, with these variables beside what is set."""
+    """Run a Python program in the checkout with additional environment variables."""
     inherited = {name: value for name, value in os.environ.items() if name != core.VARIABLE}
     command = [sys.executable, *words]
     return subprocess.run(
@@ -28,7 +28,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def wheel(folder: Path, **environment: str) -> tuple[str, list[str], str]:
-    """A wheel of this checkout: its tags, its files, and what building it said."""
+    """Build a wheel of this checkout; return its tags, its files, and the build's output."""
     done = run("-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), **environment)
     assert done.returncode == 0, done.stderr
     (made,) = folder.glob("*.whl")
@@ -36,14 +36,14 @@ def wheel(folder: Path, **environment: str) -> tuple[str, list[str], str]:
 
 
 def test_the_environment_chooses_the_core() -> None:
-    """The Python one on request; the native one where it was built; anything else is a mistake."""
+    """MILLSTREAM_CORE selects the Python core."""
     found = run("-c", "from millstream import core; print(core.NAME)", MILLSTREAM_CORE="python")
     assert (found.stdout, found.stderr) == ("python\n", "")
 
 
 @pytest.mark.skipif(core.native is None, reason="there is no native core here")
 def test_the_core_works_in_the_main_interpreter_alone() -> None:
-    """Another interpreter of the process is refused; the same one may load it again, with the same types."""
+    """The native core refuses another interpreter of the process. The same one may load it again."""
     found = run(
         "-c",
         """
@@ -80,7 +80,7 @@ others.destroy(other)
 def test_a_core_that_cannot_be_had_ends_a_command_with_one_sentence(
     tmp_path: Path, words: tuple[str, ...], wanted: str, said: str
 ) -> None:
-    """The message for a missing core names the fault and the remedy; a traceback does neither."""
+    """If the requested core is missing or unknown, a command ends with one sentence that names the remedy."""
     # Beside the source, which may have a core: one without it, by links to all else
     package = tmp_path / "millstream"
     package.mkdir()
@@ -98,21 +98,21 @@ def test_a_core_that_cannot_be_had_ends_a_command_with_one_sentence(
     [("native", False, ""), ("native", True, ""), ("python", True, " (MILLSTREAM_CORE says so)")],
 )
 def test_the_start_says_which_core_runs(monkeypatch: pytest.MonkeyPatch, name: str, is_chosen: bool, note: str) -> None:
-    """In a word, where there is nothing to do."""
+    """The server's start names the running core."""
     monkeypatch.setattr(core, "NAME", name)
     monkeypatch.setattr(core, "IS_CHOSEN", is_chosen)
     assert core_note() == note
 
 
 def test_the_start_says_how_to_get_the_native_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start names the remedy if the user did not choose the slower core."""
+    """If the slower core runs by default, the server's start names the remedy."""
     monkeypatch.setattr(core, "NAME", core.PYTHON)
     monkeypatch.setattr(core, "IS_CHOSEN", False)
     assert core.REMEDY in core_note()
 
 
 def test_a_core_of_other_sources_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions that it lacks would be their Python doubles, and tests of the core would prove nothing."""
+    """A test run ends if the native core was built from other sources."""
     stale = ModuleType("millstream._native")
     monkeypatch.setattr(core, "native", stale)
     with pytest.raises(pytest.exit.Exception, match="make core"):
@@ -120,7 +120,7 @@ def test_a_core_of_other_sources_ends_the_run(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_a_compiler_building_says_so(tmp_path: Path) -> None:
-    """As an error, or as a remark where the package works without."""
+    """Without a compiler, the build fails with the reason, or with ``--if-possible`` reports it and succeeds."""
     words = ("scripts/build_core.py", "--into", str(tmp_path))
     refused, content = run(*words, **NO_COMPILER), run(*words, "--if-possible", **NO_COMPILER)
     assert (refused.returncode, content.returncode) == (1, 0)
@@ -132,7 +132,7 @@ def test_without_a_compiler_building_says_so(tmp_path: Path) -> None:
     ("environment", "word"), [(NO_COMPILER, "there is no C compiler"), ({core.VARIABLE: core.PYTHON}, "")]
 )
 def test_a_wheel_without_the_core_is_the_pure_one(tmp_path: Path, environment: dict[str, str], word: str) -> None:
-    """It fits every machine; the build says what is missing and why, unless it was asked for."""
+    """A wheel without the native core is a pure one. The build reports the reason, unless this was requested."""
     tags, files, said = wheel(tmp_path, **environment)
     assert tags == "py3-none-any"
     assert not [name for name in files if "_native.c" in name or name.endswith((".c", ".h"))]
@@ -141,7 +141,7 @@ def test_a_wheel_without_the_core_is_the_pure_one(tmp_path: Path, environment: d
 
 
 def test_a_wheel_has_the_native_core(tmp_path: Path) -> None:
-    """Compiled for this Python, without what it was compiled from; a build that must have it fails without."""
+    """A wheel has the native core for this Python, without its sources. A build that requires it fails without it."""
     tags, files, _ = wheel(tmp_path, MILLSTREAM_CORE="native", CFLAGS="-O0 -Wno-cpp")  # quick to compile
     assert tags.startswith(f"cp{sys.version_info.major}{sys.version_info.minor}-")
     assert len([name for name in files if name.startswith("millstream/_native.c")]) == 1

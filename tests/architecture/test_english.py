@@ -1,4 +1,4 @@
-"""Plain English in the source, the tests and the documents: the faults that a pattern finds only become fewer."""
+"""Plain English in source, tests and documents: the number of faults that patterns find only decreases."""
 
 from collections import Counter
 
@@ -10,17 +10,17 @@ from support.source import ROOT, modules
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LEFT = {"src": {}, "tests": {}, "docs": {}}
-"""Faults that are left of each kind. A change may lower a number and never raises one."""
+"""The number of remaining faults by kind. A change may lower it and never raises it."""
 
 
 @pytest.mark.parametrize("folder", ["src", "tests"])
 def test_docstrings_and_comments_become_plainer(folder: str) -> None:
-    """Openers with a relative clause, "is no" and long sentences are at most as many as are listed."""
+    """Docstrings and comments have at most the listed numbers of relative openers, "is no" and long sentences."""
     assert english.of_source(modules(ROOT / folder)) <= Counter(LEFT[folder])
 
 
 def test_documents_become_plainer() -> None:
-    """The same for pages."""
+    """Documents have at most the listed numbers of faults."""
     assert english.of_pages(PAGES) <= Counter(LEFT["docs"])
 
 
@@ -40,5 +40,5 @@ def test_documents_become_plainer() -> None:
     ],
 )
 def test_rule_sees_a_planted_fault(text: str, faults: list[str]) -> None:
-    """Each kind is found, and code is not prose."""
+    """The check of English finds each kind of fault, and ignores code."""
     assert list(english.faults_of(text)) == faults

@@ -1,4 +1,4 @@
-"""A docstring's lists are not one sentence for the check of English, and its sentences are still measured."""
+"""The check of English treats each item of a docstring's list as a separate text."""
 
 import pytest
 
@@ -25,5 +25,5 @@ HALF = "word " * 16
     ],
 )
 def test_each_item_is_measured_alone(text: str, faults: list[str]) -> None:
-    """Items of a list are apart; an item, a paragraph or a text after code that is too long is found."""
+    """Each item of a list is measured alone, and a long item, paragraph or text after code is found."""
     assert [fault for piece in english.pieces(text) for fault in english.faults_of(piece)] == faults

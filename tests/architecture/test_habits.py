@@ -1,4 +1,4 @@
-"""The habits of CONTRIBUTING.md that a program can check, each shown able to fail."""
+"""The habits of CONTRIBUTING.md that a program can check, each with a violation that it finds."""
 
 import ast
 from collections.abc import Callable, Iterable
@@ -25,13 +25,13 @@ FOLDERS = {
 
 @pytest.fixture(scope="module")
 def project() -> dict[str, list[Module]]:
-    """The modules of each folder, parsed once for all rules, and forgotten with this file."""
+    """Parse the modules of each folder once for all rules of this file."""
     return {folder: modules(ROOT / folder) for folder in ("src", "tests", "bench", "examples")}
 
 
 @pytest.mark.parametrize("rule", FOLDERS, ids=lambda rule: rule.__name__)
 def test_project_keeps_the_habit(rule: Rule, project: dict[str, list[Module]]) -> None:
-    """The rules of CONTRIBUTING.md hold everywhere."""
+    """The source, tests, benchmarks and examples follow the rules of CONTRIBUTING.md."""
     assert [line for folder in FOLDERS[rule] for line in rule(project[folder])] == []
 
 
@@ -43,13 +43,13 @@ SAME_NAME = {
 
 
 def test_a_class_has_a_name_of_its_own(project: dict[str, list[Module]]) -> None:
-    """One name for one thing: a traceback, a search and a conversation need no path beside it."""
+    """Each class name occurs once in the source."""
     found = habits.classes_of_one_name(project["src"])
     assert [line for line in found if line.partition(":")[0] not in SAME_NAME] == []
 
 
 def test_the_tree_of_errors_is_whole(project: dict[str, list[Module]]) -> None:
-    """The drawing in errors.py has every error, with the party at fault."""
+    """The tree of errors drawn in errors.py is complete."""
     drawn = habits.drawn_tree(
         ast.get_docstring(ast.parse((ROOT / "src/millstream/errors.py").read_text()), clean=False)
     )
@@ -57,7 +57,7 @@ def test_the_tree_of_errors_is_whole(project: dict[str, list[Module]]) -> None:
 
 
 def test_a_drawn_tree_is_read_as_it_is_drawn() -> None:
-    """Depth is the place of the name; lines between branches are not part of the tree."""
+    """A drawn tree is read by the position of its names, without the lines between branches."""
     text = """One.
 
     ::
@@ -73,7 +73,7 @@ def test_a_drawn_tree_is_read_as_it_is_drawn() -> None:
 
 
 def test_rule_sees_two_classes_of_one_name(tmp_path: Path) -> None:
-    """Also where one is inside a function."""
+    """The rule finds two classes of one name, also inside a function."""
     (tmp_path / "src").mkdir()
     (tmp_path / "src/x.py").write_text("class Record: ...\nclass Other: ...\n")
     (tmp_path / "src/y.py").write_text("def f():\n    class Record: ...\n")
@@ -81,7 +81,7 @@ def test_rule_sees_two_classes_of_one_name(tmp_path: Path) -> None:
 
 
 def test_a_module_of_the_source_is_shorter_than_one_of_the_tests(tmp_path: Path) -> None:
-    """A module of ``src`` may have 650 lines."""
+    """A module of ``src`` may have at most 650 lines."""
     (tmp_path / "src").mkdir()
     for lines in (650, 651):
         (tmp_path / f"src/x{lines}.py").write_text("x = 1\n" * lines)
@@ -127,7 +127,7 @@ PLANTED: list[tuple[Rule, str, int]] = [
 
 @pytest.mark.parametrize(("rule", "text", "count"), PLANTED)
 def test_habit_sees_a_planted_lapse(tmp_path: Path, rule: Rule, text: str, count: int) -> None:
-    """A check that could not fail would guard nothing."""
+    """Each habit's check finds a planted violation."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_x.py").write_text(text)
     assert len(rule(modules(tmp_path / "tests"))) == count

@@ -1,4 +1,4 @@
-"""pip installs the package where a C compiler is, and where none is; nobody has to do anything about it."""
+"""pip installs the package with and without a C compiler."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ ADD_ONE = (
 
 
 def run(*words: str | Path, tools: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A program, optionally with no others in reach than those of one folder."""
+    """Run a program, optionally with a PATH of only one folder."""
     inherited = {name: value for name, value in os.environ.items() if name not in {core.VARIABLE, "PYTHONPATH", "CC"}}
     if tools is not None:
         inherited["PATH"] = str(tools)
@@ -34,14 +34,14 @@ def run(*words: str | Path, tools: Path | None = None, **environment: str) -> su
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:
-    """The output of a program that must not fail."""
+    """Return the output of a program that must succeed."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source as a package index has it: an sdist of the checkout, unpacked. It has no core compiled in place."""
+    """Return an unpacked sdist of the checkout, without a compiled core."""
     folder = tmp_path_factory.mktemp("sdist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
@@ -53,7 +53,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def empty_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A PATH without a compiler: nothing but a shell is in reach."""
+    """Return a PATH with only a shell and no compiler."""
     folder = tmp_path_factory.mktemp("tools")
     (folder / "sh").symlink_to("/bin/sh")
     assert not [name for name in ("cc", "gcc", "clang", "c99") if shutil.which(name, path=str(folder))]
@@ -61,7 +61,7 @@ def empty_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fresh(folder: Path) -> Path:
-    """The Python of a new environment, which has what this one has but the package."""
+    """Create an environment with the packages of this one, except for Millstream, and return its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
     (packages,) = folder.glob("lib/python*/site-packages")
     # Beside an environment's own packages, and its .pth files are not looked at: no network, nothing installed twice
@@ -70,18 +70,18 @@ def fresh(folder: Path) -> Path:
 
 
 def install(python: Path, *words: str | Path, tools: Path | None = None, **environment: str) -> str:
-    """Install with pip and return its output; -v, since it hides the build's output otherwise."""
+    """Install with pip and return its output, with ``-v`` for the output of the build."""
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "-v")
     return succeeded(run(*pip, "--no-build-isolation", "--no-index", "--no-deps", *words, tools=tools, **environment))
 
 
 def copied(source: Path, folder: Path) -> Path:
-    """A source that an editable installation may put its core into."""
+    """Copy the source, so that an editable installation can put its core into it."""
     return shutil.copytree(source, folder / "checkout", ignore=shutil.ignore_patterns("docs", "tests", "bench"))
 
 
 def test_the_sdist_has_what_the_core_is_made_of(source: Path) -> None:
-    """Its source, its header files and what compiles them; nothing that was compiled."""
+    """The sdist has the core's sources and build scripts, and nothing compiled."""
     there = {path.name for path in (source / "src/millstream/_core").iterdir()}
     assert there == {path.name for path in (ROOT / "src/millstream/_core").glob("*.[ch]")}
     assert [
@@ -93,7 +93,7 @@ def test_the_sdist_has_what_the_core_is_made_of(source: Path) -> None:
 # In place is how `make install` has installed what runs here
 @pytest.mark.parametrize("editable", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_with_a_compiler_pip_installs_the_native_core(source: Path, tmp_path: Path, editable: bool) -> None:
-    """From a source of its own, and in place."""
+    """With a compiler, pip installs the native core, normally and in editable mode."""
     python = fresh(tmp_path / "venv")
     words = ("-e", copied(source, tmp_path)) if editable else (source,)
     install(python, *words, CFLAGS="-O0 -Wno-cpp")  # quick to compile
@@ -103,7 +103,7 @@ def test_with_a_compiler_pip_installs_the_native_core(source: Path, tmp_path: Pa
 
 
 def test_without_a_compiler_pip_installs_the_package_in_place(source: Path, tmp_path: Path, empty_path: Path) -> None:
-    """As a developer would, with ``-e``."""
+    """Without a compiler, pip installs the package in editable mode."""
     python = fresh(tmp_path / "venv")
     said = install(python, "-e", copied(source, tmp_path), tools=empty_path)
     assert len([line for line in said.splitlines() if "without its native core" in line]) == 1
@@ -113,7 +113,7 @@ def test_without_a_compiler_pip_installs_the_package_in_place(source: Path, tmp_
 def test_without_a_compiler_everything_says_so(
     source: Path, tmp_path: Path, empty_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The build says it in a line; then the start, INFO and the doctor do, and how to get the other core."""
+    """Without a compiler, the build, the server's start, INFO and the doctor report the Python core and the remedy."""
     python = fresh(tmp_path / "venv")
     said = install(python, source, tools=empty_path)
     (line,) = [line for line in said.splitlines() if "without its native core" in line]
@@ -134,7 +134,7 @@ def test_without_a_compiler_everything_says_so(
 
 
 def test_without_pythons_headers_building_says_so(tmp_path: Path) -> None:
-    """A compiler alone is not enough: the message names the package."""
+    """Without Python's headers, the build names the missing package."""
     library = Path(sysconfig.get_path("stdlib"))
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / library.name).symlink_to(library)

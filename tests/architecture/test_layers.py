@@ -1,4 +1,4 @@
-"""Dependencies point one way: the rules of ARCHITECTURE.md, each shown able to fail."""
+"""The import rules of ARCHITECTURE.md, each with a violation that it finds."""
 
 import re
 import tomllib
@@ -28,20 +28,20 @@ RULES: list[Rule] = [
 
 @pytest.fixture(scope="module")
 def source() -> list[Module]:
-    """The modules of the source, parsed once for all rules, and forgotten with this file."""
+    """Parse the modules of the source once for all rules of this file."""
     return modules(ROOT / "src")
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_source_keeps_the_rule(rule: Rule, source: list[Module]) -> None:
-    """No module imports, calls or connects where ARCHITECTURE.md says it must not."""
+    """No module imports, calls or connects against the rules of ARCHITECTURE.md."""
     assert len(source) > 20
     assert rule(source) == []
 
 
 @pytest.mark.parametrize("rule", [layers.file_circles, layers.room_circles], ids=lambda rule: rule.__name__)
 def test_imports_go_one_way(rule: Rule, source: list[Module]) -> None:
-    """No module and no room imports what imports it, so each can be read, and replaced, without the other."""
+    """The source has no circular imports between modules or folders."""
     assert rule(source) == []
 
 
@@ -57,7 +57,7 @@ CIRCLES = [
 
 @pytest.mark.parametrize(("files", "by_file", "by_room"), CIRCLES)
 def test_rule_sees_a_planted_circle(tmp_path: Path, files: dict[str, str], by_file: int, by_room: int) -> None:
-    """Deferred imports and imports for types count, and rooms may be tied where no two files are."""
+    """The rules find planted circles, also by deferred imports, by imports for types, and between folders alone."""
     for name, text in files.items():
         path = tmp_path / "src/millstream" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def test_rule_sees_a_planted_circle(tmp_path: Path, files: dict[str, str], by_fi
 
 
 def test_rule_sees_a_folder_that_is_too_wide(tmp_path: Path) -> None:
-    """Fifteen modules are a room, sixteen are two."""
+    """The rule finds a folder of more than 15 modules."""
     (tmp_path / "src/millstream").mkdir(parents=True)
     for number in range(15):
         (tmp_path / f"src/millstream/m{number}.py").touch()
@@ -78,7 +78,7 @@ def test_rule_sees_a_folder_that_is_too_wide(tmp_path: Path) -> None:
 
 
 def test_rule_sees_a_name_of_too_many_files(tmp_path: Path) -> None:
-    """Four modules may share a name; those that every noun of ``ops`` has do not count."""
+    """The rule finds a file name that more than four modules share, except the fixed names of ``ops``."""
     for number in range(5):
         for name in ("a", "reading"):
             path = tmp_path / f"src/millstream/p{number}/{name}.py"
@@ -156,7 +156,7 @@ PLANTED: list[tuple[Rule, str, str, int]] = [
 
 @pytest.mark.parametrize(("rule", "file", "text", "count"), PLANTED)
 def test_rule_sees_a_planted_violation(tmp_path: Path, rule: Rule, file: str, text: str, count: int) -> None:
-    """A rule that could not fail would guard nothing; one that is too eager would be switched off."""
+    """Each import rule finds a planted violation, and accepts similar code that is allowed."""
     path = tmp_path / "src" / file
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -166,7 +166,7 @@ def test_rule_sees_a_planted_violation(tmp_path: Path, rule: Rule, file: str, te
 
 
 def test_every_package_imported_is_declared() -> None:
-    """An install of one extra brings all its part imports; the core brings none of the heavy ones."""
+    """Each imported package is declared in the dependencies of its extra, and the core has no heavy ones."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {"": project["dependencies"], **project["optional-dependencies"]}
     names = {extra: {re.split(r"[^\w-]", line)[0] for line in lines} for extra, lines in declared.items()}
@@ -177,7 +177,7 @@ def test_every_package_imported_is_declared() -> None:
 
 
 def test_parts_are_those_of_the_architecture() -> None:
-    """The folders of the source and the layers in ARCHITECTURE.md are the same."""
+    """The folders of the source are those in ARCHITECTURE.md."""
     folders = {path.name for path in (ROOT / "src/millstream").iterdir() if (path / "__init__.py").exists()}
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert folders == set(layers.MAY_IMPORT) - layers.LEAVES - {"", layers.COMPILED}

@@ -1,4 +1,4 @@
-"""The checks before the README's two commands: one clear sentence for each missing part of the machine."""
+"""The checks before the README's two commands: one sentence for each missing requirement."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(argument: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the check with only ``folder``'s programs, and the shell's own, in reach."""
+    """Run the check with a PATH of only ``folder`` and the shell's own tools."""
     return subprocess.run(
         ["/bin/sh", str(ROOT / "scripts/prerequisites.sh"), argument],
         env={"PATH": f"{folder}:{folder}/tools", **environment},
@@ -22,7 +22,7 @@ def run(argument: str, folder: Path, **environment: str) -> subprocess.Completed
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A PATH with nothing on it but what the check itself is written with."""
+    """Return a PATH with only the tools of the check itself."""
     (tmp_path / "tools").mkdir()
     for tool in ("sed", "head"):
         path = next(at for at in map(Path, (f"/usr/bin/{tool}", f"/bin/{tool}")) if at.exists())
@@ -38,7 +38,7 @@ def fake(path: Path, line: str) -> None:
 
 
 def test_missing_java_names_the_package(folder: Path) -> None:
-    """A user without Java reads one sentence with the package to install, not a traceback of Spark's."""
+    """Without Java, the check prints one sentence with the package to install."""
     found = run("java", folder)
     assert found.returncode == 1
     assert found.stdout == ""
@@ -57,7 +57,7 @@ def test_missing_java_names_the_package(folder: Path) -> None:
     ],
 )
 def test_java_must_be_17_or_newer(folder: Path, line: str, code: int) -> None:
-    """The version is read from what Java itself says, old numbering included."""
+    """The check reads Java's version, also in the old numbering, and requires 17 or newer."""
     fake(folder / "java", line)
     found = run("java", folder)
     assert found.returncode == code, found.stderr
@@ -65,7 +65,7 @@ def test_java_must_be_17_or_newer(folder: Path, line: str, code: int) -> None:
 
 
 def test_java_home_decides_as_it_does_for_spark(folder: Path) -> None:
-    """Spark starts JAVA_HOME's Java, so that is the one to judge, whatever PATH has."""
+    """The check tests the Java of JAVA_HOME, which Spark starts, before that of PATH."""
     fake(folder / "java", 'openjdk version "17.0.15"')
     fake(folder / "old/bin/java", 'openjdk version "11.0.2"')
     assert run("java", folder).returncode == 0
@@ -73,7 +73,7 @@ def test_java_home_decides_as_it_does_for_spark(folder: Path) -> None:
 
 
 def test_missing_python_is_one_sentence(folder: Path) -> None:
-    """The name asked for is in the sentence, since it may come from ``make PYTHON=...``."""
+    """Without the requested Python, the check prints one sentence with its name."""
     found = run("python", folder, PYTHON="python3.99")
     assert found.returncode == 1
     assert len(found.stderr.splitlines()) == 1
@@ -81,7 +81,7 @@ def test_missing_python_is_one_sentence(folder: Path) -> None:
 
 
 def test_makefile_checks_java_before_it_installs() -> None:
-    """``make demo`` on a machine without Java must not first download Spark."""
+    """``make demo`` checks Java before it downloads Spark."""
     plan = subprocess.run(
         ["make", "-n", "-B", "demo"],
         cwd=ROOT,
@@ -97,7 +97,7 @@ def test_makefile_checks_java_before_it_installs() -> None:
 
 
 def test_readme_and_ci_run_the_same_commands() -> None:
-    """The two commands of the README are what CI runs, so that neither can rot."""
+    """CI runs the commands of the README."""
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme
     assert "make test" in readme

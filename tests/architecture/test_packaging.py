@@ -1,4 +1,4 @@
-"""The pages of a package index: addresses from one place, and a README without a broken link."""
+"""The pages of a package index: addresses from one place, and a README without broken links."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ RELATIVE = re.compile(r"\]\((?!https://|#)")
 
 @pytest.fixture
 def metadata(tmp_path: Path) -> Callable[[str], ProjectMetadata]:
-    """The metadata of a release whose repository has the given address."""
+    """Return a function that builds the metadata of a release with a repository address."""
 
     def made(address: str) -> ProjectMetadata:
         for name in ("README.md", "LICENSE", "scripts/pypi.py", "src/millstream/_version.py"):
@@ -35,7 +35,7 @@ def metadata(tmp_path: Path) -> Callable[[str], ProjectMetadata]:
 
 
 def test_links_on_the_index_lead_into_the_repository(metadata: Callable[[str], ProjectMetadata]) -> None:
-    """With an address, every relative link of the README is absolute, to a file that exists, and URLs are there."""
+    """With a repository address, the README's links on the index are absolute and lead to existing files."""
     core = metadata(ADDRESS + "/").core
     assert not RELATIVE.search(core.readme)
     targets = re.findall(rf"\]\({re.escape(ADDRESS)}/blob/HEAD/([^)#]+)", core.readme)
@@ -48,7 +48,7 @@ def test_links_on_the_index_lead_into_the_repository(metadata: Callable[[str], P
 
 
 def test_without_an_address_nothing_leads_nowhere(metadata: Callable[[str], ProjectMetadata]) -> None:
-    """While there is no public repository the README's text is whole, without relative links, and no URL is made up."""
+    """Without a repository address, the README on the index has no relative links, and no URL is invented."""
     core = metadata("").core
     assert not RELATIVE.search(core.readme)
     assert "docs/promises.md" in core.readme
@@ -56,19 +56,19 @@ def test_without_an_address_nothing_leads_nowhere(metadata: Callable[[str], Proj
 
 
 def test_an_address_that_is_none_is_refused(metadata: Callable[[str], ProjectMetadata]) -> None:
-    """The build says which line is wrong and how it should look."""
+    """A repository address that is not https is refused with the line to correct."""
     with pytest.raises(ValueError, match=r"pyproject\.toml is no https address"):
         _ = metadata("git@example.org:somebody/millstream.git").core.urls
 
 
 def pinned() -> dict[str, str]:
-    """constraints.txt: a version for each name."""
+    """Return the version of each name in constraints.txt."""
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     return {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
 
 
 def wanted() -> list[Requirement]:
-    """The requirements that the project names for its own tests."""
+    """Return the requirements of the project's own tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     names = [
@@ -88,13 +88,13 @@ def test_what_ci_installs_is_fixed_and_allowed() -> None:
 
 
 def plan(*words: str) -> str:
-    """The commands that make would run for a folder with nothing installed."""
+    """Return the commands that make would run for an empty folder."""
     found = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True)
     return found.stdout
 
 
 def test_installing_goes_by_the_constraints_unless_the_newest_are_asked_for() -> None:
-    """`make install` installs what constraints.txt says; the newest go into an environment of their own."""
+    """``make install`` installs the versions of constraints.txt. The newest ones go into a separate environment."""
     for extra in ("demo", "dev"):
         assert f"scripts/install.sh none/bin/python {extra} -c constraints.txt" in plan("install", "VENV=none")
     newest = plan("test", "VENV=.venv-newest", "CONSTRAINTS=")
@@ -104,7 +104,7 @@ def test_installing_goes_by_the_constraints_unless_the_newest_are_asked_for() ->
 
 
 def test_the_demo_waits_for_nothing_that_only_the_tests_need() -> None:
-    """A newcomer's first command is not the one that downloads most; the tests add the rest when they are run."""
+    """``make demo`` installs no packages that only the tests need."""
     assert [line for line in plan("demo", "VENV=none").splitlines() if "install.sh" in line] == [
         "scripts/install.sh none/bin/python demo -c constraints.txt"
     ]

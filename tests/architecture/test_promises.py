@@ -1,4 +1,4 @@
-"""docs/promises.md is made from its data, and every test it names exists."""
+"""docs/promises.md is generated from its data, and every test it names exists."""
 
 import ast
 import contextlib
@@ -20,7 +20,7 @@ from support.source import ROOT
 
 
 def script() -> ModuleType:
-    """The generator."""
+    """Load the generator."""
     specification = importlib.util.spec_from_file_location("promises", ROOT / "scripts/promises.py")
     assert specification is not None
     assert specification.loader is not None
@@ -34,25 +34,25 @@ ALL: list[dict[str, Any]] = [promise for part in PROMISES.parts() for promise in
 
 
 def test_the_page_is_what_its_data_says() -> None:
-    """Generated, not typed: ``make docs`` writes it anew."""
+    """docs/promises.md is what ``make docs`` generates."""
     assert PROMISES.PAGE.read_text() == PROMISES.page(PROMISES.load_figures())
 
 
 def exists(test: str) -> bool:
-    """True if a file, or a test function in a file, is there."""
+    """Return True if a file, or a test function in a file, exists."""
     file, _, name = test.partition("::")
     return (ROOT / file).is_file() and (not name or name in functions_of(file))
 
 
 @cache
 def functions_of(file: str) -> frozenset[str]:
-    """The names of a file's functions: most files are named by many promises."""
+    """Return the names of a file's functions, cached, since many promises name the same file."""
     tree = ast.parse((ROOT / file).read_text())
     return frozenset(one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_every_promise_names_tests_that_exist() -> None:
-    """A promise names an existing test, or says that it is not tested."""
+    """Every promise names an existing test or benchmark, or is marked as never tested."""
     assert [p["says"] for p in ALL if not p.get("small") and not {"never", "measured"} & set(p)] == []
     benches = [promise["measured"] for promise in ALL if "measured" in promise]
     told = (ROOT / "docs/benchmarks.md").read_text()
@@ -64,20 +64,20 @@ def test_every_promise_names_tests_that_exist() -> None:
 
 
 def test_every_figure_belongs_to_a_promise() -> None:
-    """A figure that no promise names would be shown nowhere."""
+    """Every campaign's figure is shown by some promise."""
     patterns = [pattern for promise in ALL for pattern in promise.get("campaigns", [])]
     figures = PROMISES.load_figures()
     assert [name for name in figures if not any(fnmatch(name, pattern) for pattern in patterns)] == []
 
 
 def test_a_campaign_that_is_gone_leaves_no_figure() -> None:
-    """Its record may lie in a checkout for long."""
+    """The figures of a removed campaign are dropped, although its record may stay in a checkout."""
     known = PROMISES.load_figures()
     assert PROMISES.promised(known | {"long-gone": {}}) == known
 
 
 def test_figures_are_taken_over_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last whole run of a campaign is told with its count, time, day and commit; sums where there are several."""
+    """The figures of a campaign's last whole run are taken from its records, and summed over several records."""
     last = {"pieces": 2, "count": 1000, "unit": "kills", "seconds": 9.6, "commit": "abc", "day": "2026-01-02"}
     monkeypatch.setattr(PROMISES, "RECORDS", tmp_path)
     (tmp_path / "kills-1.json").write_text(json.dumps({"last": last}))
@@ -94,7 +94,7 @@ def test_figures_are_taken_over_from_the_records(tmp_path: Path, monkeypatch: py
 
 
 def test_how_far_an_interrupted_campaign_is_stands_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither as a whole run nor as none; when it has ended, only the whole run is told; a failure is not hidden."""
+    """The page shows the progress of an interrupted campaign, then its whole run, and a failure in any case."""
     monkeypatch.setattr(PROMISES, "RECORDS", tmp_path)
     monkeypatch.delenv("MILLSTREAM_FRESH", raising=False)
     monkeypatch.delenv("MILLSTREAM_SEED", raising=False)
@@ -119,7 +119,7 @@ def test_how_far_an_interrupted_campaign_is_stands_there(tmp_path: Path, monkeyp
 
 
 def test_the_number_of_campaigns_of_one_name_is_right() -> None:
-    """So that the page can tell which of them were never run."""
+    """The number of campaigns under one name is right, so that the page can show which were never run."""
     (one,) = (promise for promise in ALL if "crash-*" in promise.get("campaigns", []))
     assert one["number"]["crash-*"] == len(Crash) * len(WAYS)
     patterns = {pattern for promise in ALL for pattern in promise.get("campaigns", []) if "*" in pattern}

@@ -1,4 +1,4 @@
-"""The public names are a list: one that slips out would have to be kept for ever, one that slips away breaks users."""
+"""The public names are a list, so that none is added or removed by accident."""
 
 import ast
 import importlib.metadata
@@ -45,13 +45,13 @@ PUBLIC = {
 
 
 def test_public_names_are_the_list() -> None:
-    """Each name can be had, and ``dir`` shows these and no other."""
+    """Each public name can be imported, and ``dir`` shows exactly these."""
     assert set(dir(millstream)) == PUBLIC
     assert [name for name in PUBLIC if getattr(millstream, name, None) is None] == []
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    """Names that load on first use are also declared for mypy and editors, from the same modules."""
+    """Names that load on first use are declared for type checkers, from the same modules."""
     tree = ast.parse((ROOT / "src/millstream/__init__.py").read_text())
     declared = {
         alias.asname: node.module
@@ -66,13 +66,13 @@ def test_type_checkers_see_the_same_names() -> None:
 
 
 def test_package_is_typed_and_versioned() -> None:
-    """Users' type checkers read our annotations, and the version is that of the package."""
+    """The package has type information, and its version is that of the distribution."""
     assert (ROOT / "src/millstream/py.typed").exists()
     assert importlib.metadata.version("millstream") == millstream.__version__
 
 
 @pytest.mark.parametrize("package", [millstream, millstream.spark], ids=lambda package: package.__name__)
 def test_no_module_takes_a_public_name(package) -> None:
-    """Importing ``millstream.spark.session`` as a module would put it where users find the function of that name."""
+    """No module has the name of a public function, which its import would hide."""
     modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
     assert modules & (PUBLIC if package is millstream else set(package.__all__)) == set()

@@ -1,4 +1,4 @@
-"""The reference is written from the code: it is current, complete, and what is left undocumented ends its writing."""
+"""The reference is generated from the code: it is current and complete, and undocumented parts are errors."""
 
 import ast
 from pathlib import Path
@@ -15,24 +15,24 @@ PAGES = blocks.pages()
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_says_what_the_code_says(page: Path) -> None:
-    """A page equals the code's output: ``make docs`` writes the part between the two comments."""
+    """Each page of the reference equals what ``make docs`` generates."""
     assert page.read_text() == blocks.rewritten(page.read_text())
 
 
 def test_every_block_is_on_one_page() -> None:
-    """Nothing that can be written is forgotten, and nothing stands twice."""
+    """Every generated block is on exactly one page."""
     assert sorted(name for names in PAGES.values() for name in names) == sorted(blocks.BLOCKS)
 
 
 def test_a_page_cannot_ask_for_a_block_that_is_not_there() -> None:
-    """A misspelt name is an error and not an empty table; a page without blocks is left alone."""
+    """A page that names an unknown block is an error, and a page without blocks stays unchanged."""
     assert blocks.rewritten("# One\n") == "# One\n"
     with pytest.raises(KeyError, match="none"):
         blocks.rewritten("<!-- begin: none, written by make docs -->\n<!-- end -->\n")
 
 
 def test_commands_of_the_server_are_there_with_their_options() -> None:
-    """The page says of every command and option since when Redis has it, and how ours stands."""
+    """docs/compatibility.md shows for every command and option its Redis version and its status."""
     page = (ROOT / "docs/compatibility.md").read_text()
     assert "| XREADGROUP |" in page
     assert "| | `CLAIM` | 8.4.0 | same |" in page
@@ -41,7 +41,7 @@ def test_commands_of_the_server_are_there_with_their_options() -> None:
 
 
 def test_every_command_is_there_with_every_option() -> None:
-    """Each subcommand has its heading, and below it each option; what is shown in the help only would be missed."""
+    """The reference has a heading for each subcommand, and each of its options below it."""
     page = (ROOT / "docs/reference/command-line.md").read_text()
     for name, command in command_line.commands():
         if name == "millstream":
@@ -54,7 +54,7 @@ def test_every_command_is_there_with_every_option() -> None:
 
 
 def test_an_option_without_help_is_an_error() -> None:
-    """Its name alone documents nothing."""
+    """An option without help ends the generation with an error."""
     option, bare = click.Option(["--one"], help="One."), click.Option(["--two"])
     context = click.Context(click.Command("count", params=[option, bare]), info_name="millstream count")
     assert command_line.row(option, context) == ("`--one TEXT`", "", "One.")
@@ -63,13 +63,13 @@ def test_an_option_without_help_is_an_error() -> None:
 
 
 def test_help_keeps_what_it_has_laid_out() -> None:
-    """Examples become code, sentences stay sentences, and no mark of Markdown or HTML is made by chance."""
+    """Help text keeps its examples as code, and special characters of Markdown and HTML are escaped."""
     shown = command_line.help_text("Count <these> with *.\n\n\b\nExamples:\n  millstream count\n\nSee `a_b*`.")
     assert shown == "Count &lt;these> with \\*.\n\nExamples:\n\n```\nmillstream count\n```\n\nSee `a_b*`.\n"
 
 
 def test_every_metric_is_declared() -> None:
-    """A family is made from its declaration only, and there is none of a name that nobody declared."""
+    """Every metric family is created from its declaration."""
     makers = {"CounterMetricFamily", "GaugeMetricFamily", "HistogramMetricFamily", "InfoMetricFamily"}
     made = [
         module.place
@@ -84,7 +84,7 @@ def test_every_metric_is_declared() -> None:
 
 
 def test_an_argument_without_a_text_is_an_error() -> None:
-    """Every public name of the package says what each of its arguments is."""
+    """A public function with an undocumented argument ends the generation with an error."""
 
     def documented(one: int, two: str = "x") -> None:
         """Do it.
@@ -104,7 +104,7 @@ def test_an_argument_without_a_text_is_an_error() -> None:
 
 
 def test_an_error_without_advice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each class says when it is raised and what to do; the classes are those of the tree in errors.py."""
+    """Each error class documents its cause and its remedy, and is in the tree of errors.py."""
     every = errors.classes()
     tree = (ROOT / "src/millstream/errors.py").read_text().partition('"""\n')[0]
     assert [name for name in every if name not in tree] == []
@@ -115,14 +115,14 @@ def test_an_error_without_advice_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_environment_variable_is_known(tmp_path: Path) -> None:
-    """One that the source names and no table has would be found."""
+    """Every environment variable that the source names is documented or listed as internal."""
     assert environment.named() == set(environment.VARIABLES) | environment.INTERNAL
     (tmp_path / "x.py").write_text('os.environ["MILLSTREAM_NEW"]')
     assert environment.named(tmp_path) == {"MILLSTREAM_NEW"}
 
 
 def test_a_role_with_a_target_leaves_its_text() -> None:
-    """A reader sees `state`, and no rest of the target."""
+    """A reference with a target is shown by its text alone."""
     assert (
         markdown.prose("as :meth:`Job.state <a.b.Job.state>` or :class:`~a.Job` has it") == "as `state` or `Job` has it"
     )

@@ -1,4 +1,4 @@
-"""The documents as a site: every page is in the nav, nothing is loaded from elsewhere, and llms.txt lists it all."""
+"""The documents as a site: every page is in the nav, all resources are local, and llms.txt lists every page."""
 
 import logging
 import re
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def built(site: Path, **options: object) -> Path:
-    """The site, built as ``make site`` does, with options in place of those of mkdocs.yml."""
+    """Build the site as ``make site`` does, with options in place of those of mkdocs.yml."""
     config = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(site), **options)
     config.plugins.on_startup(command="build", dirty=False)
     build(config)
@@ -30,7 +30,7 @@ def built(site: Path, **options: object) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quiet() -> Iterator[None]:
-    """Ignore the theme's advice about its successor, which is not a warning of ours."""
+    """Suppress the theme's advice about its successor."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("NO_MKDOCS_2_WARNING", "1")
         yield
@@ -38,7 +38,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole site; a link, an anchor or a page that is nowhere would have ended its making."""
+    """Build the whole site, which fails for any broken link, anchor or page."""
     return built(tmp_path_factory.mktemp("site"))
 
 
@@ -46,7 +46,7 @@ BESIDE = [{"Home": "index.md"}, {"Project": sorted(set(site_hooks.BESIDE.values(
 
 
 class Addresses(HTMLParser):
-    """A parser for the resources that a page loads, and for its links."""
+    """Parser for the resources that a page loads, and for its links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,14 +61,14 @@ class Addresses(HTMLParser):
 
 
 def loaded_from_elsewhere(page: Path) -> list[str]:
-    """Scripts, styles, fonts and pictures of a page that are not files of the site."""
+    """Return scripts, styles, fonts and pictures of a page that are not files of the site."""
     addresses = Addresses()
     addresses.feed(page.read_text())
     return [each for each in addresses.loaded if re.match(r"[a-z]+:|//", each)]
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path, tmp_path: Path) -> None:
-    """A reader's browser asks nobody but the site's own server; and the check sees a font that is fetched."""
+    """The site loads nothing from other servers, and the check finds a foreign font."""
     pages = list(site.rglob("*.html"))
     assert len(pages) > 60
     assert [each for page in pages for each in loaded_from_elsewhere(page)] == []
@@ -79,7 +79,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, tmp_path: Path) -> None:
 
 
 def test_every_document_is_a_page(site: Path) -> None:
-    """Nothing that is written for users is left out of the site; docs/README.md is the home page's other form."""
+    """Every document is a page of the site, except docs/README.md, whose content is on the home page."""
     documents = {page.relative_to(DOCS) for page in DOCS.rglob("*.md")} - {Path("README.md")}
     pages = {page.relative_to(site) for page in site.rglob("*.md")}
     beside = {Path(page) for page in site_hooks.BESIDE.values()}
@@ -87,7 +87,7 @@ def test_every_document_is_a_page(site: Path) -> None:
 
 
 def test_llms_txt_lists_every_page(site: Path) -> None:
-    """Each line leads to a page's Markdown and says what is there, once; the whole of it is in one file too."""
+    """llms.txt lists each page's Markdown once with a summary, and llms-full.txt contains all of them."""
     rows = re.findall(r"^- \[(.+)\]\((\S+)\): (.+)$", (site / "llms.txt").read_text(), flags=re.MULTILINE)
     pages = sorted(page.relative_to(site).as_posix() for page in site.rglob("*.md"))
     assert sorted(path for _, path, _ in rows) == pages
@@ -96,14 +96,14 @@ def test_llms_txt_lists_every_page(site: Path) -> None:
 
 
 def test_code_in_tables_is_shown_without_marks_of_a_forge(site: Path) -> None:
-    """A bar in a table's code is written with a backslash for the forge, which does not show it; nor does the site."""
+    """An escaped bar in a table's code is shown without its backslash."""
     page = (site / "compatibility/index.html").read_text()
     assert "[KEEPREF | DELREF | ACKED]" in page
     assert "\\|" not in page
 
 
 def test_what_leads_nowhere_ends_the_build(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The strict build names each fault: links, anchors, pictures from elsewhere, pages that the nav leaves out."""
+    """The strict build reports broken links and anchors, pictures from other servers, and pages missing in the nav."""
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "one.md").write_text("# One\n\n[a](two.md) [b](#there) ![c](https://example.org/c.png)\n")
@@ -115,7 +115,7 @@ def test_what_leads_nowhere_ends_the_build(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_a_pattern_of_the_nav_is_its_pages(tmp_path: Path) -> None:
-    """A new guide is in the nav by being there, in the order of the alphabet, unless the nav names it."""
+    """A pattern in the nav stands for its pages in alphabetical order, except those named elsewhere."""
     for name in ("b", "a", "titled", "README"):
         (tmp_path / f"{name}.md").touch()
     nav = [{"Guides": ["*.md"]}, {"Reference": [{"A title": "titled.md"}]}]
@@ -124,7 +124,7 @@ def test_a_pattern_of_the_nav_is_its_pages(tmp_path: Path) -> None:
 
 
 def test_links_between_files_become_links_between_pages() -> None:
-    """Into docs/, out of it, to a heading; what has no page is shown as its name, and code is left as it is."""
+    """Links between files become links between pages. Files without a page become their name, and code is unchanged."""
     pages = {"index.md", "project/SECURITY.md", "server.md", "worker/tutorial.md"}
     linked = site_hooks.linked
     assert linked("[a](docs/server.md#users)", "index.md", pages) == "[a](server.md#users)"

@@ -1,4 +1,4 @@
-"""The command line starts fast because it loads only what the subcommand needs."""
+"""The command line starts fast because it loads only the modules of the subcommand."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ asyncio.run(start())
 
 
 def modules_of(code: str) -> set[str]:
-    """Every module a fresh interpreter has after running ``code``."""
+    """Return every module that a new interpreter has loaded after ``code``."""
     script = f"import sys, json\n{code}\njson.dump(sorted(sys.modules), sys.stdout)"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     found: list[str] = json.loads(ended.stdout.splitlines()[-1])
@@ -52,7 +52,7 @@ def modules_of(code: str) -> set[str]:
 
 
 def loaded_by(code: str) -> set[str]:
-    """Outermost names of every module a fresh interpreter has after running ``code``."""
+    """Return the outermost names of the modules that a new interpreter has loaded after ``code``."""
     return {name.partition(".")[0] for name in modules_of(code)}
 
 
@@ -69,7 +69,7 @@ def loaded_by(code: str) -> set[str]:
     ids=["import", "server", "help", "serve-help", "log-help", "backup-help"],
 )
 def test_start_loads_nothing_heavy(code: str) -> None:
-    """Help in a tenth of a second, a server in two: nothing that only a part of ours needs is loaded."""
+    """Help and the server's start load no heavy package that they do not use."""
     loaded = loaded_by(code)
     assert "millstream" in loaded
     assert sorted(loaded & HEAVY) == []
@@ -77,7 +77,7 @@ def test_start_loads_nothing_heavy(code: str) -> None:
 
 @pytest.mark.parametrize("noun", [name for name, (place, _) in COMMANDS.items() if "nouns" in place])
 def test_help_of_a_noun_loads_no_command(noun: str) -> None:
-    """``millstream pending --help`` is as quick as ``millstream --help``: it has the lines without the modules."""
+    """The help of a noun such as ``millstream pending --help`` loads none of its commands' modules."""
     loaded = modules_of(f"from millstream.cli.main import main\nmain([{noun!r}, '--help'], standalone_mode=False)")
     assert sorted({name.partition(".")[0] for name in loaded} & (HEAVY | {"asyncio"})) == []
     ours = {name for name in loaded if name.startswith(("millstream.ops.", "millstream.client."))}
@@ -85,7 +85,7 @@ def test_help_of_a_noun_loads_no_command(noun: str) -> None:
 
 
 def test_nouns_list_their_declared_actions() -> None:
-    """The list that is read from the source has every action with the line of its declaration."""
+    """The help of a noun lists every action with the line of its declaration."""
     listed = {
         f"{group.name} {verb}": line
         for group in vars(nouns).values()
@@ -97,13 +97,13 @@ def test_nouns_list_their_declared_actions() -> None:
 
 
 def test_the_measurement_sees_what_is_loaded() -> None:
-    """The test above would pass for ever if it could not see an import."""
+    """The measurement of loaded modules finds an import."""
     assert "redis" in loaded_by("import millstream.client.connect")
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["memory", "directory"])
 def test_a_server_starts_without_what_it_needs_later(kept: bool, tmp_path: Path) -> None:
-    """Ready in a fifth of a second: what draws, runs scripts or makes snapshots is loaded when it is wanted."""
+    """A server starts without the modules for pictures, scripts and snapshots, which load when used."""
     directory = f"__import__('pathlib').Path({str(tmp_path / 'data')!r})" if kept else "None"
     loaded = modules_of(SERVING.format(directory=directory))
     assert "millstream.node.node" in loaded

@@ -1,4 +1,4 @@
-"""Shared helpers keep their word: deadlines fail, missing programs skip or fail, ports are apart, servers are empty."""
+"""Shared helpers: deadlines fail, missing programs skip or fail, ports are distinct, servers are empty."""
 
 import os
 import socket
@@ -19,13 +19,13 @@ from support.waiting import aeventually, eventually
 
 
 def test_eventually_fails_when_the_condition_never_comes() -> None:
-    """A wait that could not fail would make every test that uses it worthless."""
+    """``eventually`` fails if the condition never becomes true."""
     with pytest.raises(AssertionError, match="the sun rises"):
         eventually(lambda: False, 0.01, what="the sun rises")
 
 
 async def test_aeventually_waits_for_plain_and_async_probes() -> None:
-    """Both kinds of probe are asked again until they are true, and their value is returned."""
+    """``aeventually`` calls plain and async probes until they are true, and returns their value."""
     answers = [0, 0, 7]
 
     async def probe() -> int:
@@ -40,7 +40,7 @@ async def test_aeventually_waits_for_plain_and_async_probes() -> None:
 def test_what_is_missing_skips_at_home_and_fails_in_ci(
     need: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A green CI run must never mean "nothing was tested"."""
+    """A missing requirement skips a test, and fails it under CI."""
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception):
         need("no_such_thing")
@@ -52,7 +52,7 @@ def test_what_is_missing_skips_at_home_and_fails_in_ci(
 def test_a_newer_server_is_found_by_variable_by_path_and_in_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The variable decides, even when it names nothing: who sets it wants that one and no other."""
+    """A newer server is found by the variable, on the path or in the checkout. A set variable always wins."""
     for folder in ("named", "path", "servers"):
         (tmp_path / folder).mkdir()
         program = tmp_path / folder / "redis-server-8"
@@ -73,14 +73,14 @@ def test_a_newer_server_is_found_by_variable_by_path_and_in_the_checkout(
 
 
 def test_no_test_is_skipped_in_ci_by_pytests_own_way() -> None:
-    """``importorskip`` skips in CI too, and nobody sees that nothing was tested."""
+    """No test uses ``importorskip``, which would also skip under CI."""
     own = Path(__file__)
     found = [path.name for path in own.parents[1].rglob("*.py") if path != own and "importorskip" in path.read_text()]
     assert found == []
 
 
 def test_no_port_is_one_that_a_client_may_be_given() -> None:
-    """A client that waits for a server would else be given its port, and be connected to itself."""
+    """No port of a test server is in the kernel's range for clients."""
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     assert [port for port in (free_port(), free_port()) if first <= port <= last] == []
 
@@ -95,14 +95,14 @@ def test_no_port_is_one_that_a_client_may_be_given() -> None:
     ],
 )
 def test_ports_come_from_outside_the_range_of_clients(tmp_path: Path, clients: str, found: range) -> None:
-    """Below it, or above it where that is more; from anywhere only where the range leaves nothing."""
+    """Ports are taken below the range for clients, or above if that is larger, or from anywhere if none is left."""
     (tmp_path / "range").write_text(clients)
     assert room(tmp_path / "range") == found
     assert room(tmp_path / "missing") == range(10_000, 49_152)
 
 
 def test_no_port_is_handed_out_twice(tmp_path: Path) -> None:
-    """Three processes at once, as those of one test run, get numbers of their own."""
+    """Three processes at once get distinct ports."""
     code = "import sys; from pathlib import Path; from support.ports import Ports\n"
     code += "own = Ports(Path(sys.argv[1]), range(20_000, 21_000)); print(*(own.take(2) for _ in range(60)))"
     words = [sys.executable, "-c", code, str(tmp_path / "next")]
@@ -114,7 +114,7 @@ def test_no_port_is_handed_out_twice(tmp_path: Path) -> None:
 
 
 def test_ports_in_use_are_left_out_and_the_range_begins_again(tmp_path: Path) -> None:
-    """Two consecutive ones are both free; what was handed out comes back when there is nothing else."""
+    """Ports in use are skipped, and a used range starts over."""
     first = free_port(4)
     ports = Ports(tmp_path / "next", range(first, first + 4))
     (tmp_path / "next").write_text(str(first))
@@ -126,7 +126,7 @@ def test_ports_in_use_are_left_out_and_the_range_begins_again(tmp_path: Path) ->
 
 @pytest.mark.realserver
 def test_real_redis_starts_empty(real_redis: ServerProcess) -> None:
-    """Tests against a real server do not see each other's keys."""
+    """A shared Redis is empty at the start of a test."""
     with real_redis.client() as client:
         assert client.dbsize() == 0
         client.set("left", "behind")
@@ -136,7 +136,7 @@ def test_real_redis_starts_empty(real_redis: ServerProcess) -> None:
 
 @pytest.mark.realserver
 def test_real_redis_is_as_new_between_tests(real_redis: ServerProcess) -> None:
-    """The key, the user and the setting that the test above left behind are gone."""
+    """A shared Redis has no key, user or setting of an earlier test."""
     with real_redis.client(decode_responses=True) as client:
         assert client.get("left") is None
         assert client.acl_users() == ["default"]
@@ -144,7 +144,7 @@ def test_real_redis_is_as_new_between_tests(real_redis: ServerProcess) -> None:
 
 
 class Lingering:
-    """An object that a test left: only the collector finds it, and freeing it costs time."""
+    """An object that only the collector finds, and whose finalization costs time."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -155,7 +155,7 @@ class Lingering:
 
 
 def test_steps_are_those_of_the_act_and_not_of_the_garbage_of_others() -> None:
-    """An act that allocates enough for the collector to run costs the same beside leftovers as without them."""
+    """The measured steps of an act do not include the finalization of objects of other tests."""
 
     def act() -> list[list[int]]:
         return [[number] for number in range(2000)]
@@ -168,7 +168,7 @@ def test_steps_are_those_of_the_act_and_not_of_the_garbage_of_others() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_alone_no_other_thread_runs() -> None:
-    """A thread that wants to run has not, however long the test computes; then it does."""
+    """Under ``alone``, no other thread runs until the end of the block."""
     ran, go, done = [0], threading.Lock(), threading.Event()
 
     def other() -> None:

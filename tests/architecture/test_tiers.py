@@ -1,11 +1,11 @@
-"""Two tiers of tests: what the first leaves out exists, and CI runs both."""
+"""Two tiers of tests: the names in the list exist, and CI runs both."""
 
 from support.source import ROOT
 from support.tiers import FULL, SPARK
 
 
 def test_what_the_tiers_name_is_there() -> None:
-    """A renamed file would quietly change its tier."""
+    """The files and tests that the tiers name exist."""
     for name in (*FULL, *SPARK):
         file, _, test = name.partition("[")[0].partition("::")
         assert (ROOT / file).exists(), name
@@ -13,7 +13,7 @@ def test_what_the_tiers_name_is_there() -> None:
 
 
 def test_ci_runs_both_tiers() -> None:
-    """The tests that `make test` leaves out run before a change lands."""
+    """CI runs both tiers of tests."""
     lines = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
     assert "make test" in lines
     assert "make test-rest" in lines

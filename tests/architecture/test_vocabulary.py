@@ -1,4 +1,4 @@
-"""One vocabulary: the field's own words in names, comments, messages and documents, each rule shown able to fail."""
+"""One vocabulary: the field's terms in names, comments, messages and documents, each rule with a violation it finds."""
 
 from pathlib import Path
 
@@ -21,12 +21,12 @@ def allowed() -> dict[str, frozenset[str]]:
 
 
 def test_source_speaks_the_fields_words() -> None:
-    """Names, comments, docstrings and messages, so also the output of the command line, need no glossary."""
+    """Names, comments, docstrings and messages of the source contain no discouraged word."""
     assert vocabulary.of_source(modules(ROOT / "src"), allowed()) == []
 
 
 def test_documents_speak_the_fields_words() -> None:
-    """Documents for users use the words of other systems of the field."""
+    """Documents contain no discouraged word."""
     pages = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
     assert vocabulary.of_pages(pages, ROOT, PAGES_STAY) == []
 
@@ -47,14 +47,14 @@ PLANTED = [
 
 @pytest.mark.parametrize(("text", "count"), PLANTED)
 def test_rule_sees_a_planted_word(tmp_path: Path, text: str, count: int) -> None:
-    """A word in a name is found inside it, one in a text only as a whole; ``told`` is a fault as a name only."""
+    """A discouraged word is found inside a name, and as a whole word in a text. ``told`` is a fault in names only."""
     (tmp_path / "src/millstream").mkdir(parents=True)
     (tmp_path / "src/millstream/x.py").write_text(f"{text}\n")
     assert len(vocabulary.of_source(modules(tmp_path / "src"), {})) == count
 
 
 def test_what_stays_is_left_alone(tmp_path: Path) -> None:
-    """A stored name is allowed where the list says, and nowhere else."""
+    """A stored name is allowed only in its listed place."""
     (tmp_path / "src/millstream").mkdir(parents=True)
     (tmp_path / "src/millstream/x.py").write_text("def recover(verdict): ...\n")
     source = modules(tmp_path / "src")
@@ -65,7 +65,7 @@ def test_what_stays_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_names_in_documents_are_not_prose(tmp_path: Path) -> None:
-    """An option may be called what it was called; the sentence around it may not."""
+    """A discouraged word is allowed in backticks and code of a document, but not in its sentences."""
     page = tmp_path / "page.md"
     page.write_text("`verdict` is an option.\n```\nverdict: dead\n```\nThe verdict is final.\n")
     assert vocabulary.of_pages([page], tmp_path, {}) == ["page.md: verdict"]

@@ -21,31 +21,31 @@ BASES = ("", "src", "src/millstream", "src/millstream/engine", "src/millstream/c
 
 
 def links(page: Path) -> list[str]:
-    """Relative links to other pages, without their anchors."""
+    """Return relative links to other pages, without their anchors."""
     return re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
 
 
 def missing_links(page: Path) -> list[str]:
-    """Relative links that lead nowhere."""
+    """Return relative links to missing files."""
     return [link for link in links(page) if not (page.parent / link).exists()]
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The anchors of a page that a link may name after the #, made from its headings."""
+    """Return the anchors of a page's headings."""
     prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.*)$", prose, flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def missing_anchors(page: Path) -> list[str]:
-    """Links to a heading, of this page or of another one, that is not there."""
+    """Return links to missing headings, of this page or another."""
     found = re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text())
     pairs = [(page.parent / link if link else page, anchor) for link, anchor in found]
     return [anchor for target, anchor in pairs if target.is_file() and anchor not in anchors_of(target)]
 
 
 def missing_files(page: Path) -> list[str]:
-    """Files and folders named in backticks that do not exist."""
+    """Return files and folders named in backticks that do not exist."""
     named = re.findall(r"`((?:\w[\w.-]*/)+(?:[\w.-]+)?|[\w-]+\.py)`", page.read_text())
     # A page may have its reader write a file first
     written = re.findall(r"^```python\n# (\S+)$", page.read_text(), flags=re.MULTILINE)
@@ -62,7 +62,7 @@ def missing_files(page: Path) -> list[str]:
 
 
 def missing_targets(page: Path) -> list[str]:
-    """``make`` targets that the Makefile does not have."""
+    """Return ``make`` targets that the Makefile lacks."""
     makefile = (ROOT / "Makefile").read_text()
     targets = re.findall(r"(?:`|^)make ([a-z][a-z0-9 -]*[a-z0-9])", page.read_text(), flags=re.MULTILINE)
     words = {word for line in targets for word in line.split()}
@@ -70,7 +70,7 @@ def missing_targets(page: Path) -> list[str]:
 
 
 def missing_commands(page: Path) -> list[str]:
-    """Subcommands, at the beginning of a line of shell or of code in a sentence, that ``millstream`` does not have."""
+    """Return subcommands in shell lines or code that ``millstream`` lacks."""
     named = set(re.findall(r"(?:^\$? ?|`)millstream ([a-z]+)", page.read_text(), flags=re.MULTILINE))
     return sorted(named - set(COMMANDS))
 
@@ -81,12 +81,12 @@ CHECKS = [missing_links, missing_anchors, missing_files, missing_targets, missin
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page_names_only_what_exists(page: Path, check) -> None:
-    """A reader who follows a document never stands before a file or command that is not there."""
+    """Every link, file, make target and subcommand that a document names exists."""
     assert check(page) == []
 
 
 def test_checks_see_what_is_missing(tmp_path: Path) -> None:
-    """The checks above can fail."""
+    """Each check of the documents finds a planted fault."""
     page = tmp_path / "page.md"
     page.write_text("[a](none.md) [b](#none) `engine/none.py` `make coffee` and `millstream sing`\n")
     assert [check(page) for check in CHECKS] == [["none.md"], ["none"], ["engine/none.py"], ["coffee"], ["sing"]]
@@ -94,7 +94,7 @@ def test_checks_see_what_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_in_documents_is_python(page: Path) -> None:
-    """Examples can be pasted: they parse, and what they import from millstream can be imported."""
+    """Python examples in the documents parse, and their imports from millstream work."""
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millstream"):
@@ -103,7 +103,7 @@ def test_python_in_documents_is_python(page: Path) -> None:
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:
-    """docs/README.md names each page of its folder and of those below, so that a reader finds it."""
+    """docs/README.md and its sublists name every page of docs."""
     docs = ROOT / "docs"
     lists = [docs / "README.md", docs / "decisions" / "README.md", docs / "how-to" / "README.md"]
     listed = {(page.parent / link).resolve() for page in lists for link in links(page)} | {docs / "README.md"}
@@ -111,7 +111,7 @@ def test_every_page_is_in_the_list_of_pages() -> None:
 
 
 def test_a_decision_is_a_screen_with_its_reasons() -> None:
-    """A record has its context and consequences on one screen; numbers are used once and may have gaps."""
+    """A decision record has context, decision and consequences in at most 40 lines, and a unique number."""
     records = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
     assert len({path.name[:4] for path in records}) == len(records) <= 45
     for path in records:
@@ -122,7 +122,7 @@ def test_a_decision_is_a_screen_with_its_reasons() -> None:
 
 
 def test_the_figures_of_the_readme_are_measured() -> None:
-    """Each rate that the README names is one of docs/benchmarks.md, which says how it was measured."""
+    """Each rate in the README is also in docs/benchmarks.md."""
     section = (ROOT / "README.md").read_text().partition("## Speed")[2].partition("\n## ")[0]
     figures = re.findall(r"\d+,\d{3}|\d\.\d\d", section)
     assert len(figures) > 10
@@ -131,7 +131,7 @@ def test_the_figures_of_the_readme_are_measured() -> None:
 
 
 def test_the_map_has_every_room() -> None:
-    """The rows of a part in the table name the folders in it, no more and no fewer."""
+    """The table in ARCHITECTURE.md names exactly the folders of each part."""
     table = (ROOT / "ARCHITECTURE.md").read_text().partition("| its rooms |")[2].partition("\n\n")[0]
     rooms_in: dict[str, set[str]] = {}
     parts: list[str] = []
@@ -145,7 +145,7 @@ def test_the_map_has_every_room() -> None:
 
 
 def test_the_map_fits_two_screens() -> None:
-    """The map has so many lines, so wide, and walks of eight steps at most, so that a reader can read all of it."""
+    """ARCHITECTURE.md has at most 140 lines of 120 columns, and walks of at most eight steps."""
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
     assert len(lines) <= 140
     assert [line for line in lines if len(line) > 120] == []
@@ -155,7 +155,7 @@ def test_the_map_fits_two_screens() -> None:
 
 
 def test_what_differs_is_explained_on_the_page() -> None:
-    """Each link within the page leads to a heading of it, and each row that differs to one with a text."""
+    """Each difference on docs/compatibility.md has a heading with an explanation, and each link leads to one."""
     page = (ROOT / "docs/compatibility.md").read_text()
     headings = re.findall(r"^##+ (.*)$", page, flags=re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}

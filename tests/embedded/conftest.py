@@ -1,4 +1,4 @@
-"""The fixtures that millstream gives to its users' tests serve its own as well."""
+"""The fixtures that millstream provides for its users' tests, used for its own tests."""
 
 from millstream.testing import (
     millstream_any_url,

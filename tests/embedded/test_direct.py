@@ -1,4 +1,4 @@
-"""A store without redis-py: the same commands by the same way, and what its calls promise."""
+"""A store without redis-py: the same commands through the same engine, and the behaviour of its calls."""
 
 import gc
 import os
@@ -23,23 +23,23 @@ LONG = 60_000
 
 @pytest.fixture(params=["memory", "file"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A place that nobody has open."""
+    """Return the URL of an unused store."""
     return "memory://direct" if request.param == "memory" else (tmp_path / "data").as_uri()
 
 
 def waiting(store: OpenStore[bytes], readers: int) -> bool:
-    """True if so many wait."""
+    """Return True if that many clients wait."""
     return b"blocked_clients:%d\r" % readers in store.execute("INFO", "clients")
 
 
 @pytest.fixture
 def told() -> list[object]:
-    """The replies that threads got."""
+    """Return a list for the replies of threads."""
     return []
 
 
 def in_thread(told: list[object], call: Callable[[], object]) -> threading.Thread:
-    """A thread that keeps what a call answers, or raises."""
+    """Start a thread that keeps the call's reply or error."""
 
     def run() -> None:
         try:
@@ -53,7 +53,7 @@ def in_thread(told: list[object], call: Callable[[], object]) -> threading.Threa
 
 
 def test_journey(url: str) -> None:
-    """Add, read, read as a group, acknowledge; a redis-py client of the same place sees the same."""
+    """A store adds, reads, reads as a group and acknowledges; a redis-py client of the same URL sees the same."""
     with millstream.open_store(url) as store, millstream.connect(url) as client:
         ids = [store.xadd("orders", {"item": f"tea {number}", b"price": number}) for number in range(4)]
         fields = [{b"item": b"tea %d" % number, b"price": b"%d" % number} for number in range(4)]
@@ -73,7 +73,7 @@ def test_journey(url: str) -> None:
 
 
 def test_options_of_adding() -> None:
-    """An id of one's own, and trimming, exact or nearly."""
+    """``xadd`` accepts an id and trims exactly or approximately."""
     with millstream.open_store() as store:
         assert [store.xadd("s", {"a": 1}, f"{number}-0", maxlen=3) for number in range(1, 9)][-1] == b"8-0"
         assert store.xlen("s") == 8
@@ -85,7 +85,7 @@ def test_options_of_adding() -> None:
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_no_entries_asked_for_are_none(count: int) -> None:
-    """Redis answers null to a range of none, which is not what a loop over entries expects."""
+    """``xrange`` with a count of none returns an empty list, although Redis replies null."""
     with millstream.open_store("memory://") as store:
         store.xadd("s", {"f": "v"})
         assert store.xrange("s", count=count) == []
@@ -93,7 +93,7 @@ def test_no_entries_asked_for_are_none(count: int) -> None:
 
 
 def test_replies_may_be_text() -> None:
-    """Ids, keys, names and values: bytes that are not UTF-8 survive the way there and back."""
+    """With ``text=True``, ids, keys, names and values are text, and bytes that are not UTF-8 survive a round trip."""
     with millstream.open_store(text=True) as store:
         entry = store.xadd("orders", {"item": "té", "raw": b"\xff"})
         assert store.xread({"orders": "0"}) == {"orders": [(entry, {"item": "té", "raw": "\udcff"})]}
@@ -103,7 +103,7 @@ def test_replies_may_be_text() -> None:
 
 
 def test_text_of_a_reply_can_be_sent_again() -> None:
-    """Keys, names and values as they were answered; what came from no reply is refused in words."""
+    """Text of a reply can be sent again as it is. Other text that is not UTF-8 is refused with a clear error."""
     with millstream.open_store(text=True) as store:
         store.execute("XGROUP", "CREATE", b"k\xff", "billing", "0", "MKSTREAM")
         store.xadd(b"k\xff", {b"n\xfe": b"\x80", "item": "té"})
@@ -120,13 +120,13 @@ def test_text_of_a_reply_can_be_sent_again() -> None:
     ("value", "named"), [(None, "NoneType: None"), (True, "bool: True"), ({"a": 1}, "dict: {'a': 1}")]
 )
 def test_a_value_that_is_no_word_is_named(value: object, named: str) -> None:
-    """Which of many it is, or a program with an order of thirty fields would be searched for it."""
+    """An argument that cannot be sent is named in the error."""
     with millstream.open_store() as store, pytest.raises(UsageError, match=re.escape(f"number, not {named}")):
         store.xadd("orders", {"item": "tea", "note": value, "price": 2})  # type: ignore[dict-item]  # the point
 
 
 def test_any_command(url: str) -> None:
-    """Replies are Python's own types, errors Redis's words; the store goes on after one."""
+    """``execute`` runs any command, returns Python types, and raises Redis's errors. The store continues afterwards."""
     with millstream.open_store(url) as store:
         assert store.execute("SET", "word", 1.5) == b"OK"
         assert store.execute(b"get", "word") == b"1.5"
@@ -155,7 +155,7 @@ def test_any_command(url: str) -> None:
     ],
 )
 def test_what_is_no_command_of_a_store_is_refused(words: tuple[object, ...]) -> None:
-    """Commands that change a connection would change any free one; those without a reply would wait for ever."""
+    """Commands that change a connection or have no reply are refused by a store."""
     with millstream.open_store() as store:
         with pytest.raises((UsageError, CommandError)):
             store.execute(*words)  # type: ignore[arg-type]  # some are not words
@@ -163,7 +163,7 @@ def test_what_is_no_command_of_a_store_is_refused(words: tuple[object, ...]) -> 
 
 
 def test_database_of_the_url() -> None:
-    """``?db=`` chooses it, for each line."""
+    """``?db=`` in the URL selects the database for each connection."""
     with millstream.open_store("memory://many?db=3") as third, millstream.open_store("memory://many") as first:
         third.execute("SET", "word", "x")
         assert (first.execute("GET", "word"), third.execute("GET", "word")) == (None, b"x")
@@ -171,7 +171,7 @@ def test_database_of_the_url() -> None:
 
 @pytest.mark.parametrize("address", ["redis://localhost", "redis://localhost/0", "memory://a/b", "file://data"])
 def test_url_of_no_place_is_refused(address: str) -> None:
-    """One sentence, before anything is opened."""
+    """An invalid URL is refused with one sentence before anything is opened."""
     with pytest.raises(ConfigError):
         millstream.open_store(address)
 
@@ -180,7 +180,7 @@ def test_url_of_no_place_is_refused(address: str) -> None:
 
 
 def test_blocked_read_is_woken(url: str, told: list[object]) -> None:
-    """By the same store in another thread, and by a redis-py client, in the order in which they wait."""
+    """A blocked read is woken by another thread of the store or by a redis-py client, in the order of waiting."""
     with millstream.open_store(url) as store, millstream.connect(url) as client:
         store.execute("XGROUP", "CREATE", "jobs", "g", "$", "MKSTREAM")
         reader = in_thread(told, lambda: store.xread({"orders": "$"}, block=LONG))
@@ -200,13 +200,13 @@ def test_blocked_read_is_woken(url: str, told: list[object]) -> None:
 
 
 def test_blocked_read_times_out(url: str) -> None:
-    """After its time it has found nothing."""
+    """A blocked read returns nothing after its timeout."""
     with millstream.open_store(url) as store:
         assert store.xread({"orders": "$"}, block=10) == {}
 
 
 def test_interrupted_read_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while a call waits leaves no waiting client behind, and the next call gets its own reply."""
+    """Ctrl-C during a blocked call leaves no waiting client, and the next call gets its own reply."""
     with millstream.open_store("memory://stop") as store, millstream.open_store("memory://stop") as other:
 
         def press() -> None:
@@ -225,7 +225,7 @@ def test_interrupted_read_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_twenty_threads(url: str) -> None:
-    """Every id that a call returned is there, once, and each writer's are in its order."""
+    """With twenty threads, each returned id is stored once, and each thread's entries are in its order."""
     added: list[list[bytes]] = [[] for _ in range(20)]
 
     def write(writer: int) -> None:
@@ -249,7 +249,7 @@ def test_twenty_threads(url: str) -> None:
 
 
 def test_closed_store_says_so(url: str, told: list[object]) -> None:
-    """Waiting callers and later callers get an error. Closing again does nothing."""
+    """Closing a store ends waiting and later calls with an error. A second close does nothing."""
     with millstream.open_store(url) as other:
         store = millstream.open_store(url)
         thread = in_thread(told, lambda: store.xread({"orders": "$"}, block=0))
@@ -264,7 +264,7 @@ def test_closed_store_says_so(url: str, told: list[object]) -> None:
 
 
 def test_last_to_close_lets_the_directory_go(tmp_path: Path) -> None:
-    """True if it is a store or a client of redis-py."""
+    """The last store or redis-py client to close releases the directory."""
     store, client = millstream.open_store(tmp_path.as_uri()), millstream.connect(tmp_path.as_uri())
     store.xadd("s", {"a": "b"})
     client.close()
@@ -275,7 +275,7 @@ def test_last_to_close_lets_the_directory_go(tmp_path: Path) -> None:
 
 
 def test_dropped_store_is_a_closed_one(tmp_path: Path) -> None:
-    """One that nobody refers to any more leaves neither the directory nor a connection behind."""
+    """A store without references releases its directory and connections."""
     store = millstream.open_store(tmp_path.as_uri())
     store.xadd("s", {"a": "b"})
     del store
@@ -285,7 +285,7 @@ def test_dropped_store_is_a_closed_one(tmp_path: Path) -> None:
 
 
 def test_ended_line_is_replaced(url: str) -> None:
-    """SHUTDOWN, or CLIENT KILL by another, ends connections that wait for calls; the next call has a new one."""
+    """If SHUTDOWN or CLIENT KILL ends a store's connection, the next call opens a new one."""
     with millstream.open_store(url) as store, millstream.connect(url) as client:
         number = store.execute("CLIENT", "ID")
         assert client.client_kill_filter(_id=number) == 1
@@ -296,7 +296,7 @@ def test_ended_line_is_replaced(url: str) -> None:
 
 
 def test_killed_reader_is_told_what_ended_it(url: str, told: list[object]) -> None:
-    """The store is open still, so it is not told to open it."""
+    """If the connection of a blocked read is killed, the error states this, and the store stays open."""
     with millstream.open_store(url) as store, millstream.connect(url) as client:
         thread = in_thread(told, lambda: store.xread({"orders": "$"}, block=0))
         eventually(lambda: waiting(store, 1), what="the reader waits")
@@ -310,7 +310,7 @@ def test_killed_reader_is_told_what_ended_it(url: str, told: list[object]) -> No
 
 @pytest.mark.parametrize("used", [True, False])
 def test_forked_child_is_told(url: str, used: bool) -> None:
-    """A child cannot use its parent's store, whether that had a line for it or not, and the parent's goes on."""
+    """A forked child cannot use its parent's store. The parent's store continues."""
     with millstream.open_store(url) as store:
         if used:
             store.xadd("s", {"a": "b"})
@@ -331,13 +331,13 @@ def test_forked_child_is_told(url: str, used: bool) -> None:
 
 @pytest.fixture
 def example() -> Iterator[str]:
-    """The document's program, in a directory that is the reader's own."""
+    """Return the program in docs/embedded.md."""
     found = re.findall(r"```python\n(.*?)```", (ROOT / "docs/embedded.md").read_text(), re.DOTALL)
     return next(text for text in found if "open_store" in text)
 
 
 def test_example_of_the_document(example: str, tmp_path: Path) -> None:
-    """It runs as it stands, but for the directory."""
+    """The program in docs/embedded.md runs as printed, with the test's directory."""
     exec(compile(example.replace("/var/lib/orders", str(tmp_path / "orders")), "docs/embedded.md", "exec"), {})
     with millstream.open_store((tmp_path / "orders").as_uri(), text=True) as store:
         assert [fields["item"] for _, fields in store.xrange("orders")] == ["tea"]

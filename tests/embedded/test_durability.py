@@ -1,4 +1,4 @@
-"""A reply over ``file://`` means what a server's means: killed at any moment, what was acknowledged is there."""
+"""Durability of ``file://``: acknowledged writes survive a kill at any moment, as with a server."""
 
 import asyncio
 import errno
@@ -64,7 +64,7 @@ sys.stdin.read()
 
 @contextmanager
 def child(text: str, *words: str) -> Iterator["subprocess.Popen[str]"]:
-    """A Python process; gone at the end."""
+    """Yield a Python process, which is ended afterwards."""
     command = [sys.executable, "-W", "error", "-c", text, *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -75,14 +75,14 @@ def child(text: str, *words: str) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A data directory that is not there yet."""
+    """Return the URL of a data directory that does not exist yet."""
     return (tmp_path / "data").as_uri()
 
 
 @pytest.mark.parametrize("writer", [WRITER, DIRECT_WRITER], ids=["redis-py", "direct"])
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_killed_process_loses_nothing_it_acknowledged(url: str, fsync: str, writer: str) -> None:
-    """Four threads write until SIGKILL; every id they printed is there, and nothing is torn."""
+    """If a process with four writing threads is killed, every acknowledged entry is stored."""
     with child(writer, f"{url}?fsync={fsync}") as process:
         assert process.stdout is not None
         told = [process.stdout.readline().strip() for _ in range(200)]
@@ -97,7 +97,7 @@ def test_killed_process_loses_nothing_it_acknowledged(url: str, fsync: str, writ
 
 
 def test_process_that_ends_without_closing_closes(url: str) -> None:
-    """The end of the program brings everything to the disk, fsync or not, and ends with code 0."""
+    """A program that ends without closing its store writes everything to the disk, with any fsync setting."""
     text = """
 import atexit, sys
 atexit.register(lambda: print(log.appended, log.durable))  # runs after what is registered later
@@ -117,7 +117,7 @@ assert log.durable == 0
 
 
 def test_second_process_is_told_who_has_the_directory(url: str) -> None:
-    """One process per directory: the other gets one sentence, and may begin when the first has ended."""
+    """A second process gets an error that names the directory's owner, and can open it once the first has ended."""
     with child(HOLDER, url) as process:
         assert process.stdout is not None
         assert process.stdout.readline()
@@ -132,7 +132,7 @@ def test_second_process_is_told_who_has_the_directory(url: str) -> None:
 
 
 async def test_served_directory_is_attached_to(tmp_path: Path) -> None:
-    """``file://`` is a client of the server that has the directory, for both kinds of client."""
+    """``file://`` connects to the server that runs on the directory, for both kinds of client."""
     url = (tmp_path / "data").as_uri()
     with millstream_server(tmp_path) as server, server.client() as direct:
         with millstream.connect(url) as attached:
@@ -145,7 +145,7 @@ async def test_served_directory_is_attached_to(tmp_path: Path) -> None:
 
 
 def test_forked_child_is_told_and_holds_nothing(url: str) -> None:
-    """A child cannot use its parent's store, says so in one sentence, and does not keep the directory locked."""
+    """A forked child gets an error for its parent's store, and does not keep the directory locked."""
     text = """
 import os, sys, millstream
 client = millstream.connect(sys.argv[1])
@@ -181,7 +181,7 @@ else:
 
 
 class GatedFile:
-    """A file whose fdatasync waits for the test, or fails; everything else is the real one's."""
+    """A file whose fdatasync waits for the test or fails."""
 
     def __init__(self, disk: "GatedDisk", file: RealFile) -> None:
         self._disk = disk
@@ -200,14 +200,14 @@ class GatedFile:
 
 
 class GatedDisk(RealDisk):
-    """A disk that syncs when the gate is open.
+    """A disk that syncs while the gate is open.
 
     Attributes:
-        gate: open at first.
-        entered: a sync was begun.
-        broken: syncs fail.
-        store: the one above it.
-        syncs: how many were begun since the gate was last shut.
+        gate: Event that lets syncs run; set at first.
+        entered: Event that is set when a sync begins.
+        broken: True to let syncs fail.
+        store: The store on this disk.
+        syncs: Number of syncs begun since the gate was last shut.
     """
 
     __slots__ = ("broken", "entered", "gate", "store", "syncs")
@@ -223,7 +223,7 @@ class GatedDisk(RealDisk):
         return GatedFile(self, super().open_append(path))
 
     def shut(self) -> None:
-        """From now on syncs wait."""
+        """Let syncs wait from now on."""
         self.gate.clear()
         self.syncs = 0
         self.entered.clear()
@@ -231,7 +231,7 @@ class GatedDisk(RealDisk):
 
 @pytest.fixture
 def disk(url: str) -> Iterator[GatedDisk]:
-    """The disk under ``url``, for every client of this process."""
+    """Yield the disk under ``url``, for every client of this process."""
     found = GatedDisk()
     lease = Lease(parse_place(url), disk=found)
     found.store = lease.store()
@@ -241,7 +241,7 @@ def disk(url: str) -> Iterator[GatedDisk]:
 
 
 def test_nothing_is_shown_before_it_is_durable(url: str, disk: GatedDisk) -> None:
-    """While the disk syncs, neither the writer, nor a waiting reader, nor a subscriber hears of the entry."""
+    """Before an entry is durable, neither its writer, nor a blocked reader, nor a subscriber sees it."""
     heard: list[Any] = []
     with millstream.connect(url) as client, client.pubsub() as listener:
         client.config_set("notify-keyspace-events", "KEA")
@@ -269,7 +269,7 @@ def test_nothing_is_shown_before_it_is_durable(url: str, disk: GatedDisk) -> Non
 
 
 def test_a_direct_call_returns_when_it_is_durable(url: str, disk: GatedDisk) -> None:
-    """While the disk syncs, neither the call that writes, nor one that waits to read, nor any other returns."""
+    """Before a write is durable, no call of the store returns: neither the write nor a blocked read nor any other."""
     heard: list[Any] = []
     with millstream.open_store(url) as store:
         store.execute("PING")
@@ -292,7 +292,7 @@ def test_a_direct_call_returns_when_it_is_durable(url: str, disk: GatedDisk) -> 
 
 
 def test_a_direct_call_says_that_the_disk_failed(url: str, disk: GatedDisk) -> None:
-    """The write is not acknowledged, and every later call is refused with the same reason."""
+    """If the disk fails, the write is not acknowledged, and every later call fails with the same reason."""
     with millstream.open_store(url) as store:
         disk.broken = True
         with pytest.raises(Disconnected, match=r"cannot sync .*the medium is gone"):
@@ -302,7 +302,7 @@ def test_a_direct_call_says_that_the_disk_failed(url: str, disk: GatedDisk) -> N
 
 
 async def test_event_loop_goes_on_while_the_disk_syncs(url: str, disk: GatedDisk) -> None:
-    """A task that waits for the disk holds up no other."""
+    """While a task waits for the disk, other tasks run."""
     async with millstream.connect_async(url) as client:
         await client.ping()
         disk.shut()
@@ -318,7 +318,7 @@ async def test_event_loop_goes_on_while_the_disk_syncs(url: str, disk: GatedDisk
 
 
 def test_what_gathers_during_a_sync_is_one_group(url: str, disk: GatedDisk) -> None:
-    """Ten threads that write while the disk is busy cost one more sync, not ten."""
+    """Writes of ten threads during a sync need one further sync together."""
     with millstream.connect(url) as client:
         pool = client.connection_pool
         for connection in [pool.get_connection() for _ in range(11)]:  # a greeting, too, would wait for the disk
@@ -338,7 +338,7 @@ def test_what_gathers_during_a_sync_is_one_group(url: str, disk: GatedDisk) -> N
 
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
 async def test_failed_disk_reveals_no_reply(url: str, disk: GatedDisk, kind: str) -> None:
-    """The write is not acknowledged; the error says why, and so does every later one, until all is closed."""
+    """If the disk fails, the write is not acknowledged, and every error states the reason until all clients close."""
     disk.broken = True
 
     async def add() -> Any:
@@ -355,7 +355,7 @@ async def test_failed_disk_reveals_no_reply(url: str, disk: GatedDisk, kind: str
 
 
 def test_directory_opens_again_after_its_disk_failed(url: str, tmp_path: Path) -> None:
-    """When the last client of a failed store is gone, the next begins with what was durable."""
+    """After a disk failure and the last close, the directory opens again with the durable data."""
     disk = GatedDisk()
     lease = Lease(parse_place(url), disk=disk)
     client = millstream.connect(url)
@@ -372,7 +372,7 @@ def test_directory_opens_again_after_its_disk_failed(url: str, tmp_path: Path) -
 
 @pytest.mark.parametrize(("fsync", "syncs"), [("everysec", 1), ("no", 0)])
 def test_weaker_fsync_answers_before_the_sync(tmp_path: Path, fsync: str, syncs: int) -> None:
-    """The reply does not wait for the medium; ``everysec`` syncs by itself soon after, ``no`` when it is closed."""
+    """With ``everysec`` and ``no``, the reply does not wait for the sync, which follows later or at the close."""
     disk = GatedDisk()
     lease = Lease(parse_place(f"{tmp_path.as_uri()}?fsync={fsync}"), disk=disk)
     with millstream.connect(tmp_path.as_uri()) as client:
@@ -390,7 +390,7 @@ def test_weaker_fsync_answers_before_the_sync(tmp_path: Path, fsync: str, syncs:
 
 
 class InterruptedClock(SystemClock):
-    """A clock during whose reading Ctrl-C is pressed, once it is armed."""
+    """A clock whose next reading raises Ctrl-C, once armed."""
 
     armed = False
 
@@ -409,7 +409,7 @@ class InterruptedClock(SystemClock):
 
 
 def test_command_that_was_interrupted_is_not_gone_on_from(url: str) -> None:
-    """After Ctrl-C inside a command nobody reads what may be half of it; the directory has whole commands only."""
+    """After Ctrl-C inside a command, the store refuses to continue, and the directory contains whole commands only."""
     clock = InterruptedClock()
     lease = Lease(parse_place(url), clock=clock)
     with millstream.connect(url) as client, millstream.connect(url) as other:

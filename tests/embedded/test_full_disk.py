@@ -1,4 +1,4 @@
-"""``file://`` on a full disk: a typed error instead of a write, reads go on, what was held is written later."""
+"""``file://`` on a full disk: writes fail with a typed error, reads work, and held writes are completed later."""
 
 import errno
 import threading
@@ -22,7 +22,7 @@ REFUSED = "MISCONF Errors writing to the AOF file: "
 
 
 class SmallFile:
-    """A file that takes no bytes while its disk is full; everything else is the real one's."""
+    """A file that takes no bytes while its disk is full."""
 
     def __init__(self, disk: "SmallDisk", file: RealFile) -> None:
         self._disk = disk
@@ -41,8 +41,8 @@ class SmallDisk(RealDisk):
     """A disk that may be full.
 
     Attributes:
-        full: it takes nothing.
-        space: free bytes it tells of, None for the truth.
+        full: True to take nothing.
+        space: Reported free bytes, None for the real ones.
     """
 
     __slots__ = ("full", "space")
@@ -78,7 +78,7 @@ def held(tmp_path: Path, fsync: str) -> Iterator[Held]:
 
 @FSYNC
 def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
-    """The write that met it has no answer until there is space; others are refused, reads of the rest answered."""
+    """On a full disk the failed write waits for space, other writes are refused, and reads of other data work."""
     answers: list[Any] = []
     with millstream.connect(held.url) as client:
         client.set("calm", "x")
@@ -110,7 +110,7 @@ def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
 
 @pytest.mark.parametrize("fsync", ["everysec", "no"])
 def test_waitaof_says_that_the_disk_is_full(held: Held) -> None:
-    """It cannot write to a disk that refuses, which is not a defect of ours: the reply is that of SAVE."""
+    """On a full disk, WAITAOF replies with the same error as SAVE."""
     with millstream.connect(held.url) as client:
         client.set("word", "x")
         held.disk.full = True
@@ -127,7 +127,7 @@ def test_waitaof_says_that_the_disk_is_full(held: Held) -> None:
 
 @FSYNC
 def test_too_little_space_refuses_before_a_write_fails(held: Held) -> None:
-    """Below the floor nothing is held; a write is taken again when there is more."""
+    """Below the free-space floor, writes are refused, and accepted again when there is more space."""
     with millstream.connect(held.url) as client:
         client.set("calm", "x")
         held.disk.space = 1000
@@ -140,7 +140,7 @@ def test_too_little_space_refuses_before_a_write_fails(held: Held) -> None:
 
 @FSYNC
 def test_space_is_looked_at_again_though_nobody_asks(held: Held) -> None:
-    """A store that was opened on a disk with too little space takes the first write that comes when there is more."""
+    """A store that was opened without enough space accepts writes once there is more, without a request in between."""
     held.lease.give_up()
     held.disk.space = 1000
     held.store = held.lease.store()
@@ -153,7 +153,7 @@ def test_space_is_looked_at_again_though_nobody_asks(held: Held) -> None:
 
 @FSYNC
 def test_a_floor_that_is_lowered_counts_at_once(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new value counts at once, before the next look."""
+    """A lowered ``disk-free-floor`` applies at once."""
     monkeypatch.setattr(DiskGuard, "delay", lambda _: 1000.0)
     with millstream.connect(held.url) as client:
         held.disk.space = 1000
@@ -166,7 +166,7 @@ def test_a_floor_that_is_lowered_counts_at_once(held: Held, monkeypatch: pytest.
 
 
 def refused(client: Any) -> bool:
-    """True if a write is refused now."""
+    """Return True if a write is refused now."""
     try:
         client.set("calm", "y")
     except redis.ResponseError as error:
@@ -176,7 +176,7 @@ def refused(client: Any) -> bool:
 
 @pytest.mark.parametrize("fsync", ["always"])
 def test_closing_while_it_is_full_loses_only_what_was_not_acknowledged(held: Held) -> None:
-    """The writer hears that the store was closed, and the next start has what was acknowledged."""
+    """Closing on a full disk fails the waiting write, and the next start has every acknowledged one."""
     heard: list[str] = []
 
     def write() -> None:

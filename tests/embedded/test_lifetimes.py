@@ -1,4 +1,4 @@
-"""When a store begins and ends: who shares it, what closing means, what the garbage collector may do."""
+"""The lifetime of a store: its sharing, its closing, and the garbage collector."""
 
 import gc
 import threading
@@ -22,17 +22,17 @@ from support.waiting import DEADLINE, eventually
 
 
 def store_threads() -> int:
-    """Threads of stores that run."""
+    """Return the number of running store threads."""
     return sum(thread.name == "millstream-embedded" for thread in threading.enumerate())
 
 
 def channels() -> int:
-    """Connections to stores that are in memory, closed ones too."""
+    """Return the number of connections to stores in memory, including closed ones."""
     return sum(type(found) is Channel for found in gc.get_objects())
 
 
 def test_memory_without_a_name_is_private() -> None:
-    """Two clients of ``memory://`` see nothing of each other; one client's connections share."""
+    """Two clients of ``memory://`` have separate data, and the connections of one client share it."""
     with millstream.connect() as first, millstream.connect("memory://") as second:
         first.set("word", "x")
         assert second.get("word") is None
@@ -44,7 +44,7 @@ def test_memory_without_a_name_is_private() -> None:
 
 
 def test_memory_with_a_name_is_shared_until_the_last_closes() -> None:
-    """The name begins empty again afterwards, and a client that was closed is told instead of finding nothing."""
+    """A named memory store is shared until its last client closes. Later use is an error, and the name starts empty."""
     first, second = millstream.connect("memory://shared"), millstream.connect("memory://shared")
     first.set("word", "x")
     first.close()
@@ -60,7 +60,7 @@ def test_memory_with_a_name_is_shared_until_the_last_closes() -> None:
 
 @pytest.mark.parametrize("where", ["memory://ends", "file"])
 def test_a_closed_store_leaves_no_thread(where: str, tmp_path: Path) -> None:
-    """Closing while the background thread is about to look at what is due ends it, and starts no other."""
+    """A closed store leaves no thread."""
     url = where if where != "file" else f"file://{tmp_path}/data"
     before = store_threads()
     for _ in range(20):
@@ -71,7 +71,7 @@ def test_a_closed_store_leaves_no_thread(where: str, tmp_path: Path) -> None:
 
 
 async def test_last_asyncio_client_closes_too() -> None:
-    """The same rule for asyncio, where redis-py wraps what goes wrong in its own error."""
+    """A named memory store ends with its last asyncio client, and later use raises redis-py's error."""
     client = millstream.connect_async("memory://async")
     await client.set("word", "x")
     await client.aclose()
@@ -80,7 +80,7 @@ async def test_last_asyncio_client_closes_too() -> None:
 
 
 def test_last_client_lets_the_directory_go(tmp_path: Path) -> None:
-    """After it others may have the directory; a client used again opens it again, with everything in it."""
+    """The last client releases the directory. A client that is used again opens it with all its data."""
     url = tmp_path.as_uri()
     first, second = millstream.connect(url), millstream.connect(f"{url}?db=1")
     entry = first.xadd("s", {"a": "b"})
@@ -96,7 +96,7 @@ def test_last_client_lets_the_directory_go(tmp_path: Path) -> None:
 
 
 def test_paths_to_one_directory_are_one_store(tmp_path: Path) -> None:
-    """A link, or another spelling, does not run into the lock of this very process."""
+    """Different paths to one directory are one store."""
     (tmp_path / "link").symlink_to(tmp_path / "data")
     urls = [(tmp_path / "data").as_uri(), (tmp_path / "link").as_uri(), f"{tmp_path.as_uri()}/x/../data"]
     clients = [millstream.connect(url) for url in urls]
@@ -107,7 +107,7 @@ def test_paths_to_one_directory_are_one_store(tmp_path: Path) -> None:
 
 
 def test_other_fsync_is_refused(tmp_path: Path) -> None:
-    """Nobody gets less durability than the URL says."""
+    """Opening a directory twice with different fsync settings is refused."""
     url = tmp_path.as_uri()
     refused = pytest.raises(ConfigError, match="is open in this process with fsync=no")
     with millstream.connect(f"{url}?fsync=no"), millstream.connect(url), refused:
@@ -115,7 +115,7 @@ def test_other_fsync_is_refused(tmp_path: Path) -> None:
 
 
 def test_dropped_client_is_a_closed_one(tmp_path: Path) -> None:
-    """A client that nobody refers to any more lets the directory go, even out of a cycle."""
+    """A client without references releases the directory, even from a reference cycle."""
     client = millstream.connect(tmp_path.as_uri())
     client.xadd("s", {"a": "b"})
     cycle = [client]
@@ -128,7 +128,7 @@ def test_dropped_client_is_a_closed_one(tmp_path: Path) -> None:
 
 
 def test_closed_connection_is_freed_without_the_collector() -> None:
-    """A connection that was closed is in no cycle, so its buffers go at once, however rarely the collector runs."""
+    """A closed connection is freed at once, without the garbage collector."""
     with millstream.connect("memory://freed") as client:
         client.ping()
         gc.collect()
@@ -145,7 +145,7 @@ def test_closed_connection_is_freed_without_the_collector() -> None:
 
 
 def test_close_wakes_who_waits() -> None:
-    """A thread that waits when the store is closed is told; it does not wait for ever."""
+    """Closing a store wakes blocked threads with an error."""
     client, told = millstream.connect(), []
 
     def wait() -> None:
@@ -163,7 +163,7 @@ def test_close_wakes_who_waits() -> None:
 
 
 def test_shutdown_ends_every_connection() -> None:
-    """SHUTDOWN ends what a server's would: the connections; the store lives as long as its clients."""
+    """SHUTDOWN ends all connections, and the store lives as long as its clients."""
     with millstream.connect("memory://down") as client, millstream.connect("memory://down") as other:
         other.set("word", "x")
         client.shutdown()
@@ -171,7 +171,7 @@ def test_shutdown_ends_every_connection() -> None:
 
 
 def test_too_many_clients_are_refused() -> None:
-    """``maxclients`` holds as on a server."""
+    """``maxclients`` limits the connections of a store."""
     with millstream.connect("memory://few") as client:
         client.config_set("maxclients", 1)
         with millstream.connect("memory://few") as other, pytest.raises(redis.ConnectionError, match="max number"):
@@ -179,7 +179,7 @@ def test_too_many_clients_are_refused() -> None:
 
 
 def test_subscriber_that_takes_nothing_is_cut() -> None:
-    """Messages nobody reads are not kept for ever: the limit of a server's output buffer holds."""
+    """A subscriber that reads nothing is disconnected at the output buffer limit."""
     with millstream.connect() as client, client.pubsub() as listener:
         client.config_set("client-output-buffer-limit", "pubsub 1mb 0 0")
         listener.subscribe("news")
@@ -189,7 +189,7 @@ def test_subscriber_that_takes_nothing_is_cut() -> None:
 
 
 def test_password_is_asked_for() -> None:
-    """``requirepass`` holds in process too."""
+    """``requirepass`` applies to clients in the process."""
     with millstream.connect("memory://secret") as client:
         client.config_set("requirepass", "open sesame")
         with millstream.connect("memory://secret", password="open sesame") as other:
@@ -199,7 +199,7 @@ def test_password_is_asked_for() -> None:
 
 
 def test_broken_bytes_end_the_connection() -> None:
-    """Input that is not RESP gets Redis's error, and the connection ends after it."""
+    """Input that is not RESP gets Redis's error, and the connection ends."""
     with millstream.connect() as client:
         connection = client.connection_pool.get_connection()
         connection.send_packed_command([b"*1\r\nPING\r\n"])
@@ -212,7 +212,7 @@ def test_broken_bytes_end_the_connection() -> None:
 
 
 def test_what_is_dropped_inside_a_guard_is_closed_outside() -> None:
-    """The collector may run while a command does: closing waits until the thread holds nothing."""
+    """An object dropped inside a guard is closed after the thread has left all guards."""
     first, second, closed = Guard(), Guard(), []
     with first:
         with second:
@@ -225,7 +225,7 @@ def test_what_is_dropped_inside_a_guard_is_closed_outside() -> None:
 
 
 def test_failed_closing_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """A running command gets no error from objects that were dropped meanwhile."""
+    """If closing a dropped object fails, the error is logged and other closings follow."""
     closed: list[str] = []
 
     def fail() -> None:
@@ -239,7 +239,7 @@ def test_failed_closing_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureF
 
 
 def test_the_collector_in_a_starting_helper_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store dropped there is closed by the thread that starts it, after that thread has left its guard."""
+    """A store dropped in a starting helper thread is closed by the thread that starts it, outside its guard."""
     inner, closed = Guard(), list[int]()
 
     def close() -> None:
@@ -266,7 +266,7 @@ def test_the_collector_in_a_starting_helper_waits_for_nobody(monkeypatch: pytest
 
 
 def test_what_is_dropped_by_a_helper_is_closed_by_another() -> None:
-    """A thread that others wait for while closing never closes anything itself."""
+    """An object dropped in a helper thread is closed by another thread."""
     closed: list[str] = []
 
     def help_out() -> None:
@@ -300,13 +300,13 @@ def test_what_is_dropped_by_a_helper_is_closed_by_another() -> None:
     ],
 )
 def test_urls_that_mean_nothing_are_refused(url: str, match: str) -> None:
-    """One sentence says what is wrong, before anything is opened."""
+    """An invalid URL is refused with one sentence before anything is opened."""
     with pytest.raises(ConfigError, match=match):
         millstream.connect(url)
 
 
 def test_a_thread_may_be_told_to_close_while_its_state_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The garbage collector may run at the allocation of the place where a thread keeps what it puts off."""
+    """A garbage collection during the creation of a thread's state loses no closing."""
     done: list[str] = []
 
     def collected() -> deque[Callable[[], None]]:
@@ -329,7 +329,7 @@ def test_a_thread_may_be_told_to_close_while_its_state_is_made(monkeypatch: pyte
 
 
 def test_call_within_a_call_is_refused() -> None:
-    """As a signal's handler could make it, in the midst of a command of the same thread; that goes on undisturbed."""
+    """A call within a running command of the same thread, as from a signal handler, is refused."""
     refused: list[str] = []
 
     class Interrupted(ManualClock):

@@ -1,4 +1,4 @@
-"""The pool below redis-py's client: what users see of redis-py is as with its own pool."""
+"""The pool below redis-py's client behaves like redis-py's own pool."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ FIELDS = {"item": "tea", "amount": "3"}
 
 @pytest.fixture
 def lent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """True for each requested connection that was lent without redis-py's own steps."""
+    """Record for each requested connection if it bypassed redis-py's own steps."""
     asked: list[bool] = []
     get, own = StorePool.get_connection, ConnectionPool.get_connection
 
@@ -41,7 +41,7 @@ def lent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def test_connections_are_lent_without_more(lent: list[bool]) -> None:
-    """All but the first, which is made; also to a client made of this one, or of its pool."""
+    """All connections but the new first one bypass redis-py's steps, also for clients that share the pool."""
     with millstream.connect(decode_responses=True) as client:
         entry = client.xadd("s", FIELDS)
         client.xgroup_create("s", "g", id="0")
@@ -58,7 +58,7 @@ def test_connections_are_lent_without_more(lent: list[bool]) -> None:
 
 
 def test_every_kind_of_reply_and_word() -> None:
-    """Each value, and each error, is the one of a client that holds its connection."""
+    """Each reply and each error is the same as for a client that holds its connection."""
     calls: list[tuple[object, ...]] = [
         ("SET", "k", "v"), ("GET", "k"), ("GET", "none"), ("get", b"k"), ("HSET", "h", "a", 1, "b", 2.5),
         ("HGETALL", "h"), ("SADD", "set", "a"), ("SMEMBERS", "set"), ("XLEN", "none"), ("EVAL", "return {1, false}", 0),
@@ -86,7 +86,7 @@ def test_every_kind_of_reply_and_word() -> None:
     "options", [{"retry": Retry(NoBackoff(), 3)}, {"retry_on_error": [redis.ResponseError]}, {"retry_on_timeout": True}]
 )
 def test_what_is_asked_of_redis_py_it_does(options: dict[str, Any], lent: list[bool]) -> None:
-    """Retries are its own."""
+    """With redis-py's options for retries, commands take redis-py's own way."""
     with millstream.connect(**options) as client:
         client.set("k", "v")
         assert [client.get("k"), client.get("k")] == [b"v", b"v"]
@@ -94,7 +94,7 @@ def test_what_is_asked_of_redis_py_it_does(options: dict[str, Any], lent: list[b
 
 
 def test_a_retry_set_later_holds(lent: list[bool]) -> None:
-    """From then on commands go redis-py's way."""
+    """After ``set_retry``, commands take redis-py's own way."""
     with millstream.connect("memory://later") as client, millstream.connect("memory://later") as other:
         number = client.client_id()
         client.set_retry(Retry(NoBackoff(), 1))
@@ -105,7 +105,7 @@ def test_a_retry_set_later_holds(lent: list[bool]) -> None:
 
 
 def test_closed_and_lost_connections(lent: list[bool]) -> None:
-    """One that was ended while idle is made again; while it waits for a reply, that is an error."""
+    """A connection that ended while idle is replaced. One that ends during a command is an error."""
     with millstream.connect("memory://lost") as client, millstream.connect("memory://lost") as other:
         number = client.client_id()
         assert other.client_kill_filter(_id=number) == 1
@@ -116,7 +116,7 @@ def test_closed_and_lost_connections(lent: list[bool]) -> None:
 
 
 def test_no_more_connections_than_allowed() -> None:
-    """``max_connections`` counts those that are lent; they are given back after errors."""
+    """``max_connections`` counts lent connections, which are returned after errors."""
     with millstream.connect(max_connections=1) as client:
         for _ in range(3):
             with pytest.raises(redis.ResponseError):
@@ -129,7 +129,7 @@ def test_no_more_connections_than_allowed() -> None:
 
 
 def test_threads_share_a_client() -> None:
-    """Each command has a connection to itself, also while others close the pool's."""
+    """Threads that share a client have separate connections, also while others close the pool's."""
     wrong: list[object] = []
 
     def work(client: redis.Redis, number: int) -> None:
@@ -152,7 +152,7 @@ def test_threads_share_a_client() -> None:
 
 
 async def test_no_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection within the process sends nothing to a name server, which may take seconds to answer."""
+    """A connection within the process does no name lookup."""
     asked: list[object] = []
 
     def looked_up(*names: object, **_: object) -> list[object]:
@@ -168,7 +168,7 @@ async def test_no_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_messages_are_no_replies() -> None:
-    """Messages that come unasked, as by CLIENT TRACKING or a subscription over RESP3, are not taken for a reply."""
+    """Push messages, as by CLIENT TRACKING or RESP3 subscriptions, are not taken for replies."""
     with millstream.connect("memory://news", protocol=3) as client, millstream.connect("memory://news") as other:
         client.ping()
         connection = client.connection_pool.get_connection()
@@ -180,7 +180,7 @@ def test_messages_are_no_replies() -> None:
 
 
 def test_forked_child_is_told() -> None:
-    """By redis-py's own way, in its words or ours, and the parent goes on."""
+    """A forked child gets an error for its parent's client, and the parent continues."""
     with millstream.connect("memory://parent") as client:
         client.set("k", "v")
         child = os.fork()

@@ -1,4 +1,4 @@
-"""A store in process rewrites its log like a server: by itself while threads write, by command, and cut short."""
+"""A store in the process rewrites its log like a server: automatically, by command, and interrupted by a close."""
 
 import threading
 from pathlib import Path
@@ -14,13 +14,13 @@ THREADS = 3
 
 
 def kinds(home: Path) -> list[str]:
-    """The kinds of files of a data directory, sorted."""
+    """Return the kinds of files of a data directory, sorted."""
     return sorted(path.name.split("-")[0] for path in home.iterdir())
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_it_is_rewritten_while_threads_write(tmp_path: Path, fsync: str) -> None:
-    """Several times, unasked; whoever opens it next finds every acknowledged entry, and a snapshot."""
+    """The log is rewritten several times while threads write, and the next opening finds every acknowledged entry."""
     home = tmp_path / "data"
     added = [0] * THREADS
     stop = threading.Event()
@@ -56,7 +56,7 @@ def test_it_is_rewritten_while_threads_write(tmp_path: Path, fsync: str) -> None
 
 
 def test_closing_cuts_a_rewriting_short(tmp_path: Path) -> None:
-    """The close does not wait for it, nothing of it is left after the next opening, and nothing is lost."""
+    """A close interrupts a rewrite, leaves no file of it after the next opening, and loses nothing."""
     home = tmp_path / "data"
     client = sync_client(home.as_uri(), decode_responses=True)
     pipe = client.pipeline(transaction=False)

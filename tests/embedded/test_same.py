@@ -1,4 +1,4 @@
-"""The same holds over a socket and in process: redis-py's clients over memory, a data directory and a server."""
+"""The same behaviour over a socket and in process: redis-py's clients of memory, a data directory and a server."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ protocols = pytest.mark.parametrize("protocol", [2, 3])
 
 @asynccontextmanager
 async def calls(url: str, kind: str, protocol: int) -> AsyncIterator[Call]:
-    """``call("xadd", ...)`` on a sync or an asyncio client, so that one journey is told once."""
+    """Yield ``call("xadd", ...)`` on a sync or an asyncio client, so that one journey serves both."""
     options = {"protocol": protocol, "decode_responses": True}
     if kind == "sync":
         with millstream.connect(url, **options) as client:
@@ -38,7 +38,7 @@ async def calls(url: str, kind: str, protocol: int) -> AsyncIterator[Call]:
 
 
 def rows(reply: Any) -> list[tuple[str, dict[str, str]]]:
-    """Entries of the one stream in a read's reply, whose shape differs between RESP2 and RESP3."""
+    """Return the entries of the one stream in a read's reply, in RESP2 or RESP3."""
     if not reply:
         return []
     ((_, entries),) = reply.items() if isinstance(reply, dict) else reply
@@ -48,7 +48,7 @@ def rows(reply: Any) -> list[tuple[str, dict[str, str]]]:
 
 
 async def state(call: Call) -> dict[str, Any]:
-    """All that a client can see of the stream and its group, except times."""
+    """Return all that a client can see of the stream and its group, except times."""
     pending = await call("xpending_range", "orders", "billing", "-", "+", 10)
     return {
         "entries": await call("xrange", "orders"),
@@ -62,7 +62,7 @@ async def state(call: Call) -> dict[str, Any]:
 @protocols
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
 async def test_journey(millstream_any_url: str, kind: str, protocol: int) -> None:
-    """Produce, read as a group, claim, give back, acknowledge; a second client sees what the first left."""
+    """Clients produce, read as a group, claim, release and acknowledge. A second client sees the result."""
     async with calls(millstream_any_url, kind, protocol) as call:
         ids = [await call("xadd", "orders", {"item": f"tea {number}"}) for number in range(4)]
         assert await call("xgroup_create", "orders", "billing", id="0") is True
@@ -83,7 +83,7 @@ async def test_journey(millstream_any_url: str, kind: str, protocol: int) -> Non
 
 @protocols
 async def test_blocked_task_is_woken_by_another(millstream_any_url: str, protocol: int) -> None:
-    """A reader that waits at the end of a stream holds up no other task, and gets the entry one of them adds."""
+    """A blocked reader in a task does not block other tasks, and gets the entry that one of them adds."""
     options: dict[str, Any] = {"protocol": protocol, "decode_responses": True}
     async with (
         millstream.connect_async(millstream_any_url, **options) as reader,
@@ -101,7 +101,7 @@ async def test_blocked_task_is_woken_by_another(millstream_any_url: str, protoco
 
 @protocols
 def test_blocked_thread_is_woken_by_another(millstream_any_url: str, protocol: int) -> None:
-    """The same for threads."""
+    """A blocked reader in a thread gets the entry that another thread adds."""
     options: dict[str, Any] = {"protocol": protocol, "decode_responses": True}
     found: list[Any] = []
     with millstream.connect(millstream_any_url, **options) as client:
@@ -114,7 +114,7 @@ def test_blocked_thread_is_woken_by_another(millstream_any_url: str, protocol: i
 
 
 async def test_task_and_thread_meet(millstream_any_url: str) -> None:
-    """An asyncio client and a blocking one of the same store wake each other, both ways."""
+    """An asyncio client and a blocking one of the same store wake each other."""
     with millstream.connect(millstream_any_url) as thread_side:
         async with millstream.connect_async(millstream_any_url) as task_side:
             waiting = asyncio.create_task(task_side.xread({"there": "$"}, block=20_000))
@@ -132,14 +132,14 @@ async def test_task_and_thread_meet(millstream_any_url: str) -> None:
 
 @protocols
 def test_block_times_out(millstream_any_url: str, protocol: int) -> None:
-    """A read that finds nothing ends after its time, with redis-py's empty answer."""
+    """A blocked read without entries returns redis-py's empty reply after its timeout."""
     with millstream.connect(millstream_any_url, protocol=protocol) as client:
         assert not client.xread({"orders": "$"}, block=10)
 
 
 @protocols
 def test_pipelines_and_transactions(millstream_any_url: str, protocol: int) -> None:
-    """Pipelined commands answer in order, with or without MULTI, and one error leaves the others alone."""
+    """Pipelined commands reply in order, with or without MULTI, and an error does not affect others."""
     with millstream.connect(millstream_any_url, protocol=protocol, decode_responses=True) as client:
         for transaction in (False, True):
             pipe = client.pipeline(transaction=transaction)
@@ -153,7 +153,7 @@ def test_pipelines_and_transactions(millstream_any_url: str, protocol: int) -> N
 
 @protocols
 def test_watch_breaks_when_another_writes(millstream_any_url: str, protocol: int) -> None:
-    """Optimistic locking sees the other connection's write."""
+    """A WATCH is broken by another connection's write."""
     with millstream.connect(millstream_any_url, protocol=protocol) as client, client.pipeline() as pipe:
         pipe.watch("s")
         client.xadd("s", {"a": "b"})
@@ -165,7 +165,7 @@ def test_watch_breaks_when_another_writes(millstream_any_url: str, protocol: int
 
 @protocols
 def test_errors_are_exceptions_of_redis_py(millstream_any_url: str, protocol: int) -> None:
-    """A client's own handling of NOGROUP, BUSYGROUP and WRONGTYPE goes on working."""
+    """NOGROUP, BUSYGROUP and WRONGTYPE are redis-py's exceptions."""
     with millstream.connect(millstream_any_url, protocol=protocol) as client:
         with pytest.raises(redis.ResponseError, match=r"^NOGROUP No such key 'orders' or consumer group 'billing'"):
             client.xreadgroup("billing", "anna", {"orders": ">"})
@@ -178,7 +178,7 @@ def test_errors_are_exceptions_of_redis_py(millstream_any_url: str, protocol: in
 
 @protocols
 def test_messages_are_published(millstream_any_url: str, protocol: int) -> None:
-    """A subscriber gets messages in order, those that came together one by one, and nothing when there is none."""
+    """A subscriber gets messages in order and one by one."""
     options: dict[str, Any] = {"protocol": protocol, "decode_responses": True}
     with millstream.connect(millstream_any_url, **options) as client, client.pubsub() as listener:
         listener.subscribe("news", "weather")
@@ -192,7 +192,7 @@ def test_messages_are_published(millstream_any_url: str, protocol: int) -> None:
 
 @protocols
 async def test_messages_are_published_to_tasks(millstream_any_url: str, protocol: int) -> None:
-    """The same for an asyncio subscriber that waits when the message comes."""
+    """A waiting asyncio subscriber gets a published message."""
     async with millstream.connect_async(millstream_any_url, protocol=protocol) as client, client.pubsub() as listener:
         await listener.subscribe("news")
         assert (await listener.get_message(timeout=20))["type"] == "subscribe"
@@ -202,7 +202,7 @@ async def test_messages_are_published_to_tasks(millstream_any_url: str, protocol
 
 
 def test_socket_timeout_is_redis_pys(millstream_any_url: str) -> None:
-    """A read that takes longer than the client's own timeout ends in redis-py's error, and the client goes on."""
+    """A read that exceeds the client's socket timeout raises redis-py's error, and the client continues."""
     with millstream.connect(millstream_any_url, socket_timeout=0.05) as client:
         with pytest.raises(redis.TimeoutError):
             client.xread({"orders": "$"}, block=20_000)
@@ -210,7 +210,7 @@ def test_socket_timeout_is_redis_pys(millstream_any_url: str) -> None:
 
 
 async def test_cancelled_read_is_forgotten(millstream_any_url: str) -> None:
-    """A task that is cancelled while it waits leaves no waiting client behind."""
+    """A cancelled blocked read leaves no waiting client."""
     async with millstream.connect_async(millstream_any_url) as client:
         waiting = asyncio.create_task(client.xread({"orders": "$"}, block=20_000))
 
@@ -231,7 +231,7 @@ async def test_cancelled_read_is_forgotten(millstream_any_url: str) -> None:
 
 
 def test_killed_connection_is_replaced(millstream_any_url: str) -> None:
-    """CLIENT KILL ends the other's connection; its client says so, or connects again, as over a socket."""
+    """CLIENT KILL ends a connection, and its client connects again."""
 
     def answers() -> bool:
         try:
@@ -247,7 +247,7 @@ def test_killed_connection_is_replaced(millstream_any_url: str) -> None:
 
 
 def test_other_database(millstream_any_url: str) -> None:
-    """``?db=`` in the URL, or redis-py's option, chooses the database."""
+    """``?db=`` in the URL or redis-py's option selects the database."""
     with millstream.connect(f"{millstream_any_url}?db=3") as third, millstream.connect(millstream_any_url) as first:
         third.set("word", "x")
         assert first.get("word") is None
@@ -256,7 +256,7 @@ def test_other_database(millstream_any_url: str) -> None:
 
 
 def test_twenty_threads_with_pipelines(millstream_any_url: str) -> None:
-    """Every entry that was acknowledged is there, once, and each writer's are in its order."""
+    """With twenty threads and pipelines, each acknowledged entry is stored once, in its thread's order."""
     acknowledged: list[list[bytes]] = [[] for _ in range(20)]
 
     def write(writer: int) -> None:
@@ -281,7 +281,7 @@ def test_twenty_threads_with_pipelines(millstream_any_url: str) -> None:
 
 @protocols
 def test_a_long_pipeline_answers_as_one_by_one(millstream_any_url: str, protocol: int) -> None:
-    """Plain commands run many at a time, others between them, cut anywhere: replies are in order, none is missing."""
+    """In a long pipeline of plain and other commands, all replies come in order."""
     with millstream.connect(millstream_any_url, protocol=protocol) as client:
         pipe = client.pipeline(transaction=False)
         for number in range(1500):

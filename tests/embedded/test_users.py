@@ -1,4 +1,4 @@
-"""Those who use the engine in process: tests with a clock turned by hand, workers in one process, and who cannot."""
+"""Uses of the engine in process: tests with a manual clock, workers in one process, and unsupported uses."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ from support.waiting import aeventually, eventually
 
 
 def test_turned_clock_ends_a_wait(millstream_memory: redis.Redis, millstream_clock: Clock) -> None:
-    """A read that blocks for a minute ends when the test says that a minute has passed, not before."""
+    """A read that blocks for a minute ends when the manual clock has advanced by a minute."""
     replies: list[Any] = []
     thread = threading.Thread(target=lambda: replies.append(millstream_memory.xread({"s": "$"}, block=60_000)))
     thread.start()
@@ -36,7 +36,7 @@ def test_turned_clock_ends_a_wait(millstream_memory: redis.Redis, millstream_clo
 
 
 def test_turned_clock_is_what_clients_see(millstream_memory: redis.Redis, millstream_clock: Clock) -> None:
-    """Ids, idle times and expiry go by it."""
+    """Ids, idle times and expiry follow the manual clock."""
     client = millstream_memory
     entry = client.xadd("s", {"a": "b"})
     assert entry == f"{millstream_clock.wall}-0"
@@ -54,28 +54,28 @@ def test_turned_clock_is_what_clients_see(millstream_memory: redis.Redis, millst
 
 
 async def test_all_kinds_of_client_meet_at_the_url(millstream_url: str, millstream_memory: redis.Redis) -> None:
-    """The program under test may make its own clients from the URL."""
+    """All clients of the fixture's URL share its data."""
     async with millstream.connect_async(millstream_url, decode_responses=True) as client:
         entry = await client.xadd("s", {"a": "b"})
     assert millstream_memory.xrange("s") == [(entry, {"a": "b"})]
 
 
 def test_what_is_not_bytes_is_refused_as_by_a_socket(millstream_memory: redis.Redis) -> None:
-    """redis-py sends the pieces of a list; bare bytes are a list of numbers to it, and must not hang the connection."""
+    """Packed commands that are not a list of bytes are refused and do not block the connection."""
     connection = millstream_memory.connection_pool.get_connection()
     with pytest.raises(TypeError):
         connection.send_packed_command(b"*1\r\n$4\r\nPING\r\n")
 
 
 def test_server_fixture_serves(millstream_server: ServerThread) -> None:
-    """For what needs a socket."""
+    """The server fixture provides a server on a socket."""
     with redis.Redis.from_url(millstream_server.url) as client:
         assert client.ping()
 
 
 @pytest.mark.parametrize("way", ["conftest", "-p"])
 def test_plugin_serves_users_tests(tmp_path: Path, way: str) -> None:
-    """One line in a user's conftest.py gives the fixtures, with warnings as errors; so does an option of pytest.
+    """The plugin serves users' tests by a line in conftest.py or by a pytest option.
 
     An exception of a handler fails the user's test, with the handler's line.
     """
@@ -116,7 +116,7 @@ def test_plugin_serves_users_tests(tmp_path: Path, way: str) -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 async def test_worker_in_one_process(tmp_path: Path, kind: str) -> None:
-    """An app reads, retries, buries and publishes without a server, together with clients of the same process."""
+    """An app reads, retries, dead-letters and publishes without a server, with clients of the same process."""
     url = "memory://jobs" if kind == "memory" else tmp_path.as_uri()
     app, seen = App(url), []
 
@@ -145,14 +145,14 @@ async def test_worker_in_one_process(tmp_path: Path, kind: str) -> None:
 
 
 def test_worker_needs_a_name() -> None:
-    """A worker has several connections and its producers more: a store of one client's own would be empty for ever."""
+    """An app refuses ``memory://`` without a name, whose data only one client would see."""
     with pytest.raises(ConfigError, match="Give it a name, as in memory://orders"):
         _ = App("memory://").url
 
 
 @pytest.mark.parametrize("url", ["memory://jobs", "file:///tmp/jobs"])
 def test_processes_of_their_own_are_refused(url: str, tmp_path: Path) -> None:
-    """``run``, the demo and Spark use several processes: one sentence says what to do, before anything is started."""
+    """``millstream run`` refuses a store that lives in one process, before it starts anything."""
     ended = CliRunner().invoke(main, ["run", "jobs:app", "--url", url])
     assert ended.exit_code == 2
     assert "lives in one process, and this needs several. Run `millstream serve --dir" in ended.output
@@ -167,6 +167,6 @@ def test_processes_of_their_own_are_refused(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_demo_refuses_them_too(tmp_path: Path) -> None:
-    """The demo's workers and Spark are processes as well."""
+    """The demo refuses a store that lives in one process."""
     with pytest.raises(ConfigError, match="lives in one process"):
         preflight(DemoSettings(tmp_path, Keys.under("x:"), 1000, "memory://jobs", kill_server=False, keep=False))

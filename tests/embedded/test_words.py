@@ -1,4 +1,4 @@
-"""Both cores pack arguments into the same bytes, and refuse alike values that cannot be arguments."""
+"""Both cores pack arguments into the same bytes, and refuse the same values."""
 
 import enum
 import random
@@ -20,7 +20,7 @@ class _Number(enum.IntEnum):
 
 
 def test_both_cores_pack_alike() -> None:
-    """Few words and many, of every kind: the same bytes."""
+    """Both cores pack few or many arguments of every kind into the same bytes."""
     chance = random.Random(1)
     for count in [1, 2, 3, 9, 40, 700] * 40:
         words = tuple(chance.choices([*WORDS, *NUMBERS, _Name("tea"), memoryview(b"tea")], k=count))
@@ -31,7 +31,7 @@ def test_both_cores_pack_alike() -> None:
 
 
 def test_numbers_of_any_length() -> None:
-    """Their digits, on both sides of each power of ten."""
+    """Both cores pack numbers on both sides of each power of ten into the same digits."""
     for power in range(20):
         for number in (10**power - 1, 10**power, 10**power + 5):
             assert pack_words((number,)) == py_pack_words((number,))
@@ -39,7 +39,7 @@ def test_numbers_of_any_length() -> None:
 
 @pytest.mark.parametrize("word", [None, True, _Number.ONE, bytearray(b"tea"), ["tea"], "\ud800"])
 def test_what_is_no_word_is_refused(word: object) -> None:
-    """With the same error and the same text."""
+    """Both cores refuse an invalid argument with the same error."""
     errors = []
     for pack in (pack_words, py_pack_words):
         with pytest.raises((TypeError, UnicodeEncodeError)) as caught:
