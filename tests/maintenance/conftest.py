@@ -1,4 +1,4 @@
-"""Data directories with real records, whose times are known."""
+"""Data directories with real records at known times."""
 
 import os
 from collections.abc import Callable
@@ -18,14 +18,14 @@ STEP = 1000  # milliseconds from one record to the next
 
 
 def xadd(number: int, key: bytes = b"orders") -> bytes:
-    """The record of one XADD."""
+    """Build the record of one XADD."""
     wall = START + (number - 1) * STEP
     add = ("xadd", 0, key, ids.pack(ids.make(wall, 0)), [b"n", b"%d" % number], number == 1, None)
     return codec.pack(wall, [("xnew", 0, key, 100, 100), add] if number == 1 else [add])
 
 
 def write_log(home: Path, records: list[bytes], segment_bytes: int = 400, *, close: bool = True) -> Log:
-    """A log of these records, in several files, each record synced by itself."""
+    """Write a log of these records in several files, with a sync after each record."""
     log, _ = Log.open(home, segment_bytes=segment_bytes)
     for record in records:
         log.append(record)
@@ -38,13 +38,13 @@ def write_log(home: Path, records: list[bytes], segment_bytes: int = 400, *, clo
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Twenty records, 1 to 20, in several files."""
+    """Return a data directory with twenty records, 1 to 20, in several files."""
     write_log(tmp_path / "data", [xadd(number) for number in range(1, 21)])
     return tmp_path / "data"
 
 
 def rewritten(home: Path, snapshot: list[bytes] | None = None, more: bytes | None = None) -> None:
-    """Twenty records, of which the first ten are in a snapshot; or something else is in it, or behind them all."""
+    """Write twenty records with the first ten in a snapshot, or with other content there or after them."""
     log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
     disk, rewrite = RealDisk(), log.begin_rewrite()
     assert rewrite is not None
@@ -63,24 +63,24 @@ def segments(home: Path) -> list[Path]:
 
 
 def flip(path: Path, at: int) -> None:
-    """Change one bit."""
+    """Flip one bit of a file."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
 
 
 def content(home: Path) -> dict[str, bytes]:
-    """Every file's bytes."""
+    """Return every file's bytes."""
     return {path.name: path.read_bytes() for path in home.iterdir()}
 
 
 class NamingDisk(RealDisk):
-    """A disk that notes at each renaming which files were written and not synced.
+    """A disk that notes at each rename which files were written and not synced.
 
     Attributes:
-        unsynced: inodes of files with content that may not be on the medium.
-        written: inodes of all that were written.
-        named: new names, with the unsynced of that moment.
+        unsynced: Inodes of files with content that may not be on the medium.
+        written: Inodes of all written files.
+        named: New names, with the unsynced inodes of that moment.
     """
 
     __slots__ = ("named", "unsynced", "written")

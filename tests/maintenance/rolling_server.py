@@ -1,4 +1,4 @@
-"""``millstream serve`` with log files of 30 kB, so that the log rolls and is rewritten often while a test looks on."""
+"""``millstream serve`` with log files of 30 kB, so that the log rolls and is rewritten often during a test."""
 
 import sys
 

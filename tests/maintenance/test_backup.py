@@ -1,4 +1,4 @@
-"""Backup and restore: whole or not at all, whatever happens in between, and at any moment of the log."""
+"""Backup and restore: complete or not at all, whatever happens in between, and up to any moment of the log."""
 
 import errno
 import os
@@ -27,13 +27,13 @@ from millstream.persistence.log import Log
 
 
 def numbers(home: Path) -> list[int]:
-    """The records of a data directory, by what they say."""
+    """Return the numbers of a data directory's records."""
     known = {xadd(number): number for number in range(1, 30)}
     return [known[record] for record in recovered(home)]
 
 
 def test_a_backup_of_a_log_in_use(home: Path, tmp_path: Path) -> None:
-    """Whole, checked, a data directory itself; the source is not touched, and goes on."""
+    """A backup of a log in use is complete, checked and itself a data directory. The source is unchanged."""
     log, _ = Log.open(home)
     log.append(xadd(21))
     log.write()
@@ -56,7 +56,7 @@ def test_a_backup_of_a_log_in_use(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_record_under_way_is_left_out(home: Path, tmp_path: Path) -> None:
-    """A record half written when the backup began had no reply yet."""
+    """A record half written when the backup begins is left out, since it has no reply yet."""
     last = segments(home)[-1]
     with last.open("ab") as file:
         file.write(b"half a record")
@@ -66,7 +66,7 @@ def test_a_record_under_way_is_left_out(home: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten(home: Path, tmp_path: Path) -> None:
-    """Neither a directory nor a file nor a dangling link; the directory above must be there."""
+    """A backup overwrites no directory, file or dangling link, and requires an existing parent directory."""
     (tmp_path / "there").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
@@ -83,7 +83,7 @@ def test_nothing_is_overwritten(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_log_is_not_backed_up(home: Path, tmp_path: Path) -> None:
-    """It says where, and nothing is left behind."""
+    """A damaged log is not backed up. The error names the place, and no file is left."""
     name, offset = damage_middle(home)
     with pytest.raises(LogCorruptError, match="log check") as told:
         back_up(home, tmp_path / "backup")
@@ -105,7 +105,7 @@ class SmallDisk(RealDisk):
 
 
 def test_no_room(home: Path, tmp_path: Path) -> None:
-    """Found out before anything is copied."""
+    """A backup without enough space is refused before anything is copied."""
     with pytest.raises(DiskFullError, match="has room for 1000 bytes"):
         back_up(home, tmp_path / "backup", SmallDisk())
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
@@ -137,7 +137,7 @@ for _name in ("create", "rename", "make_directory", "sync_directory", "open_appe
 
 
 def killed_after(steps: int, run: Callable[[], object]) -> bool:
-    """Run in a process of its own, killed before a change of the disk; whether it was."""
+    """Run a function in a child process that is killed before a change of the disk; return True if it was killed."""
     child = os.fork()
     if child == 0:
         for name in ("append", "datasync", "truncate"):
@@ -155,7 +155,7 @@ def killed_after(steps: int, run: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("what", ["back_up", "restore"])
 def test_killed_at_each_step(home: Path, tmp_path: Path, what: str) -> None:
-    """SIGKILL before each change of the disk: what has the final name is whole, what is not whole has another one."""
+    """If a backup or restore is killed at any change of the disk, only a complete copy has the final name."""
     with segments(home)[-1].open("ab") as file:
         file.write(b"half a record")
     source = home
@@ -190,7 +190,7 @@ def test_killed_at_each_step(home: Path, tmp_path: Path, what: str) -> None:
 
 
 def test_the_backup_is_named_when_it_is_on_the_medium(home: Path, tmp_path: Path) -> None:
-    """Its directory is synced behind its last file and before it gets its name, the directory above after that."""
+    """A backup's directory is synced after its last file and before its rename, and the parent directory after it."""
     log: list[tuple[str, str]] = []
 
     class Watched(RealDisk):
@@ -215,7 +215,7 @@ def test_the_backup_is_named_when_it_is_on_the_medium(home: Path, tmp_path: Path
 def test_every_file_of_a_copy_is_on_the_medium_before_the_copy_is_named(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing that was written is without a sync behind it, a last file that was cut included."""
+    """Every file of a copy, also a cut one, is synced before the copy gets its name."""
     with segments(home)[-1].open("ab") as file:
         file.write(b"half a record")
     disk = NamingDisk(monkeypatch)
@@ -227,7 +227,7 @@ def test_every_file_of_a_copy_is_on_the_medium_before_the_copy_is_named(
 
 
 def test_a_damaged_or_shortened_backup_is_not_restored(home: Path, tmp_path: Path) -> None:
-    """Bits, missing ends that look whole, missing files, the file BACKUP itself; nothing is made."""
+    """A damaged or incomplete backup is not restored: flipped bits, cut or missing files, a damaged BACKUP file."""
     back_up(home, tmp_path / "backup")
     before = content(tmp_path / "backup")
     last = segments(tmp_path / "backup")[-1]
@@ -257,7 +257,7 @@ def test_a_damaged_or_shortened_backup_is_not_restored(home: Path, tmp_path: Pat
 
 
 def test_data_is_not_restored_over(home: Path, tmp_path: Path) -> None:
-    """Unless told to, and then it is set aside; never under a running server."""
+    """A restore into a directory with data requires ``force``, sets the data aside, and never runs under a server."""
     back_up(home, tmp_path / "backup")
     with pytest.raises(UsageError, match="is not empty"):
         restore(tmp_path / "backup", home)
@@ -288,10 +288,10 @@ def test_data_is_not_restored_over(home: Path, tmp_path: Path) -> None:
 def test_data_is_set_aside_in_one_step(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swaps: bool
 ) -> None:
-    """SIGKILL before each change of the disk: the old and the new one are whole, under names that say which is which.
+    """If a restore over data is killed at any step, old and new data are complete under distinct names.
 
-    If the system lets two names change places, one of them is always at its place. A server that is started finds
-    records, and does not begin an empty log.
+    If the system can exchange two names, one of them is always in place. A server that is started finds records and
+    does not begin an empty log.
     """
     if not swaps:
         monkeypatch.setattr(copying, "exchange", lambda one, other: False)
@@ -316,7 +316,7 @@ def test_data_is_set_aside_in_one_step(
 def test_an_exchange_that_is_broken_off_never_costs_the_data_that_was_there(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, happens: bool
 ) -> None:
-    """Ctrl-C or an error right behind the step, or in its place: what was set aside is never taken for the copy."""
+    """If Ctrl-C or an error interrupts the exchange of directories, the data set aside is never taken for the copy."""
 
     def broken_off(one: Path, other: Path) -> bool:
         if happens:
@@ -337,7 +337,7 @@ def test_an_exchange_that_is_broken_off_never_costs_the_data_that_was_there(
 def test_data_goes_back_to_its_place_where_the_copy_cannot_have_it(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """If names cannot change places in one step, a failure between the two leaves the place as it was."""
+    """Without an atomic exchange, a failure between the two renames restores the old data to its place."""
     back_up(home, tmp_path / "backup")
     write_log(tmp_path / "place", [xadd(number) for number in range(1, 23)])
     monkeypatch.setattr(copying, "exchange", lambda one, other: False)
@@ -360,7 +360,7 @@ def test_data_goes_back_to_its_place_where_the_copy_cannot_have_it(
 def test_a_name_that_may_not_last_is_not_called_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """The last sync fails: the copy is whole and in its place, and so the error says, with where the old data is."""
+    """If the last sync fails, the error states that the copy is complete and where the old data is."""
     dest = tmp_path / "made"
     if what == "restore over":
         write_log(dest, [xadd(number) for number in range(1, 23)])
@@ -382,7 +382,10 @@ def test_a_name_that_may_not_last_is_not_called_nothing(
 
 
 def test_names_change_places_or_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing name is an error, and a system that cannot do it reports that."""
+    """Two names are exchanged, or nothing is done.
+
+    A missing name is an error, and an unsupported system is reported.
+    """
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"was {name}").touch()
@@ -396,7 +399,7 @@ def test_names_change_places_or_nothing_is_done(tmp_path: Path, monkeypatch: pyt
 
 
 def test_at_every_position_and_moment(home: Path, tmp_path: Path) -> None:
-    """Exactly what stood up to there, across the edges of files; the source may be damaged behind it."""
+    """A restore up to any position or moment has exactly the records until then, even with later damage."""
     for last in range(21):
         made = restore(home, tmp_path / f"p{last}", until=Moment(position=last))
         assert (made.records, made.last) == (last, last)
@@ -418,7 +421,7 @@ def test_at_every_position_and_moment(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_log_that_goes_on_from_a_moment(home: Path, tmp_path: Path) -> None:
-    """The restored log takes new records under the positions that follow, and is whole again afterwards."""
+    """A log restored up to a moment accepts new records at the next positions."""
     restore(home, tmp_path / "new", until=Moment(position=8))
     log, _ = Log.open(tmp_path / "new")
     assert log.append(xadd(9)) == 9
@@ -427,7 +430,7 @@ def test_a_log_that_goes_on_from_a_moment(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_snapshot_has_one_moment(tmp_path: Path) -> None:
-    """Backups hold the snapshot; before its last record there is no moment, and the error says so."""
+    """A backup contains the snapshot. A moment before the snapshot's last record is an error."""
     home = tmp_path / "data"
     rewritten(home)
     made = back_up(home, tmp_path / "backup")
@@ -451,7 +454,7 @@ def test_a_snapshot_has_one_moment(tmp_path: Path) -> None:
 
 
 def test_a_link_leads_to_where_data_is_restored(home: Path, tmp_path: Path) -> None:
-    """A data directory on another disk, linked to: what the link leads to is made anew, and the link stays."""
+    """A restore to a link replaces the data that the link leads to, and the link stays."""
     back_up(home, tmp_path / "backup")
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "data")
@@ -465,7 +468,7 @@ def test_a_link_leads_to_where_data_is_restored(home: Path, tmp_path: Path) -> N
 
 
 def test_where_a_file_system_is_mounted_nothing_can_be_renamed_to(home: Path, tmp_path: Path) -> None:
-    """Told before anything is copied, with what to do."""
+    """A restore to a mount point is refused before anything is copied, with advice."""
     back_up(home, tmp_path / "backup")
     with pytest.raises(UsageError, match=r"is a mount point.*--dir"):
         restore(tmp_path / "backup", Path("/dev/shm"), force=True)
@@ -484,7 +487,7 @@ STRANGE = {
 def test_what_is_not_a_regular_file_is_named(
     home: Path, tmp_path: Path, put: Callable[[Path], None], name: str
 ) -> None:
-    """A device, pipe, loop of links or directory in the place of a file: no check calls it healthy, none hangs."""
+    """A device, pipe, link loop or directory in place of a file is named by every check, and none hangs."""
     path = segments(home)[-1] if name == "segment" else home / name
     path.unlink()
     put(path)

@@ -1,4 +1,4 @@
-"""Cutting on purpose: what is cut is kept and readable, and a cut that was interrupted loses nothing either."""
+"""Cutting a log on purpose: the cut part is kept and readable, also after an interruption."""
 
 import contextlib
 from pathlib import Path
@@ -23,7 +23,7 @@ def recovered(home: Path) -> list[bytes]:
 
 
 def readable(*places: Path) -> set[int]:
-    """Positions of the records that can be read there; of a file whose header is damaged there is a mended copy."""
+    """Return the positions of the readable records in these files."""
     found = set()
     for place in places:
         with contextlib.suppress(LogCorruptError):
@@ -33,7 +33,10 @@ def readable(*places: Path) -> set[int]:
 
 @pytest.mark.parametrize("damage", [damage_middle, damage_header, lose_file])
 def test_cut_where_the_check_says(home: Path, damage: object) -> None:
-    """Everything before it is there after the start, and everything readable behind it is in the files kept."""
+    """After a cut at the place that the check names, a start has all records before it.
+
+    Readable later ones are kept.
+    """
     name, offset = damage(home)
     before = examine_directory(home)
     with pytest.raises(LogCorruptError):
@@ -48,7 +51,7 @@ def test_cut_where_the_check_says(home: Path, damage: object) -> None:
 
 
 def test_cut_everything(home: Path) -> None:
-    """The first file is gone: an empty log follows, and goes on from the same position."""
+    """If the first file is missing, a cut at the beginning leaves an empty log with the same next position."""
     segments(home)[0].unlink()
     report = cut(home, segments(home)[0].name.replace("6", "1"), 0)
     assert examine_directory(home).report.records == 0
@@ -57,7 +60,7 @@ def test_cut_everything(home: Path) -> None:
 
 
 def test_cut_the_first_file_whose_header_is_damaged(home: Path) -> None:
-    """The new, empty file takes its name, and the old one is kept under another."""
+    """A cut of the first file with a damaged header keeps it under another name and creates an empty file."""
     first = segments(home)[0]
     flip(first, 13)
     report = cut(home, first.name, 0)
@@ -66,7 +69,7 @@ def test_cut_the_first_file_whose_header_is_damaged(home: Path) -> None:
 
 
 def test_only_where_a_record_ends(home: Path) -> None:
-    """The error names the place next to it; nothing changes."""
+    """A cut inside a record is refused with the nearest place, and nothing changes."""
     name, offset = damage_middle(home)
     before = content(home)
     with pytest.raises(UsageError, match=f"cut at {name}:{offset}"):
@@ -77,14 +80,14 @@ def test_only_where_a_record_ends(home: Path) -> None:
 
 
 def test_nothing_to_cut(home: Path) -> None:
-    """At the end of the log."""
+    """A cut at the end of the log is refused, since there is nothing to cut."""
     last = segments(home)[-1]
     with pytest.raises(UsageError, match="nothing to cut"):
         cut(home, last.name, last.stat().st_size)
 
 
 def test_what_is_cut_is_on_the_medium_elsewhere_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the manifest leaves it out, the copy of it is synced."""
+    """The cut part is synced to its copy before the manifest leaves it out."""
     name, offset = damage_middle(home)
     disk = NamingDisk(monkeypatch)
     kept = cut(home, name, offset, disk).kept[0]
@@ -94,7 +97,7 @@ def test_what_is_cut_is_on_the_medium_elsewhere_first(home: Path, monkeypatch: p
 
 @pytest.mark.parametrize("damage", ["damaged", "missing"])
 def test_without_its_manifest_a_log_is_not_cut(home: Path, damage: str) -> None:
-    """Nothing else says what belongs to the log: the error gives all advice of a check and changes nothing."""
+    """A log without a valid manifest is not cut. The error contains all advice of the check."""
     name = segments(home)[0].name
     if damage == "damaged":
         flip(home / "MANIFEST", 10)
@@ -111,7 +114,7 @@ def test_without_its_manifest_a_log_is_not_cut(home: Path, damage: str) -> None:
 
 
 def test_not_under_a_running_server(home: Path) -> None:
-    """It holds the lock."""
+    """A cut is refused while a server runs on the directory."""
     log, _ = Log.open(home)
     with pytest.raises(LogLockedError):
         cut(home, segments(home)[1].name, 0)
@@ -119,7 +122,7 @@ def test_not_under_a_running_server(home: Path) -> None:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Error for a killed process."""
 
 
 class DyingDisk(RealDisk):
@@ -154,7 +157,7 @@ class DyingDisk(RealDisk):
 
 @pytest.mark.parametrize("damage", [damage_middle, damage_header, lose_file])
 def test_interrupted_at_each_step(home: Path, damage: object) -> None:
-    """Until it is done a start is refused or loses nothing more; the same cut made again ends it; nothing is gone."""
+    """An interrupted cut loses nothing more: a start is refused or works, and the repeated cut finishes."""
     name, offset = damage(home)
     before = content(home)
     examined = examine_directory(home)

@@ -1,4 +1,4 @@
-"""The doctor finds planted troubles of a directory and of real servers, each with a reason and a next step."""
+"""The doctor finds planted problems of a directory and of real servers, each with a reason and a next step."""
 
 import os
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def levels(findings: Iterator[Finding]) -> dict[str, str]:
 
 
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions, and what is missing or too low."""
+    """The doctor reports versions, missing libraries and low limits of the machine."""
     monkeypatch.setattr(core, "NAME", core.NATIVE)
     found = by_check(diagnose_machine())
     assert "redis " in found["libraries"].what
@@ -54,7 +54,7 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_which_core_runs(monkeypatch: pytest.MonkeyPatch, name: str, is_chosen: bool, level: str, words: str) -> None:
-    """If it is the slower one and was not chosen, the finding explains how to get the other."""
+    """If the slower core runs by default, the doctor explains how to get the native one."""
     monkeypatch.setattr(core, "NAME", name)
     monkeypatch.setattr(core, "IS_CHOSEN", is_chosen)
     found = by_check(diagnose_machine())["core"]
@@ -63,7 +63,7 @@ def test_which_core_runs(monkeypatch: pytest.MonkeyPatch, name: str, is_chosen: 
 
 
 def test_a_healthy_directory(home: Path) -> None:
-    """Nothing to complain of, nothing changed, and the speed is a measurement."""
+    """The doctor finds no problem in a healthy directory, changes nothing, and measures the fsync speed."""
     before = content(home)
     found = by_check(diagnose_directory(home))
     assert {finding.level for check, finding in found.items() if check not in DISK} == {"ok"}
@@ -75,7 +75,7 @@ def test_a_healthy_directory(home: Path) -> None:
 
 
 def test_a_damaged_log(home: Path) -> None:
-    """A problem, with the loss and the way on; a torn end is a warning."""
+    """The doctor reports a damaged log as a problem with its loss and the next step, and a torn end as a warning."""
     with segments(home)[-1].open("ab") as file:
         file.write(b"half a record")
     assert {check: level for check, level in levels(diagnose_directory(home)).items() if check not in DISK} == {
@@ -90,7 +90,7 @@ def test_a_damaged_log(home: Path) -> None:
 
 
 def test_a_disk_in_trouble(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Full, slow, in memory or far away."""
+    """The doctor reports a disk that is full, slow, in memory or on a network."""
     monkeypatch.setattr(directory.RealDisk, "free", lambda *_: 1 << 30)
     monkeypatch.setattr(directory, "fsync_speed", lambda _: (25.0, 26.0))
     monkeypatch.setattr(directory, "file_system", lambda _: "nfs4")
@@ -102,19 +102,19 @@ def test_a_disk_in_trouble(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no memory file system to look at")
 def test_memory_is_told_from_a_disk() -> None:
-    """By the system's own table."""
+    """A file system in memory is recognized by the system's table of mounts."""
     assert file_system(Path("/dev/shm")) == "tmpfs"
 
 
 def test_a_wrong_directory(tmp_path: Path) -> None:
-    """Not an empty log."""
+    """A directory that does not exist is a problem, not an empty log."""
     assert levels(diagnose_directory(tmp_path / "wrong")) == {"directory": "problem"}
     assert worst(diagnose_directory(tmp_path / "wrong")) == "problem"
 
 
 @pytest.fixture(params=["redis", "millstream"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server that loses nothing."""
+    """Yield a server that loses nothing."""
     if request.param == "millstream":
         running = millstream_server(tmp_path)
     else:
@@ -125,7 +125,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPro
 
 @pytest.mark.realserver
 def test_a_healthy_server(server: ServerProcess) -> None:
-    """No complaint, but for what an older server lacks."""
+    """The doctor finds no problem in a healthy server, except features that an older one lacks, and changes nothing."""
     with server.client() as client:
         client.xadd("orders", {"n": 1})
         client.xgroup_create("orders", "billing", 0)
@@ -138,7 +138,7 @@ def test_a_healthy_server(server: ServerProcess) -> None:
 
 @pytest.mark.realserver
 def test_streams_in_trouble(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old pending entries, a consumer that ended, a lag that is not known, a stream that nobody trims."""
+    """The doctor reports old pending entries, dead consumers, unknown lags and streams that nothing trims."""
     with server.client() as client:
         for number in range(1, 6):
             client.xadd("grows", {"n": number}, id=f"{number}-0")
@@ -160,7 +160,7 @@ def test_streams_in_trouble(server: ServerProcess, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.realserver
 def test_bytes_that_are_no_text(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries, keys, groups and consumers of any bytes are looked at like others, and shown escaped in every form."""
+    """The doctor handles entries, keys, groups and consumers of any bytes, and shows them escaped."""
     stream, group, consumer = b"or\xffders\x1b[2J", b"bil\xfeling", b"an\xfdna"
     with server.client() as client:
         client.execute_command("XADD", stream, "*", "__data__", b"\x89BIN\r\n\x1a\n\x00\x01")
@@ -181,7 +181,7 @@ def test_bytes_that_are_no_text(server: ServerProcess, monkeypatch: pytest.Monke
 
 @pytest.mark.realserver
 def test_settings_that_lose_events(tmp_path: Path) -> None:
-    """Eviction of any key, no append-only file, fsync now and then, memory nearly full."""
+    """The doctor reports eviction of any key, a missing append-only file, weak fsync, and nearly full memory."""
     with redis_server(tmp_path, "--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru") as server:
         found = levels(diagnose_server(server.url, Limits()))
         assert found == {"capabilities": "note", "maxmemory-policy": "problem", "appendonly": "problem"}
@@ -198,7 +198,7 @@ def test_settings_that_lose_events(tmp_path: Path) -> None:
 
 
 def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own server without a log loses all; findings of one kind are counted when there are many."""
+    """The doctor reports a memory-only server as a problem, and summarizes many findings of one kind."""
     with millstream_server(tmp_path, "--memory") as server, server.client() as client:
         for number in range(30):
             client.xadd(f"s{number}", {"n": 1})
@@ -210,7 +210,7 @@ def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_entries_that_went_unread(tmp_path: Path) -> None:
-    """Entries that retention removed before a group had read them are a warning, also to a user without CONFIG."""
+    """The doctor warns of entries that retention removed before a group read them, also without the right to CONFIG."""
     rules = ("--set", "stream-retention=* 1ms 0")
     with millstream_server(tmp_path, *rules) as server, server.client() as client:
         client.xgroup_create("s", "g", mkstream=True)
@@ -223,13 +223,13 @@ def test_entries_that_went_unread(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_answer() -> None:
-    """One problem, and the next step."""
+    """The doctor reports an unreachable server as one problem with a next step."""
     assert levels(diagnose_server(f"redis://127.0.0.1:{free_port()}", Limits())) == {"reachable": "problem"}
 
 
 @pytest.mark.parametrize(("name", "level"), [("native", "ok"), ("python", "note")])
 def test_which_core_a_server_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, level: str) -> None:
-    """With the slower one, how to get the other: where the server is, which may be another machine."""
+    """The doctor reports the server's core, and for the slower one how to get the native one on that machine."""
     if name == "native" and core.NAME != core.NATIVE:
         pytest.skip("no native core here")
     monkeypatch.setenv(core.VARIABLE, name)
@@ -241,6 +241,6 @@ def test_which_core_a_server_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.realserver
 def test_redis_has_no_core_to_choose(tmp_path: Path) -> None:
-    """Nothing is said of what INFO does not show."""
+    """The doctor reports no core for Redis."""
     with redis_server(tmp_path) as server:
         assert "core" not in by_check(diagnose_server(server.url, Limits()))

@@ -18,7 +18,7 @@ LINK = {"role": "slave", "master_host": "a", "master_port": 1}
 
 
 def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
-    """A row of INFO, as redis-py reads it."""
+    """Build a replica's row of INFO as redis-py reads it."""
     return {"ip": "10.0.0.2", "port": 1, "state": state, "lag": lag, "offset": 5}
 
 
@@ -54,7 +54,7 @@ def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
     ],
 )
 def test_what_is_found(info: dict[str, Any], expected: list[tuple[str, str]]) -> None:
-    """A server that stands alone is passed over; a link that is down says since when and why."""
+    """The doctor skips a single server, and reports for a broken link its duration and cause."""
     assert [(one.level, one.what) for one in diagnose_replication(info, {})] == expected
 
 
@@ -85,7 +85,7 @@ SYNC = {"millstream_sync_state": "refused", "millstream_sync_asked": 2, "millstr
 def test_writes_that_are_refused(
     info: dict[str, Any], settings: dict[str, str | None], refused: str | None, away: str
 ) -> None:
-    """The setting that refuses them is named; one that is not in force is not."""
+    """If writes are refused for lack of replicas, the doctor names the setting that refuses them."""
     found = list(diagnose_replication({"role": "master", "slave0": replica(), **info}, settings))
     problems = [one.what for one in found if one.level == "problem"]
     assert problems == ([f"writes are refused: {refused}"] if refused else [])
@@ -96,7 +96,7 @@ def test_writes_that_are_refused(
     "said", ["it holds a library, as of offset 17", "GET k=v, and more=1", "k=v failed, at offset 3", "a=b", "7"]
 )
 def test_why_a_link_is_down_is_said_as_the_server_says_it(said: str) -> None:
-    """redis-py splits at commas, and makes a map of what has `=` in it."""
+    """The doctor shows the cause of a broken link as the server gives it, although redis-py splits it."""
     info = parse_info(f"role:slave\r\nmaster_link_status:down\r\nmillstream_link_error:{said}\r\n")
     assert next(diagnose_replication(info, {})).what.endswith(f" s: {said}")
 
@@ -106,7 +106,7 @@ def test_why_a_link_is_down_is_said_as_the_server_says_it(said: str) -> None:
     [("WRONGPASS invalid username-password pair", "masterauth"), ("Connection refused", "network"), ("PFADD", "docs/")],
 )
 def test_what_to_do_about_a_link_goes_by_the_reason(reason: str, advice: str) -> None:
-    """A wrong password, nobody there, and a command that does not exist here are mended in three ways."""
+    """The doctor's advice for a broken link depends on its cause."""
     down = LINK | {"master_link_status": "down", "millstream_link_error": reason}
     assert advice in next(diagnose_replication(down, {})).advice
 
@@ -133,13 +133,13 @@ AMPLE = {"repl-timeout": "60", "client-output-buffer-limit": "normal 0 0 0 slave
 def test_what_a_primary_keeps(
     info: dict[str, Any], settings: dict[str, str | None], rate: float, expected: list[tuple[str, str]]
 ) -> None:
-    """A backlog too short for the writes, and a limit without effect, are findings. An unknown value is not one."""
+    """The doctor reports a backlog that is too short for the writes, and a limit without effect."""
     found = [(one.level, one.what.partition(", and repl-timeout")[0]) for one in diagnose_stream(info, settings, rate)]
     assert found == expected
 
 
 def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = None, **more: Any) -> ServerWords:
-    """A replica's words, a Redis 7.0's unless they say otherwise."""
+    """Build a replica's information, of Redis 7.0 unless given."""
     info = {"role": "slave", "redis_version": "7.0.15", "slave_priority": 100, **more}
     return ServerWords(place, info, settings or {}, clock, 100)
 
@@ -189,12 +189,12 @@ def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = N
 def test_a_primary_beside_its_replicas(
     primary: ServerWords, others: list[ServerWords], expected: list[tuple[str, str]]
 ) -> None:
-    """Commands that a replica cannot run, differences, and Sentinel's choice are found. A round trip is not skew."""
+    """The doctor compares a primary with its replicas: unsupported commands, settings, and Sentinel's priorities."""
     assert [(each.level, each.what) for each in diagnose_pairs(primary, others)] == expected
 
 
 def test_a_real_pair(tmp_path: Path) -> None:
-    """The command asks both servers, and says so of one that does not answer."""
+    """``doctor --replica`` checks both servers, and reports one that does not answer."""
     with (
         millstream_server(tmp_path / "a", "--set", "stream-node-max-entries=50") as first,
         millstream_server(tmp_path / "b", "--replicaof", f"127.0.0.1:{first.port}") as second,
@@ -209,7 +209,7 @@ def test_a_real_pair(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_this_servers() -> None:
-    """The advice is about this machine if a copy finds no room here; it was about the primary."""
+    """If a replica has no space for the primary's copy, the advice is about the replica's machine."""
     reason = "cannot keep the primary's copy in /data: No space left on device; free some space there"
     info = {"role": "slave", "master_link_status": "down", "millstream_link_error": reason}
     (finding,) = diagnose_replication(info, {})

@@ -1,4 +1,4 @@
-"""Records as people and programs read them: every op, chosen by position, time, key and kind."""
+"""Records as people and programs read them: every op, selected by position, time, key and kind."""
 
 import inspect
 from pathlib import Path
@@ -21,7 +21,7 @@ def positions(home: Path, **chosen: object) -> list[int]:
 
 
 def test_all_and_a_part(home: Path) -> None:
-    """By position and by time, both ends included."""
+    """``log dump`` selects records by position and by time, including both ends."""
     before = content(home)
     assert positions(home) == list(range(1, 21))
     assert positions(home, start=Moment(position=7), end=Moment(position=9)) == [7, 8, 9]
@@ -32,7 +32,7 @@ def test_all_and_a_part(home: Path) -> None:
 
 
 def test_by_key_and_kind(tmp_path: Path) -> None:
-    """A record shows only the changes asked for, and none if none is."""
+    """A selection by key or kind shows only the matching changes of a record."""
     both = codec.pack(START, [("set", 0, b"a", b"x", None), ("gack", 0, b"orders:1", b"g", ids.pack(5))])
     write_log(tmp_path / "data", [xadd(1), both, codec.pack(START, [("flush", 3)])])
     home = tmp_path / "data"
@@ -43,7 +43,7 @@ def test_by_key_and_kind(tmp_path: Path) -> None:
 
 
 def test_keys_are_chosen_as_keys_and_scan_choose_them(tmp_path: Path) -> None:
-    """Python's fnmatch differs: ``[^a]`` is another class there, and a backslash no escape."""
+    """Keys are selected by the patterns of KEYS and SCAN, not by those of Python's fnmatch."""
     names = [b"a1", b"b1", b"x*", b"xy", b"\xff"]
     write_log(tmp_path / "data", [codec.pack(START, [("set", 0, name, b"x", None)]) for name in names])
     home = tmp_path / "data"
@@ -55,7 +55,7 @@ def test_keys_are_chosen_as_keys_and_scan_choose_them(tmp_path: Path) -> None:
 
 
 def test_beside_a_running_owner(home: Path) -> None:
-    """No lock is taken, and what was appended since is there."""
+    """A dump beside a running owner takes no lock and shows the latest records."""
     log, _ = Log.open(home)
     log.append(xadd(21))
     log.write()
@@ -64,7 +64,7 @@ def test_beside_a_running_owner(home: Path) -> None:
 
 
 def test_damage(home: Path) -> None:
-    """Records before it are shown, then the error; or the whole records after it too."""
+    """A dump of a damaged log shows the records before the damage, then an error, or all readable ones on request."""
     damage_middle(home)
     shown = []
     with pytest.raises(LogCorruptError, match="damaged"):
@@ -75,7 +75,7 @@ def test_damage(home: Path) -> None:
 
 
 def test_sentences() -> None:
-    """Ids, times, scores and payloads are readable; bytes are quoted."""
+    """A change is shown as a sentence with readable ids, times, scores and payloads, and quoted bytes."""
     steps = [
         ("xadd", 2, b"k\xff", ids.pack(ids.make(5, 6)), [b"f", b"\x00"], False, None),
         ("gack", 0, b"k", b"g", ids.pack_all([ids.make(1, 0), ids.make(2, 3)])),
@@ -97,13 +97,13 @@ def test_sentences() -> None:
 
 
 def test_an_op_that_is_not_known_is_shown_all_the_same() -> None:
-    """A later version's record, if the format is the same."""
+    """A record with an unknown op of a later version is shown."""
     record = read_record(1, codec.pack(START, [("xlater", 0, b"k", 7)]))
     assert record.changes[0].sentence() == "xlater argument1=0 argument2='k' argument3=7"
 
 
 def test_an_older_record_is_shown_with_its_names() -> None:
-    """Fields that were added to an op later are not in it."""
+    """A record of an older version is shown without the fields that were added later."""
     old = ("gread", 0, b"k", b"g", b"c", START, ids.pack(7), False)
     new = (*old, ids.pack(5))
     (before,), (after,) = (read_record(1, codec.pack(START, [step])).changes for step in (old, new))
@@ -112,7 +112,7 @@ def test_an_older_record_is_shown_with_its_names() -> None:
 
 
 def test_every_op_begins_with_its_database() -> None:
-    """Reading relies on the names of the appliers' arguments."""
+    """Every op's applier begins with database and key, which the dump relies on."""
     for op, applier in keyspace.OPS.items():
         names = tuple(inspect.signature(applier).parameters)
         assert names[:2] == ("space", "db"), op
@@ -132,12 +132,12 @@ def test_every_op_begins_with_its_database() -> None:
     ],
 )
 def test_places(word: str, expected: Moment) -> None:
-    """Positions, times with and without a zone, and how long ago."""
+    """A place in a log is a position, a time with or without a zone, or an age."""
     assert parse_moment(word, START) == expected
 
 
 @pytest.mark.parametrize("word", ["", "yesterday", "-5", "10 minutes", "2026-13-01"])
 def test_no_places(word: str) -> None:
-    """The error teaches."""
+    """An invalid place is refused with the valid forms."""
     with pytest.raises(UsageError, match="not a position in a log"):
         parse_moment(word, START)

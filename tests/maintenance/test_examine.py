@@ -1,4 +1,4 @@
-"""Every kind of damage is named with its place, its loss and what to do next; nothing is changed by looking."""
+"""Every kind of damage is reported with its place, its loss and the next step, and the check changes nothing."""
 
 import itertools
 import json
@@ -30,7 +30,7 @@ from support.waiting import eventually
 
 
 def test_a_whole_log(home: Path) -> None:
-    """The contents, with the first and last time."""
+    """The check of an intact log reports its content with the first and last time."""
     before = content(home)
     found = examine_directory(home)
     assert (found.report.ok, found.report.records, found.begin, found.last) == (True, 20, 1, 20)
@@ -41,7 +41,7 @@ def test_a_whole_log(home: Path) -> None:
 
 
 def test_a_disk_that_fails_at_any_read_is_named(home: Path) -> None:
-    """The system's own error names no directory, and the doctor would end with it in place of its other findings."""
+    """A disk error at any read of the check names the directory."""
     damage_middle(home)
     files, said = content(home), set()
     for failing in itertools.count(1):
@@ -80,7 +80,7 @@ def lose_file(home: Path) -> tuple[str, int]:
 
 
 def replace_file(home: Path) -> tuple[str, int]:
-    """The same name, from another log."""
+    """Replace a file by one of the same name from another log."""
     write_log(home.parent / "other", [xadd(number) for number in range(1, 21)])
     path = segments(home)[1]
     path.write_bytes(segments(home.parent / "other")[1].read_bytes())
@@ -107,7 +107,7 @@ def shorten_middle(home: Path) -> tuple[str, int]:
     ids=["bit", "header", "missing", "replaced", "shortened"],
 )
 def test_damage_in_the_middle(home: Path, damage: Callable[[Path], tuple[str, int]], kind: str) -> None:
-    """The place and kind of damage, the records and keys after it, and a position for a cut."""
+    """For damage in the middle, the check reports place, kind, lost records and keys, and a position for a cut."""
     count = {path.name: number for number, path in enumerate(segments(home))}
     place = damage(home)
     before = content(home)
@@ -131,7 +131,7 @@ def test_damage_in_the_middle(home: Path, damage: Callable[[Path], tuple[str, in
 
 
 def test_the_loss_of_a_damaged_record_and_those_before_it_is_told_apart(home: Path) -> None:
-    """Records before the damage stay, the damaged one is in no list, all behind it are."""
+    """The check counts the records before the damage as kept, and lists those after it, without the damaged one."""
     damage_middle(home)
     found = examine_directory(home)
     assert found.losses is not None
@@ -139,7 +139,7 @@ def test_the_loss_of_a_damaged_record_and_those_before_it_is_told_apart(home: Pa
 
 
 def test_a_header_that_cannot_be_read_hides_no_record(home: Path) -> None:
-    """The manifest knows mark and seed: what stands behind a broken header is still listed."""
+    """Records after a damaged file header are listed, since the manifest has the header's values."""
     damage_header(home)
     found = examine_directory(home)
     assert found.losses is not None
@@ -147,7 +147,7 @@ def test_a_header_that_cannot_be_read_hides_no_record(home: Path) -> None:
 
 
 def test_a_torn_tail(home: Path) -> None:
-    """No loss of what was acknowledged; a start mends it."""
+    """A torn end loses nothing that was acknowledged, and a start mends it."""
     path = segments(home)[-1]
     os.truncate(path, path.stat().st_size - FRAME_SIZE - 5)  # the seal, and a part of the last record
     found = examine_directory(home)
@@ -159,7 +159,7 @@ def test_a_torn_tail(home: Path) -> None:
 
 @pytest.mark.parametrize("how", ["damaged", "missing"])
 def test_the_manifest(home: Path, how: str) -> None:
-    """Cutting cannot help; the records are still counted."""
+    """Without a valid manifest, a cut cannot help, but the check counts the records."""
     if how == "damaged":
         flip(home / "MANIFEST", 20)
     else:
@@ -175,7 +175,7 @@ def test_the_manifest(home: Path, how: str) -> None:
 
 
 def test_a_foreign_file(home: Path) -> None:
-    """A file of records that the manifest does not name."""
+    """A log file that the manifest does not name is reported."""
     (home / "log-00000000000000000099.seg").write_bytes(segments(home)[0].read_bytes())
     found = examine_directory(home)
     assert [kind_of(problem) for problem in found.report.problems] == ["foreign"]
@@ -184,7 +184,7 @@ def test_a_foreign_file(home: Path) -> None:
 
 
 def test_records_that_no_program_of_ours_wrote(tmp_path: Path) -> None:
-    """Right by their checksums, but not readable: counted, not fatal."""
+    """Records with a right checksum that cannot be decoded are counted."""
     write_log(tmp_path / "data", [b"\xc1 not ours", b"", xadd(3)], segment_bytes=HEADER_SIZE + 1)
     segments(tmp_path / "data")[0].unlink()
     found = examine_directory(tmp_path / "data")
@@ -205,7 +205,7 @@ ILLEGIBLE = {
 
 @pytest.mark.parametrize("what", ILLEGIBLE)
 def test_a_record_that_a_start_could_not_apply(tmp_path: Path, what: str) -> None:
-    """Whole by its checksum, so that only reading it tells: found with its place, and what the advice says works."""
+    """A record with a right checksum that a start cannot apply is reported with its place, and the advice works."""
     payload, kind = ILLEGIBLE[what]
     home = tmp_path / "data"
     write_log(home, [*map(xadd, range(1, 11)), payload, *map(xadd, range(12, 15))])
@@ -232,12 +232,15 @@ def test_a_record_that_a_start_could_not_apply(tmp_path: Path, what: str) -> Non
 
 
 def positions(home: Path) -> list[int]:
-    """The time of the records that can still be read."""
+    """Return the positions of the readable records."""
     return [record.position for record in dump(home, Choice(past_damage=True))]
 
 
 def test_a_snapshot_that_a_start_could_not_apply(tmp_path: Path) -> None:
-    """Its records are read too; all behind it would be lost with it, so there is no place to cut at."""
+    """A snapshot record that a start cannot apply is reported.
+
+    No cut is offered, since all later records would be lost.
+    """
     home = tmp_path / "data"
     rewritten(home, [xadd(1), b"\xc1 not ours"])
     found = examine_directory(home)
@@ -249,7 +252,7 @@ def test_a_snapshot_that_a_start_could_not_apply(tmp_path: Path) -> None:
 
 
 def test_the_loss_behind_a_snapshot_is_that_of_the_log(tmp_path: Path) -> None:
-    """The loss begins at a record of the log that no start could apply, and does not include the snapshot."""
+    """The loss after a record that a start cannot apply excludes the snapshot."""
     home = tmp_path / "data"
     rewritten(home, more=b"\xc1 not ours")
     (found, file) = examine_directory(home), segments(home)[-1]
@@ -259,7 +262,7 @@ def test_the_loss_behind_a_snapshot_is_that_of_the_log(tmp_path: Path) -> None:
 
 
 def test_the_records_are_read_with_progress(home: Path) -> None:
-    """Long work is seen: first the checksums, then what they stand for."""
+    """The check reports its progress, first of checksums, then of records."""
     told: list[tuple[str, int, int]] = []
     examine_directory(home, tell=lambda *words: told.append(words))
     size = sum(path.stat().st_size for path in segments(home))
@@ -267,7 +270,7 @@ def test_the_records_are_read_with_progress(home: Path) -> None:
 
 
 def test_the_owner_is_seen_without_touching_its_lock(home: Path) -> None:
-    """While it runs and when it is gone."""
+    """The check detects a running owner without touching the lock."""
     log, _ = Log.open(home)
     try:
         found = examine_directory(home)
@@ -278,14 +281,14 @@ def test_the_owner_is_seen_without_touching_its_lock(home: Path) -> None:
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    """A wrong path must not look like an empty log."""
+    """The check of a missing directory is an error."""
     with pytest.raises(DiskError, match="cannot check"):
         examine_directory(tmp_path / "wrong")
 
 
 @pytest.mark.parametrize("files", [(), ("notes.txt", "appendonly.aof")])
 def test_a_directory_of_something_else(tmp_path: Path, files: tuple[str, ...]) -> None:
-    """Nor must an empty directory, or one of another program; the doctor says so, and `log dump` is not silent."""
+    """An empty directory, or one of another program, is an error for the check and the dump."""
     for name in files:
         (tmp_path / name).write_text("x")
     with pytest.raises(StorageError, match="has no log"):
@@ -310,7 +313,7 @@ with path.open("ab", buffering=0) as file:
 
 
 def test_a_record_that_is_being_written_is_no_tear(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process is half-way through a write when the view is made, and ends it while we look again."""
+    """A record that another process is writing during the check is not reported as torn."""
     whole = content(home)
     log, _ = Log.open(home)
     log.append(xadd(21))
@@ -341,7 +344,7 @@ def test_a_record_that_is_being_written_is_no_tear(home: Path, monkeypatch: pyte
 
 
 def make_newer(path: Path) -> None:
-    """As a program of the next version would begin a log file or a snapshot."""
+    """Change a log file or snapshot to the format of the next version."""
     data = bytearray(path.read_bytes())
     data[8:10] = (2).to_bytes(2, "little")
     data[HEADER_SIZE - 4 : HEADER_SIZE] = crc32(data[: HEADER_SIZE - 4]).to_bytes(4, "little")
@@ -359,7 +362,7 @@ def newer_file(home: Path) -> None:
 
 @pytest.mark.parametrize("make", [newer_manifest, newer_file])
 def test_what_a_newer_millstream_wrote_is_no_damage(home: Path, make: Callable[[Path], None]) -> None:
-    """Nobody is told to cut it, which would take away what is whole; every command names the way out."""
+    """Files of a newer version are not reported as damage. Every command names the way out, and none cuts them."""
     make(home)
     before = content(home)
     found = examine_directory(home)
@@ -383,7 +386,7 @@ def test_what_a_newer_millstream_wrote_is_no_damage(home: Path, make: Callable[[
 
 
 def test_a_snapshot_alone_is_a_lost_manifest(home: Path) -> None:
-    """It cannot be cut to, but a check says what is wrong with it."""
+    """A snapshot alone is reported as a log without its manifest."""
     for path in segments(home):
         path.unlink()
     (home / "MANIFEST").unlink()

@@ -1,4 +1,4 @@
-"""Beside real servers: backups while twenty clients write and the log rolls, checks of a log that grows, SIGKILL."""
+"""Backups while twenty clients write and the log rolls, checks of a growing log, and SIGKILL, with real servers."""
 
 import sys
 import threading
@@ -22,7 +22,7 @@ WRITERS = 20
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server whose log files are small."""
+    """Yield a server with small log files."""
     port = free_port()
     program = str(Path(__file__).with_name("rolling_server.py"))
     words = [sys.executable, program, "serve", "--port", str(port), "--dir", str(tmp_path / "data")]
@@ -31,7 +31,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 class Crowd:
-    """Clients that add numbers to streams of their own and note each that was acknowledged."""
+    """Clients that add numbers, each to its own stream, and note the acknowledged ones."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.acknowledged = [0] * WRITERS
@@ -59,20 +59,20 @@ class Crowd:
             thread.join()
 
     def wait_for(self, more: int) -> list[int]:
-        """Until so many more were acknowledged in all; what each had acknowledged by then."""
+        """Wait for that many more acknowledged entries, and return the number of each client."""
         wanted = sum(self.acknowledged) + more
         eventually(lambda: sum(self.acknowledged) >= wanted, what=f"{more} entries more")
         return list(self.acknowledged)
 
 
 def entries(home: Path) -> list[list[int]]:
-    """The numbers of every writer in a data directory."""
+    """Return the numbers of every writer in a data directory."""
     with millstream.connect(f"file://{home}", decode_responses=True) as client:
         return [[int(fields["n"]) for _, fields in client.xrange(f"w{each}")] for each in range(WRITERS)]
 
 
 def rewrite(client: redis.Redis) -> None:
-    """Have the log rewritten, unless the server has begun to by itself."""
+    """Start a rewrite of the log, unless one is running."""
     try:
         client.bgrewriteaof()
     except redis.ResponseError as error:
@@ -80,7 +80,7 @@ def rewrite(client: redis.Redis) -> None:
 
 
 def test_backups_in_a_loop(server: ServerProcess, tmp_path: Path) -> None:
-    """Each restores to a beginning of what every client wrote, with all that was acknowledged before it began."""
+    """Each backup under load restores to a prefix of each client's writes, with all acknowledged before it began."""
     rounds = 8
     with Crowd(server) as crowd, server.client() as client:
         crowd.wait_for(200)
@@ -100,7 +100,7 @@ def test_backups_in_a_loop(server: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_checks_and_dumps_of_a_growing_log_find_nothing_wrong(server: ServerProcess, tmp_path: Path) -> None:
-    """A record half written is not damage, and a file that is being added is not a stranger."""
+    """A check or dump of a growing log finds no damage."""
     with Crowd(server) as crowd:
         for _ in range(25):
             before = sum(crowd.wait_for(20))
@@ -113,7 +113,7 @@ def test_checks_and_dumps_of_a_growing_log_find_nothing_wrong(server: ServerProc
 
 
 def test_killed_in_the_midst_of_writing(server: ServerProcess, tmp_path: Path) -> None:
-    """After SIGKILL the check says that a start works, and how many records it will have; the start has them."""
+    """After SIGKILL under load, the check reports how many records a start will have, and the start has them."""
     with Crowd(server) as crowd:
         crowd.wait_for(500)
         server.kill()

@@ -1,4 +1,4 @@
-"""A data directory with packs of real entries: checked, shown, copied and restored whole."""
+"""A data directory with packs of real entries: checked, shown, copied and restored completely."""
 
 from pathlib import Path
 from random import Random
@@ -18,7 +18,7 @@ from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 
 
 def extent(seed: int) -> bytes:
-    """Some nodes of a stream."""
+    """Encode some nodes of a stream."""
     store = EntryStore()
     for number in range(1, 60):
         store.append((seed << 64) + number, [b"f", b"%d" % number], fresh=number % 20 == 1)
@@ -26,7 +26,7 @@ def extent(seed: int) -> bytes:
 
 
 def with_pack(home: Path, payloads: list[bytes]) -> Path:
-    """Ten records, and a sealed pack; its path."""
+    """Write ten records and a sealed pack, and return its path."""
     log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
     pack = log.add_pack()
     pack.add(payloads)
@@ -36,7 +36,7 @@ def with_pack(home: Path, payloads: list[bytes]) -> Path:
 
 
 def test_packs_are_checked_copied_and_restored(tmp_path: Path) -> None:
-    """A backup has every pack, also one up to an earlier moment, and each is read whole."""
+    """Packs are checked, copied by a backup, also up to an earlier moment, and restored."""
     home = tmp_path / "data"
     pack = with_pack(home, [extent(1), extent(2)])
     assert pack.stat().st_mode & 0o777 == 0o600
@@ -50,7 +50,7 @@ def test_packs_are_checked_copied_and_restored(tmp_path: Path) -> None:
 
 
 def test_damage_in_a_pack_is_shown_and_not_copied(tmp_path: Path) -> None:
-    """A start works, the steps go from safe to quick, and a backup that could not be read is not made."""
+    """Damage in a pack is reported with advice and does not prevent a start, but the backup is refused."""
     home = tmp_path / "data"
     pack = with_pack(home, [extent(1), extent(2)])
     data = bytearray(pack.read_bytes())
@@ -68,7 +68,7 @@ def test_damage_in_a_pack_is_shown_and_not_copied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", ["other bytes", "newer"])
 def test_an_extent_with_a_right_checksum_that_is_none_is_shown(tmp_path: Path, make: str) -> None:
-    """Bytes that another program wrote are named with their place; a newer form is not damage."""
+    """A pack's extent that cannot be decoded is reported with its place, and a newer format is not damage."""
     payload = Random(1).randbytes(300) if make == "other bytes" else b"\2" + extent(1)[1:]
     with_pack(tmp_path / "data", [extent(1), payload])
     found = examine_directory(tmp_path / "data")
@@ -129,7 +129,7 @@ def test_damage_ends_the_entries_of_a_pack_unless_it_is_passed(tmp_path: Path) -
 
 
 def test_a_missing_pack_is_named(tmp_path: Path) -> None:
-    """A start is refused, and the next step is a backup."""
+    """A missing pack is reported, and a start is refused."""
     pack = with_pack(tmp_path / "data", [extent(1)])
     pack.unlink()
     found = examine_directory(tmp_path / "data")

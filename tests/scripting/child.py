@@ -1,7 +1,7 @@
-"""Runs scripts in a process of its own, so that one that ends it ends no test: a JSON list of scripts a line comes in.
+"""Run scripts in a separate process, which a script may crash: it reads a JSON list of scripts per line.
 
-For each line a line goes out: the replies as text, whether a script left something behind for others, and the most
-seconds of processor time that one took. Arguments: the time limit in milliseconds.
+For each line it writes a line: the replies as text, a mark if a script left something for later ones, and the maximum
+processor time in seconds of a script. Argument: the time limit in milliseconds.
 """
 
 import json
@@ -20,7 +20,7 @@ scripts.MEMORY = 64 * 1024 * 1024
 
 
 def fingerprint(client: Client) -> object:
-    """The globals of a script that has only the shared things."""
+    """Return the globals of a script that has only the shared objects."""
     limit = client.call("CONFIG", "GET", "busy-reply-threshold")
     assert isinstance(limit, list)
     client.call("CONFIG", "SET", "busy-reply-threshold", "0")
@@ -31,7 +31,7 @@ def fingerprint(client: Client) -> object:
 
 
 def main(limit: str) -> None:
-    """Answer until there is no more."""
+    """Run scripts until the end of the input."""
     world = World({"busy-reply-threshold": limit})
     client = world.client()
     clean = fingerprint(client)

@@ -1,4 +1,4 @@
-"""Scripts that mean harm: what is known to end or hold a server with a plain Lua 5.1, and a grammar for what is not."""
+"""Hostile scripts: known attacks that crash or block a server with a plain Lua 5.1, and a grammar for others."""
 
 import random
 
@@ -121,7 +121,7 @@ return pcall(redis.call, 'get', 1/0)
 
 
 def vararg(parameters: int, depth: int) -> str:
-    """Calls a vararg function without its arguments at every depth of the stack (CVE-2014-5461)."""
+    """Build a script that calls a vararg function without its arguments at every depth of the stack (CVE-2014-5461)."""
     names = ",".join(f"a{number}" for number in range(parameters))
     return f"""
 local function f({names}, ...) return 1 end
@@ -290,7 +290,7 @@ def _statement(rng: random.Random) -> str:
 
 
 def script(seed: int) -> str:
-    """A script that calls what it can reach with what it should not."""
+    """Build a script that calls every function with unsuitable arguments."""
     rng = random.Random(seed)
     body = "\n".join(f"do {_statement(rng)} end" for _ in range(rng.randrange(3, 12)))
     return f"{HEAD}{body}\nreturn see({_argument(rng, 2)})"

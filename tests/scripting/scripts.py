@@ -1,4 +1,4 @@
-"""Scripts whose replies are compared with those of a living redis-server: one a line, and some of several lines."""
+"""Scripts whose replies are compared with a running redis-server: one a line, and some of several lines."""
 
 SETUP = [
     ["SET", "str", "abc"],

@@ -1,4 +1,4 @@
-"""INFO counts failing scripts as a live redis-server does: each error once, and the script as failed."""
+"""INFO counts failing scripts as a running redis-server does: each error once, and the script as failed."""
 
 import re
 
@@ -36,7 +36,7 @@ SCRIPTS = (
 
 
 def counts(text: bytes) -> dict[str, object]:
-    """Error replies in all and by code, and refused and failed calls of each command, out of INFO's text."""
+    """Return the error counts and the refused and failed calls of each command from INFO's text."""
     found: dict[str, object] = dict(re.findall(r"(errorstat_\w+:count|total_error_replies)[=:](\d+)", text.decode()))
     row = r"cmdstat_(auth|eval|get|lpush):calls=\d+,.*,(rejected_calls=\d+,failed_calls=\d+)"
     return found | dict(re.findall(row, text.decode()))
@@ -45,7 +45,7 @@ def counts(text: bytes) -> dict[str, object]:
 @pytest.mark.realserver
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_errors_of_scripts_are_counted_as_redis_does(each_redis: ServerProcess, script: str) -> None:
-    """A command's error is counted when it ran, a script's own when it leaves the script; neither twice."""
+    """An error of a command in a script is counted once, and a script's own error when it leaves the script."""
     lines = [["SET", "k", "v"], ["CONFIG", "RESETSTAT"], ["EVAL", script, 0]]
     sections = ["stats", "errorstats", "commandstats"]
     pipe = Pipe(each_redis.port)

@@ -1,4 +1,4 @@
-"""Scripts that mean harm, in a process of their own: it survives, they end in time, and they leave nothing behind."""
+"""Hostile scripts in a separate process: it survives, they end in time, and they leave nothing behind."""
 
 import json
 import subprocess
@@ -13,15 +13,15 @@ from support import campaign
 
 CHILD = Path(__file__).parent / "child.py"
 LIMIT = 30
-"""Milliseconds of a script."""
+"""Time limit of a script in milliseconds."""
 SLOWEST = 5.0
-"""Seconds of processor time that no script may take: two hundred times its limit, for machines of any kind."""
+"""Maximum processor time of a script in seconds: two hundred times its limit, for slow machines."""
 # So many scripts to a process: one that ends it is soon found
 EACH = 100
 
 
 def answers(scripts: Sequence[str], limit: int = LIMIT) -> list[str]:
-    """The replies to scripts that run one after another in one process, which must still be there at the end."""
+    """Return the replies to scripts run in one process, which must be alive at the end."""
     child = subprocess.run(
         [sys.executable, str(CHILD), str(limit)],
         input=json.dumps(list(scripts)) + "\n",
@@ -41,7 +41,7 @@ def answers(scripts: Sequence[str], limit: int = LIMIT) -> list[str]:
 
 @pytest.mark.timeout(300)
 def test_scripts_known_to_end_a_server_or_to_hold_it_do_neither() -> None:
-    """Each is over in time, with an error or a value, and the next one finds everything as it was."""
+    """Each known hostile script ends in time with an error or a value, and changes nothing for the next one."""
     replies = answers(hostile.KNOWN)
     assert len(replies) == len(hostile.KNOWN)
     told = dict(zip(hostile.KNOWN, replies, strict=True))
@@ -54,7 +54,7 @@ def test_scripts_known_to_end_a_server_or_to_hold_it_do_neither() -> None:
 
 
 def fuzz(seed: int, count: int) -> int:
-    """Scripts made from so many seeds, of which none may do harm; how many."""
+    """Run that many generated scripts, check that none does harm, and return their number."""
     first = seed * 1_000_000
     for start in range(first, first + count, EACH):
         numbers = range(start, min(start + EACH, first + count))
@@ -67,23 +67,23 @@ def fuzz(seed: int, count: int) -> int:
 
 @pytest.mark.timeout(300)
 def test_scripts_made_at_random_do_no_harm() -> None:
-    """Every function with arguments it should not get: no crash, no object of the host, nothing left behind."""
+    """200 random scripts that call functions with unsuitable arguments cause no crash and leave nothing behind."""
     fuzz(1, 200)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_scripts_made_at_random_do_no_harm() -> None:
-    """The same, many times over."""
+    """60,000 random scripts that call functions with unsuitable arguments cause no crash and leave nothing behind."""
     campaign.run("hostile-scripts", piece, range(2, 62), unit="scripts")
 
 
 def piece(seed: int) -> int:
-    """One piece of the campaign."""
+    """Run one piece of the campaign."""
     return fuzz(seed, 1000)
 
 
 @pytest.mark.parametrize("parameters", [6, 50, 100])
 def test_missing_arguments_of_a_vararg_function_fit_on_the_stack(parameters: int) -> None:
-    """Lua 5.1.5 as it was published writes behind its stack (CVE-2014-5461); the one that lupa brings must not."""
+    """A vararg function without arguments does not write beyond Lua's stack (CVE-2014-5461)."""
     assert answers([hostile.vararg(parameters, 300)], limit=5000) == ["$4\r\nfine\r\n"]

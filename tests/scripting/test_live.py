@@ -1,4 +1,4 @@
-"""Scripts on our node and on a living redis-server: the same replies, in RESP2 and RESP3, one after another.
+"""Scripts on Millstream and on a running redis-server: the same replies, in RESP2 and RESP3, one after another.
 
 ``BEFORE`` and ``SINCE`` list every difference that is allowed, with its reason.
 """
@@ -43,14 +43,14 @@ SINCE: dict[tuple[int, ...], dict[str, str]] = {
 
 
 def allowed(release: tuple[int, ...]) -> set[str]:
-    """Scripts whose reply may differ on a server of this release."""
+    """Return the scripts whose reply may differ on a server of this release."""
     before = {script for bound, scripts in BEFORE.items() if release < bound for script in scripts}
     return before | {script for bound, scripts in SINCE.items() if release >= bound for script in scripts}
 
 
 @pytest.mark.parametrize("resp", [2, 3])
 def test_scripts_answer_as_redis_does(each_redis: ServerProcess, resp: int) -> None:
-    """Values, errors, places of errors, the sandbox and the libraries, script by script on the same data."""
+    """Values, errors, error positions, sandbox and libraries of scripts are the same as in Redis."""
     known = allowed(each_redis.release())
     client = World().client(resp)
     pipe = Pipe(each_redis.port)

@@ -1,4 +1,4 @@
-"""Memory of scripts is given back: after one that failed, and when the runtime is given up."""
+"""The memory of scripts is released: after a failed one, and when the runtime is dropped."""
 
 import gc
 
@@ -12,18 +12,18 @@ FILL = "local t = {{}} for i = 1, {} do t[i] = ('x'):rep(1000000 + i) end {}"
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    """One of a node whose scripts have little memory and all the time they want."""
+    """Return a client of a node whose scripts have little memory and no time limit."""
     monkeypatch.setattr(scripts, "MEMORY", 32 * 1024 * 1024)
     return World({"busy-reply-threshold": "0"}).client()
 
 
 def runtimes() -> int:
-    """Lua runtimes of this process, those that nothing but a circle holds among them."""
+    """Return the number of Lua runtimes in this process, including those in reference cycles."""
     return sum(type(found).__name__ == "LuaRuntime" for found in gc.get_objects())
 
 
 def test_a_runtime_given_up_goes_at_once(client: Client) -> None:
-    """A script without memory, or SCRIPT FLUSH, leaves nothing behind until Python's collector comes by."""
+    """A runtime dropped after a memory error or SCRIPT FLUSH is freed at once, without Python's collector."""
     gc.collect()
     before = runtimes()
     gc.disable()
@@ -39,7 +39,7 @@ def test_a_runtime_given_up_goes_at_once(client: Client) -> None:
 
 
 def test_what_a_failed_script_held_is_not_taken_from_the_next(client: Client) -> None:
-    """One that ends with an error has as much to leave behind as one that does not."""
+    """The memory of a failed script is released before the next one."""
     assert "user_script:1: x" in str(client.call("EVAL", FILL.format(29, "error('x')"), "0"))
     info = client.call("INFO", "memory")
     assert isinstance(info, bytes)
@@ -56,6 +56,6 @@ def test_what_a_failed_script_held_is_not_taken_from_the_next(client: Client) ->
     ],
 )
 def test_large_words_need_no_more_memory_than_they_have(client: Client, size: int, words: str) -> None:
-    """They reach a command, plain or not, where there is no room in Lua for another copy of all of them."""
+    """Large arguments reach a command even if Lua has no memory for another copy of them."""
     script = f"local V, many = ARGV[1], {{}} for at = 1, 190 do many[at] = V end redis.call({words}) return 'done'"
     assert client.call("EVAL", script, 0, b"x" * size) == b"done"

@@ -1,4 +1,4 @@
-"""The matcher that the time limit can end finds what Lua's own finds: places, captures, replacements and errors."""
+"""The interruptible pattern matcher equals Lua's own: positions, captures, replacements and errors."""
 
 import random
 from importlib import resources
@@ -17,7 +17,7 @@ ALPHABET = "aab()1 x\\0%"
 
 @pytest.fixture(scope="module")
 def both() -> Any:
-    """Takes a function's name and its arguments; gives what each of the two makes of them, as one text."""
+    """Return a function that runs a string function with both matchers and returns both results as text."""
     lua51: Any = needs.package("lupa.lua51")
     lua = lua51.LuaRuntime(encoding=None)
     source = resources.files("millstream.node.scripting").joinpath("lua", "patterns.lua").read_bytes()
@@ -54,7 +54,7 @@ def both() -> Any:
 
 
 def words(rng: random.Random) -> tuple[bytes, bytes]:
-    """A text and a pattern."""
+    """Return a random text and pattern."""
     pattern = "".join(rng.choice(ITEMS) for _ in range(rng.randrange(1, 6)))
     text = "".join(rng.choice(ALPHABET) for _ in range(rng.randrange(12)))
     return text.replace("\\0", "\0").encode(), pattern.replace("\\0", "\0").encode()
@@ -62,7 +62,7 @@ def words(rng: random.Random) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize("name", ["find", "match", "gmatch", "gsub"])
 def test_both_matchers_find_the_same(both: Any, name: str) -> None:
-    """Four thousand patterns over short texts, sound and unsound."""
+    """For 4,000 random patterns, valid and invalid, both matchers return the same."""
     rng = random.Random(name)
     for _ in range(4_000):
         text, pattern = words(rng)

@@ -1,4 +1,4 @@
-"""Plain commands of scripts: run without being taken apart, they do what they do by themselves and in a transaction."""
+"""Plain commands of scripts take a fast path with the same effect as alone and in a transaction."""
 
 import itertools
 from typing import Any
@@ -39,7 +39,7 @@ ELSEWHERE = frozenset({b"MULTI", b"EXEC", b"WATCH", b"CONFIG", b"CLIENT", b"HELL
 
 
 def commands_of(lines: Lines, count: int) -> list[list[bytes]]:
-    """Random commands that mean the same in a script, in a transaction and by themselves."""
+    """Return random commands that have the same effect in a script, in a transaction and alone."""
     made = (lines.one() for _ in itertools.count())
     same = (one for one in made if one[0] not in ELSEWHERE and b"BLOCK" not in one)
     whole = (one for one in same if len(one) >= abs(TABLE[one[0].lower()].arity) or one[0] == b"XGROUP")
@@ -47,13 +47,13 @@ def commands_of(lines: Lines, count: int) -> list[list[bytes]]:
 
 
 def words_of(commands: list[list[bytes]], kind: str) -> list[bytes]:
-    """The script that runs them, as a command."""
+    """Return an EVAL of the commands."""
     words = [word for command in commands for word in (b"%d" % len(command), *command)]
     return [b"EVAL", SCRIPT.encode(), b"0", kind.encode(), *words]
 
 
 def alike(reply: Any) -> Any:
-    """A reply without what a script's cannot tell: which null it was, the place of an error, more than 53 bits."""
+    """Remove from a reply what a script cannot return: the kind of null, an error's position, more than 53 bits."""
     if isinstance(reply, int) and abs(reply) > 2**53:
         return "a number too large for Lua"
     if isinstance(reply, list):
@@ -64,12 +64,12 @@ def alike(reply: Any) -> Any:
 
 
 def steps_of(world: World, before: int) -> list[Any]:
-    """The changes that were logged since."""
+    """Return the changes logged since."""
     return [step for payload in world.log.payloads[before:] for step in codec.unpack(payload)[1]]
 
 
 def compare_ways(seed: int, rounds: int = 8) -> None:
-    """One by one, in a transaction and in a script: the same replies, data, and changes in the log."""
+    """Compare commands run alone, in a transaction and in a script: the same replies, data, and changes in the log."""
     lines = Lines(seed)
     config = {"stream-node-max-entries": lines.random.choice(["100", "5", "1"])}
     worlds = [World(config) for _ in range(3)]
@@ -96,7 +96,7 @@ def compare_ways(seed: int, rounds: int = 8) -> None:
 
 
 def compare_scripts(seed: int, rounds: int = 8) -> None:
-    """Two worlds with the same scripts, in one of which nothing is plain: nothing at all may tell them apart."""
+    """Compare scripts with and without the fast path: the same in every respect."""
     lines = Lines(seed)
     config = {"stream-node-max-entries": lines.random.choice(["100", "5", "1"])}
     plain, ordinary = worlds = [World(config) for _ in range(2)]
@@ -133,14 +133,14 @@ def compare_scripts(seed: int, rounds: int = 8) -> None:
 
 @pytest.mark.parametrize("part", range(3))
 def test_a_script_does_what_its_commands_do_by_themselves_and_in_a_transaction(part: int) -> None:
-    """Replies, data, and what is logged: by a script in one record."""
+    """A script's commands have the same replies, data and changes as alone and in a transaction, in one record."""
     for seed in range(part * 12, part * 12 + 12):
         compare_ways(seed)
 
 
 @pytest.mark.parametrize("part", range(3))
 def test_nothing_tells_whether_a_scripts_commands_were_plain(part: int) -> None:
-    """Replies to the byte, data, records, counters, who is woken, what the reply waits for."""
+    """The fast path changes no reply, data, record, counter, wake-up or barrier of a script."""
     for seed in range(part * 12, part * 12 + 12):
         compare_scripts(seed)
 
@@ -148,7 +148,7 @@ def test_nothing_tells_whether_a_scripts_commands_were_plain(part: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_scripts_of_plain_commands() -> None:
-    """The same, 10,000 seeds each."""
+    """For 10,000 seeds, scripts equal their commands run alone, and the fast path changes nothing."""
 
     def some(piece: int) -> None:
         for seed in range(piece * 100, piece * 100 + 100):
@@ -167,7 +167,7 @@ def client() -> Client:
 
 
 def ordinary_calls(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Notes the commands of scripts that go the ordinary way from here on."""
+    """Record the commands of scripts that do not take the fast path."""
     found: list[str] = []
     admission = client.world.node.admission
     refusal_inside = admission.refusal_inside
@@ -196,7 +196,7 @@ def ordinary_calls(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]
 def test_plain_commands_of_scripts_are_not_given_to_handlers(
     client: Client, monkeypatch: pytest.MonkeyPatch, script: str, ordinary: list[str]
 ) -> None:
-    """Before and behind others, and with as many words as there are."""
+    """Plain commands of a script take the fast path, in any order with others and any number of arguments."""
     found = ordinary_calls(client, monkeypatch)
     client.call("EVAL", script, 0)
     assert found == ordinary
@@ -204,7 +204,7 @@ def test_plain_commands_of_scripts_are_not_given_to_handlers(
 
 @needs_runner
 def test_a_worker_acknowledges_by_plain_commands(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The questions and acts of its fence for each entry, with any client waiting for the stream's next."""
+    """The scripts by which a worker acknowledges entries take the fast path, also with waiting clients."""
     from millstream.worker.settlement.fence_scripts import MOVE
 
     client.world.client().send("XREADGROUP", "GROUP", "g", "d", "BLOCK", "0", "STREAMS", "s", ">")
@@ -216,7 +216,7 @@ def test_a_worker_acknowledges_by_plain_commands(client: Client, monkeypatch: py
 
 
 def test_a_script_of_many_changes_is_one_record(client: Client) -> None:
-    """However many times what it changed was taken over meanwhile."""
+    """A script with many changes is one record of the log."""
     world, before = client.world, client.world.log.appended
     script = "for at = 1, 9 do redis.call('SET', KEYS[1] .. at, string.rep('x', 300000)) end"
     client.call("EVAL", script, 1, "k")
@@ -229,7 +229,7 @@ def test_a_script_of_many_changes_is_one_record(client: Client) -> None:
     "call", ["redis.call('XADD', 's', '*', 'f', 'v')", "pcall(redis.call, 'XADD', 's', '*', 'f', 'v')"]
 )
 def test_the_time_ends_between_plain_commands_too(client: Client, call: str) -> None:
-    """Finished writes stay as one record, SCRIPT KILL finds no script afterwards, and the next script works."""
+    """A script of plain commands ends at its time limit, its writes stay in one record, and the next script works."""
     world, before = client.world, client.world.log.appended
     client.call("CONFIG", "SET", "lua-time-limit", "100")
     stopped = client.call("EVAL", f"while true do {call} end", 0)
@@ -246,7 +246,7 @@ def test_the_time_ends_between_plain_commands_too(client: Client, call: str) -> 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_waits_is_woken_behind_the_script(client: Client, count: int) -> None:
-    """Not in its midst, and by one entry as by several."""
+    """A waiting client is woken after the script, by one entry or several."""
     waiting = client.world.client()
     waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
     script = "for at = 1, tonumber(ARGV[1]) do redis.call('XADD', 's', '*', 'f', at) end"
@@ -258,7 +258,7 @@ def test_what_waits_is_woken_behind_the_script(client: Client, count: int) -> No
 
 @pytest.mark.parametrize("count", [1, 4, 5, 300, 1500, 5000])
 def test_a_plain_reply_of_any_length_is_the_same_table(client: Client, count: int) -> None:
-    """Rows, rows in rows, and single ids, be they few or many."""
+    """A plain command's reply of any length is the same Lua table as an ordinary one's."""
     for at in range(10, 10 + count):
         client.call("XADD", "m", f"{at}-0", "f", "v")
     client.call("XGROUP", "CREATE", "m", "g", "0")
@@ -275,7 +275,7 @@ def test_a_plain_reply_of_any_length_is_the_same_table(client: Client, count: in
 
 @pytest.mark.parametrize("count", [39, 40, 41, 79, 80, 81, 120, 197, 198, 199, 300])
 def test_a_plain_command_has_any_number_of_words(client: Client, count: int) -> None:
-    """None of them is lost or changed, however many are joined at once."""
+    """A plain command may have any number of arguments."""
     words = [f"w{at}" * (at % 40) for at in range(2 * (count // 2))]
     script = "redis.call('XADD', 's', '*', unpack(ARGV)) return redis.call('XREVRANGE', 's', '+', '-', 'COUNT', 1)"
     [[_, fields]] = client.call("EVAL", script, 0, *words)  # type: ignore[misc]  # a list it is
@@ -283,7 +283,7 @@ def test_a_plain_command_has_any_number_of_words(client: Client, count: int) -> 
 
 
 def test_an_interrupt_in_a_plain_command_is_the_callers(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C comes up in the program that has the store in its own process, and not in the script."""
+    """Ctrl-C during a plain command is raised in the program with the store, not in the script."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -299,7 +299,7 @@ def test_an_interrupt_in_a_plain_command_is_the_callers(client: Client, monkeypa
     "word", ["{}", "setmetatable({}, {__concat = function() return 'k' end})", "true", "function() end"]
 )
 def test_what_is_no_word_is_none_in_a_plain_command(client: Client, word: str) -> None:
-    """A table that is joined to a text may do anything."""
+    """An argument that is not a string or integer is refused in a plain command."""
     line = "ERR Lua redis lib command arguments must be strings or integers"
     assert (
         client.call("EVAL", f"return redis.pcall('XACK', 's', 'g', 1, 2, 3, 4, 5, 6, {word}).err", 0) == line.encode()
@@ -310,7 +310,7 @@ def test_what_is_no_word_is_none_in_a_plain_command(client: Client, word: str) -
     "word", ["1e15", "-1", "0", "-0", "0.1", "1e300", "2^53", "99999999999999", "1/0", "1023", "1024"]
 )
 def test_a_number_is_the_same_word_in_a_plain_command(client: Client, word: str) -> None:
-    """As in one that is not."""
+    """A number becomes the same text in a plain command as in others."""
     same = f"redis.call('SET', 'k', {word}) redis.call('APPEND', 'l', {word})"
     assert client.call("EVAL", same + " return redis.call('GET', 'k') == redis.call('GET', 'l')", 0) == 1
 
@@ -320,7 +320,7 @@ def test_a_number_is_the_same_word_in_a_plain_command(client: Client, word: str)
 
 @needs_runner
 def test_what_claims_change_is_taken_over_in_time() -> None:
-    """A few words may change any number of records, and what gathers has a limit."""
+    """Changes of plain claims are applied before they exceed a limit."""
     assert core.native is not None
     client = World().client()
     client.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
@@ -338,7 +338,7 @@ def test_what_claims_change_is_taken_over_in_time() -> None:
 
 @needs_runner
 def test_a_call_that_is_not_plain_or_out_of_time_is_not_run() -> None:
-    """Cut off, followed by more, outside of begin and end, behind its time; begin comes once."""
+    """The fast path declines commands that are incomplete, followed by others, outside its block, or out of time."""
     assert core.native is not None
     runner, database = core.native.PlainRunner(Config(), {}, {}, True), Keyspace().databases[0]
     runner.begin(database, 1_700_000_000_000, -1, list, [])

@@ -1,4 +1,4 @@
-"""Limits of scripts in the server: time, the sandbox, the log, waiting clients, and the cache of scripts."""
+"""Limits of scripts in the server: time, sandbox, log, waiting clients, and the cache of scripts."""
 
 import hashlib
 import logging
@@ -23,7 +23,7 @@ def client(world: World) -> Client:
 
 
 def line_of(reply: object) -> str:
-    """An error reply's text."""
+    """Return an error reply's text."""
     assert isinstance(reply, Error), reply
     return reply.line
 
@@ -34,7 +34,7 @@ def run(client: Client, script: str, *args: str) -> object:
 
 @pytest.mark.parametrize("resp", [2, 3])
 def test_a_script_of_a_client_that_listens_is_told_pong(world: World, resp: int) -> None:
-    """As any other script: only the client itself reads everything as a message. In RESP2 it may send no script."""
+    """A script of a subscribed RESP3 client gets PING's usual reply. In RESP2 such a client may not run scripts."""
     client = world.client(resp)
     client.raw("SUBSCRIBE", "news")
     if resp == 2:
@@ -62,13 +62,13 @@ def test_a_script_of_a_client_that_listens_is_told_pong(world: World, resp: int)
     ],
 )
 def test_a_script_that_runs_for_ever_is_stopped(client: Client, script: str) -> None:
-    """Nothing a script does keeps it going past the limit, and the next command works."""
+    """A script that exceeds the time limit is stopped, and the next command works."""
     assert "stopped after 300 ms" in line_of(run(client, script))
     assert run(client, "return 1") == 1
 
 
 def test_what_a_stopped_script_wrote_stays_and_is_one_record(world: World, client: Client) -> None:
-    """As with any error after a write: nothing is undone, and the log has exactly what is there."""
+    """The writes of a stopped script stay, in one record of the log."""
     line = line_of(run(client, "redis.call('set','a','1') redis.call('set','b','2') while true do end"))
     assert "what it had written stays" in line
     assert client.call("MGET", "a", "b") == [b"1", b"2"]
@@ -77,7 +77,7 @@ def test_what_a_stopped_script_wrote_stays_and_is_one_record(world: World, clien
 
 
 def test_no_limit_is_none(world: World) -> None:
-    """0 lets a script take the time it takes; both names of the parameter are one."""
+    """A time limit of 0 is none. Both names of the parameter are the same."""
     client = world.client()
     assert client.call("CONFIG", "SET", "lua-time-limit", "0") == Simple(b"OK")
     assert client.call("CONFIG", "GET", "busy-reply-threshold") == [b"busy-reply-threshold", b"0"]
@@ -97,7 +97,7 @@ def test_no_limit_is_none(world: World) -> None:
     ],
 )
 def test_a_script_that_eats_memory_is_stopped(client: Client, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """The limit holds for the script's own values and for replies, and the next script finds a clean runtime."""
+    """A script that exceeds the memory limit, also by replies, is stopped. The next script has a new runtime."""
     monkeypatch.setattr(scripts, "MEMORY", 16 * 1024 * 1024)
     client.call("CONFIG", "SET", "busy-reply-threshold", "0")
     client.call("SET", "big", "y" * 100_000)
@@ -108,7 +108,7 @@ def test_a_script_that_eats_memory_is_stopped(client: Client, monkeypatch: pytes
 
 @pytest.mark.parametrize("depth", [10, 5000])
 def test_deep_results_do_not_break_the_server(client: Client, depth: int) -> None:
-    """Past a thousand levels the rest is an error inside the reply. A table inside itself has endless levels."""
+    """A reply nested more than a thousand levels ends in an error inside it."""
     reply = client.send("EVAL", f"local t = 1 for i = 1, {min(depth, 400)} do t = {{t}} end return t", "0")
     for _ in range(min(depth, 400)):
         assert isinstance(reply, list)
@@ -124,7 +124,7 @@ def test_deep_results_do_not_break_the_server(client: Client, depth: int) -> Non
 
 
 def test_endless_recursion_is_an_error(client: Client) -> None:
-    """Lua's own limit; a deep cycle in JSON as well."""
+    """Endless recursion and deep JSON are errors."""
     assert "stack overflow" in line_of(run(client, "local function f() return 1 + f() end return f()"))
     assert "excessive depth" in line_of(run(client, "local t = {} t[1] = t return cjson.encode(t)"))
     assert "too many nested" in line_of(run(client, "return cjson.decode(('['):rep(2000))"))
@@ -141,13 +141,13 @@ OUTSIDE = (
 
 @pytest.mark.parametrize("name", OUTSIDE.split())
 def test_what_reaches_outside_is_not_there(client: Client, name: str) -> None:
-    """No files, processes, other environments, compiled code or host objects, under any name."""
+    """Scripts have no access to files, processes, environments, compiled code or host objects."""
     reply = run(client, f"return type({name})")
     assert reply == b"nil" if "." in name else "nonexistent global variable" in line_of(reply)
 
 
 def test_no_object_of_the_host_can_be_reached(client: Client) -> None:
-    """Walking everything a script can reach finds functions, tables and plain values of Lua only."""
+    """A script can reach only functions, tables and plain values of Lua."""
     script = """
         local seen, kinds = {}, {}
         local function walk(value)
@@ -193,14 +193,14 @@ def test_nothing_is_left_behind_for_the_next_script(client: Client, script: str)
 
 
 def test_compiled_code_is_refused(client: Client) -> None:
-    """Bytes of another compiler could do anything to the process."""
+    """Compiled Lua code is refused."""
     assert run(client, "local f, e = loadstring('\\27Lua') return e") == b"attempt to load a binary chunk"
     assert "binary chunk" in line_of(client.call("EVAL", b"\x1bLuaQ", "0"))
     assert run(client, "local p = {'\\27', 'Lua'} local f, e = load(function() return table.remove(p, 1) end) return e")
 
 
 def test_keys_and_arguments_are_each_scripts_own(client: Client) -> None:
-    """A script may change its own tables; the next one gets fresh ones."""
+    """Changes of KEYS and ARGV do not reach the next script."""
     assert client.call("EVAL", "KEYS[1] = 'x' ARGV[5] = 'y' return KEYS[1]", "1", "k", "a") == b"x"
     assert client.call("EVAL", "return {KEYS[1], ARGV[5] or 'none'}", "1", "k", "a") == [b"k", b"none"]
 
@@ -209,7 +209,7 @@ def test_keys_and_arguments_are_each_scripts_own(client: Client) -> None:
 
 
 def test_a_script_is_one_record(world: World, client: Client) -> None:
-    """All its changes, of every type, are whole in the log or absent; a script that only reads logs nothing."""
+    """All changes of a script are one record, and a script that only reads logs nothing."""
     script = """
         redis.call('set', 's', '1') redis.call('hset', 'h', 'a', '1') redis.call('zadd', 'z', '1.5', 'm')
         redis.call('rpush', 'l', 'a', 'b') redis.call('sadd', 'e', 'x') redis.call('xadd', 'x', '*', 'f', 'v')
@@ -227,14 +227,14 @@ def test_a_script_is_one_record(world: World, client: Client) -> None:
 
 @pytest.mark.parametrize(("resp", "found"), [(2, b"1%s" % (b"0" * 400)), (3, b"inf")])
 def test_a_number_beyond_a_double_reaches_a_script(client: Client, resp: int, found: bytes) -> None:
-    """INCREX answers in more digits than a double has; in RESP3 the script gets what a double holds of it."""
+    """INCREX's number beyond a double reaches a script as text in RESP2, and as a double in RESP3."""
     script = "redis.setresp(tonumber(ARGV[1])) local n = redis.call('INCREX', 'k', 'BYFLOAT', '1e400')[1] return n"
     answer = client.call("EVAL", script, "0", str(resp))
     assert answer[:3] == found[:3]
 
 
 def test_time_stands_still_in_a_script(client: Client) -> None:
-    """Ids that the server gives follow one reading of the clock."""
+    """The clock does not advance during a script, so generated ids share their time."""
     script = "return {redis.call('xadd','x','*','f','v'), redis.call('xadd','x','*','f','v'), redis.call('time')[1]}"
     first, second, _ = run(client, script)
     assert first.partition(b"-")[0] == second.partition(b"-")[0]
@@ -242,7 +242,7 @@ def test_time_stands_still_in_a_script(client: Client) -> None:
 
 
 def test_those_who_wait_are_served_after_the_script(world: World, client: Client) -> None:
-    """They see what is left when it is over, once."""
+    """Waiting clients are served after the script, with the state it leaves."""
     reader, popper = world.client(), world.client()
     assert reader.send("XREAD", "BLOCK", "0", "STREAMS", "x", "$") is WAITING
     assert popper.send("BLPOP", "l", "0") is WAITING
@@ -259,12 +259,12 @@ def test_those_who_wait_are_served_after_the_script(world: World, client: Client
     "command", ["'xread','block','0','streams','none','$'", "'blpop','none','0'", "'brpop','none','0'"]
 )
 def test_commands_do_not_wait_inside_a_script(client: Client, command: str) -> None:
-    """They answer null at once."""
+    """Blocking commands in a script reply null at once."""
     assert run(client, f"return redis.call({command})") is None
 
 
 def test_scripts_in_a_transaction(world: World, client: Client) -> None:
-    """EVAL is queued like any command; the transaction is one record with it."""
+    """EVAL in a transaction is queued, and both are one record."""
     for words in (["MULTI"], ["SET", "a", "1"], ["EVAL", "return redis.call('incr', KEYS[1])", "1", "a"]):
         client.call(*words)
     assert client.call("EXEC") == [Simple(b"OK"), 2]
@@ -285,7 +285,7 @@ def test_a_changed_watch_is_noticed(world: World, client: Client) -> None:
 
 
 def test_permissions_hold_inside_a_script(world: World, client: Client) -> None:
-    """A user's script runs what the user may run, on keys the user may use."""
+    """A user's script runs only the commands and uses only the keys that the user may."""
     client.call("ACL", "SETUSER", "u", "on", "nopass", "+eval", "+get", "+auth", "~k*")
     user = world.client()
     user.call("AUTH", "u", "x")
@@ -310,7 +310,7 @@ def test_permissions_hold_inside_a_script(world: World, client: Client) -> None:
     ],
 )
 def test_a_script_may_ask_what_it_may_do(world: World, client: Client, call: str, answer: bytes | str) -> None:
-    """redis.acl_check_cmd answers as Redis 7.0 does; asking is not a refusal for ACL LOG."""
+    """redis.acl_check_cmd replies as in Redis 7.0 and adds nothing to ACL LOG."""
     client.call("ACL", "SETUSER", "u", "on", "nopass", "+eval", "+get", "+auth", "~k*")
     user = world.client()
     user.call("AUTH", "u", "x")
@@ -339,7 +339,7 @@ def test_a_script_may_ask_what_it_may_do(world: World, client: Client, call: str
 def test_calls_that_change_nothing_here_are_read_as_redis_reads_them(
     client: Client, call: str, answer: str | None
 ) -> None:
-    """No replicas, no debugger: what is asked for is accepted, what makes no sense is refused."""
+    """Calls about replication and debugging are accepted without effect, and invalid ones are refused, as in Redis."""
     found = run(client, f"return {call}")
     if answer is None:
         assert found is None
@@ -348,7 +348,7 @@ def test_calls_that_change_nothing_here_are_read_as_redis_reads_them(
 
 
 def test_scripts_are_kept_by_their_sha(client: Client) -> None:
-    """EVAL and SCRIPT LOAD keep a script, EVALSHA runs it in any case of letters, SCRIPT FLUSH forgets all."""
+    """EVAL and SCRIPT LOAD keep a script, EVALSHA runs it in upper or lower case, SCRIPT FLUSH removes all."""
     source = "return ARGV[1]"
     sha = hashlib.sha1(source.encode()).hexdigest()
     missing = Error("NOSCRIPT No matching script. Please use EVAL.")
@@ -364,7 +364,7 @@ def test_scripts_are_kept_by_their_sha(client: Client) -> None:
 
 
 def test_only_so_many_scripts_of_eval_are_kept(client: Client) -> None:
-    """A client that makes a new script each time does not fill the memory; loaded scripts stay."""
+    """The number of scripts kept by EVAL is limited, and loaded scripts stay."""
     loaded = client.call("SCRIPT", "LOAD", "return 'loaded'")
     shas = [hashlib.sha1(f"return {number}".encode()).hexdigest() for number in range(scripts.EVAL_KEPT + 10)]
     for number in range(len(shas)):
@@ -377,7 +377,7 @@ def test_only_so_many_scripts_of_eval_are_kept(client: Client) -> None:
 @pytest.mark.parametrize("inner", ["'set','a','b'", "'publish','a','b'"])
 @pytest.mark.parametrize("command", ["EVAL_RO", "EVAL"])
 def test_read_only_scripts_do_not_write(world: World, client: Client, command: str, inner: str) -> None:
-    """Asked for by the command or by the script's first line; a message counts as a write."""
+    """A read-only script, by its command or first line, may not write or publish."""
     head = "#!lua flags=no-writes\n" if command == "EVAL" else ""
     reply = client.call(command, f"{head}return redis.call({inner})", "0")
     assert line_of(reply).startswith("ERR Write commands are not allowed from read-only scripts.")
@@ -398,33 +398,33 @@ def test_read_only_scripts_do_not_write(world: World, client: Client, command: s
     ],
 )
 def test_refusals(client: Client, words: list[str], line: str) -> None:
-    """In Redis's words."""
+    """Invalid script commands are refused with Redis's errors."""
     assert client.call(*words) == Error(line)
 
 
 def test_functions_are_none(client: Client) -> None:
-    """Redis's own test harness flushes them, and lists them."""
+    """FUNCTION FLUSH and FUNCTION LIST work, although there are no functions."""
     assert client.call("FUNCTION", "FLUSH") == Simple(b"OK")
     assert client.call("FUNCTION", "LIST", "LIBRARYNAME", "*", "WITHCODE") == []
     assert any(b"LOAD" in line.text for line in client.call("SCRIPT", "HELP"))
 
 
 def test_a_script_writes_to_the_servers_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    """redis.log with its level, as one line of our logger."""
+    """redis.log writes one line with its level to the server's log."""
     with caplog.at_level(logging.DEBUG, "millstream.script"):
         run(client, "redis.log(redis.LOG_WARNING, 'careful', 7)")
     assert [(record.levelname, record.message) for record in caplog.records] == [("WARNING", "careful 7")]
 
 
 def test_without_lupa_the_error_says_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server runs without it; only scripts need it."""
+    """Without lupa, a script's error states how to install it, and the server runs."""
     monkeypatch.setitem(sys.modules, "lupa", None)
     assert "pip install 'millstream[server]'" in line_of(run(client, "return 1"))
     assert client.call("SCRIPT", "EXISTS", "0" * 40) == [0]
 
 
 def test_versions_are_those_clients_are_told(client: Client) -> None:
-    """As in INFO."""
+    """A script sees the same version numbers as INFO."""
     assert run(client, "return {redis.REDIS_VERSION, redis.REDIS_VERSION_NUM}") == [b"8.10.0", 0x080A00]
 
 
@@ -445,12 +445,12 @@ LIST = "redis.call('rpush', 'list', 'x')\n"
     ],
 )
 def test_the_place_of_an_error_is_that_of_the_librarys_call(client: Client, script: str, line: int) -> None:
-    """Also where the call is the last thing a function does, whatever stands in texts and comments."""
+    """An error's position is that of the library call, also for a tail call, and despite texts and comments."""
     assert line_of(run(client, LIST + script)).endswith(f", on @user_script:{line}.")
 
 
 def test_a_scripts_own_tail_calls_fill_no_stack(client: Client) -> None:
-    """They may go on for ever, as the language says; calls that are not tail calls have Lua's limit."""
+    """A script may make any number of tail calls. Other calls have Lua's limit."""
     assert run(client, "local function f(n) if n == 0 then return 'done' end return f(n - 1) end return f(300000)")
     deep = "local function f(n) if n == 0 then return 1 end return 1 + f(n - 1) end return f(300000)"
     assert "stack overflow" in line_of(run(client, deep))
@@ -458,7 +458,7 @@ def test_a_scripts_own_tail_calls_fill_no_stack(client: Client) -> None:
 
 @pytest.mark.parametrize("head", ["#!lua", "#!lua flags=allow-oom"])
 def test_a_script_that_may_write_is_refused_by_eval_ro(client: Client, head: str) -> None:
-    """A first line without no-writes declares a writing script, as in Redis."""
+    """EVAL_RO refuses a script whose first line lacks no-writes."""
     line = "ERR Can not execute a script with write flag using *_ro command."
     source = f"{head}\nreturn 1"
     assert line_of(client.call("EVAL_RO", source, "0")) == line

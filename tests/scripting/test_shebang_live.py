@@ -1,4 +1,4 @@
-"""The first line of a script, ``#!lua flags=...``, is read as a live redis-server reads it."""
+"""The first line of a script, ``#!lua flags=...``, is parsed as by a running redis-server."""
 
 import pytest
 
@@ -51,7 +51,7 @@ HEADS = (
 @pytest.mark.realserver
 @pytest.mark.parametrize("head", HEADS)
 def test_the_first_line_is_read_as_redis_reads_it(each_redis: ServerProcess, head: bytes) -> None:
-    """Words with quotes, empty flags, other spaces, a NUL, no end of line: the replies are the same."""
+    """First lines with quotes, empty flags, other spaces, NUL or no end get the same replies as in Redis."""
     client = World().client()
     write = b"redis.call('set', KEYS[1], 1) return 1"
     lines = [[b"EVAL", head + b"\n" + write, b"1", b"k"], [b"EVAL_RO", head + b"\nreturn 1", b"0"]]

@@ -1,4 +1,4 @@
-"""Attacks with EVAL alone: a hostile user tries to reach the host's objects, other users' scripts and rights."""
+"""Attacks with EVAL alone: a hostile user tries to reach host objects, other users' scripts and permissions."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def run(client: Client, script: str) -> object:
 
 @pytest.mark.parametrize("name", HOST)
 def test_no_function_of_the_host_lets_go_of_an_object_of_its_own(client: Client, name: str) -> None:
-    """A function returns or raises only values of Lua's own, for any argument."""
+    """Every host function returns or raises only Lua values, for any argument."""
     script = f"""
         local values = {{1/0, -1/0, 0/0, 2^53, 2^63, -2^63, 1e300, -1e300, '', 'x', true, {{}}, _G, print}}
         local bad = 0
@@ -75,7 +75,7 @@ def test_no_function_of_the_host_lets_go_of_an_object_of_its_own(client: Client,
     ],
 )
 def test_nothing_a_script_does_outlives_it(world: World, client: Client, attempt: str) -> None:
-    """The next script, another user's, finds what the first one found."""
+    """Nothing that a script does changes what the next script sees."""
     before = run(client, FINGERPRINT)
     assert isinstance(before, bytes)
     run(world.client(), attempt)
@@ -84,7 +84,7 @@ def test_nothing_a_script_does_outlives_it(world: World, client: Client, attempt
 
 
 def test_a_user_who_may_only_run_scripts_gets_nothing_else(world: World, client: Client) -> None:
-    """Scripts run with the rights of who calls them, whoever brought them and whatever ran before."""
+    """A user who may only run scripts gets no further permission by any script."""
     client.call("SET", "secret", "s3cret")
     client.call("ACL", "SETUSER", "mallory", "on", "nopass", "-@all", "+eval", "+evalsha", "~own*")
     mallory = world.client()
@@ -115,7 +115,7 @@ def test_a_user_who_may_only_run_scripts_gets_nothing_else(world: World, client:
 def test_a_fault_of_ours_ends_the_script_and_is_reported(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A script cannot catch it, the server's log has it, and the next script works."""
+    """An internal error ends the script, which cannot catch it, and is logged. The next script works."""
 
     def broken(*_: object) -> None:
         raise RuntimeError("a defect")
@@ -131,7 +131,7 @@ def test_a_fault_of_ours_ends_the_script_and_is_reported(
 def test_an_interrupt_is_the_callers_and_not_the_scripts(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C in a program that has the store in its own process comes up there."""
+    """Ctrl-C during a script's command is raised in the program with the store."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -146,7 +146,7 @@ def test_an_interrupt_is_the_callers_and_not_the_scripts(
 def test_an_interrupt_while_a_script_is_compiled_is_that_scripts(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not wait for the next script."""
+    """Ctrl-C while a script is compiled does not affect the next script."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -161,7 +161,7 @@ def test_an_interrupt_while_a_script_is_compiled_is_that_scripts(
 
 
 def test_addresses_of_the_process_are_not_told(client: Client) -> None:
-    """Things without a text are numbered as the script meets them, the same in each run."""
+    """A table's or function's text has a counter instead of its memory address."""
     script = "local t, f = {}, tostring return {tostring(t), tostring(f), tostring(t), tostring(cjson.null)}"
     expected = [b"table: 0x000000000020", b"function: 0x000000000040", b"table: 0x000000000020", b"userdata: (nil)"]
     assert run(client, script) == expected
@@ -169,7 +169,7 @@ def test_addresses_of_the_process_are_not_told(client: Client) -> None:
 
 
 def test_memory_stays_limited_where_the_stack_has_no_room(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of the host from the last level of the stack does not leave the limit off for what follows."""
+    """The memory limit also applies after a host call at the deepest level of the stack."""
     monkeypatch.setattr("millstream.node.scripting.scripts.MEMORY", 16 * 1024 * 1024)
     for levels in range(16_371, 16_376):  # Lua's list of calls is full at 16384
         for before in (0, 4000):  # instructions: not every look at the clock may come in between
@@ -207,13 +207,13 @@ def test_memory_stays_limited_where_the_stack_has_no_room(client: Client, monkey
     ],
 )
 def test_numbers_in_commands_have_their_shortest_text(client: Client, number: str, text: bytes) -> None:
-    """As Redis writes them since 7.2; the server of the live test is 7.0."""
+    """A number in a command has its shortest text, as in Redis since 7.2."""
     assert run(client, f"redis.call('set', 'k', {number}) return redis.call('get', 'k')") == text
 
 
 @pytest.mark.parametrize("count", [199, 200, 201, 400, 401, 4000, 7999])
 def test_as_many_words_as_fit_on_the_stack_reach_a_command(client: Client, count: int) -> None:
-    """They cross to the host in parts, each once and in their order."""
+    """As many arguments as fit on Lua's stack reach a command, in order."""
     script = f"local t = {{}} for i = 1, {count - 2} do t[i] = i end redis.call('rpush', 'l', unpack(t))"
     run(client, script)
     assert client.call("LRANGE", "l", "0", "-1") == [b"%d" % number for number in range(1, count - 1)]
@@ -223,7 +223,7 @@ def test_as_many_words_as_fit_on_the_stack_reach_a_command(client: Client, count
 @pytest.mark.parametrize("source", ["return redis.x(" * 15_000, "[[" * 100_000, "return {" * 50_000, "--[[" * 100_000])
 @pytest.mark.timeout(60)
 def test_sources_that_make_no_sense_are_refused_at_once(client: Client, source: str) -> None:
-    """The work before a script is compiled is one pass over its text."""
+    """Sources without meaning are refused in one pass over their text."""
     refused = run(client, source)
     assert isinstance(refused, Error)
     assert refused.line.startswith("ERR Error compiling script")
@@ -240,7 +240,7 @@ def test_sources_that_make_no_sense_are_refused_at_once(client: Client, source: 
 )
 @pytest.mark.timeout(60)
 def test_sources_that_would_hold_the_compiler_are_refused(client: Client, source: str) -> None:
-    """Nothing can end Lua's compiler, so what takes it too long is not begun; long and simple is fine."""
+    """Sources that would take the compiler too long are refused. Long and simple ones are accepted."""
     refused = run(client, source)
     assert isinstance(refused, Error)
     assert "takes too long to compile" in refused.line
@@ -249,7 +249,7 @@ def test_sources_that_would_hold_the_compiler_are_refused(client: Client, source
 
 
 def test_what_a_script_logs_is_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
-    """No user fills the disk by the log, forges a line of it, or reaches the terminal it is read on."""
+    """A script's log line is short, printable and a single line."""
     client = World({}).client()
     client.call("EVAL", r"redis.log(3, 'a\27[2J\nb', ('x'):rep(1000000))", "0")
     (line,) = (record.getMessage() for record in caplog.records if record.name == "millstream.script")
