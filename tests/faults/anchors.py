@@ -1,13 +1,15 @@
-"""Places of faults in the source, found by file, function and the shape of the statement, not by its text.
+"""The places of faults in the source, found by file, function and the form of the statement, not by its text.
 
-A fault's ``old`` is Python, and fits a statement of the same shape with any names and strings. Each name of the pattern
-stands for one name of the source, and ``new`` is planted with the names found there. So a rename breaks no fault, and
-neither does another layout of the lines. ``...`` fits any body or expression, and in ``new`` stands for the part that
-it fitted. If several statements have one shape, the one with the very names is meant. If a rename has taken those away,
-``which`` gives the number, as long as there are as many as before. A file is looked for by its name when it has moved,
-and a function in all of the package when its file has gone.
+A fault's ``old`` is Python code, and matches a statement of the same form with any names and strings. Each name of the
+pattern stands for one name of the source, and ``new`` is planted with the names found there. So a rename breaks no
+fault,
+nor does another layout of the lines. ``...`` matches any body or expression, and in ``new`` stands for the matched
+part.
+If several statements have one form, the one with exactly these names is chosen. If a rename has removed those,
+``which`` gives the number, as long as there are as many as before. A file that has moved is found by its name, and a
+function whose file is gone is searched in all of the package.
 
-Lua has no tree here. In a ``.lua`` file, or in a string that a Python name is assigned, ``old`` is text that occurs
+Lua is not parsed. In a ``.lua`` file, or in a string that a Python name is assigned, ``old`` is text that occurs
 once in that function or string. White space does not count.
 """
 
@@ -27,13 +29,13 @@ from typing import Any
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 FIXED = frozenset(dir(builtins)) | {"self", "cls"}
-"""Names that stand for themselves alone."""
+"""Names that match only themselves."""
 TAILS = ("orelse", "finalbody")
-"""What a pattern whose body is ``...`` need not show."""
+"""Parts that a pattern with the body ``...`` may omit."""
 
 
 class Misplaced(LookupError):  # noqa: N818 - says where to look
-    """A fault does not fit the source; the message says what stands there."""
+    """Error for a fault that does not match the source; the message shows the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,12 @@ class Anchor:
     """A change of the source, and its place.
 
     Attributes:
-        file: below the package; another folder will do when the name is the same.
+        file: Path below the package; another folder is accepted when the name is the same.
         place: ``Class.method``, ``function``, a name that is assigned at the top of the file, or "" for all that is
             outside of functions.
-        old: the statements or the expression, with names as they were when the fault was written.
-        new: what takes their place; "" deletes.
-        which: ``2 of 5``, where five of this shape are in the place.
+        old: The statements or the expression, with names as they were when the fault was written.
+        new: The replacement; "" deletes.
+        which: ``2 of 5``, if the place has five statements of this form.
     """
 
     file: str
@@ -58,7 +60,7 @@ class Anchor:
 
 @dataclass(slots=True)
 class Match:
-    """One statement or expression that has the shape of a pattern, and what the pattern's names stand for."""
+    """One statement or expression that matches a pattern, and the source's names for the pattern's names."""
 
     parent: Any
     at: slice | str | int
@@ -67,24 +69,24 @@ class Match:
 
     @property
     def exact(self) -> bool:
-        """The very names of the pattern."""
+        """Return True if the names are exactly those of the pattern."""
         return all(name == found for (_, name), found in self.names.items())
 
 
 def is_hole(node: Any) -> bool:
-    """``...``, as an expression or as a statement."""
+    """Return True for ``...``, as an expression or as a statement."""
     node = node.value if isinstance(node, ast.Expr) else node
     return isinstance(node, ast.Constant) and node.value is ...
 
 
 def is_open(node: Any) -> bool:
-    """A compound statement of whose body the pattern says nothing."""
+    """Return True for a compound statement whose body the pattern leaves open."""
     body = getattr(node, "body", None)
     return isinstance(body, list) and len(body) == 1 and is_hole(body[0])
 
 
 def stands_for(match: Match, kind: str, name: Any, found: Any) -> bool:
-    """Let a name of the pattern stand for one of the source, unless either is taken."""
+    """Map a name of the pattern to one of the source; return False if either is mapped to another."""
     if kind == "name" and (name in FIXED or found in FIXED):
         return name == found
     taken = match.names.setdefault((kind, name), found)
@@ -92,12 +94,12 @@ def stands_for(match: Match, kind: str, name: Any, found: Any) -> bool:
 
 
 def kind_of(node: ast.AST, name: str) -> str:
-    """Names of attributes, of parameters as a caller gives them, and all others are renamed apart."""
+    """Return the kind of a name: attribute, keyword or other, which are renamed separately."""
     return "attribute" if name == "attr" else "keyword" if isinstance(node, ast.keyword) else "name"
 
 
 def fits(pattern: Any, node: Any, match: Match) -> bool:
-    """True if a part of the source has the shape of a part of the pattern; notes names and what ``...`` fits."""
+    """Return True if a part of the source matches a part of the pattern; record names and the parts for ``...``."""
     if isinstance(pattern, list):
         return (
             isinstance(node, list) and len(pattern) == len(node) and all(map(fits, pattern, node, [match] * len(node)))
@@ -128,7 +130,7 @@ def fits(pattern: Any, node: Any, match: Match) -> bool:
 
 
 def fill(node: Any, match: Match, holes: Iterator[Any]) -> Any:
-    """The replacement in the names of the source, with what ``...`` fitted."""
+    """Return the replacement with the names of the source and the parts for ``...``."""
     if isinstance(node, list):
         filled = [fill(one, match, holes) for one in node]
         return [one for part in filled for one in (part if isinstance(part, list) else [part])]
@@ -153,7 +155,7 @@ def fill(node: Any, match: Match, holes: Iterator[Any]) -> Any:
 
 
 def parts(parent: ast.AST, deep: bool) -> Iterator[tuple[Any, str | int, Any]]:
-    """Every part of a node with what holds it and where, as they stand; whole lists too, for statements in a row."""
+    """Yield every part of a node with its parent and place, including whole lists of statements."""
     for name, value in ast.iter_fields(parent):
         if isinstance(value, list):
             yield parent, name, value
@@ -165,7 +167,7 @@ def parts(parent: ast.AST, deep: bool) -> Iterator[tuple[Any, str | int, Any]]:
 
 
 def matches(scope: ast.AST, old: list[ast.stmt], whole: bool) -> list[Match]:
-    """All of a shape in a scope: statements in a row, or expressions if the pattern is one and ``whole`` is not set."""
+    """Return all matches in a scope: consecutive statements, or expressions if the pattern is one and not ``whole``."""
     expression = old[0].value if len(old) == 1 and isinstance(old[0], ast.Expr) and not whole else None
     found = []
     for parent, at, part in parts(scope, isinstance(scope, FUNCTIONS)):
@@ -181,7 +183,7 @@ def matches(scope: ast.AST, old: list[ast.stmt], whole: bool) -> list[Match]:
 
 
 def definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.stmt]]:
-    """Functions, classes and what is assigned at the top, by their qualified names; those in functions too."""
+    """Yield functions, classes and top-level assignments by their qualified names, including those in functions."""
     for node in body:
         if isinstance(node, DEFINITIONS):
             yield prefix + node.name, node
@@ -192,7 +194,7 @@ def definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, a
 
 
 def scopes(tree: ast.Module, place: str, *, strict: bool) -> list[ast.AST]:
-    """The nodes that a place names: all, since a property has two; by its last name if its class is renamed."""
+    """Return the nodes that a place names, several for a property; by its last name if its class was renamed."""
     if not place:
         return [tree]
     named = list(definitions(tree.body))
@@ -202,10 +204,10 @@ def scopes(tree: ast.Module, place: str, *, strict: bool) -> list[ast.AST]:
 
 
 def choose(anchor: Anchor, found: list[Match]) -> Match:
-    """The one that is meant among those of one shape.
+    """Return the intended match among those of one form.
 
     Raises:
-        Misplaced: it cannot be known.
+        Misplaced: The match is ambiguous.
     """
     exact = [match for match in found if match.exact]
     if len(exact) == 1 or len(found) == 1:
@@ -218,7 +220,7 @@ def choose(anchor: Anchor, found: list[Match]) -> Match:
 
 
 def closest(scope: ast.AST, old: str) -> str:
-    """The line of a scope that looks most like the first of a pattern."""
+    """Return the line of a scope that is most similar to the first of a pattern."""
     lines = {
         ast.unparse(node).partition("\n")[0]: node.lineno for node in ast.walk(scope) if isinstance(node, ast.stmt)
     }
@@ -227,7 +229,7 @@ def closest(scope: ast.AST, old: str) -> str:
 
 
 def change_text(text: str, anchor: Anchor) -> str:
-    """Replace text that is there once, whatever the white space between its words."""
+    """Replace text that occurs once, with any white space between its words."""
     pattern = r"\s+".join(map(re.escape, anchor.old.split()))
     if (count := len(re.findall(pattern, text))) != 1:
         raise Misplaced(f"{anchor.old!r} is {count} times there, not once")
@@ -235,7 +237,7 @@ def change_text(text: str, anchor: Anchor) -> str:
 
 
 def change_lua(text: str, anchor: Anchor) -> str:
-    """Change the text of one Lua function at the top of a file, or of the file where no function is named."""
+    """Change the text of one Lua function at the top of a file, or of the file if no function is named."""
     if not anchor.place:
         return change_text(text, anchor)
     found = re.search(rf"^(local )?function {re.escape(anchor.place)}\(.*?^end$", text, re.MULTILINE | re.DOTALL)
@@ -245,7 +247,7 @@ def change_lua(text: str, anchor: Anchor) -> str:
 
 
 def change_string(scope: ast.AST, anchor: Anchor) -> None:
-    """Change the one string of an assignment in which the text is; between its strings there is no word."""
+    """Change the one string of an assignment that contains the text."""
     strings: list[Any] = [
         node for node in ast.walk(scope) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
@@ -256,7 +258,7 @@ def change_string(scope: ast.AST, anchor: Anchor) -> None:
 
 
 def change_tree(found: list[ast.AST], anchor: Anchor) -> Match:
-    """Change the one statement or expression that is meant, in one of the scopes of a name."""
+    """Change the one intended statement or expression, in one of the scopes of a name."""
     old, new = (ast.parse(dedent(text).strip()).body for text in (anchor.old, anchor.new))
     expression = len(new) == 1 and isinstance(new[0], ast.Expr) and not is_hole(new[0])
     alike = [match for scope in found for match in matches(scope, old, whole=not expression)]
@@ -276,16 +278,16 @@ def change_tree(found: list[ast.AST], anchor: Anchor) -> Match:
 
 
 def changed(text: str, anchor: Anchor, *, same_place: bool = False, same_names: bool = False) -> str | ast.Module:
-    """A file with the fault in it: text of Lua, the tree of Python, so that only what is written is laid out.
+    """Return a file with the fault in it: Lua as text, Python as a tree, so that only a written file is formatted.
 
     Args:
-        text: of the file.
-        anchor: what to change.
-        same_place: only a place of the very name will do.
-        same_names: only a statement with the very names will do.
+        text: Content of the file.
+        anchor: The change.
+        same_place: True to accept only a place of exactly this name.
+        same_names: True to accept only a statement with exactly these names.
 
     Raises:
-        Misplaced: the fault does not fit; the message says what stands there.
+        Misplaced: The fault does not match; the message shows the source.
     """
     if anchor.file.endswith(".lua"):
         return change_lua(text, anchor)
@@ -302,12 +304,12 @@ def changed(text: str, anchor: Anchor, *, same_place: bool = False, same_names: 
 
 @lru_cache(maxsize=2)
 def texts(package: Path, suffix: str) -> dict[Path, str]:
-    """All files of the package of one kind."""
+    """Return the text of all files of the package of one kind."""
     return {path: path.read_text() for path in sorted(package.rglob("*" + suffix))}
 
 
 def attempts(some: dict[Path, str], anchor: Anchor, *, same_place: bool, same_names: bool) -> list[tuple[Path, Any]]:
-    """The files that a fault fits, of those that define its place and have its names, each with the fault."""
+    """Yield the files that define a fault's place and contain its names, each with the fault."""
     words = re.findall(r"\w+", anchor.old) if same_names else []
     last = re.escape(anchor.place.rpartition(".")[2])
     defined = re.compile(rf"(def|class|function) ([\w.]+\.)?{last}\b|^{last}\b", re.MULTILINE)
@@ -320,14 +322,14 @@ def attempts(some: dict[Path, str], anchor: Anchor, *, same_place: bool, same_na
 
 
 def locate(package: Path, anchor: Anchor) -> tuple[Path, str | ast.Module]:
-    """The file that a fault is planted in, and what it is with the fault.
+    """Return the file to plant a fault in, and its content with the fault.
 
     If the file or its place is missing, files of the same name are tried, then files with that place. Files with a
-    function of the name and the very statement are tried last. So a module may be moved, renamed, divided or merged
+    function of the name and the exact statement are tried last. So a module may be moved, renamed, divided or merged
     as long as its functions keep their names.
 
     Raises:
-        Misplaced: with the place, and what stands there.
+        Misplaced: The fault matches no file; the message has the place and the source.
     """
     path = package / anchor.file
     problem = "no such file"
@@ -350,5 +352,5 @@ def locate(package: Path, anchor: Anchor) -> tuple[Path, str | ast.Module]:
 
 
 def laid_out(source: str | ast.Module) -> str:
-    """The text of a file with a fault; Python's is without comments."""
+    """Return the text of a file with a fault; Python without comments."""
     return source if isinstance(source, str) else ast.unparse(source)

@@ -18,4 +18,4 @@ QUICK = (
     "unlimited-retries",
     "first-batch-not-repeated",
 )
-"""Those that every run of the tests plants, one of each part and each ended in seconds."""
+"""Faults that every test run plants: one of each part, each taking seconds."""

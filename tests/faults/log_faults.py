@@ -1,4 +1,4 @@
-"""Faults in the log, its snapshots and its backups: ways to lose what was durable, or to trust what is not whole."""
+"""Faults in the log, its snapshots and its backups, which lose durable data or accept damaged data."""
 
 from faults.planting import ASSERTION, Fault
 

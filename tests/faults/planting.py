@@ -1,8 +1,8 @@
-"""Planting faults: break one promise in a copy of the source, and see that a named test notices.
+"""Planted faults: break one promise in a copy of the source, and check that a named test fails.
 
-The checkout is never touched. A fault is planted in a copy of ``src`` in a folder of its own, and the test runs in a
+The checkout is never touched. A fault is planted in a copy of ``src`` in a separate folder, and the test runs in a
 process that imports that copy. The same test must pass on a copy without the fault, so that nothing else made it fail.
-It must fail with the exception that the fault names (an assertion, mostly), so that a typing error proves nothing.
+It must fail with the exception that the fault names (an assertion, mostly), so that a typing error does not count.
 """
 
 import json
@@ -20,27 +20,27 @@ from faults.anchors import Anchor, Misplaced, laid_out, locate
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/millstream"
 SECONDS = 240
-"""A test of a fault that has not ended by then counts as one that hangs, which is not what a fault may show."""
+"""Time limit of a fault's test in seconds. A longer run counts as a hang, which no fault may show."""
 
 ASSERTION = ("AssertionError", "Failed")
-"""What a failed assertion and a ``pytest.raises`` that saw nothing raise."""
+"""Exceptions of a failed assertion and of a ``pytest.raises`` without an exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One defect that somebody could write; :mod:`faults.anchors` says how it finds its place.
+    """One realistic defect; :mod:`faults.anchors` describes the search for its place.
 
     Attributes:
-        name: in words with dashes, unique.
-        breaks: the promise that no longer holds.
-        file: below ``src/millstream``.
-        place: ``Class.method``, ``function``, the name of a script, or "" for what is outside of functions.
-        old: the statements or the expression that it changes.
-        new: what takes their place; "" deletes.
-        caught_by: the test that must fail, ``tests/folder/file.py::name``, with or without ``[parameters]``.
-        shows: names of the exceptions by which that test may fail.
-        which: ``2 of 5``, where several statements of the place have the shape of ``old``.
-        core: which one runs; what is planted in Python is passed over where the native core does the same.
+        name: Unique words with dashes.
+        breaks: Promise that no longer holds.
+        file: Path below ``src/millstream``.
+        place: ``Class.method``, ``function``, the name of a script, or "" for code outside of functions.
+        old: The statements or the expression that it changes.
+        new: The replacement; "" deletes.
+        caught_by: Test that must fail, ``tests/folder/file.py::name``, with or without ``[parameters]``.
+        shows: Names of the exceptions by which that test may fail.
+        which: ``2 of 5``, if several statements of the place have the form of ``old``.
+        core: Core to run; a fault in Python has no effect in code that the native core replaces.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Fault:
 
     @property
     def anchor(self) -> Anchor:
-        """Its file, its place and the planted code."""
+        """Return the fault's file, place and planted code."""
         return Anchor(self.file, self.place, self.old, self.new, self.which)
 
     def problem(self, package: Path = PACKAGE) -> str | None:
-        """Why it cannot be planted in a package, or None."""
+        """Return the reason why it cannot be planted in a package, or None."""
         try:
             locate(package, self.anchor)
         except (Misplaced, SyntaxError) as reason:
@@ -69,14 +69,14 @@ class Fault:
 
 
 class WrongFailure(AssertionError):  # noqa: N818 - the name of what is wrong
-    """A planted fault was not caught, or not by what it should show."""
+    """Error for a planted fault that was not caught, or not by the named exception."""
 
 
 def copy_of_source(folder: Path, fault: Fault | None = None) -> Path:
-    """Copy the source into a folder, with the fault planted if there is one; returns what to put on the path.
+    """Copy the source into a folder, with the fault planted if there is one; return the folder for the path.
 
-    Bytecode goes with it, since the processes of a test would compile some hundred modules each; that of the broken
-    file stays behind, whatever its times say.
+    Bytecode is copied too, since the processes of a test would compile some hundred modules each. That of the broken
+    file is left out, whatever its times are.
     """
     source = folder / "src"
     shutil.copytree(ROOT / "src", source)
@@ -92,9 +92,9 @@ class Run:
     """The result of the test.
 
     Attributes:
-        passed: how many tests passed.
-        failures: the exception's name for each that failed, whatever its phase; ``setup`` and the like stand before it.
-        output: of pytest, for people.
+        passed: Number of passed tests.
+        failures: Exception's name for each failure in any phase; ``setup`` and similar phases are prefixed.
+        output: pytest's output, for people.
     """
 
     passed: int
@@ -106,10 +106,10 @@ def run(folder: Path, tests: Sequence[str], fault: Fault | None = None, core: st
     """Run tests against a copy of the source, up to the first that fails.
 
     Args:
-        folder: made for it.
-        tests: their node ids.
-        fault: planted in the copy; None for none.
-        core: which one runs where there is no fault to say it.
+        folder: New folder for the run.
+        tests: Node ids of the tests.
+        fault: Fault planted in the copy; None for none.
+        core: Core to run if there is no fault that names one.
     """
     folder.mkdir(parents=True)
     source = copy_of_source(folder, fault)
@@ -147,10 +147,10 @@ def run(folder: Path, tests: Sequence[str], fault: Fault | None = None, core: st
 
 
 def judge(fault: Fault, sound: Run, broken: Run) -> None:
-    """True if the fault was caught as it should be.
+    """Return True if the fault was caught as required.
 
     Raises:
-        WrongFailure: with what to do.
+        WrongFailure: It was not; the message has advice.
     """
     if sound.failures or not sound.passed:
         why = ", ".join(sound.failures) or "it did not run"
@@ -168,15 +168,15 @@ def judge(fault: Fault, sound: Run, broken: Run) -> None:
 
 
 def prove(fault: Fault, folder: Path, sound: dict[str, Run]) -> None:
-    """Plant a fault and see it caught; see the same test pass without it.
+    """Plant a fault and require that its test fails, and that the same test passes without it.
 
     Args:
-        fault: to be caught.
-        folder: made for it.
-        sound: how tests went without any fault; what is not known yet is found out and kept here.
+        fault: Fault to catch.
+        folder: New folder for the runs.
+        sound: Results of tests without any fault; missing ones are added.
 
     Raises:
-        WrongFailure: the fault was not caught as it should be.
+        WrongFailure: The fault was not caught as required.
     """
     if fault.caught_by not in sound:
         sound[fault.caught_by] = run(folder / "sound", [fault.caught_by], core=fault.core)

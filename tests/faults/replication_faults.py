@@ -1,4 +1,4 @@
-"""Faults in replication and migration: ways to hold other data than the source, or to report it as the same."""
+"""Faults in replication and migration, which leave different data or report it as equal."""
 
 from faults.planting import Fault
 

@@ -1,6 +1,6 @@
-"""A plugin for the runs of :mod:`faults.planting`: how the tests ended, by the names of the exceptions, as JSON.
+"""A pytest plugin for the runs of :mod:`faults.planting`: it reports results by the names of the exceptions, as JSON.
 
-It also sees to it that what is tested is the copy: a run that imported another Millstream would prove nothing.
+It also checks that the copy is under test: a run that imported another Millstream would not count.
 """
 
 import json
@@ -17,7 +17,7 @@ failures: list[str] = []
 
 
 def pytest_sessionstart() -> None:
-    """The copy, and nothing else, is under test."""
+    """Assert that the copy, and nothing else, is under test."""
     assert Path(millstream.__file__).is_relative_to(os.environ["PLANTED_SOURCE"])
 
 
@@ -25,7 +25,7 @@ def pytest_sessionstart() -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note each failure, and each test whose body passed."""
+    """Record each failure, and each test whose body passed."""
     global passed  # noqa: PLW0603 - a plugin is a module
     report = yield
     if report.failed:
@@ -37,18 +37,18 @@ def pytest_runtest_makereport(
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """A test file that cannot be read is a failure of its own."""
+    """Record a test file that cannot be read as a failure."""
     if report.failed:
         failures.append("collection")
 
 
 def pytest_sessionfinish() -> None:
-    """Write what was noted."""
+    """Write the recorded results."""
     Path(os.environ["PLANTED_REPORT"]).write_text(json.dumps({"passed": passed, "failures": failures}))
 
 
 def name_of(error: BaseException) -> str:
-    """The exception's name; that of what it holds if all in a group are of one kind; timeouts are told apart."""
+    """Return the exception's name; of a group, the name its exceptions share. Timeouts have their own name."""
     if isinstance(error, BaseExceptionGroup):
         names = {name_of(one) for one in error.exceptions}
         return names.pop() if len(names) == 1 else type(error).__name__

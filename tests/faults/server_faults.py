@@ -1,4 +1,4 @@
-"""Faults in the node, the engine and the connections: ways to show a write before it is durable, or to lose it."""
+"""Faults in the node, the engine and the connections, which show a write before it is durable, or lose it."""
 
 from faults.planting import ASSERTION, Fault
 

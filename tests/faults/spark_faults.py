@@ -1,4 +1,4 @@
-"""Faults in what runs on Spark: ways to read or write an entry twice or never, to trim or acknowledge it too early."""
+"""Faults in the Spark part, which read or write an entry twice or never, or trim or acknowledge it too early."""
 
 from faults.planting import Fault
 

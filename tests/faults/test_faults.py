@@ -1,4 +1,4 @@
-"""Each planted fault is caught by the test that it names: proof of the tests themselves."""
+"""Each planted fault is caught by its named test, which proves the tests themselves."""
 
 import ast
 import os
@@ -25,12 +25,12 @@ BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
 def test_every_fault_can_be_planted() -> None:
-    """The statement that each fault changes is in the source, once: faults follow the source or are seen not to."""
+    """The statement of each fault occurs once in the source."""
     assert [problem for fault in FAULTS if (problem := fault.problem())] == []
 
 
 def names_of(tree: ast.AST) -> set[str]:
-    """The names that a piece of Python mentions, but for those of its own variables and of what Python brings."""
+    """Return the names in Python code, except for its own variables and builtins."""
     known = FIXED | {name for kind in (str, bytes, dict, list, set, int) for name in dir(kind)} | {"LOCK_UN"}
     nodes = list(ast.walk(tree))
     own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -40,7 +40,7 @@ def names_of(tree: ast.AST) -> set[str]:
 
 
 def test_every_fault_plants_names_that_exist() -> None:
-    """A name in ``new`` that a rename has missed would be a typing error, and might be caught as one."""
+    """Each name in a fault's replacement exists in the source, so that no fault is caught as a typing error."""
     there = {word for path in PACKAGE.rglob("*.py") for word in re.findall(r"\w+", path.read_text())}
     code = [fault for fault in FAULTS if fault.file.endswith(".py") and not fault.place.isupper()]
     missing = {fault.name: names_of(ast.parse(dedent(fault.new).strip())) - there for fault in code}
@@ -48,10 +48,10 @@ def test_every_fault_plants_names_that_exist() -> None:
 
 
 class Renamer(ast.NodeTransformer):
-    """Gives another name to each variable, parameter and attribute."""
+    """A visitor that renames each variable, parameter and attribute."""
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Rename in a node and in what it holds."""
+        """Rename in a node and its children."""
         for name in ("id", "attr", "arg"):
             if (old := getattr(node, name, None)) and old not in FIXED:
                 setattr(node, name, f"{old}_renamed")
@@ -59,7 +59,7 @@ class Renamer(ast.NodeTransformer):
 
 
 def test_a_fault_survives_renames_and_moves(tmp_path: Path) -> None:
-    """Twenty faults of as many files: every name of the function changed, each second file moved, others renamed."""
+    """Twenty faults are still found after every name of their function is changed and their files are moved."""
     files = {fault.file: fault for fault in FAULTS if fault.file.endswith(".py") and "." in fault.place}
     chosen = list(files.values())[:20]
     planted = [laid_out(locate(PACKAGE, fault.anchor)[1]) for fault in chosen]
@@ -112,7 +112,7 @@ class Reader:
     ],
 )
 def test_an_anchor_finds_what_it_means(place: str, old: str, new: str, which: str, is_there: str) -> None:
-    """By shape, with the names of the source; by the very names, or by number, where several are of one shape."""
+    """An anchor finds its statement by form, with the names of the source, or by exact names or number among equals."""
     assert is_there in laid_out(changed(SOURCE, Anchor("reader.py", place, old, new, which)))
 
 
@@ -131,14 +131,14 @@ def test_an_anchor_finds_what_it_means(place: str, old: str, new: str, which: st
 def test_an_anchor_that_does_not_fit_says_what_stands_there(
     tmp_path: Path, place: str, old: str, which: str, words: str
 ) -> None:
-    """Nothing is planted by guess."""
+    """An anchor that does not match is an error that shows the source, and nothing is planted."""
     (tmp_path / "reader.py").write_text(SOURCE)
     with pytest.raises(Misplaced, match=words):
         locate(tmp_path, Anchor("reader.py", place, old, "", which))
 
 
 def test_a_method_is_found_when_class_and_file_have_other_names(tmp_path: Path) -> None:
-    """By its own name and the very statement."""
+    """If class and file were renamed, a method is found by its name and the exact statement."""
     (tmp_path / "other.py").write_text(SOURCE.replace("class Reader", "class Other"))
     anchor = Anchor("reader.py", "Reader.read", "if self.full: ...", "")
     assert locate(tmp_path, anchor)[0] == tmp_path / "other.py"
@@ -147,7 +147,7 @@ def test_a_method_is_found_when_class_and_file_have_other_names(tmp_path: Path) 
 
 
 def test_a_lua_function_is_found_in_another_file(tmp_path: Path) -> None:
-    """By its name, with the table that it is in; its text is changed and no other."""
+    """A Lua function is found in another file by its name with its table, and only its text is changed."""
     text = "local function take(a)\n  return 1\nend\nfunction t.take(a)\n  return  1\nend\n"
     (tmp_path / "other.lua").write_text(text)
     found = locate(tmp_path, Anchor("natives.lua", "t.take", "return 1", "return 2"))
@@ -155,7 +155,7 @@ def test_a_lua_function_is_found_in_another_file(tmp_path: Path) -> None:
 
 
 def test_a_place_that_is_in_two_files_is_named(tmp_path: Path) -> None:
-    """A file that has gone, and two that it may have become."""
+    """If two files match a fault whose file is gone, the error names both."""
     for name in ("one.py", "two.py"):
         (tmp_path / name).write_text(SOURCE)
     with pytest.raises(Misplaced, match=r"no such file; it fits each of one\.py, two\.py"):
@@ -164,13 +164,13 @@ def test_a_place_that_is_in_two_files_is_named(tmp_path: Path) -> None:
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
-    """The names of the test functions of a file, which many faults name."""
+    """Return the names of a file's test functions, cached, since many faults name the same file."""
     tree = ast.parse(path.read_text())
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_every_fault_names_a_test_that_exists() -> None:
-    """File and function are there."""
+    """Every fault names an existing test."""
     missing = []
     for fault in FAULTS:
         found = re.fullmatch(r"(tests/[\w/]+/test_\w+\.py)::(test_\w+)(\[[\w -]+\])?", fault.caught_by)
@@ -180,7 +180,7 @@ def test_every_fault_names_a_test_that_exists() -> None:
 
 
 def test_every_fault_names_parameters_that_exist() -> None:
-    """Asks pytest which there are: parameters come and go with a test."""
+    """Every fault names existing parameters of its test."""
     named = {fault.caught_by for fault in FAULTS if "[" in fault.caught_by}
     words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     words += sorted({name.partition("[")[0] for name in named})
@@ -191,7 +191,7 @@ def test_every_fault_names_parameters_that_exist() -> None:
 
 
 def test_the_catalogue_is_small_and_each_fault_breaks_a_promise() -> None:
-    """The test that catches a fault is one that docs/promises.toml names, and few faults are caught by the same."""
+    """Each fault breaks a promise of docs/promises.toml, and few faults share a test."""
     parts = tomllib.loads((ROOT / "docs" / "promises.toml").read_text())["part"]
     promised = {test for part in parts for promise in part["promise"] for test in promise.get("small", ())}
     caught = {fault.name: fault.caught_by.partition("[")[0] for fault in FAULTS}
@@ -201,33 +201,33 @@ def test_the_catalogue_is_small_and_each_fault_breaks_a_promise() -> None:
 
 
 def test_names_and_numbers_of_faults_are_their_own() -> None:
-    """A campaign counts by number; the faults of every run are named once in the catalogue."""
+    """Each fault has a unique name and number, and the quick faults are in the catalogue."""
     assert len(BY_NAME) == len(FAULTS) == len({number(fault) for fault in FAULTS})
     assert set(QUICK) <= set(BY_NAME)
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The tests of the faults planted here, on a source without any."""
+    """Run the tests of the quick faults on a source without any fault."""
     return run(tmp_path_factory.mktemp("faults") / "sound", [BY_NAME[name].caught_by for name in QUICK])
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_planted_fault_is_caught(tmp_path: Path, sound: Run, name: str) -> None:
-    """One fault of each part; the long run plants all."""
+    """A planted fault of each part is caught by its test."""
     fault = BY_NAME[name]
     judge(fault, sound, run(tmp_path / "broken", [fault.caught_by], fault))
 
 
 def number(fault: Fault) -> int:
-    """Its number in a campaign: another one when the fault becomes another, the same when others come and go."""
+    """Return a fault's number in a campaign, which depends on its content alone."""
     return crc32(repr(fault).encode())
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_every_planted_fault_is_caught(tmp_path: Path) -> None:
-    """The whole catalogue; a test of several faults is run soundly but once."""
+    """Every planted fault of the catalogue is caught by its test."""
     numbered = {number(fault): fault for fault in FAULTS}
     sound: dict[str, Run] = {}
     campaign.run(
@@ -256,13 +256,13 @@ HARMLESS = Fault(
     ids=["survives", "not importable", "another failure"],
 )
 def test_the_harness_can_fail(tmp_path: Path, sound: Run, fault: Fault, words: str) -> None:
-    """A fault that survives, one that is only a typing error, and one that shows something else, are told apart."""
+    """A fault that survives, a typing error, and a failure by another exception are each reported."""
     with pytest.raises(WrongFailure, match=words):
         judge(fault, sound, run(tmp_path / "broken", [fault.caught_by], fault))
 
 
 def test_a_test_that_does_not_pass_proves_nothing() -> None:
-    """It must pass without the fault; one that did not run has not."""
+    """A test that fails or does not run without a fault proves nothing, and is reported."""
     failing, caught = Run(1, ("AssertionError",), ""), Run(0, ("AssertionError",), "")
     for sound in (failing, Run(0, (), "")):
         with pytest.raises(WrongFailure, match="fails without any fault"):

@@ -1,4 +1,4 @@
-"""Faults in the worker, its letters and the commands around it: ways to lose a job, or to run it for ever."""
+"""Faults in the worker, its dead letters and related commands, which lose a job or run it for ever."""
 
 from faults.planting import Fault
 

@@ -1,4 +1,4 @@
-"""Random lives of a stream, and what any client can find out about it: written apart from what copies streams."""
+"""Random histories of a stream, and all that a client can see of it, independent of the code that copies streams."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ histories = st.lists(steps, min_size=4, max_size=50)
 
 
 def live(client: redis.Redis, history: list[Any]) -> bool:
-    """Make a stream with this history; True if there is one in the end. A refused command did not happen."""
+    """Create a stream with this history; return True if it exists at the end. A refused command changes nothing."""
     client.delete(KEY)
     latest = 0
     for step in history:
@@ -53,7 +53,7 @@ def live(client: redis.Redis, history: list[Any]) -> bool:
 
 
 def commands(step: tuple[Any, ...], latest: int) -> list[tuple[Any, ...]]:
-    """One step in words of the server."""
+    """Return the commands of one step."""
     kind, *rest = step
     if kind == "add":
         pairs = [part for word in rest[0] for part in (word, word[::-1])]
@@ -86,7 +86,7 @@ def commands(step: tuple[Any, ...], latest: int) -> list[tuple[Any, ...]]:
 
 
 def raw(client: redis.Redis, *command: Any) -> Any:
-    """The server's own reply, past redis-py's callbacks."""
+    """Return the server's own reply, without redis-py's callbacks."""
     connection = client.connection_pool.get_connection()
     try:
         connection.send_command(*command)
@@ -96,13 +96,13 @@ def raw(client: redis.Redis, *command: Any) -> Any:
 
 
 def portrait(client: redis.Redis, key: bytes, *, all_times: bool, memory: bool = True) -> dict[str, Any]:
-    """Everything there is to see of a stream.
+    """Return everything that a client can see of a stream.
 
     Args:
-        client: of the server.
-        key: of the stream.
-        all_times: seen and active times of consumers too.
-        memory: what concerns idempotent adding too.
+        client: Client of the server.
+        key: Key of the stream.
+        all_times: True to include seen and active times of consumers.
+        memory: True to include the settings and figures of idempotent adding.
     """
     found = named(raw(client, "XINFO", "STREAM", key, "FULL", "COUNT", 0))
     shown = {
@@ -123,7 +123,7 @@ def portrait(client: redis.Redis, key: bytes, *, all_times: bool, memory: bool =
 
 
 def group(client: redis.Redis, key: bytes, found: dict[bytes, Any], *, all_times: bool) -> dict[str, Any]:
-    """One group of it; a released record has no consumer."""
+    """Return one group of the stream; a released record has no consumer."""
     held = [
         [entry_id, each[b"name"], time, count]
         for each in map(named, found[b"consumers"])
@@ -146,12 +146,12 @@ def group(client: redis.Redis, key: bytes, found: dict[bytes, Any], *, all_times
 
 
 def named(row: list[Any] | dict[bytes, Any]) -> dict[bytes, Any]:
-    """A flat list of names and values as a dictionary, which it is in RESP3."""
+    """Convert a flat list of names and values to a dictionary, as RESP3 has it."""
     return row if isinstance(row, dict) else dict(zip(row[::2], row[1::2], strict=True))
 
 
 def without_xnack(shown: dict[str, Any]) -> dict[str, Any]:
-    """The same without XNACK: released entries are held by a consumer with no name since time 0."""
+    """Return the portrait as without XNACK: released entries are held by a nameless consumer since time 0."""
     for each in shown["groups"]:
         if each["released"]:
             each["held"] = sorted(each["held"] + [[entry_id, b"", 0, count] for entry_id, count in each["released"]])

@@ -1,4 +1,4 @@
-"""A transfer in a process of its own that kills itself where it is told to: SOURCE TARGET PHASE NTH."""
+"""A transfer in a separate process that kills itself at a given point: SOURCE TARGET PHASE NTH."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from millstream.migrate.connection import Link
 
 
 def main(source: str, target: str, phase: str, nth: str) -> None:
-    """Copy by commands; SIGKILL the NTH time that PHASE ("copied" or "compared") is told."""
+    """Copy by commands, and SIGKILL the process at the NTH report of PHASE ("copied" or "compared")."""
     left = int(nth)
 
     def tell(what: str, _done: int, _total: int) -> None:

@@ -1,4 +1,4 @@
-"""``millstream import`` and ``millstream export`` as typed."""
+"""``millstream import`` and ``millstream export`` from the command line."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,13 @@ from support.servers import ServerProcess, millstream_server
 
 
 def typed(*words: str) -> Result:
-    """The command as if typed."""
+    """Run the command line."""
     return CliRunner().invoke(main, words)
 
 
 @pytest.fixture
 def filled(real_redis: ServerProcess) -> ServerProcess:
-    """A server with a stream in database 2."""
+    """Return a server with a stream in database 2."""
     with real_redis.client() as client:
         client.select(2)
         client.xadd("orders:1", {"item": "tea"}, id="1-1")
@@ -31,7 +31,7 @@ def filled(real_redis: ServerProcess) -> ServerProcess:
 
 
 def test_in_and_out_again(filled: ServerProcess, tmp_path: Path) -> None:
-    """In from Redis, out to a file and to a server of ours, each compared; the words say what there is to say."""
+    """Streams are imported from Redis and exported to a file and a Millstream server, compared, and reported."""
     home = f"file://{tmp_path}/data"
     result = typed("import", filled.url, "--db", "2", "--to", home, "--way", "commands")
     assert result.exit_code == 0, result.output
@@ -56,7 +56,7 @@ def test_in_and_out_again(filled: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_meant(filled: ServerProcess, tmp_path: Path) -> None:
-    """Exit code 2, and a sentence."""
+    """Invalid options end ``import`` and ``export`` with exit code 2 and one sentence."""
     for words, said in (
         (("import", filled.url, "--to", filled.url), "same database"),
         (("import", filled.url, "--to", "memory://x", "--replace", "--skip-existing"), "one of them"),
@@ -81,7 +81,7 @@ def test_what_cannot_be_done(filled: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_nothing_to_copy(filled: ServerProcess) -> None:
-    """An empty source is not an error, and is reported."""
+    """An import from an empty source succeeds and reports that there are no streams."""
     result = typed("import", filled.url, "--to", "memory://x")
     assert result.exit_code == 0
     assert "no streams" in result.stdout
@@ -91,7 +91,7 @@ def test_nothing_to_copy(filled: ServerProcess) -> None:
 def test_a_pattern_that_matches_no_stream(
     filled: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    """It is reported and fails, unless allowed. Each pattern counts, and a key of another type does not match."""
+    """A pattern that matches no stream is reported and fails, unless allowed. A key of another type does not match."""
     monkeypatch.chdir(tmp_path)
     name, *rest = words
     asked = (name, filled.url, *rest, "--db", "2", "--stream", "orders:*", "--skip-existing")
@@ -105,7 +105,7 @@ def test_a_pattern_that_matches_no_stream(
 
 
 def test_a_file_that_differs_is_said(filled: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the place and the next step."""
+    """If an exported file differs from its source, the error names where it is kept and the next step."""
     monkeypatch.setattr(command_file.build, "adding", lambda key, page: [])
     result = typed("export", filled.url, str(tmp_path / "out"), "--db", "2")
     assert result.exit_code == 1
@@ -113,7 +113,7 @@ def test_a_file_that_differs_is_said(filled: ServerProcess, tmp_path: Path, monk
 
 
 def test_help_teaches() -> None:
-    """Both say what they do, with examples and exit codes."""
+    """The help of ``import`` and ``export`` has examples and exit codes."""
     for name in ("import", "export"):
         said = typed(name, "--help").stdout
         assert "Examples" in said
@@ -121,7 +121,7 @@ def test_help_teaches() -> None:
 
 
 def test_a_database_of_the_url_is_kept(filled: ServerProcess) -> None:
-    """Without --db the URL decides."""
+    """Without --db, the database of the URL is used."""
     with sync_client("memory://kept") as client:
         client.flushall()
         assert typed("import", filled.url.replace("/0", "/2"), "--to", "memory://kept").exit_code == 0
@@ -130,7 +130,7 @@ def test_a_database_of_the_url_is_kept(filled: ServerProcess) -> None:
 
 @pytest.mark.parametrize("words", [("import", "{}", "--to", "memory://"), ("export", "{}", "out.resp")])
 def test_a_source_that_is_not_there_is_not_made(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """A mistyped directory is an error, not a store without streams."""
+    """A source directory that does not exist is an error, not a new store."""
     wrong = tmp_path / "wrong"
     result = typed(*(word.format(f"file://{wrong}") for word in words))
     assert (result.exit_code, result.stdout) == (2, "")
@@ -139,7 +139,7 @@ def test_a_source_that_is_not_there_is_not_made(tmp_path: Path, words: tuple[str
 
 
 def test_other_databases_are_named(filled: ServerProcess, tmp_path: Path) -> None:
-    """One database moves at a time, and the output names the others."""
+    """One database is copied at a time, and the output names other databases with keys."""
     home = f"file://{tmp_path}/data"
     result = typed("import", filled.url, "--to", home)
     assert result.exit_code == 0, result.output
@@ -150,7 +150,7 @@ def test_other_databases_are_named(filled: ServerProcess, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("way", ["dump", "commands"])
 def test_a_last_id_behind_a_deleted_one(filled: ServerProcess, way: str) -> None:
-    """Redis 7.0 lets XSETID put it there, and no server after it; the stream comes over all the same."""
+    """A stream whose last id is below a deleted one, as Redis 7.0 allows, is copied."""
     with filled.client() as client:
         for at in (3, 5):
             client.xadd("back", {"f": "v"}, id=f"{at}-1")

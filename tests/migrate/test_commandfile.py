@@ -1,4 +1,4 @@
-"""Files of commands: what redis-cli makes of them, and what we refuse to read."""
+"""Files of commands: redis-cli loads them as intended, and ambiguous files are refused."""
 
 import gzip
 import os
@@ -24,7 +24,7 @@ from support.servers import ServerProcess
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
 def test_text_is_read_as_it_was_written(words: list[bytes]) -> None:
-    """Any bytes survive the quotes."""
+    """Any bytes survive in a text file of commands."""
     line = command_file.as_text(words)
     assert line.count(b"\n") == 1
     assert command_file.split(line) == words
@@ -32,14 +32,14 @@ def test_text_is_read_as_it_was_written(words: list[bytes]) -> None:
 
 @pytest.mark.parametrize("line", [b'XADD "a', b"XADD 'a'", b'XADD "a"b', b'XADD a"b"'])
 def test_text_of_other_forms_is_refused(line: bytes) -> None:
-    """Lines that we would read otherwise than redis-cli are refused."""
+    """A line that Millstream would parse in another way than redis-cli is refused."""
     assert command_file.split(line) is None
 
 
 @pytest.mark.realserver
 @pytest.mark.parametrize("form", ["resp", "text"])
 def test_redis_cli_loads_the_file(real_redis: ServerProcess, tmp_path: Path, form: command_file.Form) -> None:
-    """A real Redis gets from its own tool what a transfer to it would have made."""
+    """redis-cli loads an exported file into Redis with the same result as a direct transfer."""
     path = tmp_path / "streams"
     key = b'odd "key\\ \xff\r\n'
     with sync_client("memory://cli") as mine, Link("memory://cli") as link:
@@ -66,7 +66,7 @@ def test_redis_cli_loads_the_file(real_redis: ServerProcess, tmp_path: Path, for
 @pytest.mark.parametrize("form", ["resp", "text"])
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_a_file_cut_off_is_refused(tmp_path: Path, form: str, is_packed: bool) -> None:
-    """At whatever byte it ends but behind a command, also after an export that is whole."""
+    """A file that ends within a command is refused, also after a complete export."""
     commands = [[b"PING", b"millstream:export:end:0"], [b"XADD", b"a", b"1-1", b"f\n", b"v"]]
     before, last = (pack(words) if form == "resp" else command_file.as_text(words) for words in commands)
     whole = before + last
@@ -83,7 +83,7 @@ def test_a_file_cut_off_is_refused(tmp_path: Path, form: str, is_packed: bool) -
 
 
 def exported(path: Path, form: command_file.Form, keys: list[bytes]) -> bytes:
-    """The file of a few streams of two entries each."""
+    """Export a few streams of two entries each and return the file's content."""
     with sync_client("memory://sealed") as mine, Link("memory://sealed") as link:
         mine.flushall()
         for key in keys:
@@ -97,9 +97,9 @@ def exported(path: Path, form: command_file.Form, keys: list[bytes]) -> bytes:
 @pytest.mark.parametrize("form", ["resp", "text"])
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_a_file_that_lost_commands_is_refused(tmp_path: Path, form: command_file.Form, is_packed: bool) -> None:
-    """At whatever byte it ends, between two commands too, or with one missing in the middle; and nothing is copied.
+    """A file cut at any byte, or without a command in its middle, is refused and nothing is copied.
 
-    Packed, what is read is the same: it is cut at each seventh byte.
+    Packed files, which contain the same, are cut at each seventh byte.
     """
     path = tmp_path / "file"
     whole = exported(path, form, [b"a", b"b"])
@@ -117,7 +117,7 @@ def test_a_file_that_lost_commands_is_refused(tmp_path: Path, form: command_file
 
 
 def test_exports_behind_each_other_are_one_file(tmp_path: Path) -> None:
-    """As with any text: each has its own end, and the last one may not be missing."""
+    """Concatenated exports are one valid file, and each must be complete."""
     path = tmp_path / "file"
     one, other = exported(path, "text", [b"a"]), exported(path, "text", [b"b"])
     path.write_bytes(one + other)
@@ -133,7 +133,7 @@ def test_exports_behind_each_other_are_one_file(tmp_path: Path) -> None:
     "text", [b"FLUSHALL\n", b"*1\r\n$8\r\nFLUSHALL\r\n", b"+OK\r\n", b"*1\r\n:1\r\n", b"*x\r\n", b'"\n']
 )
 def test_other_files_are_refused(tmp_path: Path, text: bytes) -> None:
-    """Only commands that an export holds are run."""
+    """A file with other commands than an export's is refused."""
     path = tmp_path / "file"
     path.write_bytes(text)
     with Link("memory://") as link, pytest.raises(MigrationError):
@@ -141,7 +141,7 @@ def test_other_files_are_refused(tmp_path: Path, text: bytes) -> None:
 
 
 def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
-    """By its number."""
+    """A failed command of a file is named by its number."""
     path = tmp_path / "file"
     path.write_bytes(b"XADD a 2-1 f v\nXADD a 1-1 f v\nPING millstream:export:end:2\n")
     with Link("memory://") as link, pytest.raises(MigrationError, match=r"command 2 \(XADD\)"):
@@ -149,7 +149,7 @@ def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
 
 
 def test_no_file_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
-    """The old file stays until the new one is whole."""
+    """If a file cannot be written completely, the old file stays and no new one is left."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(RuntimeError), command_file.writing(path):
@@ -170,7 +170,7 @@ def test_no_file_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
 def test_a_file_is_on_the_medium_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """All of it is synced while it still has another name, and the directory when it has its own."""
+    """An exported file is synced before its rename, and its directory after it."""
     path, synced, real = tmp_path / name, [], os.fsync
 
     def watched(descriptor: int) -> None:
@@ -186,7 +186,7 @@ def test_a_file_is_on_the_medium_before_it_has_its_name(
 
 
 def test_a_wrong_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison can fail: a writer that leaves an entry out or changes one is reported, and gets no final name.
+    """A written file that differs from its source is reported and does not get the final name.
 
     The old file stays.
     """
@@ -210,7 +210,7 @@ def test_a_wrong_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_source_that_changes_while_the_file_is_compared(tmp_path: Path) -> None:
-    """The file is not known to be what its source is, so it has not the name of one that is."""
+    """If the source changes during the final comparison, the file does not get the final name."""
     with sync_client("memory://late") as mine, Link("memory://late") as link:
         mine.flushall()
         for number in range(1, 3001):
@@ -222,7 +222,7 @@ def test_a_source_that_changes_while_the_file_is_compared(tmp_path: Path) -> Non
 
 
 def test_a_change_makes_the_export_start_again(tmp_path: Path) -> None:
-    """The file equals the final source after any change of the source while it is written."""
+    """If the source changes during an export, the export starts again and equals the final source."""
     with sync_client("memory://moved") as mine, Link("memory://moved") as link:
         mine.flushall()
         for number in range(1, 3001):

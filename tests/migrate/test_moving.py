@@ -1,4 +1,4 @@
-"""Transfers that are killed, whose source or target changes meanwhile, or of which an end is missing."""
+"""Transfers that are killed, whose source or target changes meanwhile, or whose source or target is missing."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def source(real_redis: ServerProcess) -> Iterator[redis.Redis]:
-    """A real server with two streams and something else."""
+    """Yield a client of a real server with two streams and other keys."""
     with real_redis.client() as client:
         pipe = client.pipeline(transaction=False)
         for at in range(1, 3001):
@@ -54,7 +54,7 @@ def run(
 
 
 def states(report: moving.MigrationReport) -> dict[bytes, str]:
-    """The outcome of each stream."""
+    """Return the outcome of each stream."""
     return {each.key: each.state for each in report.streams}
 
 
@@ -62,7 +62,7 @@ def states(report: moving.MigrationReport) -> dict[bytes, str]:
 def test_killed_half_way_and_run_again(
     source: redis.Redis, real_redis: ServerProcess, tmp_path: Path, phase: str, nth: int
 ) -> None:
-    """SIGKILL leaves no stream that is not whole; the same command again completes it, nothing is there twice."""
+    """A killed transfer leaves no incomplete stream, and a second run completes it without duplicates."""
     target = f"file://{tmp_path}/data"
     folders = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE.parent)])
     words = [sys.executable, str(HERE / "killed.py"), real_redis.url, target, phase, str(nth)]
@@ -82,7 +82,7 @@ def test_killed_half_way_and_run_again(
 
 
 def test_leftovers_of_others_are_named_and_kept(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """An unfinished copy of a stream that is not in this run may be somebody else's work."""
+    """An unfinished copy of a stream outside this run is reported and kept."""
     with sync_client("memory://left") as client:
         client.flushall()
         client.xadd(TEMPORARY + b"a", {"f": "half"})
@@ -95,7 +95,7 @@ def test_leftovers_of_others_are_named_and_kept(source: redis.Redis, real_redis:
 
 
 def test_what_is_at_the_target_is_not_touched_unless_asked(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """Another stream of the same name is refused with what differs, left alone, or replaced: as was asked."""
+    """A different stream of the same name at the target is refused with the difference, or skipped or replaced."""
     with sync_client("memory://there") as client:
         client.flushall()
         client.xadd("b", {"f": "mine"}, id="5-5")
@@ -117,7 +117,7 @@ def test_what_is_at_the_target_is_not_touched_unless_asked(source: redis.Redis, 
 
 
 def at(nth: int, phase: str, act: Callable[[], object]) -> Callable[[str, int, int], None]:
-    """Something that happens the nth time a phase is told."""
+    """Return a progress function that calls ``act`` at the nth report of a phase."""
     left = nth
 
     def tell(what: str, _done: int, _total: int) -> None:
@@ -131,7 +131,7 @@ def at(nth: int, phase: str, act: Callable[[], object]) -> Callable[[str, int, i
 
 
 def test_entries_added_meanwhile_are_fetched(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """A producer that added while the entries were copied does not make the copy wrong, or start it again."""
+    """Entries added during the copy are copied too, without a new start."""
     with sync_client("memory://fetched") as client:
         client.flushall()
         added = at(2, "copied", lambda: source.xadd("a", {"late": "1"}, id="9000-1"))
@@ -146,7 +146,7 @@ def test_entries_added_meanwhile_are_fetched(source: redis.Redis, real_redis: Se
 
 @pytest.mark.parametrize("way", ["commands", "dump"])
 def test_entries_added_at_the_end_are_told(source: redis.Redis, real_redis: ServerProcess, way: str) -> None:
-    """Entries added after the copy are not in it, and the output reports that."""
+    """Entries added after the copy are not in it, and the report gives their number."""
     with sync_client("memory://behind") as client:
         client.flushall()
         added = at(2, "compared", lambda: source.xadd("a", {"late": "1"}, id="9000-1"))
@@ -159,7 +159,7 @@ def test_entries_added_at_the_end_are_told(source: redis.Redis, real_redis: Serv
 
 @pytest.mark.parametrize("way", ["dump", "commands"])
 def test_a_time_to_live_is_carried(source: redis.Redis, real_redis: ServerProcess, way: str) -> None:
-    """The copy dies when its source does; what lives for ever goes on doing so."""
+    """The copy of a stream has the expiry time of its source, or none."""
     with sync_client("memory://mortal") as client:
         client.flushall()
         source.pexpireat("b", 5_000_000_000_000)
@@ -168,7 +168,7 @@ def test_a_time_to_live_is_carried(source: redis.Redis, real_redis: ServerProces
 
 
 def test_a_key_made_at_the_target_meanwhile_stays(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """Somebody took the stream's name while it was copied: refused with the reason, and theirs is untouched."""
+    """If another client creates the key at the target during the copy, the copy fails and that key stays."""
     with sync_client("memory://taken") as client:
         client.flushall()
         report = run(real_redis.url, "memory://taken", at(2, "compared", lambda: client.set("a", "mine")))
@@ -193,7 +193,7 @@ def test_a_key_made_at_the_target_meanwhile_stays(source: redis.Redis, real_redi
 def test_a_change_makes_the_copy_start_again(
     source: redis.Redis, real_redis: ServerProcess, phase: str, change: tuple[object, ...]
 ) -> None:
-    """The copy equals the final source after any change of the source while it is copied or compared."""
+    """If the source changes during copy or comparison, the copy starts again and equals the final source."""
     with sync_client("memory://again") as client:
         client.flushall()
         report = run(
@@ -206,7 +206,7 @@ def test_a_change_makes_the_copy_start_again(
 
 
 def test_what_never_stands_still_is_not_copied(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """A group that is read all the time: nothing is left at the target, the others are copied."""
+    """A stream whose group changes all the time is not copied, nothing of it is left, and others are copied."""
     with sync_client("memory://never") as client:
         client.flushall()
 
@@ -224,9 +224,9 @@ def test_what_never_stands_still_is_not_copied(source: redis.Redis, real_redis: 
 def test_a_wrong_copy_is_found_and_never_shown(
     source: redis.Redis, real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """The comparison can fail: a copier that spoils an entry, a record or a counter leaves nothing behind.
+    """A copy that differs in an entry, a record or a counter is discovered and removed.
 
-    By commands a record is all that its spoiling shows in; a dump is compared down to the times of its consumer.
+    By commands only the difference in a record may be visible. A dump is compared including the times of its consumers.
     """
     with sync_client("memory://wrong") as client:
         client.flushall()
@@ -255,7 +255,7 @@ def test_a_wrong_copy_is_found_and_never_shown(
 
 
 def test_losses_are_told_and_refused_when_strict() -> None:
-    """Released entries have no place in a server without XNACK."""
+    """Released entries cannot be copied to a server without XNACK: this is reported, and refused with ``strict``."""
     with sync_client("memory://rich") as mine, Link("memory://rich") as one, Link("memory://poor") as other:
         mine.flushall()
         mine.xadd("a", {"f": "v"}, id="1-1")
@@ -279,7 +279,7 @@ def test_losses_are_told_and_refused_when_strict() -> None:
 
 
 def test_abilities_are_asked(real_redis: ServerProcess) -> None:
-    """Redis 7.0 has neither XNACK nor XCFGSET; ours has all."""
+    """The features of a server are detected: Redis 7.0 has neither XNACK nor XCFGSET, Millstream has all."""
     with Link(real_redis.url) as link:
         assert find_features(link) == VERSIONS["7.0"]
     with Link("memory://") as link:
@@ -288,7 +288,7 @@ def test_abilities_are_asked(real_redis: ServerProcess) -> None:
 
 
 def test_large_entries_travel_in_small_pages(real_redis: ServerProcess) -> None:
-    """Entries of 1 MiB are asked for one at a time."""
+    """Entries of 1 MiB are copied one per page."""
     with sync_client("memory://large") as client:
         client.flushall()
         for _ in range(12):
@@ -302,7 +302,7 @@ def test_large_entries_travel_in_small_pages(real_redis: ServerProcess) -> None:
 
 
 def test_missing_ends_are_said_without_their_passwords(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """The error names a server that cannot be reached or refused the login, without the password."""
+    """An unreachable server and a refused login are named without the password."""
     with pytest.raises(LinkError, match="cannot be reached"):
         Link(f"redis://127.0.0.1:{free_port()}")
     with redis_server(tmp_path) as server:
@@ -317,7 +317,7 @@ def test_missing_ends_are_said_without_their_passwords(real_redis: ServerProcess
 
 
 def test_a_full_and_a_read_only_target_end_it(source: redis.Redis, real_redis: ServerProcess, tmp_path: Path) -> None:
-    """Trouble that every stream would meet ends the transfer at once, with what to do."""
+    """An error that every stream would meet, as on a full or read-only target, ends the transfer with advice."""
     full = redis_server(tmp_path / "full", "--maxmemory", "1mb")
     with full, pytest.raises(MigrationError, match=r"(?s)OOM.*make room"):
         run(real_redis.url, full.url)
@@ -327,7 +327,7 @@ def test_a_full_and_a_read_only_target_end_it(source: redis.Redis, real_redis: S
 
 
 def test_a_cluster_is_said_to_be_one(source: redis.Redis, real_redis: ServerProcess, tmp_path: Path) -> None:
-    """A node of a cluster that does not hold the slot answers so; the text says what to do."""
+    """A target that is a node of a cluster is refused with advice."""
     buses = free_port(), free_port()
     nodes = [redis_server(tmp_path / str(bus), "--cluster-enabled", "yes", "--cluster-port", str(bus)) for bus in buses]
     with nodes[0] as one, nodes[1] as other:

@@ -1,4 +1,4 @@
-"""``millstream import dump.rdb`` and ``export dump.rdb``: every type of key, compared, and by name what stays."""
+"""``millstream import dump.rdb`` and ``export dump.rdb``: every type of key is compared, unsupported ones are named."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ STRING = b"\x00\x03key\x05value"
 
 
 def typed(*words: str) -> Result:
-    """The command as if typed."""
+    """Run the command line."""
     return CliRunner().invoke(main, words)
 
 
@@ -40,7 +40,7 @@ def asking(client: redis.Redis) -> Any:
 
 @pytest.fixture
 def store() -> Iterator[tuple[str, Any]]:
-    """A store in this process: its URL, and what asks it."""
+    """Yield the URL of a store in this process, and a function that sends it commands."""
     url = "memory://rdb-files"
     with sync_client(url, protocol=2) as client:
         client.flushall()
@@ -48,7 +48,7 @@ def store() -> Iterator[tuple[str, Any]]:
 
 
 def live(ask: Any, seed: int) -> list[bytes]:
-    """Fill database 0 and return its keys. A refused command did not happen."""
+    """Fill database 0 and return its keys. A refused command changes nothing."""
     for words in commands(Random(seed), KEYS):
         try:
             if words[0] != "SELECT":
@@ -59,7 +59,7 @@ def live(ask: Any, seed: int) -> list[bytes]:
 
 
 def lowered(seen: Any) -> Any:
-    """A portrait with no more entries read than were added, as files have it."""
+    """Return a portrait whose groups have not read more entries than were added, as in files."""
     if seen[0] == b"stream":
         for group in seen[2][b"groups"]:
             read = group[b"entries-read"]
@@ -69,7 +69,7 @@ def lowered(seen: Any) -> Any:
 
 @pytest.mark.realserver
 def test_in_from_redis_and_out_again(real_redis: ServerProcess, store: tuple[str, Any], tmp_path: Path) -> None:
-    """All that a Redis had is here, and in a Redis that starts from the file that is written of it."""
+    """All keys of Redis are imported from its file, and another Redis loads the exported file."""
     url, ours = store
     with real_redis.client(protocol=2) as client:
         theirs = asking(client)
@@ -107,7 +107,7 @@ def test_in_from_redis_and_out_again(real_redis: ServerProcess, store: tuple[str
 
 @pytest.mark.parametrize("version", ["7.0", "7.2", "8.8"])
 def test_what_a_version_has_no_place_for_is_said(store: tuple[str, Any], tmp_path: Path, version: str) -> None:
-    """Released entries and idempotent adding: lost in older files, refused with --strict, whole in the newest."""
+    """Data that an older file format cannot hold is reported, refused with --strict, and kept in the newest format."""
     url, ours = store
     ours("XADD", "s", "IDMP", "p", "m", "*", "f", "v")
     ours("XGROUP", "CREATE", "s", "g", "0")
@@ -130,7 +130,7 @@ def test_what_a_version_has_no_place_for_is_said(store: tuple[str, Any], tmp_pat
 
 
 def test_keys_that_are_there(store: tuple[str, Any], tmp_path: Path) -> None:
-    """Equal ones are fine, others are refused unless that is asked for; times to live come along."""
+    """Equal keys at the target are accepted, and different ones refused unless replaced. Expiry times are kept."""
     url, ours = store
     path = tmp_path / "dump.rdb"
     late = (4_000_000_000_000).to_bytes(8, "little")
@@ -159,7 +159,7 @@ def test_keys_that_are_there(store: tuple[str, Any], tmp_path: Path) -> None:
 
 
 def test_what_is_not_held_is_named(store: tuple[str, Any], tmp_path: Path) -> None:
-    """By kind and key, and the rest is copied."""
+    """Unsupported values are named by kind and key, and other keys are copied."""
     path = tmp_path / "renamed"  # what it is shows in its first bytes
     path.write_bytes(file_of(*(b"\x16\x02h%d\x01\x05\x01f\x01v" % at for at in range(3)), STRING))
     result = typed("import", str(path), "--to", store[0])
@@ -170,7 +170,7 @@ def test_what_is_not_held_is_named(store: tuple[str, Any], tmp_path: Path) -> No
 
 @pytest.mark.realserver
 def test_a_key_of_a_server_that_is_not_held_is_named(each_redis: ServerProcess, tmp_path: Path) -> None:
-    """A hash whose fields have times to live has no place in our files: a failure by name, and the rest is written."""
+    """A hash with expiring fields fails by name in an export, and other keys are written."""
     with each_redis.client(protocol=2) as client:
         ask = asking(client)
         ask("HSET", "h", "f", "v")
@@ -187,7 +187,7 @@ def test_a_key_of_a_server_that_is_not_held_is_named(each_redis: ServerProcess, 
 
 
 def test_large_streams_go_whole_where_nobody_waits(store: tuple[str, Any], tmp_path: Path) -> None:
-    """Between stores of this process a payload stops no server: above 8 MiB consumers' times come along, too."""
+    """Between stores in this process, large streams are copied as payloads with all times of their consumers."""
     url, ours = store
     for at in range(1, 11):
         ours("XADD", "s", f"{at}-1", "f", "v" * (1 << 20))
@@ -202,7 +202,7 @@ def test_large_streams_go_whole_where_nobody_waits(store: tuple[str, Any], tmp_p
 
 
 def test_a_key_that_is_too_large_is_named(store: tuple[str, Any], tmp_path: Path) -> None:
-    """One command carries a key, and has a bound: what is above it is a failure by name."""
+    """A key that exceeds the size of a command fails by name."""
     path = tmp_path / "dump.rdb"
     path.write_bytes(file_of(b"\x00\x05large\x40\x50" + b"v" * 80, STRING))
     with Link(store[0]) as target:
@@ -224,7 +224,7 @@ def test_a_key_that_is_too_large_is_named(store: tuple[str, Any], tmp_path: Path
 def test_of_a_file_that_is_damaged_nothing_is_copied(
     store: tuple[str, Any], tmp_path: Path, data: bytes, text: str
 ) -> None:
-    """Exit code 1, what is wrong and where, and nothing at the target."""
+    """Nothing is copied from a damaged file. The error names the fault and its place, with exit code 1."""
     path = tmp_path / "dump.rdb"
     path.write_bytes(data)
     result = typed("import", str(path), "--to", store[0])
@@ -234,7 +234,7 @@ def test_of_a_file_that_is_damaged_nothing_is_copied(
 
 
 def test_what_makes_no_sense_for_rdb_files(store: tuple[str, Any], tmp_path: Path) -> None:
-    """Exit code 2 for options, 1 for databases that there are not."""
+    """Unsuitable options for RDB files end with exit code 2, and missing databases with 1."""
     target = str(tmp_path / "out.rdb")
     for words in (("--text",), ("--for", "6.2")):
         result = typed("export", store[0], target, *words)

@@ -1,4 +1,4 @@
-"""Streams with random lives come out of a transfer as they went in, between every two kinds of servers."""
+"""Streams with random histories are unchanged after a transfer between every two kinds of servers."""
 
 import tempfile
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ RELAXED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 @pytest.fixture(scope="module")
 def our_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server of ours for all of these."""
+    """Yield one Millstream server for all of these tests."""
     with millstream_server(tmp_path_factory.mktemp("ours"), "--memory") as server:
         yield server
 
 
 def moved(source: str, target: str, **choices: Any) -> run.MigrationReport:
-    """Copy everything; every stream arrives."""
+    """Copy everything, and require that every stream is copied."""
     with Link(source) as one, Link(target) as other:
         report = run.move(one, other, run.MigrationOptions(existing="replace", **choices), lambda *_: None)
     assert [(each.state, each.reason, each.differences) for each in report.streams] == [("copied", "", [])]
@@ -39,13 +39,13 @@ def moved(source: str, target: str, **choices: Any) -> run.MigrationReport:
 
 
 def expect(shown: dict[str, Any], other: dict[str, Any]) -> None:
-    """Alike, or the first thing that is not."""
+    """Assert that two portraits are equal, and name the first difference."""
     for name, value in shown.items():
         assert other[name] == value, name
 
 
 def lowered(shown: dict[str, Any]) -> dict[str, Any]:
-    """Ours, like Redis from 8.2 on, has no group that read more than was added."""
+    """Return a portrait whose groups have not read more entries than were added, as in Millstream and Redis 8.2."""
     for group in shown["groups"]:
         if group["read"] is not None:
             group["read"] = min(group["read"], shown["added"])
@@ -53,7 +53,7 @@ def lowered(shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_redis(server: ServerProcess, ours: str, history: list[Any]) -> None:
-    """Redis to ours by both ways, and back by commands."""
+    """Check transfers from Redis to Millstream by both ways, and back by commands."""
     with server.client() as theirs, sync_client(ours) as mine:
         if not live(theirs, history):
             return
@@ -72,7 +72,7 @@ def from_redis(server: ServerProcess, ours: str, history: list[Any]) -> None:
 
 
 def from_ours(ours: str, server: ServerProcess, history: list[Any]) -> None:
-    """Ours to ours with all there is, by commands with all they carry, and to Redis with what that can hold."""
+    """Check transfers from Millstream to Millstream, and to Redis with the features that it has."""
     with ExitStack() as stack:
         mine = stack.enter_context(sync_client(ours))
         theirs = stack.enter_context(server.client())
@@ -93,7 +93,7 @@ def from_ours(ours: str, server: ServerProcess, history: list[Any]) -> None:
 
 
 def by_file(ours: str, history: list[Any], folder: Path) -> None:
-    """Ours to a file of either form and back."""
+    """Check transfers from Millstream to a file of either form and back."""
     with sync_client(ours) as mine:
         if live(mine, history):
             shown = lowered(portrait(mine, KEY, all_times=False, memory=False))
@@ -102,7 +102,7 @@ def by_file(ours: str, history: list[Any], folder: Path) -> None:
 
 
 def through(ours: str, shown: dict[str, Any], path: Path, form: Any) -> None:
-    """To one file and back."""
+    """Copy to one file and back."""
     with Link(ours) as link:
         report = run.to_file(link, path, form, VERSIONS["8.8"], run.MigrationOptions(), lambda *_: None)
     assert [(each.state, each.reason, each.differences) for each in report.streams] == [("copied", "", [])]
@@ -115,7 +115,7 @@ def through(ours: str, shown: dict[str, Any], path: Path, form: Any) -> None:
 @given(histories)
 @settings(max_examples=25, **RELAXED)
 def test_from_redis_and_back(redis_process: ServerProcess, our_process: ServerProcess, history: list[Any]) -> None:
-    """Moving in from a real Redis by both ways gives equal results, and moving out again gives what there was."""
+    """A stream imported from Redis is the same by both ways, and unchanged after an export to Redis."""
     redis_process.client().flushall()
     from_redis(redis_process, our_process.url, history)
 
@@ -125,7 +125,7 @@ def test_from_redis_and_back(redis_process: ServerProcess, our_process: ServerPr
 def test_from_ours(
     redis_process: ServerProcess, our_process: ServerProcess, history: list[Any], is_remote: bool
 ) -> None:
-    """Ours, over a socket or in the process, loses nothing to its like, and to Redis only what it says."""
+    """A stream copied from Millstream to Millstream loses nothing, and to Redis only the reported features."""
     redis_process.client().flushall()
     from_ours(our_process.url if is_remote else "memory://first", redis_process, history)
 
@@ -133,7 +133,7 @@ def test_from_ours(
 @given(histories)
 @settings(max_examples=20, **RELAXED)
 def test_through_a_file(history: list[Any]) -> None:
-    """A file of commands in either form makes the stream anew."""
+    """A stream is unchanged after an export to a file of either form and an import."""
     with tempfile.TemporaryDirectory() as folder:
         by_file("memory://first", history, Path(folder))
 
@@ -141,7 +141,7 @@ def test_through_a_file(history: list[Any]) -> None:
 @given(histories)
 @settings(max_examples=8, **RELAXED)
 def test_into_a_data_directory(redis_process: ServerProcess, history: list[Any]) -> None:
-    """Data moved into a directory is there when it is opened again."""
+    """Streams imported into a data directory are there when it is opened again."""
     with redis_process.client() as theirs, tempfile.TemporaryDirectory() as folder:
         theirs.flushall()
         if not live(theirs, history):
@@ -154,14 +154,14 @@ def test_into_a_data_directory(redis_process: ServerProcess, history: list[Any])
 
 @contextmanager
 def clean(server: ServerProcess) -> Iterator[redis.Redis]:
-    """A client of a server with nothing in it."""
+    """Yield a client of an emptied server."""
     with server.client() as client:
         client.flushall()
         yield client
 
 
 def twenty_lives(theirs: ServerProcess, ours: ServerProcess, number: int) -> int:
-    """A piece of the campaign: each life by all three ways, the same lives for the same number; how many they were."""
+    """Check twenty random histories by all three ways, determined by a number, and return the number of streams."""
     count = 0
 
     @seed(number)
@@ -183,7 +183,7 @@ def twenty_lives(theirs: ServerProcess, ours: ServerProcess, number: int) -> int
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_lives(redis_process: ServerProcess, our_process: ServerProcess) -> None:
-    """The large figure of the three above."""
+    """Streams with 2,000 random histories are unchanged after transfers from Redis, from Millstream and by file."""
     campaign.run(
         "carried", lambda number: twenty_lives(redis_process, our_process, number), range(1, 101), unit="streams"
     )

@@ -1,4 +1,4 @@
-"""Certificates for the tests of this folder, made once."""
+"""Certificates for the tests of this folder, created once."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from support.certificates import Certificates, make_certificates
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Certificates of an authority, a server and clients."""
+    """Create certificates of an authority, a server and clients."""
     return make_certificates(tmp_path_factory.mktemp("certificates"))

@@ -1,4 +1,4 @@
-"""Users and permissions where they are enforced: at each command, in transactions, waits, scripts and messages."""
+"""Users and permissions: checked at each command, in transactions, waits, scripts and messages."""
 
 import hashlib
 import logging
@@ -34,12 +34,12 @@ def world() -> World:
 
 @pytest.fixture
 def admin(world: World) -> Client:
-    """A session of the default user, who may do everything."""
+    """Return a session of the default user with all permissions."""
     return world.client()
 
 
 def user(world: World, rules: str, name: str = "u") -> Client:
-    """A session of a user made with these rules."""
+    """Return a session of a user with these rules."""
     world.client().call("ACL", "SETUSER", name, "on", ">p", *rules.split())
     found = world.client()
     assert str(found.call("AUTH", name, "p")) in {"OK", "Simple(b'OK')", "b'OK'"}
@@ -47,7 +47,7 @@ def user(world: World, rules: str, name: str = "u") -> Client:
 
 
 def told(reply: object) -> str:
-    """An error's line, or whatever else it is as text."""
+    """Return an error's line, or another reply as text."""
     return getattr(reply, "line", None) or str(reply)
 
 
@@ -55,7 +55,7 @@ def told(reply: object) -> str:
 
 
 def test_a_new_user_may_do_nothing(world: World, admin: Client) -> None:
-    """Off, no password, no command, key or channel; AUTH fails until it is on."""
+    """A new user is off, and has no password, command, key or channel. AUTH fails until it is on."""
     admin.call("ACL", "SETUSER", "u", ">p")
     assert admin.call("ACL", "LIST")[1].startswith(b"user u off sanitize-payload #")
     stranger = world.client()
@@ -70,7 +70,7 @@ def test_a_new_user_may_do_nothing(world: World, admin: Client) -> None:
 
 @pytest.mark.parametrize("words", [("AUTH", "u", "wrong"), ("AUTH", "nobody", "p"), ("HELLO", 3, "AUTH", "u", "wrong")])
 def test_a_wrong_password_changes_nothing(world: World, admin: Client, words: tuple[Any, ...]) -> None:
-    """The same error for a wrong name and a wrong password; the session stays who it was."""
+    """A wrong name and a wrong password get the same error, and the session keeps its user."""
     admin.call("ACL", "SETUSER", "u", "on", ">p", "+@all")
     client = world.client()
     assert told(client.call(*words)) == "WRONGPASS invalid username-password pair or user is disabled."
@@ -80,7 +80,7 @@ def test_a_wrong_password_changes_nothing(world: World, admin: Client, words: tu
 
 
 def test_several_passwords_and_their_removal(world: World, admin: Client) -> None:
-    """Each lets in; one taken away does not any more; nopass takes all, resetpass leaves none."""
+    """Each of several passwords is accepted until it is removed. nopass accepts any, and resetpass removes all."""
     admin.call("ACL", "SETUSER", "u", "on", ">one", ">two", "#" + hashlib.sha256(b"three").hexdigest())
     client = world.client()
 
@@ -98,7 +98,7 @@ def test_several_passwords_and_their_removal(world: World, admin: Client) -> Non
 
 
 def test_requirepass_is_the_default_users_password() -> None:
-    """Given at the start, changed by CONFIG SET, seen by ACL, and taken away again."""
+    """``requirepass`` is the default user's password at the start, by CONFIG SET and in ACL."""
     world = World({"requirepass": "secret"})
     client = world.client()
     assert told(client.call("PING")) == "NOAUTH Authentication required."
@@ -114,7 +114,7 @@ def test_requirepass_is_the_default_users_password() -> None:
 
 
 def test_a_default_user_that_is_off_lets_nobody_in_unasked(world: World, admin: Client) -> None:
-    """New sessions must say who they are; those that are in stay in."""
+    """If the default user is off, new sessions must authenticate, and existing ones stay."""
     other = user(world, "+@all ~* &*")
     admin.call("ACL", "SETUSER", "default", "off")
     assert told(world.client().call("PING")) == "NOAUTH Authentication required."
@@ -126,7 +126,7 @@ def test_a_default_user_that_is_off_lets_nobody_in_unasked(world: World, admin: 
 def test_passwords_are_shown_nowhere(
     world: World, admin: Client, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not in CLIENT LIST, ACL LIST, ACL LOG, errors, INFO, or our logs; nor are they in the memory of the accounts."""
+    """Passwords are not in CLIENT LIST, ACL LIST, ACL LOG, errors, INFO, logs, or the users' memory."""
     caplog.set_level(logging.DEBUG)
     secret = "hunter-2-hunter"
     seen = [admin.call("ACL", "SETUSER", "u", "on", f">{secret}", "+@all")]
@@ -151,7 +151,7 @@ def test_passwords_are_shown_nowhere(
 
 
 def test_keys_of_a_group_read_are_found_as_the_handler_finds_them(world: World, admin: Client) -> None:
-    """A group or a count named STREAMS does not hide the key that is read."""
+    """A group or a count named STREAMS does not hide the key of XREADGROUP from the permission check."""
     for key in ("mine", "secret", "c", "STREAMS"):
         admin.call("XADD", key, "1-1", "f", "v")
         admin.call("XGROUP", "CREATE", key, "STREAMS", "0")
@@ -170,7 +170,7 @@ _READ_WORDS += ["NOACK", "MAXCOUNT", "MAXSIZE", "a", "xread", ""]
 
 
 def test_no_order_of_words_reads_a_key_without_permission(world: World, admin: Client) -> None:
-    """A user without keys gets an error for any order of arguments in XREAD, XREADGROUP and EVAL, and nothing waits."""
+    """A user without keys gets an error for any arguments of XREAD, XREADGROUP and EVAL, and nothing waits."""
     for key in ("a", "g", "c", "1", "STREAMS", "0"):
         admin.call("XADD", key, "1-1", "f", "v")
         for group in ("g", "STREAMS", "GROUP"):
@@ -186,7 +186,7 @@ def test_no_order_of_words_reads_a_key_without_permission(world: World, admin: C
 
 
 def test_changes_hold_at_once_for_those_who_are_in(world: World, admin: Client) -> None:
-    """The next command sees them, whether more or less is allowed."""
+    """A change of a user's permissions applies to the next command of its sessions."""
     client = user(world, "+get ~a*")
     assert client.call("GET", "ab") is None
     admin.call("ACL", "SETUSER", "u", "resetkeys", "~b")
@@ -197,7 +197,7 @@ def test_changes_hold_at_once_for_those_who_are_in(world: World, admin: Client) 
 
 
 def test_what_may_not_run_is_not_queued(world: World) -> None:
-    """The refusal comes at once, and EXEC runs nothing."""
+    """A command without permission is refused when queued, and EXEC runs nothing."""
     client = user(world, "+multi +exec +set ~a")
     client.call("MULTI")
     client.call("SET", "a", 1)
@@ -214,7 +214,7 @@ def test_what_may_not_run_is_not_queued(world: World) -> None:
     ],
 )
 def test_exec_asks_again(world: World, admin: Client, rule: str, reason: str) -> None:
-    """A command queued while it was allowed is refused when it is not allowed any more; the rest runs."""
+    """EXEC checks each command again: one that is no longer allowed is refused, and the others run."""
     client = user(world, "+multi +exec +set +ping ~a")
     client.call("MULTI")
     client.call("SET", "a", 1)
@@ -230,7 +230,7 @@ def test_exec_asks_again(world: World, admin: Client, rule: str, reason: str) ->
 
 
 def test_a_wait_ends_with_a_refusal_when_it_is_not_allowed_any_more(world: World, admin: Client) -> None:
-    """A new entry is not shown to a client that lost the right to read it, and stays for others."""
+    """A blocked reader that loses its permission gets an error instead of the new entry."""
     admin.call("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
     reader, grouped = user(world, "+xread +xreadgroup ~s"), user(world, "+xreadgroup ~s", "v")
     assert reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$") is WAITING
@@ -244,7 +244,7 @@ def test_a_wait_ends_with_a_refusal_when_it_is_not_allowed_any_more(world: World
 
 
 def test_sessions_of_a_deleted_user_are_closed(world: World, admin: Client) -> None:
-    """Waiting ones too; what arrives in the same transaction is not for them, though a new user has their name."""
+    """Sessions of a deleted user are closed, also waiting ones, even if a new user gets the same name."""
     admin.call("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
     idle, waiting = user(world, "+@all ~*"), user(world, "+@all ~*")
     waiting.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">")
@@ -260,7 +260,7 @@ def test_sessions_of_a_deleted_user_are_closed(world: World, admin: Client) -> N
 
 
 def test_who_deletes_itself_in_a_transaction_ends_as_the_default_user(world: World, admin: Client) -> None:
-    """Later commands of the transaction run with that user's rights; the answer ends after its own reply."""
+    """A user that deletes itself in a transaction runs its later commands as the default user, without replies."""
     client = user(world, "+@all ~*")
     client.call("MULTI")
     client.call("ACL", "DELUSER", "u")
@@ -272,7 +272,7 @@ def test_who_deletes_itself_in_a_transaction_ends_as_the_default_user(world: Wor
 
 
 def test_channels(world: World, admin: Client) -> None:
-    """Names by pattern, patterns letter for letter; listeners who lose a channel are closed."""
+    """Channels are matched by pattern, and patterns literally. Subscribers that lose a channel are disconnected."""
     client, other = user(world, "+@pubsub &news.*"), user(world, "+@pubsub &news.*", "v")
     assert told(client.call("PUBLISH", "secret", "m")) == NO_CHANNEL
     assert client.call("PUBLISH", "news.a", "m") == 0
@@ -288,7 +288,7 @@ def test_channels(world: World, admin: Client) -> None:
 
 
 def test_scripts_may_not_do_more_than_their_user(world: World, admin: Client) -> None:
-    """Commands, keys and channels inside a script are checked, declared keys before it runs; ACL LOG says "lua"."""
+    """Commands, keys and channels in a script are checked, declared keys before it runs. ACL LOG shows "lua"."""
     client = user(world, "+eval +set +publish ~a &c")
     assert told(client.call("EVAL", "return 1", 1, "b")) == NO_KEY
     for call in ("'get', 'a'", "'set', 'b', '1'", "'publish', 'd', 'm'"):
@@ -300,7 +300,7 @@ def test_scripts_may_not_do_more_than_their_user(world: World, admin: Client) ->
 
 
 def test_log_of_refusals_shows_exec_for_what_was_queued(world: World, admin: Client) -> None:
-    """As in Redis: ``cmd`` in ``client-info`` is what the client sent last, not what EXEC ran of its queue."""
+    """In ACL LOG, ``cmd`` of a refusal at EXEC is ``exec``, the last command that the client sent, as in Redis."""
     client = user(world, "+multi +exec +get ~a")
     client.call("MULTI")
     client.call("GET", "a")
@@ -312,7 +312,7 @@ def test_log_of_refusals_shows_exec_for_what_was_queued(world: World, admin: Cli
 
 
 def test_a_waiting_command_that_may_no_longer_run_counts_as_rejected(world: World, admin: Client) -> None:
-    """INFO commandstats of a BLPOP whose user lost the key meanwhile: no call, one rejected, as in Redis."""
+    """A blocked command that is refused when served counts as rejected in INFO commandstats, as in Redis."""
     client = user(world, "+blpop ~a")
     client.send("BLPOP", "a", 0)
     admin.call("ACL", "SETUSER", "u", "resetkeys")
@@ -324,7 +324,7 @@ def test_a_waiting_command_that_may_no_longer_run_counts_as_rejected(world: Worl
 
 
 def test_client_list_shows_null_after_an_unknown_command(world: World, admin: Client) -> None:
-    """As in Redis: the last command of a client is none if there is no such command."""
+    """CLIENT LIST shows NULL as the last command after an unknown one, as in Redis."""
     admin.call("PING")
     admin.call("NOSUCH")
     row = next(
@@ -336,7 +336,7 @@ def test_client_list_shows_null_after_an_unknown_command(world: World, admin: Cl
 
 
 def test_log_of_refusals(world: World, admin: Client) -> None:
-    """Like ones within a minute are one entry; others are new; the newest is first; RESET forgets; the limit holds."""
+    """ACL LOG merges equal refusals within a minute, lists the newest first, is reset by RESET, and has a limit."""
     client = user(world, "+get +multi ~a")
     for _ in range(3):
         client.call("GET", "b")
@@ -371,7 +371,7 @@ def test_log_of_refusals(world: World, admin: Client) -> None:
 
 
 def test_command_rules_are_told_as_they_were_given(admin: Client) -> None:
-    """In order, without those that a later one makes void: what Redis shows since 7.2."""
+    """ACL GETUSER shows command rules in their order, without those that a later one makes void, as in Redis 7.2."""
     rules = "+get +@stream -xadd +config|get +select|0"
     admin.call("ACL", "SETUSER", "u", *rules.split())
     assert admin.call("ACL", "GETUSER", "u")[5] == b"-@all " + rules.encode()
@@ -384,7 +384,7 @@ def test_command_rules_are_told_as_they_were_given(admin: Client) -> None:
 
 
 def test_users_survive_a_restart_by_the_acl_file(tmp_path: Path) -> None:
-    """SAVE writes, the start reads: names, passwords, rules and selectors; only its owner can read the file."""
+    """ACL SAVE writes the users to a file that only its owner can read, and the next start loads them."""
     file = tmp_path / "users.acl"
     file.touch()
     with ServerThread(aclfile=file) as server, Wire(server.url) as wire:
@@ -404,7 +404,7 @@ def test_users_survive_a_restart_by_the_acl_file(tmp_path: Path) -> None:
 
 
 def test_acl_load_is_all_or_nothing(tmp_path: Path) -> None:
-    """Each wrong line is named, and nothing of the file is taken; a right file takes sessions of missing users away."""
+    """ACL LOAD names each invalid line and then loads nothing. A valid file ends the sessions of missing users."""
     file = tmp_path / "users.acl"
     file.write_text("user u on >p +@all ~*\n")
     with ServerThread(aclfile=file) as server, Wire(server.url) as wire, Wire(server.url) as other:
@@ -422,7 +422,7 @@ def test_acl_load_is_all_or_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, "user u +nosuch\n", "nonsense\n"])
 def test_a_wrong_acl_file_ends_the_start(tmp_path: Path, text: str | None) -> None:
-    """Better no server than one with fewer rules than were written."""
+    """An invalid ACL file prevents the server's start."""
     file = tmp_path / "users.acl"
     if text is not None:
         file.write_text(text)
@@ -431,7 +431,7 @@ def test_a_wrong_acl_file_ends_the_start(tmp_path: Path, text: str | None) -> No
 
 
 def test_a_file_without_the_default_user_does_not_open_the_server(tmp_path: Path) -> None:
-    """The password of ``requirepass`` stays (Redis would make the default user open)."""
+    """An ACL file without the default user keeps the password of ``requirepass``, unlike in Redis."""
     file = tmp_path / "users.acl"
     file.write_text("user u on >p +ping\n")
     with ServerThread(aclfile=file, parameters={"requirepass": "secret"}) as server, Wire(server.url) as wire:
@@ -443,7 +443,7 @@ def test_a_file_without_the_default_user_does_not_open_the_server(tmp_path: Path
 
 
 def test_through_redis_py(tmp_path: Path) -> None:
-    """redis-py's own ACL calls, and its errors, against ``millstream serve``."""
+    """redis-py's ACL calls and errors work with ``millstream serve``."""
     file = tmp_path / "users.acl"
     file.touch()
     with millstream_server(tmp_path, "--memory", "--aclfile", str(file)) as server, server.client() as admin:
@@ -469,14 +469,14 @@ def test_through_redis_py(tmp_path: Path) -> None:
 def test_a_refused_word_is_shown_to_its_last_byte(
     world: World, admin: Client, line: tuple[str, ...], what: str
 ) -> None:
-    """ACL DRYRUN answers a bulk string, in which a NUL ends nothing: the key or channel is there whole, as in 8.8."""
+    """ACL DRYRUN shows a refused key or channel completely, also after a NUL byte."""
     user(world, "on +@all ~nothing resetchannels")
     expected = f"User u has no permissions to access the '{line[1]}' {what}"
     assert admin.call("ACL", "DRYRUN", "u", *line) == expected.encode()
 
 
 def test_a_rule_fits_for_ever(world: World, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cost of comparing long names with a rule is bounded for each name, not for the rule's whole life."""
+    """The bound on the cost of matching a rule applies to each name, not to all names together."""
     monkeypatch.setattr(glob, "MOST_EFFORT", 100_000)
     reader = user(world, "+get +publish ~*[0-9]* &*[0-9]*")
     long = b"a" * 3000 + b"1"

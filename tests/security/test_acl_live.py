@@ -1,7 +1,7 @@
-"""ACL against a real redis-server: the same rules, the same answers to "may this user do this?".
+"""ACL beside a real redis-server: the same rules, and the same results for each permission.
 
-Redis 7.0 words a refusal without the user's name and orders a user's command rules in its own way; both came with 7.2,
-and ours are the later ones. So the texts are brought to one form, and of the rules only what they allow is compared.
+Redis 7.0 words a refusal without the user's name and orders a user's command rules in its own way; 7.2 changed both,
+and Millstream has the later form. So the texts are brought to one form, and only the effect of rules is compared.
 """
 
 import random
@@ -152,7 +152,7 @@ BAD = [
 
 
 class Pair:
-    """One connection to a real Redis and one to ours."""
+    """One connection to a real Redis and one to Millstream."""
 
     def __init__(self, real: Wire, ours: Wire) -> None:
         self.real = real
@@ -164,14 +164,14 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both servers, fresh."""
+    """Yield both servers, fresh."""
     folder: Path = tmp_path_factory.mktemp("redis")
     with redis_server(folder) as real, ServerThread() as ours, Wire(real.url) as one, Wire(ours.url) as two:
         yield Pair(one, two)
 
 
 def plain(reply: object) -> object:
-    """A reply without what 7.2 changed: "This user", and the user's name in its place."""
+    """Return a reply without the words that 7.2 changed: "This user" or the user's name."""
     if isinstance(reply, bytes):
         return re.sub(rb"^(This user|User u) has", b"U has", reply)
     return str(reply) if isinstance(reply, Exception) else reply
@@ -179,7 +179,7 @@ def plain(reply: object) -> object:
 
 @pytest.mark.parametrize("rules", RULES)
 def test_the_same_is_allowed(pair: Pair, rules: str) -> None:
-    """Each of fifty commands is allowed, or refused for the same key, channel or command."""
+    """Each of fifty commands is allowed, or refused for the same key, channel or command, as in Redis."""
     for words in ("DELUSER u", f"SETUSER u {rules}"):
         pair.ask("ACL", *words.split(" "))
     different = []
@@ -191,7 +191,7 @@ def test_the_same_is_allowed(pair: Pair, rules: str) -> None:
 
 
 def random_rules(rng: random.Random, names: list[str]) -> str:
-    """A line of rules, most of them sensible."""
+    """Return a line of rules, most of them valid."""
     atoms = [sign + rng.choice(names) for sign in "++-"] + [f"{sign}@{rng.choice(CATEGORIES)}" for sign in "++-"]
     atoms += ["~s", "~t*", "%R~s*", "%W~t", "&c", "&c*", "+select|0", "(+get ~s)", "(+@all %R~* &news)"]
     atoms += ["+@all", "-@all", "resetkeys", "resetchannels", "clearselectors", "reset", "allkeys", "nopass"]
@@ -199,7 +199,7 @@ def random_rules(rng: random.Random, names: list[str]) -> str:
 
 
 def test_random_rules_allow_the_same(pair: Pair) -> None:
-    """Four hundred lines of random rules, one upon the other, and ten commands after each."""
+    """After each of 400 lines of random rules, commands are allowed or refused as in Redis."""
     rng = random.Random(20)
     names = [row.name for row in every() if row.handler and known(row, pair)]
     different = []
@@ -229,7 +229,7 @@ def described(reply: object) -> dict[bytes, object]:
     "rules", [*RULES, "on >a >b <a #" + "0" * 64, "off >x resetpass", "nopass >x ~a %R~a %W~b %RW~b"]
 )
 def test_users_are_described_alike(pair: Pair, rules: str) -> None:
-    """GETUSER, but for the order of the command rules and the flag that 7.2 added."""
+    """GETUSER describes a user as Redis does, except for the order of command rules and a flag of 7.2."""
     for words in ("DELUSER u", f"SETUSER u {rules}"):
         pair.ask("ACL", *words.split(" "))
     real, ours = map(described, pair.ask("ACL", "GETUSER", "u"))
@@ -238,7 +238,7 @@ def test_users_are_described_alike(pair: Pair, rules: str) -> None:
 
 @pytest.mark.parametrize("rules", BAD)
 def test_bad_rules_are_refused_alike(pair: Pair, rules: str) -> None:
-    """The same text, and nothing of the line is taken."""
+    """An invalid rule is refused with Redis's error, and nothing of its line applies."""
     pair.ask("ACL", "DELUSER", "u")
     real, ours = pair.ask("ACL", "SETUSER", "u", *rules.split(" "))
     assert str(real) == str(ours)
@@ -276,13 +276,13 @@ def test_bad_rules_are_refused_alike(pair: Pair, rules: str) -> None:
     ],
 )
 def test_the_same_replies(pair: Pair, line: str) -> None:
-    """Subcommands and their errors."""
+    """ACL's subcommands have the same replies and errors as in Redis."""
     real, ours = pair.ask("ACL", *line.split(" "))
     assert plain(real) == plain(ours)
 
 
 def test_generated_passwords_have_the_length_asked_for(pair: Pair) -> None:
-    """Hexadecimal digits for so many bits, rounded up."""
+    """GENPASS returns hexadecimal digits for the given number of bits, rounded up."""
     for bits in ("1", "4", "5", "256", "4096"):
         real, ours = pair.ask("ACL", "GENPASS", bits)
         assert isinstance(real, bytes)
@@ -292,17 +292,17 @@ def test_generated_passwords_have_the_length_asked_for(pair: Pair) -> None:
 
 
 def known(row: Command, pair: Pair) -> list[object] | None:
-    """COMMAND INFO of the real server, None for a command it has not."""
+    """Return COMMAND INFO of the real server, or None for an unknown command."""
     found = pair.real.ask("COMMAND", "INFO", row.name)[0]
     return found if isinstance(found, list) else None
 
 
 VARYING = {"set": [(False, True)], "bitfield": [(True, False)], "sort": [(True, False)]}
-"""What depends on the words: reading with GET, writing with SET, another key with STORE; the table above tries them."""
+"""Commands whose keys depend on their arguments, as with GET, SET or STORE; the table above tests them."""
 
 
 def test_every_command_has_its_categories_and_uses_its_keys(pair: Pair) -> None:
-    """For every row that Redis 7.0 has: the same categories, and the same need to read and to write each key."""
+    """Every command of Redis 7.0 has the same categories and the same read and write permissions for its keys."""
     different = []
     for row in every():
         real = known(row, pair)
@@ -323,7 +323,7 @@ def test_every_command_has_its_categories_and_uses_its_keys(pair: Pair) -> None:
 
 
 def test_running_is_refused_where_dryrun_says_so(pair: Pair) -> None:
-    """The code of what comes back from the command itself, on both sides, for a user with some of everything."""
+    """Commands are refused exactly if DRYRUN refuses them, on both servers."""
     pair.ask("ACL", "SETUSER", "u", "reset", "on", ">p", "+@all", "-@admin", "+select|0", "%R~s*", "%W~t*", "&c")
     skip = {"AUTH", "MULTI", "SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "BLPOP", "EVAL", "SELECT", "CLIENT", "DBSIZE"}
     try:
@@ -367,7 +367,7 @@ LISTENING = [
 
 @pytest.mark.parametrize(("listens", "rules", "change"), LISTENING)
 def test_the_same_listeners_are_closed(pair: Pair, listens: str, rules: str, change: str) -> None:
-    """ACL SETUSER closes who listens to what its user may not, if that had rules about channels; and nobody else."""
+    """ACL SETUSER disconnects the same subscribers as in Redis."""
     pair.ask("ACL", "DELUSER", "u", "v")
     for name in ("u", "v"):
         pair.ask("ACL", "SETUSER", name, *f"on nopass +@all ~* resetchannels {rules}".split())

@@ -1,6 +1,6 @@
-"""A transaction that takes away its own user or ends its own connection, against a real redis-server.
+"""A transaction that deletes its own user or ends its own connection, beside a real redis-server.
 
-The answers are compared to the byte, and so are the keys that the transaction wrote.
+The replies are compared byte for byte, and also the keys that the transaction wrote.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Redis 8 and this server."""
+    """Yield the URLs of Redis 8 and of Millstream."""
     with ServerThread() as ours, redis_server(tmp_path_factory.mktemp("redis"), path=needs.other("redis8")) as real:
         for url in (real.url, ours.url):
             with Wire(url) as first:
@@ -47,7 +47,7 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
 
 
 def received(wire: Wire) -> bytes:
-    """The bytes that arrive until the server closes the connection."""
+    """Return the bytes that arrive until the server closes the connection."""
     data = b""
     while piece := wire.socket.recv(65536):
         data += piece
@@ -55,7 +55,7 @@ def received(wire: Wire) -> bytes:
 
 
 def run(url: str, rules: str, before: str, commands: list[str]) -> tuple[bytes, object, object]:
-    """EXEC's answer, the keys, and the refusals in ACL LOG."""
+    """Return EXEC's reply, the keys, and the refusals in ACL LOG."""
     with Wire(url) as admin, Wire(url) as own:
         assert admin.ask("AUTH", "admin", "") == b"OK"
         admin.ask("FLUSHALL")
@@ -77,6 +77,6 @@ def run(url: str, rules: str, before: str, commands: list[str]) -> tuple[bytes, 
 def test_the_rest_of_a_transaction_runs_alike(
     urls: tuple[str, str], rules: str, before: str, commands: list[str]
 ) -> None:
-    """After the own user is deleted, the rest runs with the rights of the default user, and nothing more is sent."""
+    """After a transaction deletes its own user, its further commands run as the default user, without replies."""
     real, ours = (run(url, rules, before, commands) for url in urls)
     assert ours == real

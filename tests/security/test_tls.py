@@ -1,4 +1,4 @@
-"""TLS: what may connect and what may not, and that everything else is as without it."""
+"""TLS: accepted and refused connections, and the same behaviour as without it."""
 
 import asyncio
 import signal
@@ -42,14 +42,14 @@ MIB = 1024 * 1024
 
 
 def served(certificates, **options: Any) -> Tls:
-    """TLS with the certificates of the tests, at a free port, no client certificates unless ``options`` say so."""
+    """Return TLS settings with the test certificates and a free port, without client certificates by default."""
     options.setdefault("auth_clients", "no")
     return Tls(0, certificates.file("server.crt"), certificates.file("server.key"), certificates.ca, **options)
 
 
 @pytest.fixture(params=["fastest", "asyncio"])
 def server(request: pytest.FixtureRequest, certificates, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
-    """A server with both kinds of TCP, on uvloop if there is one, and on asyncio's own loop."""
+    """Yield a server with both kinds of TCP, on uvloop if installed, and on asyncio's own loop."""
     if request.param == "asyncio":
         monkeypatch.setattr(thread, "loop_factory", lambda: asyncio.new_event_loop)
     with ServerThread(tls=served(certificates)) as running:
@@ -61,7 +61,7 @@ def tls_url(server: ServerThread) -> str:
 
 
 def client(server: ServerThread, certificates, **options: Any) -> redis.Redis:
-    """A redis-py client that checks the server's certificate and sends nothing twice."""
+    """Return a redis-py client that checks the server's certificate and retries nothing."""
     options.setdefault("retry", Retry(NoBackoff(), 0))
     found: redis.Redis = redis.Redis.from_url(tls_url(server), ssl_ca_certs=str(certificates.ca), **options)
     return found
@@ -72,7 +72,7 @@ SINK_RIGHTS = REFUSED.partition("needs ")[2].partition(" on ")[0].split()
 
 
 def test_spark_reads_and_writes_by_a_user_with_few_rights(server: ServerThread, certificates) -> None:
-    """Source and sink over TLS, the sink with the rights that its own error names, and no more."""
+    """Over TLS, Spark's source and sink work for users with only the documented permissions."""
     with client(server, certificates) as admin:
         admin.acl_setuser("reader", enabled=True, passwords=["+p@"], keys=["s"],
                           commands=["+xinfo", "+xrange", "+echo"])  # fmt: skip
@@ -100,7 +100,7 @@ def test_spark_reads_and_writes_by_a_user_with_few_rights(server: ServerThread, 
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_client_works_as_without(server: ServerThread, certificates, protocol: int) -> None:
-    """Adding, group reads, large values both ways, and a blocking read that another client ends."""
+    """Over TLS, adding, group reads, large values and blocking reads work."""
     with client(server, certificates, protocol=protocol) as ours, client(server, certificates) as other:
         big = bytes(range(256)) * (MIB // 256)
         ours.xgroup_create("s", "g", mkstream=True)
@@ -118,7 +118,7 @@ def test_a_client_works_as_without(server: ServerThread, certificates, protocol:
 
 
 def test_many_large_replies_to_a_slow_reader_all_come(server: ServerThread, certificates) -> None:
-    """Flow control works through TLS: 64 MiB asked for ahead and read late come whole."""
+    """Over TLS, 64 MiB of replies reach a slow reader completely."""
     with client(server, certificates) as ours:
         ours.set("k", b"v" * MIB)
         connection = ours.connection_pool.make_connection()
@@ -130,7 +130,7 @@ def test_many_large_replies_to_a_slow_reader_all_come(server: ServerThread, cert
 
 
 def test_a_plain_client_at_the_tls_port_is_cut(server: ServerThread, certificates, caplog) -> None:
-    """It gets no reply of ours and a closed connection, the log stays quiet, and the next client is served."""
+    """A plain client at the TLS port gets no reply and is disconnected, without a log line."""
     with socket.create_connection(("127.0.0.1", server.server.tls_port), timeout=30) as plain:
         plain.sendall(b"*1\r\n$4\r\nPING\r\n")
         said = b""
@@ -144,7 +144,7 @@ def test_a_plain_client_at_the_tls_port_is_cut(server: ServerThread, certificate
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_both_versions_of_tls_are_served(server: ServerThread, certificates, version: ssl.TLSVersion) -> None:
-    """1.2 and 1.3; what is older is not even offered."""
+    """TLS 1.2 and 1.3 are served, and older versions are not offered."""
     context = ssl.create_default_context(cafile=str(certificates.ca))
     context.minimum_version = context.maximum_version = version
     with (
@@ -158,7 +158,7 @@ def test_both_versions_of_tls_are_served(server: ServerThread, certificates, ver
 
 
 def shows(certificates, name: str) -> dict[str, str]:
-    """Options by which a client shows a certificate."""
+    """Return options by which a client presents a certificate."""
     return {"ssl_certfile": str(certificates.file(f"{name}.crt")), "ssl_keyfile": str(certificates.file(f"{name}.key"))}
 
 
@@ -175,7 +175,7 @@ def shows(certificates, name: str) -> dict[str, str]:
     ],
 )
 def test_client_certificates(certificates, auth: str, name: str | None, welcome: bool) -> None:
-    """Required, they must be there and be signed by our authority; optional, only a wrong one is refused."""
+    """A required client certificate must be present and signed by the authority. An optional one may be missing."""
     with ServerThread(tls=served(certificates, auth_clients=auth)) as server:
         options = shows(certificates, name) if name else {}
         with client(server, certificates, **options) as ours:
@@ -187,7 +187,7 @@ def test_client_certificates(certificates, auth: str, name: str | None, welcome:
 
 
 def test_protected_mode_and_passwords_hold_through_tls(certificates) -> None:
-    """TLS proves nothing about a user: commands are refused before AUTH."""
+    """Passwords are required over TLS too: commands are refused before AUTH."""
     with ServerThread(tls=served(certificates), parameters={"requirepass": "secret"}) as server:
         with client(server, certificates) as ours, pytest.raises(redis.AuthenticationError):
             ours.ping()
@@ -197,7 +197,7 @@ def test_protected_mode_and_passwords_hold_through_tls(certificates) -> None:
 
 
 def test_worker_line_and_spark_connection_reach_it(server: ServerThread, certificates) -> None:
-    """``rediss://`` URLs work in the parts that read sockets themselves, with large replies."""
+    """The worker's and Spark's own connections work with ``rediss://`` URLs and large replies."""
     url = f"{tls_url(server)}?ssl_ca_certs={certificates.ca}"
 
     async def use_line() -> None:
@@ -218,7 +218,7 @@ def test_worker_line_and_spark_connection_reach_it(server: ServerThread, certifi
 
 
 def test_a_server_stops_amid_the_end_of_a_connection(server: ServerThread, certificates) -> None:
-    """A connection that closes as the server stops is closed once; on asyncio a second close() was the server's end."""
+    """A TLS connection that closes while the server stops is closed once, without an error."""
     raised: list[BaseException] = []
     done = threading.Event()
 
@@ -239,7 +239,7 @@ def test_a_server_stops_amid_the_end_of_a_connection(server: ServerThread, certi
 
 
 def test_worker_line_refuses_a_server_it_cannot_trust(server: ServerThread) -> None:
-    """Without the authority's certificate the server could be anybody."""
+    """A worker refuses a TLS server whose authority it does not know."""
 
     async def use_line() -> None:
         line = Line(tls_url(server))
@@ -267,7 +267,7 @@ def test_worker_line_refuses_a_server_it_cannot_trust(server: ServerThread) -> N
     ],
 )
 def test_bad_files_end_the_start_with_a_sentence(certificates, change: dict[str, Any], told: str) -> None:
-    """The error names the fault, the file and the option."""
+    """An invalid TLS file prevents the start with one sentence that names the fault, the file and the option."""
     files = {"cert_file": "server.crt", "key_file": "server.key", "ca_cert_file": "ca.crt", "auth_clients": "no"}
     files |= change
     paths = {
@@ -280,7 +280,7 @@ def test_bad_files_end_the_start_with_a_sentence(certificates, change: dict[str,
 
 
 def test_a_taken_port_is_told_with_its_option(server: ServerThread, certificates) -> None:
-    """The sentence names the option to change."""
+    """If the TLS port is in use, the error names its option."""
     tls = served(certificates)
     taken = Tls(server.server.tls_port, tls.cert_file, tls.key_file, tls.ca_cert_file, "no")
     with pytest.raises(ListenError, match="--tls-port"):
@@ -316,7 +316,7 @@ class TestProcess:
             process.stdout.close()
 
     def test_sigterm_sends_what_is_owed_and_ends(self, process: tuple[Any, str], certificates) -> None:
-        """Acknowledged writes, then a clean end with code 0 while a client is connected and another waits."""
+        """SIGTERM ends the server with code 0 and without loss, with a connected and a waiting client."""
         running, url = process
         options = {"ssl_ca_certs": str(certificates.ca), "retry": Retry(NoBackoff(), 0)}
         with redis.Redis.from_url(url, **options) as ours:
@@ -332,7 +332,7 @@ class TestProcess:
             waiting.disconnect()
 
     def test_redis_cli_with_tls(self, process: tuple[Any, str], certificates) -> None:
-        """Redis's own program, where it was built with TLS."""
+        """redis-cli with TLS works with the server."""
         tool = program("redis-cli")
         if "--tls" not in subprocess.run([tool, "--help"], capture_output=True, text=True, check=False).stdout:
             lacking("redis-cli is built without TLS")
@@ -345,7 +345,7 @@ class TestProcess:
 
 
 def test_files_without_a_port_are_a_usage_error(certificates) -> None:
-    """TLS that was meant but not switched on is not passed over in silence."""
+    """TLS files without ``--tls-port`` are a usage error."""
     command = [str(Path(sys.executable).with_name("millstream")), "serve", "--memory", "--port", str(free_port())]
     told = subprocess.run(
         [*command, "--tls-cert-file", str(certificates.file("server.crt"))], capture_output=True, text=True, check=False
@@ -358,7 +358,7 @@ def test_files_without_a_port_are_a_usage_error(certificates) -> None:
     "words", [("stream", "ls", "--url"), ("spark", "ls", "--url"), ("doctor",)], ids=lambda w: w[0]
 )
 def test_a_certificate_that_fails_is_what_the_error_advises_about(certificates, words: tuple[str, ...]) -> None:
-    """The server runs, so the next step is about the authority, the file, or the client's certificate."""
+    """If a certificate check fails, the advice is about the authority, the file or the client's certificate."""
     ca = f"?ssl_ca_certs={certificates.ca}"
     with ServerThread(tls=served(certificates, auth_clients="yes")) as running:
         for options, step in (

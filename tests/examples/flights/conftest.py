@@ -1,4 +1,4 @@
-"""Shared by several tests of the demo: a short truth, and the traces of a faultless run."""
+"""Fixtures of several demo tests: the expected results of a short run, and the traces of a faultless run."""
 
 import os
 from pathlib import Path
@@ -17,19 +17,19 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 @pytest.fixture(autouse=True)
 def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes of these tests find the demo as those of ``make demo`` do."""
+    """Put the demo on the path of child processes, as ``make demo`` does."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLES), *filter(None, [os.environ.get("PYTHONPATH")])]))
 
 
 @pytest.fixture(scope="session")
 def facts() -> truth.Truth:
-    """The truths of a short run."""
+    """Return the expected results of a short run."""
     return truth.compute(ROWS)
 
 
 @pytest.fixture
 def faultless(facts: truth.Truth) -> Evidence:
-    """The traces of a run without faults; tests spoil one of them."""
+    """Return the traces of a faultless run, which tests modify."""
     written = []
     held = [entry_id for entry_id in facts.ids[500:520] if entry_id not in facts.unusable]
     for entry_id in facts.ids:
@@ -59,7 +59,7 @@ def faultless(facts: truth.Truth) -> Evidence:
 
 
 def letter(entry_id: str, text: str) -> dict[str, str]:
-    """A dead letter about a flight such as ``UA1545 EWR-IAH``."""
+    """Build a dead letter about a flight such as ``UA1545 EWR-IAH``."""
     flight, _, route = text.partition(" ")
     origin, _, dest = route.partition("-")
     about = {"carrier": flight[:2], "flight": flight[2:], "origin": origin, "dest": dest}

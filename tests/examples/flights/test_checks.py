@@ -1,4 +1,4 @@
-"""Each check holds for a faultless run, and fails when what it is about is spoilt."""
+"""Each check of the demo passes for a faultless run, and fails if its subject is wrong."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from flights.receipts import Receipt
 
 
 def test_faultless_run_passes(facts: Truth, faultless: Evidence) -> None:
-    """A run in which everything went well is told so."""
+    """All checks pass for a faultless run."""
     assert [check.what for check in check_all(facts, faultless) if not check.ok] == []
 
 
@@ -135,7 +135,7 @@ SPOILT: list[tuple[Callable[[Truth, Evidence], None], str]] = [
 
 @pytest.mark.parametrize(("spoil", "what"), SPOILT, ids=lambda case: getattr(case, "__name__", ""))
 def test_fault_is_found(facts: Truth, faultless: Evidence, spoil: Callable[..., None], what: str) -> None:
-    """No check is decoration: each one fails for the fault it is there for."""
+    """For each planted fault, the check for it fails."""
     spoil(facts, faultless)
     failed = [check.what for check in check_all(facts, faultless) if not check.ok]
     assert any(what in one for one in failed), failed

@@ -1,4 +1,4 @@
-"""The flights as events: all there, in time order, cleaned, each with its own id."""
+"""The flights as events: complete, in time order, cleaned, each with a unique id."""
 
 import itertools
 
@@ -13,25 +13,25 @@ from millstream.errors import UsageError
 
 @pytest.fixture(scope="module")
 def year() -> list[FlightEvent]:
-    """Every event."""
+    """Return every event of the year."""
     return list(data.events())
 
 
 def test_every_flight_is_an_event_in_time_order(year: list[FlightEvent]) -> None:
-    """No row is left out, and ids rise strictly, so the stream takes them in this order and each once."""
+    """Every flight is an event, and ids increase strictly."""
     assert len(year) == 336_776
     ids = [as_pair(event.id) for event in year]
     assert all(before < after for before, after in itertools.pairwise(ids))
 
 
 def test_id_is_the_scheduled_departure(year: list[FlightEvent]) -> None:
-    """The first flight of the year was due at 5:15 in New York, 10:15 UTC; nobody else was at that minute."""
+    """An event's id is the scheduled departure in UTC: 10:15 for the first flight, due at 5:15 in New York."""
     assert year[0].id == "1357035300000-0"
     assert year[0].fields["carrier"] + year[0].fields["flight"] == "UA1545"
 
 
 def test_missing_values_are_absent_fields(year: list[FlightEvent]) -> None:
-    """A handler sees no empty text and no NA; the year's dirty rows are the known ones."""
+    """A missing value is an absent field, and the year's incomplete rows have the known numbers."""
     assert not any(value in {"", "NA"} for event in year for value in event.fields.values())
     assert sum("dep_time" not in event.fields for event in year) == 8_255
     assert sum("tailnum" not in event.fields for event in year) == 2_512
@@ -39,7 +39,7 @@ def test_missing_values_are_absent_fields(year: list[FlightEvent]) -> None:
 
 
 def test_two_ways_lead_to_the_same_ids(year: list[FlightEvent]) -> None:
-    """The truths' ids, made by pandas, are those of the events, made line by line."""
+    """The ids that pandas computes are those of the events read line by line."""
     facts = compute()
     assert facts.ids == [event.id for event in year]
     figures = (len(facts.cancelled), len(facts.unusable), len(facts.delayed), facts.departed, len(facts.airports))
@@ -47,7 +47,7 @@ def test_two_ways_lead_to_the_same_ids(year: list[FlightEvent]) -> None:
 
 
 def test_truths_equal_a_plain_count(year: list[FlightEvent], facts: Truth) -> None:
-    """The truths of a short run, counted once more without pandas."""
+    """The expected results of a short run equal a count without pandas."""
     some = year[: facts.rows]
     late = {event.id for event in some if int(event.fields.get("dep_delay", 0)) >= rules.ALERT_MINUTES}
     assert facts.delayed == late
@@ -58,7 +58,7 @@ def test_truths_equal_a_plain_count(year: list[FlightEvent], facts: Truth) -> No
 
 
 def test_short_run_has_every_kind_of_trouble(facts: Truth) -> None:
-    """Even the shortest run is about something: late, cancelled, unusable and flaky flights are in it."""
+    """Even the shortest run has late, cancelled, unusable and flaky flights."""
     shortest = compute(1_000)
     assert shortest.cancelled
     assert shortest.delayed
@@ -67,11 +67,11 @@ def test_short_run_has_every_kind_of_trouble(facts: Truth) -> None:
 
 
 def test_short_run_is_the_beginning_of_the_year(year: list[FlightEvent]) -> None:
-    """``--rows N`` means the first N events, not others."""
+    """``--rows N`` uses the first N events."""
     assert list(data.events(2_000)) == year[:2_000]
 
 
 def test_missing_file_says_what_to_install() -> None:
-    """A user without the demo's extra reads how to get it."""
+    """Without the demo's data, the error states how to install it."""
     with pytest.raises(UsageError, match=r"pip install -e '\.\[demo\]'"):
         data.data_file("no-such-file.csv")

@@ -1,4 +1,4 @@
-"""The page and its drawings: well-formed, readable without a network, and honest about failures."""
+"""The demo's page and drawings: well-formed, complete without a network, and correct about failures."""
 
 import io
 import xml.etree.ElementTree as ET
@@ -18,7 +18,7 @@ from millstream import scales
 
 
 def result(out: Path, found: Evidence, *, ok: bool) -> Result:
-    """A short run's result, its tables on disk."""
+    """Return a short run's result with its tables on disk."""
     settings = DemoSettings(out, Keys.under(""), rows=2_000)
     settings.prepare()
     for name, table in found.tables.items():
@@ -31,7 +31,7 @@ def result(out: Path, found: Evidence, *, ok: bool) -> Result:
 
 
 def test_bars_end_where_they_should() -> None:
-    """An alert raised twice, after a claim, is told as such: no bar runs past its end."""
+    """If an alert is raised twice after a claim, the progress shows this, and no bar exceeds its end."""
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
     with board(console, Sample(published=10, handled=10, alerts=4, dead=2, spark=10)) as shown:
@@ -43,7 +43,7 @@ def test_bars_end_where_they_should() -> None:
 
 @pytest.mark.parametrize("ok", [True, False])
 def test_page_stands_alone_and_tells_the_truth(tmp_path: Path, faultless: Evidence, ok: bool) -> None:
-    """One file, nothing fetched from elsewhere, text escaped, and the result at its head."""
+    """The demo's page loads nothing from elsewhere, escapes its texts, and shows the result first."""
     text = document.write(result(tmp_path / "out", faultless, ok=ok)).read_text()
     assert "http" not in text.replace("http-equiv", "")
     assert "a &lt; b &amp; c" in text
@@ -63,12 +63,12 @@ def test_page_stands_alone_and_tells_the_truth(tmp_path: Path, faultless: Eviden
     [(0, 10, [0, 2, 4, 6, 8, 10]), (-3, 47, [0, 10, 20, 30, 40]), (0, 336_776, [0, 100_000, 200_000, 300_000])],
 )
 def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
-    """Axes show numbers a person would choose, within the range."""
+    """The axes' ticks are round numbers within the range."""
     assert scales.ticks(low, high) == expected
 
 
 def test_marks_do_not_cover_each_other() -> None:
-    """Two happenings close together get two rows."""
+    """Two marks close together are drawn in two rows."""
     marks = [svg.Mark(x, "something long enough", "red") for x in (1.0, 1.1, 9.0)]
     line = svg.Series("a", "blue", [(0, 0), (10, 10)])
     drawing = ET.fromstring(svg.line_chart([line], "test", marks=marks))

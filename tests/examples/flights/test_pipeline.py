@@ -1,4 +1,4 @@
-"""The Spark pipeline as a process: killed in the midst and run again, it counts every event exactly once."""
+"""The Spark pipeline as a process: killed and run again, it counts every event exactly once."""
 
 import argparse
 import json
@@ -24,8 +24,8 @@ class PipelineProcess:
     """One run of the pipeline on ``work``, with small batches.
 
     Args:
-        url: the server.
-        work: folder of its checkpoint, its results and its log.
+        url: URL of the server.
+        work: Folder of its checkpoint, its results and its log.
     """
 
     def __init__(self, url: str, work: Path) -> None:
@@ -43,12 +43,12 @@ class PipelineProcess:
             self.done |= word["event"] == "done"
 
     def has_counted(self) -> bool:
-        """True if a batch with rows is done."""
+        """Return True if a batch with rows is done."""
         self.child.check()
         return any(batch["rows"] for batch in self.batches)
 
     def is_done(self) -> bool:
-        """True if the tables are written."""
+        """Return True if the tables are written."""
         if not self.done:
             self.child.check()
         return self.done
@@ -57,7 +57,7 @@ class PipelineProcess:
 @pytest.mark.spark
 @pytest.mark.realserver
 def test_killed_and_run_again_counts_once(tmp_path: Path, real_redis: ServerProcess, facts: Truth) -> None:
-    """SIGKILL between batches, then the same command again: totals, tables and routes are those of the source file."""
+    """If the pipeline is killed between batches and run again, its totals and tables equal the source file's."""
     producer = Producer(real_redis.url, "flights", events(facts.rows), 10**9)
     producer.start()
     producer.open()
@@ -97,7 +97,7 @@ def test_killed_and_run_again_counts_once(tmp_path: Path, real_redis: ServerProc
 def test_table_of_routes_is_not_written_twice(
     tmp_path: Path, real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch run again, even one that got half-way, leaves its table of routes in the stream once."""
+    """A batch that runs again writes its table of routes to the stream once."""
     monkeypatch.setitem(os.environ, "MILLSTREAM_URL", real_redis.url)
     args = argparse.Namespace(stream="s", routes="routes", work=tmp_path / "w", parquet=tmp_path / "p", per_batch=1)
     pipeline = FlightPipeline(None, args)
@@ -111,7 +111,7 @@ def test_table_of_routes_is_not_written_twice(
 
 
 def test_equal_routes_have_a_fixed_order() -> None:
-    """Busier first, equal ones by name: the table does not depend on the order of rows."""
+    """Routes are ordered by flights, then by name, whatever the order of rows."""
     totals = {
         ("LGA", "ATL"): {"flights": 2, "departed": 0, "delay": 0},
         ("EWR", "BOS"): {"flights": 2, "departed": 2, "delay": 5},

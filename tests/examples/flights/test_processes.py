@@ -1,4 +1,4 @@
-"""Children of the demo: what they say at their end is told, and nothing of them stays behind."""
+"""The demo's child processes: their failures are reported, and none is left."""
 
 import os
 import sys
@@ -15,13 +15,13 @@ def python(name: str, code: str, logs: Path, **options: object) -> Child:
 
 
 def gone(pid: int) -> bool:
-    """True if no such process runs (one that only waits to be reaped does not)."""
+    """Return True if no such process runs, except as a zombie."""
     status = Path(f"/proc/{pid}/stat")
     return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
 def test_unexpected_end_is_told_with_the_last_words(tmp_path: Path) -> None:
-    """The error describes the failure of a child: name, exit code, end of its log."""
+    """The error for a child that ends unexpectedly has its name, its exit code and the end of its log."""
     child = python("baker", "import sys; print('no flour', file=sys.stderr); sys.exit(3)", tmp_path)
     child.process.wait(30)
     with pytest.raises(DemoError, match=r"(?s)baker ended by itself \(exit code 3\).*no flour"):
@@ -30,7 +30,7 @@ def test_unexpected_end_is_told_with_the_last_words(tmp_path: Path) -> None:
 
 
 def test_end_by_signal_is_told_by_its_name(tmp_path: Path) -> None:
-    """A crash reads as the signal it was."""
+    """The error for a child that crashes names the signal."""
     child = python("baker", "import os; os.kill(os.getpid(), 11)", tmp_path)
     child.process.wait(30)
     with pytest.raises(DemoError, match="SIGSEGV"):
@@ -39,7 +39,7 @@ def test_end_by_signal_is_told_by_its_name(tmp_path: Path) -> None:
 
 
 def test_stop_ends_what_the_child_started(tmp_path: Path) -> None:
-    """A child's own children go with it, even if they ignore SIGTERM."""
+    """Stopping a child ends its own children, even if they ignore SIGTERM."""
     heard: list[str] = []
     code = (
         "import subprocess, sys, time\n"
@@ -59,7 +59,7 @@ def test_stop_ends_what_the_child_started(tmp_path: Path) -> None:
 
 
 def test_stubborn_child_is_killed(tmp_path: Path) -> None:
-    """SIGTERM may be ignored, the end of the demo may not."""
+    """A child that ignores SIGTERM is killed."""
     heard: list[str] = []
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     child = python("mule", code, tmp_path, on_line=heard.append)
@@ -68,7 +68,7 @@ def test_stubborn_child_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_child_goes_to_the_server_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A context that is the usual one here would name another beside it, which is an error."""
+    """A child uses the server that the demo passes, even if the user has a default context."""
     monkeypatch.setenv("MILLSTREAM_CONTEXT", "away")
     heard: list[str] = []
     code = "import os; print(os.environ.get('MILLSTREAM_CONTEXT'), os.environ['MILLSTREAM_URL'])"

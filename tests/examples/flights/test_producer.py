@@ -1,4 +1,4 @@
-"""The producer: whatever happens to the connection, each event is in the stream once."""
+"""The demo's producer: each event is in the stream once, whatever happens to the connection."""
 
 import contextlib
 import itertools
@@ -20,7 +20,7 @@ EVERYTHING = 10**9
 
 
 def finish(producer: Producer) -> None:
-    """Wait for its end, and raise what ended it."""
+    """Open the gate, wait for the producer's end, and raise its error."""
     producer.open()
     producer.join(30)
     assert not producer.is_alive()
@@ -29,13 +29,13 @@ def finish(producer: Producer) -> None:
 
 
 def numbers(server: ServerProcess) -> list[int]:
-    """The contents of the stream."""
+    """Return the numbers in the stream."""
     with server.client() as client:
         return [int(fields[b"number"]) for _, fields in client.xrange("s")]
 
 
 def test_publishes_everything_in_order(real_redis: ServerProcess) -> None:
-    """Each event once, in order, under its own id."""
+    """The producer adds each event once, in order, with its own id."""
     producer = Producer(real_redis.url, "s", EVENTS, EVERYTHING)
     producer.start()
     finish(producer)
@@ -46,7 +46,7 @@ def test_publishes_everything_in_order(real_redis: ServerProcess) -> None:
 
 
 def test_waits_at_its_gate(real_redis: ServerProcess) -> None:
-    """Not one event passes the gate before it is moved."""
+    """The producer adds no event beyond its gate before the gate moves."""
     producer = Producer(real_redis.url, "s", EVENTS, 1_234)
     producer.start()
     eventually(lambda: producer.at_gate)
@@ -60,7 +60,7 @@ def test_waits_at_its_gate(real_redis: ServerProcess) -> None:
 
 
 def test_goes_on_after_a_cut_connection(real_redis: ServerProcess) -> None:
-    """A connection closed while it was idle costs nothing and repeats nothing."""
+    """After its idle connection is cut, the producer continues without repetition."""
     producer = Producer(real_redis.url, "s", EVENTS, 2_000)
     producer.start()
     eventually(lambda: producer.at_gate)
@@ -73,9 +73,9 @@ def test_goes_on_after_a_cut_connection(real_redis: ServerProcess) -> None:
 
 @contextlib.contextmanager
 def deaf_proxy(target: int, after: int) -> Iterator[int]:
-    """A port that leads to ``target``; the first connection loses its replies after so many bytes, then is cut.
+    """Yield a port that forwards to ``target``. The first connection loses its replies after so many bytes and is cut.
 
-    The commands sent meanwhile reach the server: done there, unknown here.
+    The commands sent meanwhile reach the server without a reply.
     """
     with socket.create_server(("127.0.0.1", 0)) as door:
         connections = itertools.count()
@@ -94,7 +94,7 @@ def deaf_proxy(target: int, after: int) -> Iterator[int]:
 
 
 def pump(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
-    """Copy bytes until the end; with a limit, swallow what comes after it and end both."""
+    """Copy bytes until the end; with a limit, drop the bytes after it and end both connections."""
     passed = 0
     with contextlib.suppress(OSError):
         while chunk := source.recv(65536):
@@ -109,7 +109,7 @@ def pump(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
 
 
 def test_unknown_outcomes_are_resolved(real_redis: ServerProcess) -> None:
-    """Events that were added although no reply came are recognised, not added again."""
+    """Events that were added without a reply are recognized and not added again."""
     with deaf_proxy(real_redis.port, after=20_000) as port:
         producer = Producer(f"redis://127.0.0.1:{port}/0", "s", EVENTS, EVERYTHING)
         producer.start()
@@ -120,7 +120,7 @@ def test_unknown_outcomes_are_resolved(real_redis: ServerProcess) -> None:
 
 
 def test_refusals_end_it(real_redis: ServerProcess) -> None:
-    """An error of the server that trying again cannot mend reaches the one who watches."""
+    """A permanent error of the server ends the producer and is reported."""
     with real_redis.client() as client:
         client.set("s", "no stream")
     producer = Producer(real_redis.url, "s", EVENTS, EVERYTHING)

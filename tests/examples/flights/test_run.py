@@ -1,7 +1,7 @@
-"""Whole runs, short ones: with our server killed, on real Redis with a fault, interrupted, and one that breaks.
+"""Short whole runs: with the server killed, on real Redis with a fault, interrupted, and with a failing process.
 
-Each takes seconds of a Java machine, so a run shows several things. Those that end well on a server that lives are
-``long``: what they show beyond these is that nothing else was needed.
+Each takes seconds of a JVM, so a run checks several things. The runs without faults are ``long``: they show in addition
+only that nothing else is needed.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ class Demo:
     """A running demo.
 
     Args:
-        out: its output folder.
-        words: its options.
+        out: Its output folder.
+        words: Its options.
     """
 
     def __init__(self, out: Path, *words: str) -> None:
@@ -61,14 +61,14 @@ class Demo:
             self.said.append(line.rstrip())
 
     def has_said(self, text: str) -> bool:
-        """True if a line with ``text`` came; fails if the demo has ended without it."""
+        """Return True if a line with ``text`` was printed; fail if the demo has ended without it."""
         if any(text in line for line in self.said):
             return True
         assert self.process.poll() is None, "\n".join(self.said)
         return False
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Return its exit code."""
         code = self.process.wait(200)
         self._reader.join(10)
         assert self.process.stdout is not None
@@ -77,12 +77,12 @@ class Demo:
 
     @property
     def checks(self) -> dict[str, Any]:
-        """The summary it left."""
+        """Return its written summary."""
         found: dict[str, Any] = json.loads((self.out / "checks.json").read_text())
         return found
 
     def all_holds(self) -> None:
-        """Exit code 0, each check true, the page and the tables there."""
+        """Assert exit code 0, successful checks, the page and the tables."""
         assert self.wait() == 0, "\n".join(self.said)
         assert self.checks["ok"]
         assert all(check["ok"] for check in self.checks["checks"])
@@ -91,7 +91,7 @@ class Demo:
         assert list((self.out / "parquet" / "hourly_by_airport").glob("*.parquet"))
 
     def leftovers(self) -> list[str]:
-        """Processes that know this run's output folder and live."""
+        """Return running processes with this run's output folder."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             if folder.name == str(self.process.pid):
@@ -105,7 +105,7 @@ class Demo:
 
 @contextlib.contextmanager
 def running(out: Path, *words: str) -> Iterator[Demo]:
-    """A demo that is ended with the test."""
+    """Yield a demo that is ended with the test."""
     demo = Demo(out, *words)
     try:
         yield demo
@@ -116,7 +116,7 @@ def running(out: Path, *words: str) -> Iterator[Demo]:
 
 
 def served_again(folder: Path) -> None:
-    """The demo's own server writes a data directory like any other, and whole."""
+    """Assert that a server can run on the demo's data directory with all its data."""
     (folder / "data").symlink_to(folder / "out" / "data")
     with millstream_server(folder) as server, server.client() as client:
         assert client.xlen("flights") == int(ROWS)
@@ -125,10 +125,10 @@ def served_again(folder: Path) -> None:
 
 
 def test_server_killed_in_the_midst(tmp_path: Path) -> None:
-    """SIGKILL of the server half-way, started again on its directory: nothing acknowledged is lost, all checks hold.
+    """If the server is killed halfway and restarted, nothing acknowledged is lost and all checks pass.
 
-    Its pages show it meanwhile, and at the end until Ctrl-C. Exit code 0, nothing runs on, and the data can be served
-    again.
+    The console shows the run meanwhile, and until Ctrl-C. Exit code 0, no process is left, and a server can run on
+    the data.
     """
     with running(tmp_path / "out", "--kill-server", "--console", "--stay") as demo:
         eventually(lambda: demo.has_said("The console stays open"), 200)
@@ -148,7 +148,7 @@ def test_server_killed_in_the_midst(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_embedded_server(tmp_path: Path) -> None:
-    """The main job, short: exit code 0, every check holds, nothing runs on, and the data can be served again."""
+    """A run with its own server ends with exit code 0 and successful checks, and leaves no process."""
     with running(tmp_path / "out") as demo:
         demo.all_holds()
         assert demo.leftovers() == []
@@ -158,7 +158,7 @@ def test_embedded_server(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.realserver
 def test_real_redis(tmp_path: Path, real_redis: ServerProcess) -> None:
-    """The same on real Redis, under keys of its own, none of which stays; other keys are not touched."""
+    """A run on real Redis uses its own keys, removes them, and does not change other keys."""
     with real_redis.client() as client:
         client.set("flights", "somebody else's")
         with running(tmp_path / "out", "--url", real_redis.url) as demo:
@@ -169,9 +169,9 @@ def test_real_redis(tmp_path: Path, real_redis: ServerProcess) -> None:
 
 @pytest.mark.realserver
 def test_fault_on_real_redis_ends_in_exit_code_1(tmp_path: Path, real_redis: ServerProcess) -> None:
-    """An alert too many, slipped in while it runs, is found: that check fails and so does the command.
+    """An additional alert, added during a run, fails its check and the command.
 
-    All other checks hold, on real Redis too; with ``--keep`` its keys stay, beside those that were there.
+    All other checks pass, on real Redis too; with ``--keep`` its keys stay, beside earlier ones.
     """
     with real_redis.client() as client, running(tmp_path / "out", "--url", real_redis.url, "--keep") as demo:
         client.set("flights", "somebody else's")
@@ -193,7 +193,7 @@ def test_fault_on_real_redis_ends_in_exit_code_1(tmp_path: Path, real_redis: Ser
 @pytest.mark.realserver
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_interrupted(tmp_path: Path, real_redis: ServerProcess, number: signal.Signals) -> None:
-    """Ctrl-C and SIGTERM: exit code 130, no process left, no key of its own left, others not touched."""
+    """Ctrl-C and SIGTERM end a run with code 130, and leave neither processes nor keys."""
     with real_redis.client() as client, running(tmp_path / "out", "--url", real_redis.url) as demo:
         client.set("flights", "somebody else's")
         eventually(lambda: demo.has_said("worker-2 killed"), 60)
@@ -208,7 +208,7 @@ def test_interrupted(tmp_path: Path, real_redis: ServerProcess, number: signal.S
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_every_signal_is_ctrl_c_once(number: signal.Signals) -> None:
-    """Each ends the run in order; a second one, of whichever kind, does not interrupt the ending."""
+    """Each ending signal stops the run in order, and a second one does not interrupt that."""
     before = [signal.getsignal(each) for each in ENDING]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests may have had it ignored
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -227,7 +227,7 @@ def test_every_signal_is_ctrl_c_once(number: signal.Signals) -> None:
 
 @pytest.mark.realserver
 def test_broken_worker_is_told(tmp_path: Path, real_redis: ServerProcess) -> None:
-    """A process that ends by itself ends the run: exit code 1, and the text names it and its log."""
+    """A process that ends unexpectedly ends the run with exit code 1, its name and its log."""
     with running(tmp_path / "out", "--url", real_redis.url) as demo:
         pids: list[int] = []
 
