@@ -1,4 +1,4 @@
-"""Fixtures and rules for every test: what a marker demands of the machine, and real servers to talk to."""
+"""Fixtures and hooks for every test: the requirements of markers, and real servers."""
 
 import gc
 import logging
@@ -16,11 +16,11 @@ from support.servers import ServerProcess, millstream_server, redis_server
 
 WITH_DEBUG = ("--enable-debug-command", "local")  # Tests let time pass there by DEBUG SLEEP
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For every Java machine that a test starts: none lives long enough to earn back what its second compiler costs."""
+"""Options for every JVM that a test starts: none lives long enough to profit from its second compiler."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The run says what is worth reading, Java starts fast rather than runs fast, and tests are compiled once."""
+    """Set up a run: quiet output, a JVM that starts fast, and tests compiled once."""
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
     needs.present_core()
@@ -34,18 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Logs that tests read stay as pytest writes them."""
+    """Keep the log format for tests that read logs."""
     quiet.keep_format(session.config)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The first tier imports no file of the second: each of five processes imports what it collects."""
+    """Skip the second tier's files in the first tier, since each of five processes imports all files it collects."""
     is_first = "not full" in config.option.markexpr
     return True if is_first and tiers.is_full(collection_path.relative_to(config.rootpath).as_posix()) else None
 
 
 def pytest_itemcollected(item: pytest.Function) -> None:
-    """The tier of a test is marked before ``-m`` selects."""
+    """Mark the tier of a test before ``-m`` selects."""
     if item.get_closest_marker("either_server") and "millstream" in item.callspec.params.values():
         item.add_marker(pytest.mark.long)
     tiers.mark(item)
@@ -53,7 +53,7 @@ def pytest_itemcollected(item: pytest.Function) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collecting makes next to no garbage: looking for it meanwhile took a seventh of the time."""
+    """Disable the garbage collector during collection, where it took a seventh of the time."""
     gc.disable()
     try:
         return (yield)
@@ -62,9 +62,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """Freeze the objects of collection: looking through them for garbage took a tenth of the time.
+    """Freeze the objects of collection, whose checks for garbage took a tenth of the time.
 
-    Objects of tests are looked through less often than Python would, which took another tenth.
+    The collector also runs less often than by default, which saves another tenth.
     """
     gc.collect()
     gc.freeze()
@@ -73,7 +73,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files are handed out so that few Java machines run at a time and nothing slow is begun last."""
+    """Schedule files so that few JVMs run at a time and nothing slow starts last."""
     if config.getvalue("dist") != "loadfile":
         return None
     from support.order import Scheduling
@@ -83,7 +83,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A marked test runs only where its needs are met; elsewhere it skips at home and fails under CI."""
+    """Skip a marked test without its requirements, or fail it under CI."""
     if item.get_closest_marker("spark"):
         needs.java()
     if item.get_closest_marker("realserver"):
@@ -93,7 +93,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test's output may not be UTF-8, on purpose; pytest-xdist ends the whole run at such a report."""
+    """Escape a test's output that is not UTF-8, which would end a run of pytest-xdist."""
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report
@@ -101,16 +101,15 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(autouse=True)
 def _logs_as_new() -> None:
-    """A test's log does not depend on the level that a program of an earlier test set."""
+    """Reset the log level that a program of an earlier test has set."""
     logging.getLogger().setLevel(logging.WARNING)
 
 
 @pytest.fixture
 def alone() -> Iterator[None]:
-    """No other thread runs unless the test waits for something: what fails or is counted here is its own.
+    """Let no other thread run unless the test waits, so that failures and counts are its own.
 
-    Making allocations fail is for the whole process: for a thread that Spark's tests before this one left behind, and
-    for whom the collector calls.
+    Allocation failures affect the whole process: threads that earlier Spark tests left, and callbacks of the collector.
     """
     before, called = sys.getswitchinterval(), gc.callbacks[:]
     sys.setswitchinterval(10)
@@ -122,46 +121,46 @@ def alone() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def redis_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One redis-server for the whole run; use ``real_redis`` unless the test stops it."""
+    """Yield one redis-server for the whole run; use ``real_redis`` unless the test stops it."""
     with redis_server(tmp_path_factory.mktemp("redis"), *WITH_DEBUG) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def redis8_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """The same of Redis 8, where there is one."""
+    """Yield one Redis 8 server for the whole run, if installed."""
     with redis_server(tmp_path_factory.mktemp("redis8"), *WITH_DEBUG, path=needs.other("redis8")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def redis6_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """The same of Redis 6.2, where there is one."""
+    """Yield one Redis 6.2 server for the whole run, if installed."""
     with redis_server(tmp_path_factory.mktemp("redis6"), path=needs.other("redis6")) as server:
         yield server
 
 
 @pytest.fixture
 def real_redis(redis_process: ServerProcess) -> ServerProcess:
-    """A redis-server with nothing in it."""
+    """Return an empty redis-server."""
     return redis_process.as_new()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Comparisons with a live Redis run with each that is found, the installed one and a newer one."""
+    """Run comparisons with each installed Redis, an older and a newer one."""
     if "each_redis" in metafunc.fixturenames and needs.found("redis8"):
         metafunc.parametrize("each_redis", ["redis", "redis8"], indirect=True)
 
 
 @pytest.fixture
 def each_redis(request: pytest.FixtureRequest) -> ServerProcess:
-    """A redis-server with nothing in it, for tests whose measure it is: in turn each that is found."""
+    """Return an empty redis-server of each installed version in turn, for tests that compare with it."""
     found: ServerProcess = request.getfixturevalue(f"{getattr(request, 'param', 'redis')}_process")
     return found.as_new()
 
 
 @pytest.fixture
 def our_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """Our own server with a data directory of its own, fsync always."""
+    """Yield a Millstream server with a data directory and fsync always."""
     with millstream_server(tmp_path) as server:
         yield server

@@ -1,7 +1,7 @@
-"""The recorded content of a fixture: the commands that make it, and the questions whose replies must stay the same.
+"""The recorded content of a fixture: the commands that create it, and those whose replies must stay the same.
 
-A later version reads the data of an earlier one as that one did. So the recorder keeps the replies, and the test sends
-the same questions to the present server. Replies hold no age: idle times and remaining times grow.
+A later version must read the data as the recording version did. So the recorder keeps the replies, and the test sends
+the same commands to the present server. Replies hold no age: idle times and remaining times grow.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ Word = bytes | str | int
 Words = tuple[Word, ...]
 
 BEGIN_MS = 1_780_000_000_000
-"""Wall time at the begin of each recording."""
+"""Wall time at the start of each recording, in milliseconds."""
 
 FAR_MS = 4_102_444_800_000
-"""A due time in 2100, for all that expires in the fixture."""
+"""Expiry time in 2100, for all that expires in the fixture."""
 
 STREAM = "orders"
 COPY = "orders:copy"
@@ -29,16 +29,16 @@ ENTRIES = 60
 
 
 MESSAGE_ID = f"{BEGIN_MS}-0".encode()
-"""The id of the entry that stream ``small`` knows as a message of its producer."""
+"""Id of the entry that stream ``small`` has recorded as a message of its producer."""
 
 
 def entry_id(number: int) -> str:
-    """The id of an entry of the fixture's streams."""
+    """Return the id of an entry of the fixture's streams."""
     return f"{BEGIN_MS + number}-0"
 
 
 def entry(number: int) -> Words:
-    """The fields of an entry; some have other names, bytes that are not text, or a name twice."""
+    """Return the fields of an entry; some have other names, binary values, or a name twice."""
     fields: Words = ("item", ("tea", "rice", "salt")[number % 3], "qty", number)
     if number % 7 == 0:
         fields += ("note", b"\xff\r\n\x00", "note", "again")
@@ -46,7 +46,7 @@ def entry(number: int) -> Words:
 
 
 def first_commands() -> Iterator[Words]:
-    """The commands before the snapshot and the backup."""
+    """Yield the commands before the snapshot and the backup."""
     for number in range(1, ENTRIES + 1):
         yield ("XADD", STREAM, entry_id(number), *entry(number))
     yield ("XGROUP", "CREATE", STREAM, "billing", 0)
@@ -77,7 +77,7 @@ def first_commands() -> Iterator[Words]:
 
 
 def later_commands() -> Iterator[Words]:
-    """The commands after the snapshot and the backup; a log holds them as records of changes."""
+    """Yield the commands after the snapshot and the backup, which a log holds as records of changes."""
     yield ("MULTI",)
     yield ("XADD", "small", "*", "in", "a transaction")
     yield ("HSET", "hash", "later", 1)
@@ -95,13 +95,13 @@ def later_commands() -> Iterator[Words]:
 
 
 def run(wire: Wire, commands: Iterator[Words]) -> None:
-    """Send commands; a refusal is an error."""
+    """Send commands and raise an error for an error reply."""
     for words, reply in ((words, wire.ask(*words)) for words in list(commands)):
         assert not isinstance(reply, Exception), f"{words}: {reply}"
 
 
 def copying(spark: "SparkSession", url: str, checkpoint: Path | str) -> "StreamingQuery":
-    """A query that copies the fixture's stream to ``orders:copy`` in batches of 25, and ends."""
+    """Run a query that copies the fixture's stream to ``orders:copy`` in batches of 25."""
     frame = (
         spark.readStream.format("millstream").option("url", url).option("stream", STREAM)
         .option("startingOffsets", "earliest").option("maxEntriesPerTrigger", "25").load()
@@ -125,7 +125,7 @@ _OF_TYPE: dict[bytes, tuple[Words, ...]] = {
 
 
 def content(wire: Wire) -> dict[str, Any]:
-    """All databases as a server shows them, in values that JSON has."""
+    """Return all databases as a server shows them, in JSON values."""
     found: dict[str, Any] = {}
     for database in range(16):
         wire.ask("SELECT", database)
@@ -141,11 +141,11 @@ def content(wire: Wire) -> dict[str, Any]:
 
 
 _NODES = ("radix-tree-keys", "radix-tree-nodes")
-"""Facts about memory, which may change with a version."""
+"""Figures about memory, which may change with a version."""
 
 
 def plain(value: Any) -> Any:
-    """A reply as JSON has it: each byte is a character, and facts about memory are left out."""
+    """Convert a reply to JSON values: a byte becomes a character, and figures about memory are left out."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""``millstream serve`` a second after a fixture's recording began, so that nothing in it has expired yet."""
+"""``millstream serve`` with the clock a second after a fixture's recording began, so that nothing has expired yet."""
 
 import sys
 

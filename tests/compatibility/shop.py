@@ -1,7 +1,7 @@
-"""The app of a fixture's worker: each entry's field ``do`` names what its handler does.
+"""The app of a fixture's worker: each entry's field ``do`` names the action of its handler.
 
-The recorder runs it as a process of its own, ``python -m compatibility.shop URL MS``, at a clock that
-begins then. A test runs the same subscribers over the recorded keys.
+The recorder runs it as a separate process, ``python -m compatibility.shop URL MS``, with a clock that starts at MS. A
+test runs the same subscribers over the recorded keys.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ HOUR = 3600
 MIN_IDLE_MS = 1000
 
 DOES = ("work", "fail", "reject", "later", "reject", "hang")
-"""By entry of the recorded stream, in the order of its ids."""
+"""Actions by entry of the recorded stream, in the order of its ids."""
 
 TRIES = f"millstream:{{{STREAM}}}:tries:billing"
 DUE = f"millstream:{{{STREAM}}}:due:billing"
@@ -25,16 +25,16 @@ DEAD = f"{STREAM}:dead"
 
 
 def entry_id(number: int) -> str:
-    """The id of an entry of the recorded stream."""
+    """Return the id of an entry of the recorded stream."""
     return f"{number}-0"
 
 
 def shop(seen: list[tuple[str, str, int]], *, works: bool = False) -> App:
-    """Make the app.
+    """Create the app.
 
     Args:
-        seen: gets group, name of the entry and delivery count of each run.
-        works: each handler works instead of failing, waiting or hanging.
+        seen: List that gets group, name of the entry and delivery count of each run.
+        works: True to let each handler work instead of failing, waiting or hanging.
     """
     app = App(grace=1)
     retry = Retry(max_deliveries=5, backoff="constant", base=HOUR, max_delay=HOUR, jitter=False)
@@ -63,7 +63,7 @@ def shop(seen: list[tuple[str, str, int]], *, works: bool = False) -> App:
 
 
 def is_recorded(wire: Wire) -> bool:
-    """True once each entry has come as far as it does without another worker."""
+    """Return True once each entry is in its final state for this worker."""
     facts = [("HLEN", "billed"), ("HLEN", TRIES), ("ZCARD", DUE), ("XLEN", DEAD), ("XPENDING", STREAM, "billing")]
     billed, tried, due, dead, pending = [wire.ask(*words) for words in facts]
     return (billed, tried, due, dead) == (2, 2, 2, 2) and pending[0] == 3

@@ -1,4 +1,4 @@
-"""The present code reads what earlier versions recorded, and goes on with it: tests/fixtures/VERSION, each version.
+"""The present code reads and continues the recordings of earlier versions: tests/fixtures/VERSION.
 
 ``scripts/record_fixture.py`` records them. The query of a recorded checkpoint is in tests/spark/test_recorded.py.
 """
@@ -29,13 +29,13 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(params=FIXTURES, ids=lambda path: path.name)
 def recorded(request: pytest.FixtureRequest) -> Path:
-    """A fixture; tests copy what they change."""
+    """Return a fixture; tests copy the parts that they change."""
     found: Path = request.param
     return found
 
 
 def expected(recorded: Path, name: str) -> dict[str, Any]:
-    """The replies of the version that recorded it."""
+    """Return the replies of the recording version."""
     found: dict[str, Any] = json.loads((recorded / f"{name}.json").read_text())
     return found
 
@@ -52,7 +52,7 @@ def run(*words: str | Path) -> str:
 def test_a_recorded_directory_has_its_content(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, core: str
 ) -> None:
-    """A data directory and a restored backup of an earlier version answer each question as that version did."""
+    """A data directory and a restored backup of an earlier version give the same replies as with that version."""
     if core == "native":
         needs.native_core()
     monkeypatch.setenv("MILLSTREAM_CORE", core)
@@ -83,7 +83,7 @@ def test_a_recorded_log_is_whole(recorded: Path) -> None:
 
 
 def test_a_recorded_archive_is_replayed(recorded: Path, tmp_path: Path) -> None:
-    """An archive of an earlier version gives each entry back under its id, byte for byte."""
+    """A replay of an earlier version's archive restores each entry under its id, byte for byte."""
     needs.package("pyarrow")
     shutil.copytree(recorded / "archive", tmp_path / "archive")
     entries = expected(recorded, "data")[f"0:{content.STREAM}"][1]
@@ -94,7 +94,7 @@ def test_a_recorded_archive_is_replayed(recorded: Path, tmp_path: Path) -> None:
 
 
 async def test_a_worker_goes_on_over_recorded_keys(recorded: Path, tmp_path: Path) -> None:
-    """Pending entries, tries, due times, dead letters, pauses and markers of an earlier worker count for ours."""
+    """A worker continues with an earlier worker's pending entries, tries, due times, dead letters and pauses."""
     shutil.copytree(recorded / "worker", tmp_path / "data")
     clock = Ahead(content.BEGIN_MS + 60_000)
     with ServerThread(tmp_path / "data", clock=clock) as server, Wire(server.url) as wire:

@@ -1,4 +1,4 @@
-"""Dashboards and rules as files: Grafana and Prometheus take them, and what they name is there."""
+"""Dashboards and rules as files: Grafana and Prometheus accept them, and the names in them exist."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def names(rules: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
 def test_a_dashboard_is_one_that_grafana_takes(board: Dashboard) -> None:
-    """Each panel has a number of its own, a place where no other is, a description, and asks the chosen data source."""
+    """Each panel of a dashboard has a unique number, a free place and a description, and the chosen data source."""
     model = json.loads(find(board.uid.removeprefix("millstream-")).text())
     assert (model["uid"], model["schemaVersion"] >= 36) == (board.uid, True)
     source, *variables = model["templating"]["list"]
@@ -60,7 +60,7 @@ def test_a_dashboard_is_one_that_grafana_takes(board: Dashboard) -> None:
 
 
 def test_dashboards_and_files_are_found_by_one_name() -> None:
-    """A link to a dashboard, and what somebody has imported, holds for ever."""
+    """Each dashboard and file has a fixed unique name, so that links and imports stay valid."""
     assert [board.uid for board in BOARDS] == [
         "millstream-streams",
         "millstream-workers",
@@ -71,7 +71,7 @@ def test_dashboards_and_files_are_found_by_one_name() -> None:
 
 
 def test_queries_are_promql() -> None:
-    """Prometheus's own parser reads every query of every panel and variable, the variables filled in."""
+    """Prometheus's parser accepts every query of every panel and variable, with the variables filled in."""
     queries = [query for board in BOARDS for panel in board.panels for query, _ in panel.queries]
     queries += [variable.metric for board in BOARDS for variable in board.variables]
     filled = [re.sub(r"\$\w+", ".*", query.replace("$__rate_interval", "5m")) for query in queries]
@@ -84,13 +84,13 @@ def test_queries_are_promql() -> None:
 
 
 def check_rules(text: str) -> subprocess.CompletedProcess[str]:
-    """``promtool check rules`` of a text."""
+    """Run ``promtool check rules`` on a text."""
     words = [program("promtool"), "check", "rules", "/dev/stdin"]
     return subprocess.run(words, input=text, capture_output=True, text=True, check=False)
 
 
 def test_rules_do_what_they_say(tmp_path: Path) -> None:
-    """The files as they are written pass promtool, and each alert fires for what it is about and for nothing else."""
+    """promtool accepts the written files, and each alert fires in its situation and in no other."""
     promtool = program("promtool")
     CliRunner().invoke(main, ["dashboards", "write", str(tmp_path)], catch_exceptions=False)
     folder = tmp_path / "prometheus"
@@ -103,7 +103,7 @@ def test_rules_do_what_they_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ALERTS, ids=names(ALERTS))
 def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
-    """An alert names the fault, its place and a command that helps, and has a section of its name in the page."""
+    """An alert names the fault, its place and an existing command, and has a section in docs/monitoring.md."""
     told = rule["annotations"]
     assert set(told) == {"summary", "description", "runbook"}
     assert "{{ $labels." in told["summary"]
@@ -119,13 +119,13 @@ def command(name: str) -> click.Command | None:
 
 
 def test_the_page_names_every_alert_and_no_other() -> None:
-    """And every dashboard."""
+    """docs/monitoring.md names every alert and every dashboard, and no others."""
     assert re.findall(r"^### (Millstream\w+)$", PAGE, re.MULTILINE) == names(ALERTS)
     assert all(f"| `{each.name}` | `{each.file}` |" in PAGE for each in FILES)
 
 
 def test_alerts_go_by_recording_rules_that_are_there() -> None:
-    """A name that no rule makes would be a condition that is never met."""
+    """Alerts use only recording rules that exist."""
     made = {rule["record"] for rule in RULES if "record" in rule}
     asked = {name for rule in ALERTS for name in metrics_of(rule["expr"]) if ":" in name}
     assert asked - made == set()
@@ -133,7 +133,7 @@ def test_alerts_go_by_recording_rules_that_are_there() -> None:
 
 
 def test_files_are_written_and_nobodys_changes_are_lost(tmp_path: Path) -> None:
-    """All at once; again, nothing; over a changed one only when told to, and then nothing before."""
+    """``dashboards write`` writes all files, and nothing the second time. Changed files are kept without --force."""
     folder = tmp_path / "new" / "monitoring"
     words = ["dashboards", "write", str(folder)]
     done = CliRunner().invoke(main, words)
@@ -154,7 +154,7 @@ def test_files_are_written_and_nobodys_changes_are_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["grafana", "prometheus/alerts.yml"])
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_is_not_written_through(tmp_path: Path, place: str, *, there: bool) -> None:
-    """A user who may put one there could get any file replaced or made; --force does not allow that."""
+    """``dashboards write`` does not follow symbolic links, even with --force."""
     elsewhere, link = tmp_path / "elsewhere", tmp_path / "monitoring" / place
     link.parent.mkdir(parents=True)
     if there:
@@ -169,7 +169,7 @@ def test_a_link_is_not_written_through(tmp_path: Path, place: str, *, there: boo
 
 
 def test_files_are_shown_by_name() -> None:
-    """To the byte; an unknown name is said with those there are."""
+    """``dashboards show`` prints a file exactly, and names the valid names for an unknown one."""
     for each in FILES:
         assert CliRunner().invoke(main, ["dashboards", "show", each.name]).stdout == each.text()
     done = CliRunner().invoke(main, ["dashboards", "show", "\x1b[2J"])

@@ -31,13 +31,13 @@ from support.waiting import aeventually, eventually
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """One of ours, with its data on disk: INFO then tells of the log."""
+    """Yield a Millstream server with its data on disk, whose INFO shows the log."""
     with millstream_server(tmp_path) as found:
         yield found
 
 
 def asked() -> set[str]:
-    """Every metric of panels, variables and rules, but for those that recording rules make."""
+    """Return every metric in panels, variables and rules, except those that recording rules create."""
     queries = [query for board in BOARDS for panel in board.panels for query, _ in panel.queries]
     queries += [variable.metric for board in BOARDS for variable in board.variables]
     for name in ("recording", "alerts"):
@@ -46,7 +46,7 @@ def asked() -> set[str]:
 
 
 def shown(text: str) -> set[str]:
-    """The names of the samples."""
+    """Return the names of the samples."""
     return {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
 
 
@@ -57,7 +57,7 @@ def fetched(address: str) -> str:
 
 @contextlib.contextmanager
 def running(*words: str, log: Path) -> Iterator[None]:
-    """A program that ends with the block."""
+    """Run a program within a ``with`` block."""
     with log.open("wb") as out, subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
             yield
@@ -67,7 +67,7 @@ def running(*words: str, log: Path) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def worker(url: str, stuck: asyncio.Event) -> AsyncIterator[int]:
-    """A worker with its endpoint, which handles one entry, gives up another, and hangs in a third."""
+    """Yield the port of a worker that handles one entry, dead-letters another, and hangs in a third."""
     app = App(url)
 
     @app.subscriber(StreamSub("orders", group="billing"), retry=Retry(max_deliveries=1))
@@ -85,25 +85,25 @@ async def worker(url: str, stuck: asyncio.Event) -> AsyncIterator[int]:
 
 
 def pipelines() -> PipelineHealth:
-    """The driver's metrics of a query that has had a batch."""
+    """Return the driver's metrics for a query that has had a batch."""
     facts = {"lag": 1, "rows": 2, "batch_ms": 3, "rows_per_second": 4.0, "total_rows": 5, "at_ms": 6}
     runner: Any = SimpleNamespace(pipeline=SimpleNamespace(name="revenue"), state="running", restarts=0)
     return PipelineHealth([runner], lambda: {"revenue": facts}, lambda: False)
 
 
 def exporter() -> str:
-    """redis_exporter, which Debian calls otherwise."""
+    """Return the path of redis_exporter, which has another name in Debian."""
     found = shutil.which("redis_exporter") or shutil.which("prometheus-redis-exporter")
     return found or lacking("no redis_exporter on PATH (package prometheus-redis-exporter)")
 
 
 def exported(url: str, folder: Path) -> set[str]:
-    """The names of the samples that redis_exporter has of a server."""
+    """Return the names of redis_exporter's samples for a server."""
     return shown(exposition(url, folder))
 
 
 def exposition(url: str, folder: Path) -> str:
-    """The metrics of redis_exporter for a server."""
+    """Return redis_exporter's metrics for a server."""
     port = free_port()
     words = (exporter(), "-redis.addr", url, "-web.listen-address", f"127.0.0.1:{port}")
     with running(*words, log=folder / f"exporter-{port}.log"):
@@ -111,7 +111,7 @@ def exposition(url: str, folder: Path) -> str:
 
 
 async def test_what_workers_and_pipelines_are_asked_for_is_shown(server: ServerProcess) -> None:
-    """Every series of a panel or a rule that is theirs."""
+    """Every worker and pipeline series in a panel or a rule is exported by a worker or by pipelines."""
     async with worker(server.url, asyncio.Event()) as port:
         address = f"http://127.0.0.1:{port}/metrics"
 
@@ -131,7 +131,7 @@ async def test_what_workers_and_pipelines_are_asked_for_is_shown(server: ServerP
 def test_what_the_server_is_asked_for_redis_exporter_shows(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Metrics of our server, whose INFO has Redis's names, and of a Redis with a log, each with a replica."""
+    """Every server series in a panel or a rule is exported by redis_exporter, for Millstream and for Redis."""
     server: ServerProcess = request.getfixturevalue("server" if kind == "millstream" else "logging_redis")
     with server.client() as client, ServerThread() as replica, redis.Redis.from_url(replica.url) as follower:
         follower.replicaof("127.0.0.1", server.port)
@@ -146,7 +146,7 @@ def test_what_the_server_is_asked_for_redis_exporter_shows(
 
 
 def test_writes_refused_by_sync_replicas_are_counted_as_the_alert_asks(server: ServerProcess, tmp_path: Path) -> None:
-    """With the label that the alert goes by, a count of the commands that were refused."""
+    """Writes refused for lack of sync replicas are counted in the metric that the alert uses."""
     with server.client() as client:
         client.config_set("sync-replicas", 1)
         for _ in range(3):
@@ -157,7 +157,7 @@ def test_writes_refused_by_sync_replicas_are_counted_as_the_alert_asks(server: S
 
 @pytest.fixture
 def logging_redis(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A redis-server that keeps a log."""
+    """Yield a redis-server that keeps a log."""
     from support.servers import redis_server
 
     with redis_server(tmp_path / "redis", "--appendonly", "yes") as found:
@@ -165,7 +165,7 @@ def logging_redis(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 async def test_prometheus_calls_a_stuck_handler_by_its_name(server: ServerProcess, tmp_path: Path) -> None:
-    """The files as they are written, with 0.1 s for a quarter of an hour: scraped, recorded, fired."""
+    """Prometheus with the written files fires the alert for a stuck handler with its name, at a lowered limit."""
     prometheus, port = program("prometheus"), free_port()
     write_all(tmp_path, force=False)
     folder, stuck = tmp_path / "prometheus", asyncio.Event()
@@ -198,7 +198,7 @@ async def _firing(address: str, name: str) -> dict[str, Any] | None:
 
 
 async def _value(address: str, query: str) -> list[Any] | None:
-    """Labels and value of the one series there is."""
+    """Return labels and value of the one series that exists."""
     told = json.loads(await asyncio.to_thread(fetched, f"{address}/query?query={query}"))
     for one in told["data"]["result"]:
         labels = {name: value for name, value in one["metric"].items() if name != "__name__"}

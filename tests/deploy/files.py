@@ -1,4 +1,4 @@
-"""The deployment files, read: documents, and every command line of ours in them."""
+"""The deployment files as documents, with every ``millstream`` command line in them."""
 
 import json
 import re
@@ -20,12 +20,12 @@ PROGRAM = "/opt/millstream/bin/millstream"
 
 
 def documents(path: Any) -> list[dict[str, Any]]:
-    """The objects in one file of manifests."""
+    """Return the objects in a manifest file."""
     return list(yaml.safe_load_all(path.read_text()))
 
 
 def containers() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each pod's specification and a container of it."""
+    """Yield each pod's specification with one of its containers."""
     for path in MANIFESTS:
         for document in documents(path):
             pod = document.get("spec", {}).get("template", {}).get("spec")
@@ -35,7 +35,7 @@ def containers() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def unit(path: Any) -> dict[str, list[str]]:
-    """Settings of a unit, of all sections: name -> its values."""
+    """Return the settings of a unit, of all sections: name -> its values."""
     found: dict[str, list[str]] = {}
     for line in path.read_text().splitlines():
         name, equals, value = line.partition("=")
@@ -45,7 +45,7 @@ def unit(path: Any) -> dict[str, list[str]]:
 
 
 def started(path: Any, instance: str = "orders:app") -> list[str]:
-    """The words of a unit's ExecStart, as systemd would make them; the program first."""
+    """Return the words of a unit's ExecStart as systemd expands them, with the program first."""
     settings = unit(path)
     (line,) = settings["ExecStart"]
     options = [value.strip('"').removeprefix("OPTIONS=") for value in settings.get("Environment", [])]
@@ -53,7 +53,7 @@ def started(path: Any, instance: str = "orders:app") -> list[str]:
 
 
 def command_lines() -> list[tuple[str, list[str]]]:
-    """The place of a command of ours, and its arguments without the program's name."""
+    """Return each ``millstream`` command line with its place, without the program's name."""
     found = [("Dockerfile", json.loads(text)) for text in re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)]
     found += [("Dockerfile", json.loads(text)[1:]) for text in re.findall(r" CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)]
     found += [

@@ -1,4 +1,4 @@
-"""The deployment files name only what is there, and pass the checks that their own tools make."""
+"""The deployment files name only existing things, and pass the checks of their own tools."""
 
 import re
 import shutil
@@ -37,7 +37,7 @@ LINES = command_lines()
 
 @pytest.mark.parametrize(("where", "words"), LINES, ids=[f"{at}-{where}" for at, (where, _) in enumerate(LINES)])
 def test_a_command_has_the_options_it_is_given(where: str, words: list[str]) -> None:
-    """Its help names each, and what click parses is accepted by the subcommand."""
+    """Each command line in the deployment files has options that its subcommand accepts."""
     found: click.Command | None = main
     rest = list(words)
     while isinstance(found, click.Group):
@@ -49,7 +49,7 @@ def test_a_command_has_the_options_it_is_given(where: str, words: list[str]) -> 
 
 
 def test_every_file_is_on_the_page() -> None:
-    """And the page names none that is not there, which tests of the documents see to."""
+    """docs/deploy.md names every deployment file."""
     page = (ROOT / "docs/deploy.md").read_text()
     for path in [*DEPLOY.glob("*"), *SCALERS]:
         name = f"deploy/{path.relative_to(DEPLOY).as_posix()}"
@@ -57,7 +57,7 @@ def test_every_file_is_on_the_page() -> None:
 
 
 def test_pages_that_files_send_to_are_there() -> None:
-    """Also those of the rules, which say more about an alert."""
+    """The pages of docs that deployment files and rules name exist."""
     files = [path for folder in (DEPLOY, ROOT / "src/millstream/dashboards") for path in folder.rglob("*.*")]
     named = {
         name for path in files if path.suffix != ".pyc" for name in re.findall(r"docs/[\w/-]+\.md", path.read_text())
@@ -67,7 +67,7 @@ def test_pages_that_files_send_to_are_there() -> None:
 
 
 def test_variables_are_ones_that_we_read() -> None:
-    """A name with a slip in it would be an open server or a worker of another one."""
+    """The variables in the deployment files are ones that Millstream reads."""
     files = [path for path in [*DEPLOY.rglob("*"), ROOT / "docs/deploy.md"] if path.is_file()]
     named = {name for path in files for name in re.findall(r"\bMILLSTREAM_[A-Z_]+", path.read_text())}
     source = "\n".join(path.read_text() for path in (ROOT / "src/millstream").rglob("*.py"))
@@ -76,7 +76,7 @@ def test_variables_are_ones_that_we_read() -> None:
 
 
 def test_no_password_is_in_a_file() -> None:
-    """They come from secrets and the environment, and never onto a command line."""
+    """No deployment file contains a password, and none is passed on a command line."""
     for _, words in LINES:
         assert not {"--requirepass", "--password"} & set(words)
         assert not any("redis://" in word for word in words)
@@ -87,7 +87,7 @@ def test_no_password_is_in_a_file() -> None:
 
 
 def test_whoever_stops_a_worker_waits_for_its_grace() -> None:
-    """Grace, then the time after which workers are killed: else the service manager kills what is being finished."""
+    """Each service manager waits for a worker's grace period plus the time until it is killed."""
     least: dict[str, float] = {}
     for where, words in LINES:
         if words[0] == "run" and "--grace" in words:
@@ -107,13 +107,13 @@ def test_whoever_stops_a_worker_waits_for_its_grace() -> None:
 
 
 def beside(name: str) -> str:
-    """A program that a Python package brings."""
+    """Return the path of a program that a Python package provides."""
     found = shutil.which(name, path=str(Path(sys.executable).parent))
     return found or lacking(f"no {name} beside {sys.executable}")
 
 
 def test_the_image_is_made_by_rule() -> None:
-    """Hadolint finds nothing. The last stage does not run as root, and has no compiler."""
+    """Hadolint accepts the Dockerfile. The last stage does not run as root and has no compiler."""
     done = subprocess.run([beside("hadolint"), str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     last = DOCKERFILE.rpartition("\nFROM ")[2]
@@ -123,7 +123,7 @@ def test_the_image_is_made_by_rule() -> None:
 
 
 def test_the_image_takes_extras_and_files_that_there_are() -> None:
-    """Copied files are in the checkout and let through by .dockerignore. The installed package has these extras."""
+    """The Dockerfile copies existing files that .dockerignore allows, and installs existing extras."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (named,) = re.findall(r'"\.\[([a-z,]+)\]"', DOCKERFILE)
     assert set(named.split(",")) - set(extras) == set()
@@ -135,7 +135,7 @@ def test_the_image_takes_extras_and_files_that_there_are() -> None:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_manifests_are_what_kubernetes_takes(path: Path) -> None:
-    """Each document by the schema of a Kubernetes version, where an unknown field is an error."""
+    """Each Kubernetes manifest conforms to the schema, in which an unknown field is an error."""
     validate = package("kubernetes_validate")
     for document in documents(path):
         validate.validate(document, validate.latest_version(), strict=True)
@@ -145,7 +145,7 @@ def test_manifests_are_what_kubernetes_takes(path: Path) -> None:
 
 
 def test_pods_are_kept_small_and_looked_after() -> None:
-    """No root, nothing to be written to but volumes, and three probes each, of a port that the pod has."""
+    """Pods run without root, write only to volumes, and have three probes of a port that the pod has."""
     names = set()
     for pod, container in containers():
         names.add(container["name"])
@@ -196,7 +196,7 @@ OPTIONAL = {
 
 @pytest.mark.parametrize("path", SCALERS, ids=lambda path: path.name)
 def test_scalers_have_the_fields_that_keda_documents(path: Path) -> None:
-    """Their values are text, as KEDA wants them, and they scale a Deployment that there is."""
+    """The KEDA scalers have documented fields and text values, and scale an existing Deployment."""
     deployments = {
         one["metadata"]["name"] for file in MANIFESTS for one in documents(file) if one["kind"] == "Deployment"
     }
@@ -223,7 +223,7 @@ def test_scalers_have_the_fields_that_keda_documents(path: Path) -> None:
 
 
 def test_services_of_compose_know_each_other() -> None:
-    """Whom they wait for and the volumes they name are there; nothing is published beyond this machine."""
+    """The services in the Compose file name existing services and volumes, and publish ports on this machine only."""
     services = COMPOSE["services"]
     for service in services.values():
         assert set(service.get("depends_on", {})) - set(services) == set()
@@ -235,7 +235,7 @@ def test_services_of_compose_know_each_other() -> None:
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_units_are_what_systemd_takes(path: Path, tmp_path: Path) -> None:
-    """No setting that it does not know, no program that is not there, and little that the service may do."""
+    """systemd accepts each unit, whose programs exist and whose service has few permissions."""
     systemd = program("systemd-analyze")
     copy = tmp_path / path.name.replace("@", "@orders:app")
     copy.write_text(path.read_text().replace(started(path)[0], sys.executable))

@@ -1,4 +1,4 @@
-"""The command lines of the deployment files, run as plain processes and ended as a service manager ends them."""
+"""The command lines of the deployment files, run as plain processes and stopped as a service manager does."""
 
 import os
 import signal
@@ -30,13 +30,13 @@ async def bill(n: int) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """For workers and the console."""
+    """Yield a server for workers and the console."""
     with millstream_server(tmp_path, "--memory") as found:
         yield found
 
 
 def placed(words: Sequence[str], folder: Path, ports: dict[str, int]) -> list[str]:
-    """A unit's command line with this machine's program, folders and ports in place of those of the file."""
+    """Return a unit's command line with this machine's program, folders and ports."""
     places = {
         PROGRAM: str(BIN / "millstream"),
         "/var/lib/millstream": str(folder / "data"),
@@ -63,13 +63,13 @@ def status(address: str) -> int:
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:
-    """The exit code after SIGTERM to the main process alone."""
+    """Return the exit code after SIGTERM to the main process alone."""
     process.send_signal(signal.SIGTERM)
     return process.wait(timeout=30)
 
 
 def test_the_servers_unit_serves_and_ends_cleanly(tmp_path: Path) -> None:
-    """At its port and at its socket; what was written is there at the next start."""
+    """The server's unit serves at its port and socket, and its data is there after a restart."""
     port = free_port()
     words = placed(started(DEPLOY / "systemd/millstream-server.service"), tmp_path, {"6379": port})
     server = ServerProcess(words, port, tmp_path / "log")
@@ -82,7 +82,7 @@ def test_the_servers_unit_serves_and_ends_cleanly(tmp_path: Path) -> None:
 
 
 def test_a_workers_unit_works_and_ends_cleanly(server: ServerProcess, tmp_path: Path) -> None:
-    """Two processes, each with its endpoint; SIGTERM to the first process ends them all with 0."""
+    """The worker's unit runs two processes with an endpoint each, and SIGTERM ends them all with code 0."""
     (tmp_path / "orders.py").write_text(APP)
     port = free_port(2)
     unit = DEPLOY / "systemd/millstream-worker@.service"
@@ -96,14 +96,14 @@ def test_a_workers_unit_works_and_ends_cleanly(server: ServerProcess, tmp_path: 
 
 
 def test_a_mistake_in_a_workers_unit_is_not_tried_again(server: ServerProcess, tmp_path: Path) -> None:
-    """The exit code that the unit does not restart after is the one of an app that is not there."""
+    """The worker's unit does not restart after the exit code of a missing app."""
     unit = DEPLOY / "systemd/millstream-worker@.service"
     process = begun(placed(started(unit, "nothing:app"), tmp_path, {"9100": free_port(2)}), tmp_path)
     assert f"RestartPreventExitStatus={process.wait(timeout=60)}\n" in unit.read_text()
 
 
 def test_the_consoles_unit_shows_and_ends_cleanly(server: ServerProcess, tmp_path: Path) -> None:
-    """Loopback alone, so without a password."""
+    """The console's unit serves on loopback without a password, and ends with code 0."""
     port = free_port()
     words = placed(started(DEPLOY / "systemd/millstream-console.service"), tmp_path, {"8379": port})
     process = begun(words, tmp_path, MILLSTREAM_URL=server.url)
@@ -115,7 +115,7 @@ def test_the_consoles_unit_shows_and_ends_cleanly(server: ServerProcess, tmp_pat
 
 
 def test_a_pod_is_drained_before_it_ends(server: ServerProcess, tmp_path: Path) -> None:
-    """The pod's command line, then its preStop: the worker signs off, and the process ends by itself with 0."""
+    """A pod's preStop drains the worker, which then ends by itself with code 0."""
     ((_, pod),) = [(spec, each) for spec, each in containers() if each["name"] == "worker"]
     (tmp_path / "orders.py").write_text(APP)
     port = free_port()

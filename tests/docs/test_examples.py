@@ -26,14 +26,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def reader(tmp_path: Path, server: ServerProcess) -> Reader:
-    """Somebody with a copy of the examples, and an empty server."""
+    """Return a reader with a copy of the examples and an empty server."""
     server.as_new()
     folder = shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     return Reader(folder, server.url)
 
 
 def ordered(url: str) -> str:
-    """The id of the entry that a request made."""
+    """Send an order and return the id of its entry."""
     body = json.dumps({"item": "tea"}).encode()
     with urllib.request.urlopen(
         urllib.request.Request(f"{url}/orders", body, {"content-type": "application/json"})
@@ -42,14 +42,14 @@ def ordered(url: str) -> str:
 
 
 def test_examples_are_short() -> None:
-    """The folder has five programs, and none has more than 40 lines."""
+    """The folder has five example programs of at most 40 lines."""
     lengths = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES.glob("*.py")}
     assert len(lengths) == 5
     assert max(lengths.values()) <= 40, lengths
 
 
 def test_an_order_is_billed_delayed_or_dead(reader: Reader, server: ServerProcess) -> None:
-    """One of three orders is billed, one waits for its hour, and one is a dead letter after three deliveries."""
+    """One of three orders is billed, one is delayed by an hour, and one is a dead letter after three deliveries."""
     with reader.runs("millstream run shop:app") as log, server.client() as client:
         for price in (3, 0, -3):
             client.xadd("orders", {"item": "tea", "price": price})
@@ -60,7 +60,7 @@ def test_an_order_is_billed_delayed_or_dead(reader: Reader, server: ServerProces
 
 
 def test_a_request_is_an_entry_that_the_same_process_handles(reader: Reader) -> None:
-    """FastAPI with the worker in its lifespan."""
+    """In the FastAPI example, a request becomes an entry that the worker in the same process handles."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with reader.starts(f"uvicorn fastapi_app:web --port {port}", "web.log"):
@@ -74,7 +74,7 @@ def test_a_request_is_an_entry_that_the_same_process_handles(reader: Reader) -> 
 
 
 def test_flask_publishes(reader: Reader, server: ServerProcess) -> None:
-    """The request's body is the entry."""
+    """In the Flask example, a request's body becomes an entry."""
     port = free_port()
     with reader.starts(f"flask --app flask_publish:web run --port {port}", "web.log"):
         entry = eventually(lambda: ordered(f"http://127.0.0.1:{port}"))
@@ -83,7 +83,7 @@ def test_flask_publishes(reader: Reader, server: ServerProcess) -> None:
 
 
 def test_a_worker_is_tested_without_a_server(reader: Reader, server: ServerProcess) -> None:
-    """The printed test passes while the server is not asked."""
+    """The example test of a worker passes without a server."""
     assert "2 passed" in reader.types(f"{sys.executable} -m pytest -q -p no:cacheprovider test_embedded.py")
     with server.client() as client:
         assert client.dbsize() == 0
@@ -92,7 +92,7 @@ def test_a_worker_is_tested_without_a_server(reader: Reader, server: ServerProce
 @pytest.mark.spark
 @pytest.mark.full
 def test_sums_go_into_another_stream(reader: Reader, server: ServerProcess) -> None:
-    """Spark reads typed columns and writes a row for each item."""
+    """The Spark example reads typed columns and writes a row of totals for each item."""
     with server.client() as client:
         for item, price in (("tea", 3), ("milk", 1), ("tea", 4.5)):
             client.xadd("orders", {"item": item, "price": price})

@@ -1,4 +1,4 @@
-"""``docs/how-to``: every command line and program on the pages runs where what they are about has happened."""
+"""``docs/how-to``: every command line and program on the pages runs in the situation it is about."""
 
 import json
 import re
@@ -36,11 +36,11 @@ from millstream import App, Message, StreamSub
 app = App()
 """
 BAD_NEWS = "millstream check"
-"""What ends with another code than 0 where something is wrong, which is its purpose."""
+"""Commands whose purpose is a nonzero exit code if something is wrong."""
 
 
 def lines() -> list[Any]:
-    """Every line of shell on the pages, but those that start servers."""
+    """Return every shell line on the pages, except those that start servers."""
     found = []
     for page in PAGES:
         for text in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
@@ -51,13 +51,13 @@ def lines() -> list[Any]:
 
 
 def inline() -> list[Any]:
-    """Every command line within the text, its options at least."""
+    """Return every command line within the text, whose options are checked."""
     texts = {text for page in PAGES for text in re.findall(r"`(millstream [a-z]+ [^`]+)`", page.read_text())}
     return [pytest.param(text, id=text) for text in sorted(texts) if "..." not in text and "serve" not in text]
 
 
 def something_happened(client: redis.Redis, now_ms: int) -> None:
-    """A group that is behind, pending entries of a consumer that is gone, some old, a dead letter, partitions."""
+    """Create a group with a lag, old pending entries of a dead consumer, a dead letter and partitions."""
     client.flushall()
     for number in range(1, 4):
         client.xadd("orders", {"amount": 100 * number}, id=f"{number}-0")
@@ -76,7 +76,7 @@ def something_happened(client: redis.Redis, now_ms: int) -> None:
 def test_each_line_runs(
     both_servers: list[ServerProcess], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As printed, and on both servers; it says something."""
+    """Each shell line on the how-to pages runs as printed on both servers and prints something."""
     monkeypatch.chdir(tmp_path)
     for number, server in enumerate(both_servers):
         with server.client() as client:
@@ -100,7 +100,7 @@ def test_each_line_runs(
 
 @pytest.mark.parametrize("text", inline())
 def test_each_command_in_the_text_has_its_options(text: str) -> None:
-    """The command is there, and so are its options; the values are the reader's."""
+    """Each command in the text of the how-to pages exists with its options."""
     words = shlex.split(text)[1:]
     command: Any = main
     while hasattr(command, "commands") or hasattr(command, "list_commands"):
@@ -120,14 +120,14 @@ def test_each_command_in_the_text_has_its_options(text: str) -> None:
     ],
 )
 def test_each_program_can_be_written_down(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names and options are those there are: each block runs up to its registration."""
+    """Each program on the how-to pages runs up to its registration."""
     module = ModuleType("document")
     monkeypatch.setitem(sys.modules, "document", module)  # frameworks look up the annotations of handlers there
     exec(compile(AROUND + text, "document", "exec"), vars(module))
 
 
 def test_the_page_of_choices_is_right_about_retries() -> None:
-    """The time for which an entry is tried, from the policy itself."""
+    """The page of choices states the correct total time of retries."""
     page = (ROOT / "docs/how-to/what-to-choose.md").read_text()
 
     def longest(policy: Retry) -> float:
@@ -143,7 +143,7 @@ def test_the_page_of_choices_is_right_about_retries() -> None:
 def test_the_program_that_moves_a_queue_moves_it(
     both_servers: list[ServerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In order, whatever the bytes."""
+    """The program that moves a queue moves its items in order and with any bytes."""
     for server in both_servers:
         monkeypatch.setenv("MILLSTREAM_URL", server.url)
         made: dict[str, Any] = {"__name__": "document"}
@@ -161,7 +161,7 @@ def test_the_program_that_moves_a_queue_moves_it(
 
 
 def post(url: str, item: str) -> str:
-    """Order one; the id of its entry."""
+    """Order one item and return the id of its entry."""
     body = json.dumps({"item": item}).encode()
     asked = urllib.request.Request(f"{url}/orders", body, {"content-type": "application/json"})
     with urllib.request.urlopen(asked, timeout=10) as answer:
@@ -172,7 +172,7 @@ def post(url: str, item: str) -> str:
 
 @pytest.fixture
 def reader(both_servers: list[ServerProcess], tmp_path: Path) -> Reader:
-    """Somebody with an empty folder and our server."""
+    """Return a reader with an empty folder and a Millstream server."""
     with both_servers[0].client() as client:
         client.flushall()
     return Reader(tmp_path, both_servers[0].url, DJANGO_SETTINGS_MODULE="shop.settings")
@@ -180,7 +180,7 @@ def reader(both_servers: list[ServerProcess], tmp_path: Path) -> Reader:
 
 @pytest.mark.parametrize("name", ["web_fastapi", "web_litestar"])
 def test_a_framework_publishes_and_works_in_one_process(reader: Reader, name: str) -> None:
-    """A request becomes an entry, which the same process handles."""
+    """In the FastAPI and Litestar programs, a request becomes an entry that the same process handles."""
     page = WEB if name == "web_fastapi" else "docs/how-to/litestar.md"
     (reader.folder / f"{name}.py").write_text(block("python", f"# {name}.py", page=page))
     url = f"http://127.0.0.1:{(port := free_port())}"
@@ -199,7 +199,7 @@ def test_a_framework_publishes_and_works_in_one_process(reader: Reader, name: st
 
 
 def test_flask_publishes_and_a_worker_has_its_application(reader: Reader) -> None:
-    """The handler runs within the application's context."""
+    """The Flask program publishes, and its worker runs handlers within the application's context."""
     (reader.folder / "web_flask.py").write_text(block("python", "# web_flask.py", page=WEB))
     served, worked = block("sh", "flask --app", page=WEB).splitlines()
     port = free_port()
@@ -219,7 +219,7 @@ URLS = 'from django.urls import path\nfrom shop.views import order\nurlpatterns 
 
 
 def test_django_publishes_and_a_worker_uses_its_models(reader: Reader) -> None:
-    """The handler's rows are in the project's database."""
+    """The Django program publishes, and its worker's handler writes to the project's database."""
     shop = reader.folder / "shop"
     shop.mkdir()
     for name, text in {
@@ -242,7 +242,7 @@ def test_django_publishes_and_a_worker_uses_its_models(reader: Reader) -> None:
 
 
 def test_the_table_names_every_page() -> None:
-    """A page that nobody can find is not there."""
+    """The table of how-to pages names every page, and none has more than 150 lines."""
     table = (ROOT / "docs/how-to/README.md").read_text()
     assert {page.name for page in PAGES} - {"README.md"} <= set(re.findall(r"\(([a-z-]+\.md)\)", table))
     assert all(len(page.read_text().splitlines()) <= 150 for page in PAGES)

@@ -1,4 +1,4 @@
-"""``docs/replication.md``, its part about migrating: what it says is done, on other ports."""
+"""The part of ``docs/replication.md`` about migration, run on other ports."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.realserver
 
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[ServerProcess]:
-    """The Redis that is left, asked for a command that does not exist here."""
+    """Yield a Redis to leave, which has seen a command that Millstream lacks."""
     with redis_server(tmp_path / "redis", "--repl-diskless-sync-delay", "0") as found, Wire(found.url) as client:
         client.ask("XADD", "orders", "1-1", "n", "1")
         client.ask("PFADD", "seen", "a", "b")
@@ -32,7 +32,7 @@ def there(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def command_lines(there: ServerProcess, here: str) -> list[str]:
-    """The commands of the part, with the ports of these servers."""
+    """Return the commands of the part, with the ports of these servers."""
     page = (ROOT / "docs/replication.md").read_text()
     part = page.partition("## Migrating from Redis and back")[2].partition("\n## ")[0]
     text = "".join(re.findall(r"```sh\n(.*?)```", part, re.DOTALL))
@@ -47,7 +47,7 @@ def command_lines(there: ServerProcess, here: str) -> list[str]:
 
 
 def test_migrating_as_the_page_says(there: ServerProcess, tmp_path: Path) -> None:
-    """The text names the missing parts first. The new server follows, leads, and hands back with all its data."""
+    """The page's migration reports missing commands, follows, leads, and hands back with all data."""
     program("redis-cli")
     with ServerThread(tmp_path / "data") as server, Wire(server.url) as ours, Wire(there.url) as theirs:
         *look, serve, _, switch = command_lines(there, port_of(server))

@@ -1,4 +1,4 @@
-"""``docs/replication.md``, its part about Sentinel: what it says is done, on other ports and with less patience."""
+"""The part of ``docs/replication.md`` about Sentinel, run on other ports and with shorter timeouts."""
 
 import re
 import shlex
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.realserver
 
 @pytest.fixture
 def part() -> str:
-    """The text of the part, with free ports."""
+    """Return the text of the part, with free ports."""
     page = (ROOT / "docs/replication.md").read_text()
     text = page.partition("## High availability with Sentinel")[2].partition("\n## ")[0]
     for port in ("26479", "26480", "26481", "6479", "6480"):
@@ -37,7 +37,7 @@ def part() -> str:
 
 @pytest.fixture
 def running(part: str, tmp_path: Path) -> Iterator[list[ServerProcess]]:
-    """The two servers and the three Sentinels."""
+    """Yield the two servers and the three Sentinels."""
     starts, settings, _ = re.findall(r"```(?:sh)?\n(.*?)```", part, re.DOTALL)
     url = re.search(r"redis\+sentinel://[\w.:,/]+", part)
     assert url is not None
@@ -57,7 +57,7 @@ def running(part: str, tmp_path: Path) -> Iterator[list[ServerProcess]]:
 
 
 def test_sentinel_in_ten_minutes(part: str, running: list[ServerProcess]) -> None:
-    """Each line works; the first server is killed, and the second leads for clients by the page's URL."""
+    """Each line about Sentinel works: after the first server is killed, clients find the second by the page's URL."""
     quorum, who, shown = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)[-1].splitlines()
     first, second, *_ = running
     eventually(lambda: said(quorum).startswith("OK 3 usable Sentinels"), what="they know each other")
@@ -86,11 +86,11 @@ def test_sentinel_in_ten_minutes(part: str, running: list[ServerProcess]) -> Non
 
 
 def said(line: str) -> str:
-    """The output of redis-cli."""
+    """Return the output of redis-cli."""
     words = shlex.split(line)
     return subprocess.run([program(words[0]), *words[1:]], capture_output=True, text=True, check=False).stdout
 
 
 def millstream(line: str) -> Result:
-    """The result of a command line of ours."""
+    """Return the result of a ``millstream`` command line."""
     return CliRunner().invoke(main, shlex.split(line)[1:])

@@ -1,4 +1,4 @@
-"""The tutorial: its programs and commands, as printed, from the first order to the letters that are put back."""
+"""The tutorial: its programs and commands as printed, from the first order to the replayed dead letters."""
 
 import json
 import os
@@ -23,25 +23,25 @@ RUN = line("millstream run")
 
 
 def asked(url: str) -> Any:
-    """The data of a page of the console."""
+    """Return the data of a console page."""
     with urllib.request.urlopen(url, timeout=10) as answer:
         return json.load(answer)
 
 
 def groups(url: str) -> set[str]:
-    """Names of the groups on the first page."""
+    """Return the names of the groups on the first page."""
     return {group["group"] for stream in asked(url)["streams"] for group in stream["groups"]}
 
 
 def workers(reader: Reader) -> set[int]:
-    """Process ids of the living workers."""
+    """Return the process ids of the running workers."""
     return {
         int(row["id"].split("-")[-2]) for row in json.loads(reader.types("millstream worker ls -o json"))["workers"]
     }
 
 
 def test_a_newcomer_sees_it_live_and_puts_back_what_failed(our_server: ServerProcess, tmp_path: Path) -> None:
-    """Orders come, the console shows them, a killed worker's are taken over, the milk dies and is put back."""
+    """In the tutorial, the console shows orders, a killed worker's are taken over, and a dead letter is put back."""
     reader = Reader(tmp_path, our_server.url)
     program = block("python", "# shop.py", page=PAGE)
     assert MILK in program

@@ -1,4 +1,4 @@
-"""Arguments that ``@app.pipeline`` takes and refuses, without Spark; and apps with pipelines without Spark."""
+"""Accepted and refused arguments of ``@app.pipeline``, and apps with pipelines, all without Spark."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ PARQUET = Sink("parquet", path="out")
 
 
 def declare(app: App, *sources: Any, **options: Any) -> Any:
-    """A pipeline of a function that takes one DataFrame."""
+    """Declare a pipeline of a function that takes one DataFrame."""
     return app.pipeline(*sources, **options)(lambda frame: frame)
 
 
@@ -36,14 +36,14 @@ def declare(app: App, *sources: Any, **options: Any) -> Any:
 def test_a_declaration_that_cannot_be_meant_is_refused(
     sources: tuple[Any, ...], options: dict[str, Any], told: str
 ) -> None:
-    """When the module is loaded, and with the name of the pipeline."""
+    """An invalid pipeline is refused when its module loads, with its name."""
     with pytest.raises(ConfigError, match=told) as caught:
         declare(App(), *sources, **options)
     assert "pipeline '<lambda>'" in str(caught.value)
 
 
 def test_names_are_given_once() -> None:
-    """Two queries of one name could not be told apart."""
+    """Two pipelines of one name are refused."""
     app = App()
     declare(app, "a", sink=PARQUET, checkpoint="c", name="same")
     with pytest.raises(ConfigError, match="two pipelines are named 'same'"):
@@ -52,7 +52,7 @@ def test_names_are_given_once() -> None:
 
 
 def test_a_checkpoint_is_of_one_pipeline() -> None:
-    """Spark would stop the first query to start the second, and the first would be said to have come to its end."""
+    """Two pipelines with one checkpoint are refused, also by different paths."""
     app = App()
     declare(app, "a", sink=PARQUET, checkpoint="c", name="one")
     with pytest.raises(ConfigError, match="pipelines 'one' and 'two' have the same checkpoint"):
@@ -61,14 +61,14 @@ def test_a_checkpoint_is_of_one_pipeline() -> None:
 
 
 def test_a_sink_is_a_format_or_a_function() -> None:
-    """Neither or both means nothing."""
+    """A sink with both a format and a function, or neither, is refused."""
     for wrong in ({}, {"format": "parquet", "batch": lambda frame, number: None}):
         with pytest.raises(ConfigError, match="Give one of the two"):
             Sink(**wrong)
 
 
 def test_the_decorated_function_can_be_called() -> None:
-    """Its logic is tested without a stream, and options are text as Spark takes them, with the app's url."""
+    """A pipeline's function can be called in a test. Options become text as Spark takes them, with the app's URL."""
     app = App("redis://127.0.0.1:7000/0")
     source = Source("a", options={"failOnDataLoss": False, "maxEntriesPerTrigger": 10, "group": None})
     pipeline = declare(app, source, sink=PARQUET, checkpoint="c")
@@ -79,7 +79,7 @@ def test_the_decorated_function_can_be_called() -> None:
 
 @pytest.mark.spark
 def test_a_wrong_option_is_found_before_spark_starts() -> None:
-    """With the name of the pipeline, and what was meant."""
+    """A wrong option of a pipeline is named with a suggestion before Spark starts."""
     app = App()
     declare(app, Source("a", options={"maxEntriesPerTriger": 5}), sink=PARQUET, checkpoint="c", name="late")
     told = "pipeline 'late': unknown option 'maxentriespertriger': did you mean 'maxEntriesPerTrigger'?"
@@ -117,7 +117,7 @@ def copy(jobs):
 
 @pytest.fixture
 def without_spark(tmp_path: Path, real_redis: ServerProcess) -> dict[str, str]:
-    """An environment in which PySpark cannot be imported, as if it were not installed."""
+    """Return an environment in which PySpark cannot be imported."""
     blocked = tmp_path / "blocked" / "sitecustomize.py"
     blocked.parent.mkdir()
     blocked.write_text(
@@ -133,7 +133,7 @@ def without_spark(tmp_path: Path, real_redis: ServerProcess) -> dict[str, str]:
 def test_subscribers_run_where_there_is_no_spark(
     tmp_path: Path, real_redis: ServerProcess, without_spark: dict[str, str]
 ) -> None:
-    """They go on, the error says what to install, and the exit code tells that not all was done."""
+    """Without Spark, an app's subscribers run, the error states what to install, and the exit code is nonzero."""
     (tmp_path / "jobs.py").write_text(APP)
     run = [str(Path(sys.executable).with_name("millstream")), "run", "jobs:app"]
     with real_redis.client(decode_responses=True) as client, (tmp_path / "log").open("w") as log:
@@ -157,7 +157,7 @@ def test_subscribers_run_where_there_is_no_spark(
 def test_an_app_of_pipelines_alone_ends_with_their_process(
     tmp_path: Path, real_redis: ServerProcess, without_spark: dict[str, str]
 ) -> None:
-    """There is nothing left to run, so it does not wait for a signal; and no restart could have helped."""
+    """Without Spark, an app that has only pipelines ends with exit code 78, after which no restart helps."""
     lines = APP.split("\n\n\n")
     (tmp_path / "jobs.py").write_text("\n\n\n".join([lines[0], *lines[2:]]))
     run = [str(Path(sys.executable).with_name("millstream")), "run", "jobs:app"]

@@ -1,4 +1,4 @@
-"""``millstream run`` with pipelines, on Spark: rows in the sink, queries that start again, what is told of them."""
+"""``millstream run`` with pipelines on Spark: rows in the sink, restarted queries, and their reports."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def later(entries):
 
 
 def ids(folder: Path) -> list[str]:
-    """The rows of a Parquet sink, with duplicates: of the files that its log names, since others are not whole yet."""
+    """Return the ids in the complete files of a Parquet sink, with duplicates."""
     batches = [path for path in (folder / "_spark_metadata").glob("*") if not path.name.startswith(".")]
     lines = [line for path in batches for line in path.read_text().splitlines()[1:]]
     files = sorted({json.loads(line)["path"].removeprefix("file://") for line in lines})
@@ -63,14 +63,14 @@ def ids(folder: Path) -> list[str]:
 
 
 def listed(url: str) -> dict[str, dict[str, Any]]:
-    """``millstream spark ls -o json`` by name."""
+    """Return ``millstream spark ls -o json`` by name."""
     result = CliRunner().invoke(main, ["spark", "ls", "-o", "json", "--url", url])
     assert result.exit_code == 0, result.output
     return {row["name"]: row for row in json.loads(result.stdout)}
 
 
 def test_an_app_with_subscribers_and_pipelines(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """Both work; a query that dies starts again; ``spark ls`` and the metrics tell of it; SIGTERM loses nothing."""
+    """An app runs subscribers and pipelines, restarts a failed query, reports it, and loses nothing on SIGTERM."""
     (tmp_path / "shop.py").write_text(APP)
     port, log = free_port(2), tmp_path / "log"
     words = [str(Path(sys.executable).with_name("millstream")), "run", "shop:app", "--health-port", str(port)]
@@ -113,23 +113,23 @@ def test_an_app_with_subscribers_and_pipelines(real_redis: ServerProcess, tmp_pa
 
 
 def history(client: "redis.Redis") -> set[tuple[str, str]]:
-    """The events of each query."""
+    """Return the events of each query."""
     return {(fields["name"], fields["event"]) for _, fields in client.xrange(store.PROGRESS)}
 
 
 def _driver_port(port: int) -> int:
-    """The pipelines' process answers behind the only worker."""
+    """Return the port of the pipelines' process, after that of the only worker."""
     return port + 1
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """The command alone: the end of its pipe ends the workers and the driver, each in a session of its own."""
+    """Kill the command alone; the end of its pipe ends the workers and the driver in their sessions."""
     process.kill()
     process.wait()
 
 
 def test_a_query_without_a_driver_is_gone(real_redis: ServerProcess) -> None:
-    """A driver that was killed told nothing of its end; its key in the server ends by itself."""
+    """A query whose driver was killed is shown as gone once the driver's key expires."""
     facts = store.NEW | {"id": "q", "name": "n", "driver": "d", "at_ms": 1_000}
     with real_redis.client() as client:
         store.write(client, facts, "progress")
@@ -146,7 +146,7 @@ def test_a_query_without_a_driver_is_gone(real_redis: ServerProcess) -> None:
 
 
 def test_a_server_that_cannot_be_asked(tmp_path: Path) -> None:
-    """Exit code 3 and one line."""
+    """If the server is unreachable, ``spark ls`` ends with exit code 3 and one line."""
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
     result = CliRunner().invoke(main, ["spark", "ls", "--url", nowhere])
     assert result.exit_code == 3
@@ -156,7 +156,7 @@ def test_a_server_that_cannot_be_asked(tmp_path: Path) -> None:
 
 
 def test_the_lag_of_a_query() -> None:
-    """Entries added and not in a finished batch; not known where a source has other offsets."""
+    """A query's lag counts the added entries outside finished batches, and is unknown for other kinds of sources."""
 
     class Told:
         def __init__(self, end: Any, latest: Any) -> None:

@@ -1,4 +1,4 @@
-"""When a pipeline is started again and when it is stopped, on a query that does what the test says."""
+"""Restarts and stops of a pipeline, with a query that the test controls."""
 
 import time
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from millstream.pipelines.runner import PipelineRunner
 
 @dataclass
 class Query:
-    """A ``StreamingQuery`` in the hands of a test; ``script`` is what it says of itself, the last word for ever."""
+    """A ``StreamingQuery`` that a test controls; ``script`` has its states, and the last one stays."""
 
     isActive: bool = True  # noqa: N815 - Spark's name
     died: Exception | None = None
@@ -42,7 +42,7 @@ class Query:
 
 @dataclass
 class Pipeline:
-    """Gives queries one after the other."""
+    """A pipeline that returns queries one after the other."""
 
     name: str = "late"
     queries: list[Query] = field(default_factory=list)
@@ -63,7 +63,7 @@ def running() -> tuple[Pipeline, PipelineRunner]:
 
 
 def test_a_query_that_dies_is_started_again_ever_more_slowly() -> None:
-    """After 1, 2, 4 ... seconds and 60 at most; the error is kept in one line."""
+    """A failed query restarts after 1, 2, 4 and up to 60 seconds, and its error is kept in one line."""
     pipeline, runner = running()
     now, pauses = 100.0, []
     for _ in range(8):
@@ -80,7 +80,7 @@ def test_a_query_that_dies_is_started_again_ever_more_slowly() -> None:
 
 
 def test_a_query_that_lived_long_begins_with_a_short_pause() -> None:
-    """Yesterday's failures do not make today's restart slow."""
+    """A query that ran long restarts after a short pause, despite earlier failures."""
     pipeline, runner = running()
     for now, wait in ((100.0, 1.0), (101.0, 2.0), (200.0, 1.0)):
         pipeline.queries[-1].die("OSError: away")
@@ -92,7 +92,7 @@ def test_a_query_that_lived_long_begins_with_a_short_pause() -> None:
 
 
 def test_the_end_of_a_query_and_what_cannot_be_started_are_final() -> None:
-    """``availableNow`` ends by itself; a wrong declaration would be as wrong the next time."""
+    """A query that ended by itself, or whose declaration is wrong, is not restarted."""
     pipeline, runner = running()
     pipeline.queries[-1].isActive = False
     runner.look(101.0)
@@ -114,7 +114,7 @@ def test_the_end_of_a_query_and_what_cannot_be_started_are_final() -> None:
     ],
 )
 def test_a_stop_lets_the_running_batch_end(script: list[tuple[bool, int | None]], stopped_at: int) -> None:
-    """And does not wait for the one after it."""
+    """A stop waits for the running batch, and not for the one after it."""
     pipeline, runner = running()
     pipeline.queries[-1].script = script
     runner.stop(time.monotonic() + 60)
@@ -122,7 +122,7 @@ def test_a_stop_lets_the_running_batch_end(script: list[tuple[bool, int | None]]
 
 
 def test_a_stop_does_not_wait_beyond_its_time() -> None:
-    """A batch that takes longer is broken off, to be run again from the checkpoint."""
+    """A stop does not wait beyond its time limit, and an unfinished batch runs again from the checkpoint."""
     pipeline, runner = running()
     pipeline.queries[-1].script = [(True, 4)]
     runner.stop(time.monotonic())

@@ -1,4 +1,4 @@
-"""Bytes that come while commands wait: the same commands, whoever takes them, and the fast way as long as it goes."""
+"""Bytes that arrive while commands wait: the same commands by either decoder, with the fast one used if possible."""
 
 import random
 
@@ -13,7 +13,7 @@ USUAL = pack("XADD", "s", "*", "field", "value")
 
 
 def some(rng: random.Random) -> tuple[bytes, list[bytes]]:
-    """A command as bytes, and its words: mostly in the usual form."""
+    """Return a random command as bytes and as words, mostly in the usual form."""
     kind = rng.randrange(40)
     if kind == 0:
         word = b"x" * rng.randrange(1, 9)
@@ -28,13 +28,13 @@ def some(rng: random.Random) -> tuple[bytes, list[bytes]]:
 
 
 def given(rng: random.Random, count: int) -> tuple[bytes, list[list[bytes]]]:
-    """Many commands, as bytes and as words."""
+    """Return many commands as bytes and as words."""
     made = [some(rng) for _ in range(count)]
     return b"".join(written for written, _ in made), [words for _, words in made]
 
 
 def taken(reader: CommandReader, rng: random.Random) -> list[list[bytes]]:
-    """Some commands, as a connection takes them: some at once from the chunk, others one by one."""
+    """Take commands as a connection does: some together from the chunk, others one by one."""
     found: list[list[bytes]] = []
     for _ in range(rng.choice((0, 1, 3, 50, 2000))):
         if reader.chunk and rng.randrange(2):
@@ -53,7 +53,7 @@ def taken(reader: CommandReader, rng: random.Random) -> list[list[bytes]]:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_commands_are_the_same_however_they_wait(seed: int) -> None:
-    """Fed in pieces of any size while others wait, taken in any way: each command once, in order."""
+    """Commands that arrive in pieces while others wait are each taken once and in order."""
     rng = random.Random(seed)
     data, commands = given(rng, 600)
     reader = CommandReader()
@@ -72,7 +72,7 @@ def test_commands_are_the_same_however_they_wait(seed: int) -> None:
 
 
 def test_what_waits_is_counted_once() -> None:
-    """Bytes not yet taken, wherever they are kept."""
+    """The number of buffered bytes counts each waiting byte once."""
     reader = CommandReader()
     sent = 0
     for _ in range(9):
@@ -85,7 +85,7 @@ def test_what_waits_is_counted_once() -> None:
 
 
 def test_many_commands_stay_on_the_fast_way() -> None:
-    """However many come while others wait: plain commands can be taken from a chunk all the time."""
+    """Plain commands can always be taken from the chunk, however many arrive while others wait."""
     reader = CommandReader()
     reader.feed(USUAL * 1200 + USUAL[:20])
     for _ in range(500):
@@ -101,7 +101,7 @@ def test_many_commands_stay_on_the_fast_way() -> None:
 
 
 def test_the_fast_way_goes_on_behind_what_is_unusual() -> None:
-    """An inline command among thousands leaves at most half of those at hand to the slow way."""
+    """After an inline command among thousands, at most half of the buffered commands take the slow path."""
     reader = CommandReader()
     reader.feed(USUAL * 200 + b"PING\r\n" + USUAL * 800)
     slow = 0
@@ -113,7 +113,7 @@ def test_the_fast_way_goes_on_behind_what_is_unusual() -> None:
 
 @pytest.mark.parametrize("size", [1, 10, 1000])
 def test_a_splitter_cuts_no_more_than_is_asked_of_it(size: int) -> None:
-    """All commands are found, and the position is right, whatever the windows' ends fall on."""
+    """The splitter finds every command with its position, wherever its windows end."""
     rng = random.Random(size)
     commands = [[b"x" * rng.randrange(size) for _ in range(rng.randrange(1, 9))] for _ in range(400)]
     data = b"".join(pack(*words) for words in commands)
@@ -127,7 +127,7 @@ def test_a_splitter_cuts_no_more_than_is_asked_of_it(size: int) -> None:
 
 
 def test_trust_that_ends_is_seen_by_the_next_command() -> None:
-    """Commands that wait in a chunk have the smaller limits from then on."""
+    """After a session loses its trust, commands that wait in a chunk have the smaller limits."""
     reader = CommandReader()
     reader.feed(USUAL + pack(*[b"word"] * 20))
     assert reader.next() is not None

@@ -1,4 +1,4 @@
-"""The encoder: each reply type in both protocols, and that parsing gives back what was encoded."""
+"""The encoder: each reply type in both protocols, and a parser reads back what was encoded."""
 
 import math
 from typing import Any
@@ -45,7 +45,7 @@ def wire(value: Reply, resp: int) -> bytes:
     ],
 )
 def test_each_type(value: Reply, resp2: bytes, resp3: bytes) -> None:
-    """The table of reply types holds, alone and inside an array."""
+    """Each reply type is encoded for RESP2 and RESP3, alone and inside an array."""
     assert wire(value, 2) == resp2
     assert wire(value, 3) == resp3
     assert wire([value], 2) == b"*1\r\n" + resp2
@@ -53,12 +53,12 @@ def test_each_type(value: Reply, resp2: bytes, resp3: bytes) -> None:
 
 
 def test_error_stays_one_line() -> None:
-    """No text, however hostile, can put a second reply on the wire."""
+    """An error's text cannot add a second reply."""
     assert error_line("ERR x\r\n+OK\r\n") == b"-ERR x  +OK  \r\n"
 
 
 def test_small_buffers_are_joined_and_large_ones_not_copied() -> None:
-    """A reply of large blocks is passed on by reference; what stands between them is joined."""
+    """Large blocks of a reply are passed without a copy, and the small parts between them are joined."""
     block = memoryview(b"$100000\r\n" + b"x" * 100_000 + b"\r\n")
     buffers = encode([1, 2, Raw([block]), 3, 4], 2)
     assert [len(buffer) for buffer in buffers] == [12, len(block), 8]
@@ -79,7 +79,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 @given(values)
 @settings(max_examples=300, deadline=None)
 def test_resp3_round_trip(value: Any) -> None:
-    """A client's parser reads back exactly what was encoded."""
+    """A RESP3 parser reads back exactly what was encoded."""
     reader = hiredis.Reader()
     reader.feed(wire(value, 3))
     assert reader.gets() == value
@@ -89,7 +89,7 @@ def test_resp3_round_trip(value: Any) -> None:
 @given(values)
 @settings(max_examples=300, deadline=None)
 def test_resp2_round_trip(value: Any) -> None:
-    """The same in RESP2, where booleans are numbers."""
+    """A RESP2 parser reads back what was encoded, with booleans as numbers."""
     reader = hiredis.Reader()
     reader.feed(wire(value, 2))
     assert reader.gets() == value

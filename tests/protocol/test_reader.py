@@ -1,4 +1,4 @@
-"""The command reader: grammar, limits and their texts, and that the network's pieces never matter."""
+"""The command reader: grammar, limits with their errors, and independence of the network's pieces."""
 
 import random
 import tracemalloc
@@ -18,7 +18,7 @@ Outcome = tuple[list[list[bytes]], str | None]
 
 
 def read(pieces: list[bytes], *, trusted: bool = True) -> Outcome:
-    """Feed pieces, taking commands after each; the commands and the error text that ended it."""
+    """Feed pieces and take commands after each; return the commands and the error's text."""
     reader = CommandReader(trusted=trusted)
     commands: list[list[bytes]] = []
     try:
@@ -64,13 +64,13 @@ def packed(*words: bytes) -> bytes:
     ],
 )
 def test_commands_are_read(data: bytes, commands: list[list[bytes]]) -> None:
-    """Every well-formed way to write a command gives its words, whole or byte by byte."""
+    """Every valid form of a command is read, whole or byte by byte."""
     assert whole(data) == (commands, None)
     assert singly(data) == (commands, None)
 
 
 def test_unfinished_command_full_of_stars() -> None:
-    """A chunk is read even if its end does not reveal the end of a command."""
+    """A chunk whose end does not show the end of a command is read correctly."""
     word = b"\r\n*x" * 20
     whole_, cut = packed(b"PING"), packed(b"SET", b"k", word)
     assert read([whole_ + cut[:-3], cut[-3:]]) == ([[b"PING"], [b"SET", b"k", word]], None)
@@ -78,7 +78,7 @@ def test_unfinished_command_full_of_stars() -> None:
 
 
 def test_header_cut_by_the_network() -> None:
-    """The position of the search for a line's end is forgotten with the line, also if the fast way reads the rest."""
+    """A command whose header the network cuts is read correctly, also by the fast path."""
     long = packed(b"DEL", *[b"key"] * 9)
     assert read([long[:3], long[3:], packed(b"PING")[:-3], b"G\r\n"]) == ([[b"DEL", *[b"key"] * 9], [b"PING"]], None)
     assert read([b"*", packed(b"PING")[1:], b"\r\nPING\r\n"]) == ([[b"PING"], [b"PING"]], None)
@@ -111,7 +111,7 @@ def test_header_cut_by_the_network() -> None:
     ],
 )
 def test_broken_input_has_redis_text(data: bytes, text: str) -> None:
-    """Each way to break the protocol raises Redis's words for it, whole or byte by byte, after the good commands."""
+    """Each kind of invalid input gets Redis's error after the valid commands, whole or byte by byte."""
     head = packed(b"PING")
     assert whole(head + data) == ([[b"PING"]], f"Protocol error: {text}")
     assert singly(head + data) == ([[b"PING"]], f"Protocol error: {text}")
@@ -126,13 +126,13 @@ def test_broken_input_has_redis_text(data: bytes, text: str) -> None:
     ],
 )
 def test_limits_before_auth(data: bytes, text: str) -> None:
-    """A stranger may send ten words of 16 KiB and have 1 MiB waiting, no more; after AUTH the same input is fine."""
+    """Before AUTH, a client may send ten words of 16 KiB and buffer 1 MiB. After AUTH the limits are larger."""
     assert whole(data, trusted=False)[1] == text
     assert whole(data)[1] != text
 
 
 def test_limits_before_auth_allow_hello() -> None:
-    """Commands for authentication fit under the small limits."""
+    """Authentication commands fit within the limits before AUTH."""
     hello = packed(b"HELLO", b"3", b"AUTH", b"default", b"x" * 16384, b"SETNAME", b"me")
     assert singly(hello, trusted=False) == ([hiredis_words(hello)], None)
 
@@ -146,7 +146,7 @@ def hiredis_words(data: bytes) -> list[bytes]:
 
 
 def test_query_buffer_counts_words_as_they_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Endless tiny words of one command are bounded by the memory they take, not by their bytes on the wire."""
+    """The query buffer's limit counts the memory of a command's words, not their bytes on the wire."""
     monkeypatch.setattr(limits, "QUERY_BUFFER_MAX", 100_000)
     reader = CommandReader()
     reader.feed(b"*2147483647\r\n")
@@ -163,7 +163,7 @@ def test_query_buffer_counts_words_as_they_weigh(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("header", [b"*2147483647\r\n", b"*1\r\n$536870912\r\n", b"*1048576\r\n$536870912\r\n$1\r\n"])
 def test_hostile_headers_cost_nothing(header: bytes) -> None:
-    """A thousand connections that promise gigabytes take no memory until the bytes come."""
+    """A thousand connections that announce gigabytes take no memory before the bytes arrive."""
     tracemalloc.start()
     readers = [CommandReader() for _ in range(1000)]
     for reader in readers:
@@ -176,7 +176,7 @@ def test_hostile_headers_cost_nothing(header: bytes) -> None:
 
 
 def test_large_word_is_held_twice_at_most() -> None:
-    """Receiving a large word takes at most two times its size (and the buffer's spare room)."""
+    """Receiving a large word takes at most twice its size, plus the buffer's free space."""
     size = 32 * 1024 * 1024
     piece = b"x" * 65536
     reader = CommandReader()
@@ -201,7 +201,7 @@ commands = st.lists(words, min_size=1, max_size=8)
 @given(commands, st.data())
 @settings(max_examples=300, deadline=None)
 def test_any_commands_in_any_pieces(batch: list[list[bytes]], data: st.DataObject) -> None:
-    """Commands of any arguments come out as they were sent, with any cut by the network."""
+    """Commands of any arguments are read as sent, however the network cuts them."""
     wire = b"".join(packed(*command) for command in batch)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
     pieces = [wire[a:b] for a, b in zip([0, *cuts], [*cuts, len(wire)], strict=True)]
@@ -238,7 +238,7 @@ def mutated(rng: random.Random) -> bytes:
 
 
 def test_mutated_input_raises_nothing_else() -> None:
-    """A hundred thousand damaged inputs: commands or the one documented error, never another exception."""
+    """A hundred thousand mutated inputs each give commands or a ProtocolError, never another exception."""
     rng = random.Random(1)
     broken = sum(whole(mutated(rng))[1] is not None for _ in range(100_000))
     assert 20_000 < broken < 95_000
@@ -246,7 +246,7 @@ def test_mutated_input_raises_nothing_else() -> None:
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_mutated_input_whole_equals_bytewise(trusted: bool) -> None:
-    """Damaged input gives the same commands and the same error however it is cut."""
+    """A mutated input gives the same commands and error, whole or byte by byte."""
     rng = random.Random(2)
     for _ in range(4000):
         data = mutated(rng)
@@ -254,13 +254,13 @@ def test_mutated_input_whole_equals_bytewise(trusted: bool) -> None:
 
 
 def cut(data: bytes, rng: random.Random) -> list[bytes]:
-    """The same bytes in random pieces."""
+    """Cut bytes into random pieces."""
     cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randint(1, 6)))
     return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
 def damaged_inputs(seed: int) -> None:
-    """20,000 inputs: whole; a tenth in random pieces, byte by byte and as a stranger's; a tenth are weighed."""
+    """Check 20,000 inputs: whole; a tenth in random pieces, byte by byte and untrusted; a tenth for their memory."""
     rng = random.Random(seed)
     for number in range(20_000):
         data = mutated(rng)
@@ -273,7 +273,7 @@ def damaged_inputs(seed: int) -> None:
 
 
 def weight(data: bytes) -> int:
-    """The most memory that reading some bytes takes at a time."""
+    """Return the peak memory of reading some bytes."""
     tracemalloc.start()
     try:
         whole(data)
@@ -283,7 +283,7 @@ def weight(data: bytes) -> int:
 
 
 def test_memory_is_bounded_whatever_the_damage() -> None:
-    """No damaged input of some hundred bytes takes more than a hiredis list of 9,999 places does."""
+    """No mutated input of some hundred bytes takes more memory than a hiredis list of 9,999 elements."""
     rng = random.Random(3)
     heaviest = max(weight(mutated(rng)) for _ in range(1000))
     assert 1000 < heaviest < 256 * 1024
@@ -292,12 +292,12 @@ def test_memory_is_bounded_whatever_the_damage() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_million_mutated_inputs() -> None:
-    """A million damaged inputs raise nothing but ProtocolError, mean the same however cut, and cost little."""
+    """A million mutated inputs raise nothing but ProtocolError, mean the same however cut, and take little memory."""
     campaign.run("parser", damaged_inputs, range(1, 51))
 
 
 def test_a_command_of_very_many_words_is_read_in_turns() -> None:
-    """However much has come while nothing was read, a turn reads so many words, and says that there are more."""
+    """A command of very many words is read in several turns, each of a limited number of words."""
     words = [b"w"] * (WORDS_MAX + 4)  # more than the fast way takes
     reader = CommandReader(words_at_once=WORDS_MAX // 2)
     reader.feed(packed(*words) + packed(b"PING"))

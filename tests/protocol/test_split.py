@@ -1,4 +1,4 @@
-"""The splitter takes no command before all of it has come."""
+"""The splitter takes no command before it is complete."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from support.wire import pack
 
 @pytest.mark.parametrize("cut", range(1, 30))
 def test_a_command_that_is_not_complete_is_not_taken(cut: int) -> None:
-    """Wherever the bytes end."""
+    """An incomplete command is not taken, wherever the bytes end."""
     command = pack("XADD", "s", "*", "f", "v")
     splitter = Splitter(command * 3 + command[:-cut])
     for _ in range(3):

@@ -1,11 +1,11 @@
-"""``millstream serve`` under the command line, the file of parameters and the log of a redis-server, for test suites.
+"""``millstream serve`` with the command line, the configuration file and the log of a redis-server, for test suites.
 
-Its harness starts ``src/redis-server FILE`` in its own tree; ``scripts/redis_suites.py`` puts a program of that name
-there, in a copy, which runs this. It reads the file, starts the server in this very process, and says in the log what
+Redis's harness starts ``src/redis-server FILE`` in its own tree; ``scripts/redis_suites.py`` puts a program of that
+name there, in a copy, which runs this. It reads the file, starts the server in this process, and logs the lines that
 the harness waits for.
 
-Two things are for suites only, and are not in the server. Parameters that do not exist here are taken and do nothing,
-if they are on the list. DEBUG has DIGEST, DIGEST-VALUE and POPULATE, by which suites compare and fill.
+Two features are for suites only. Parameters that Millstream lacks are accepted without effect if they are on the list.
+DEBUG has DIGEST, DIGEST-VALUE and POPULATE, by which suites compare and fill.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ OPTIONS |= {"tls-auth-clients": "--tls-auth-clients", "aclfile": "--aclfile"}
 
 
 def assignments(words: list[str]) -> list[list[str]]:
-    """The parameters of a command line: a file first, then ``--name value ...``."""
+    """Return the parameters of a command line: a file first, then ``--name value ...``."""
     found: list[list[str]] = []
     if words and not words[0].startswith("--"):
         for line in Path(words.pop(0)).read_text().splitlines():
@@ -82,11 +82,11 @@ def assignments(words: list[str]) -> list[list[str]]:
 
 
 def as_serve(found: list[list[str]], users: Path) -> list[str]:
-    """The command line of ``millstream serve``.
+    """Return the command line of ``millstream serve``.
 
     Args:
-        found: the parameters with their values.
-        users: a file for the users among them.
+        found: Parameters with their values.
+        users: File for the users among them.
     """
     given = {name: " ".join(values) for name, *values in found}
     words = ["serve", "--dir", "millstream-data", "--host", given.pop("bind", "127.0.0.1").split()[0].lstrip("-")]
@@ -109,7 +109,7 @@ def as_serve(found: list[list[str]], users: Path) -> list[str]:
 
 
 def take_inert(fsync: str) -> None:
-    """Have the parameters of the list taken, which do nothing; and those of the log, which stay what they are."""
+    """Accept the parameters on the list without effect, and those of the log with fixed values."""
     fixed = {"appendonly": "yes", "appendfsync": fsync, "client-query-buffer-limit": "1073741824"}
     for name, value in fixed.items():
         config.PARAMETERS[name] = config.Parameter(name, value, lambda _, value=value: value, "taken for suites")
@@ -118,7 +118,7 @@ def take_inert(fsync: str) -> None:
 
 
 def rewrite(ctx: Context, argv: list[bytes]) -> Reply:
-    """CONFIG REWRITE: what can be changed goes to the end of the file, where it counts more than what is above."""
+    """Run CONFIG REWRITE: append the changeable parameters to the file, where they outrank earlier lines."""
     given, host = config.Config(), ctx.host
     with Path(sys.argv[1]).open("a") as file:
         for name, value in host.config.texts().items():
@@ -128,7 +128,7 @@ def rewrite(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def digest_of(value: Value, expires: int | None) -> bytes:
-    """A digest that is equal for equal values: of a stream its entries, as in Redis."""
+    """Return a digest that is equal for equal values; of a stream, its entries count as in Redis."""
     if isinstance(value, Stream):
         content = repr([e for node in value.entries.nodes() for e in node.entries() if not e[1]]).encode()
     elif isinstance(value, HashValue):
@@ -139,7 +139,7 @@ def digest_of(value: Value, expires: int | None) -> bytes:
 
 
 def digest(ctx: Context, words: list[bytes]) -> Reply:
-    """DEBUG DIGEST: one of all databases, zero if they are empty."""
+    """Run DEBUG DIGEST: one digest of all databases, zero if they are empty."""
     total = 0
     for base in ctx.host.keyspace.databases:
         for key, value in base.keys.items():
@@ -149,13 +149,13 @@ def digest(ctx: Context, words: list[bytes]) -> Reply:
 
 
 def digest_value(ctx: Context, words: list[bytes]) -> Reply:
-    """DEBUG DIGEST-VALUE of one key."""
+    """Run DEBUG DIGEST-VALUE for one key."""
     value = ctx.lookup(words[0])
     return [Simple(b"0" * 40 if value is None else digest_of(value, None).hex().encode())]
 
 
 def populate(ctx: Context, words: list[bytes]) -> Reply:
-    """DEBUG POPULATE count [prefix] [size]."""
+    """Run DEBUG POPULATE count [prefix] [size]."""
     prefix, size = (words[1:2] or [b"key"])[0], int((words[2:3] or [b"0"])[0])
     for number in range(int(words[0])):
         key = b"%b:%d" % (prefix, number)
@@ -165,13 +165,13 @@ def populate(ctx: Context, words: list[bytes]) -> Reply:
 
 
 def own_debug(ctx: Context, argv: list[bytes]) -> Reply:
-    """DEBUG, with what only suites need."""
+    """Run DEBUG with the suites' subcommands."""
     run = {b"DIGEST": digest, b"DIGEST-VALUE": digest_value, b"POPULATE": populate}.get(argv[1].upper())
     return debug.debug(ctx, argv) if run is None else run(ctx, argv[2:])
 
 
 class Log:
-    """Standard output, which says beside our line what the harness waits for."""
+    """Standard output that adds the line that the harness waits for."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -186,7 +186,7 @@ class Log:
 
 
 def run() -> None:
-    """Be a redis-server."""
+    """Run as a redis-server."""
     words = sys.argv[1:]
     if "--version" in words or "-v" in words:
         sys.stdout.write("Redis server v=8.8.0 sha=00000000:0 malloc=libc bits=64 build=0\n")

@@ -1,11 +1,11 @@
-"""Redis's own suites of streams, run by Redis's own harness against ``millstream serve`` as an external server.
+"""Redis's own suites of streams, run by Redis's harness against ``millstream serve`` as an external server.
 
 They are not part of this project. Name a checkout of Redis (any release since 7.4; nothing in it need be built) by the
 environment variable ``MILLSTREAM_REDIS_TREE``, and have ``tclsh`` on PATH; without the variable this is skipped.
 
-Two things are changed in a copy of it. Two tests with SWAPDB are marked as not for external servers, since the harness
-cannot know who else uses the server's databases; here nobody does. And one test counts the fields of XINFO STREAM FULL,
-which are six more since 8.6.
+Two things are changed in a copy of it. Two tests with SWAPDB are marked as not for external servers, whose databases
+other clients might use; here none does. And one test counts the fields of XINFO STREAM FULL, which are six more
+since 8.6.
 """
 
 import os
@@ -31,7 +31,7 @@ NOT_RUN = {
 
 
 def adapted(suite: Path) -> tuple[set[str], set[str]]:
-    """Make the two changes; the names of a suite's tests, and those that Redis keeps from external servers even so."""
+    """Make the two changes; return the names of a suite's tests, and of those excluded for external servers."""
     text = suite.read_text()
     text = re.sub(r"(swapped DB,.*?\} \{0\}) \{external:skip\}", r"\1", text, flags=re.DOTALL)
     text = re.sub(r"(?<=\[llength \$reply\] )18\b", "30", text)
@@ -48,7 +48,7 @@ def adapted(suite: Path) -> tuple[set[str], set[str]]:
 
 
 def names(text: str) -> set[str]:
-    """The tests in a piece of a suite."""
+    """Return the names of the tests in a part of a suite."""
     return set(re.findall(r'^ *test [{"](.*)[}"] \{$', text, flags=re.MULTILINE))
 
 
@@ -56,7 +56,10 @@ def names(text: str) -> set[str]:
 @pytest.mark.parametrize("suite", ["unit/type/stream", "unit/type/stream-cgroups"])
 @pytest.mark.parametrize("kept", ["dir", "memory"])
 def test_suite(tmp_path: Path, suite: str, kept: str) -> None:
-    """Every test passes but those named above; without a data directory, those that reload the log are left out too."""
+    """Every test of Redis's stream suites passes, except the listed ones.
+
+    Without a data directory, reloads are skipped.
+    """
     program("tclsh")
     tree = Path(os.environ[TREE])
     shutil.copytree(tree / "tests", tmp_path / "tests")
@@ -79,6 +82,6 @@ def test_suite(tmp_path: Path, suite: str, kept: str) -> None:
 
 
 def test_the_page_lists_what_does_not_run() -> None:
-    """By name, so that a user can look up what was not tried."""
+    """The page lists the tests of Redis's suites that do not run."""
     page = PAGE.read_text()
     assert [name for name in NOT_RUN if f"`{name.partition(' (')[0]}`" not in page] == []
