@@ -1,10 +1,10 @@
-"""What the archive's files cost in each form, beside pyarrow writing the same table: processor time, one after another.
+"""Cost of the archive's files in each form, beside pyarrow writing the same table: processor time, in turns.
 
     python bench/archive.py --entries 200000 --rounds 5
 
-No server and no Spark: this is what a task of the job does with the entries that it was given, what the driver does to
-publish them as a table, and what merging costs. "pyarrow" writes the finished table of the form above it, with the same
-compression, in one call: what a form costs besides is making its columns, and the files' being durable.
+No server and no Spark: this is the work of a job's task with its entries, of the driver to publish them as a table, and
+of a merge. "pyarrow" writes the finished table of the form above it, with the same compression, in one call: the
+difference is the cost of making columns and of durable files.
 """
 
 import argparse
@@ -38,7 +38,7 @@ FORMS = {
 
 
 def entries_of(url: str) -> list[pa.RecordBatch]:
-    """The entries as a task of the job gets them."""
+    """Return the entries as a task of the job gets them."""
     pair = StructType([StructField("name", BinaryType()), StructField("value", BinaryType())])
     schema = StructType(
         [StructField("stream", StringType()), StructField("id", StringType()), StructField("fields", ArrayType(pair))]
@@ -48,14 +48,14 @@ def entries_of(url: str) -> list[pa.RecordBatch]:
 
 
 def timed(work: Callable[[], object], entries: int) -> float:
-    """Microseconds of this process for each entry."""
+    """Return the microseconds of this process for each entry."""
     begun = time.process_time()
     work()
     return (time.process_time() - begun) / entries * 1e6
 
 
 def once(batches: list[pa.RecordBatch], wanted: Wanted) -> dict[str, float]:
-    """Microseconds an entry of each step, for one form."""
+    """Return the microseconds per entry of each step, for one form."""
     entries = sum(batch.num_rows for batch in batches)
     took: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +81,7 @@ def once(batches: list[pa.RecordBatch], wanted: Wanted) -> dict[str, float]:
 
 
 def main() -> None:
-    """All forms in turns."""
+    """Measure all forms in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=at_least_one, default=200_000, help="of five fields (default: %(default)s)")
     parser.add_argument("--rounds", type=at_least_one, default=3, help="of every form, after one that warms up")

@@ -1,15 +1,15 @@
-"""What the shell and the console cost: a cold command, a whole server, a million pending entries.
+"""Cost of the shell and the console: a cold command, a whole server, a million pending entries.
 
     python bench/console.py start [--rounds 15]
     python bench/console.py overview [--streams 1000] [--groups 10] [--server redis]
     python bench/console.py pending [--entries 1000000] [--server redis]
     python bench/console.py page [--streams 1000] [--groups 10] [--server redis]
 
-``start`` runs commands and ``python -c "import redis"`` in turn, each in a process of its own, and shows the median of
-their processor time and what each needs above the import. ``overview`` and ``pending`` ask one server over and over:
-round trips, processor time of the server (Linux), time until the answer, and the largest memory of the asking process.
-``page`` opens the overview in the console: when it begins, when it is whole, and
-what the server spent on it. The server is ours in memory, or redis-server.
+``start`` runs commands and ``python -c "import redis"`` in turn, each in a separate process, and shows the median of
+their processor time and of the time above the import. ``overview`` and ``pending`` read one server repeatedly: round
+trips, processor time of the server (Linux), time until the reply, and the peak memory of the reading process.
+``page`` opens the overview in the console: the times of its first and last byte, and the server's processor time. The
+server is Millstream in memory, or redis-server.
 """
 
 import argparse
@@ -55,7 +55,7 @@ COMMANDS = {
 
 @contextmanager
 def serving(kind: str) -> Iterator[ServerProcess]:
-    """A server with nothing in it."""
+    """Yield an empty server."""
     with tempfile.TemporaryDirectory() as folder:
         made = redis_server(Path(folder)) if kind == "redis" else millstream_server(Path(folder), "--memory")
         with made as server:
@@ -63,7 +63,7 @@ def serving(kind: str) -> Iterator[ServerProcess]:
 
 
 def fill(client: redis.Redis, count: int, groups: int) -> None:
-    """Streams of five entries, each with groups that were delivered two of them."""
+    """Add streams of five entries, each with groups that have two of them pending."""
     names = ["billing", *(f"group-{number}" for number in range(1, groups))]
     for number in range(count):
         key = f"orders-{number}"
@@ -77,7 +77,7 @@ def fill(client: redis.Redis, count: int, groups: int) -> None:
 
 
 def start(rounds: int) -> None:
-    """Processor time of cold commands."""
+    """Measure the processor time of cold commands."""
     with serving("millstream") as server, server.client() as client:
         fill(client, 20, 2)
         found: dict[str, list[float]] = {name: [] for name in COMMANDS}
@@ -91,7 +91,7 @@ def start(rounds: int) -> None:
 
 
 def _processor_time(words: list[str], url: str) -> float:
-    """Seconds of user and system time of one process."""
+    """Return the user and system time of one process in seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "MILLSTREAM_URL": url}
     subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=True)
@@ -100,25 +100,25 @@ def _processor_time(words: list[str], url: str) -> float:
 
 
 class CountingLine(Line):
-    """A line that counts its round trips."""
+    """A connection that counts its round trips."""
 
     trips = 0
 
     def calls(self, *args: Any, **options: Any) -> Any:
-        """As of a line."""
+        """Send commands and count the round trip."""
         self.trips += 1
         return super().calls(*args, **options)
 
 
 async def _measure(name: str, line: CountingLine, pid: int, work: Callable[[], Awaitable[Any]], times: int) -> None:
-    """Show what one reading costs, on average.
+    """Print the average cost of one reading.
 
     Args:
-        name: of it.
-        line: that it asks over.
-        pid: of the server.
-        work: reads once.
-        times: how often.
+        name: Name of the reading.
+        line: Connection that it uses.
+        pid: Process id of the server.
+        work: Function that reads once.
+        times: Number of readings.
     """
     trips, server, own, began = line.trips, _used(pid), time.process_time(), time.perf_counter()
     for _ in range(times):
@@ -133,13 +133,13 @@ async def _measure(name: str, line: CountingLine, pid: int, work: Callable[[], A
 
 
 def _used(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
+    """Return the processor time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def overview(kind: str, count: int, groups: int) -> None:
-    """All streams of a server with all their groups."""
+    """Measure the reading of all streams of a server with all their groups."""
 
     async def main(url: str, pid: int) -> None:
         line = CountingLine(url)
@@ -156,7 +156,7 @@ def overview(kind: str, count: int, groups: int) -> None:
 
 
 def page(kind: str, count: int, groups: int) -> None:
-    """The overview as a browser asks for it: the first time, and when the console has just read the server."""
+    """Measure the overview as a browser opens it: the first time, and just after the console has read the server."""
     with serving(kind) as server, server.client() as client:
         fill(client, count, groups)
         assert server.process is not None
@@ -168,12 +168,12 @@ def page(kind: str, count: int, groups: int) -> None:
 
 
 def _open(name: str, port: int, pid: int) -> None:
-    """Show what one opening costs.
+    """Print the cost of one opening.
 
     Args:
-        name: of it.
-        port: of the console.
-        pid: of the server.
+        name: Name of the opening.
+        port: Port of the console.
+        pid: Process id of the server.
     """
     before, began = _used(pid), time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", port)
@@ -192,7 +192,7 @@ def _open(name: str, port: int, pid: int) -> None:
 
 
 def pages(kind: str, entries: int) -> None:
-    """Pages of a group in which so many entries are pending."""
+    """Measure pages of a group with so many pending entries."""
 
     async def main(url: str, pid: int) -> None:
         line = CountingLine(url)
@@ -227,7 +227,7 @@ def pages(kind: str, entries: int) -> None:
 
 
 def main() -> None:
-    """See the top of this file."""
+    """Run the chosen measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=("start", "overview", "pending", "page"))
     parser.add_argument("--rounds", type=int, default=15)

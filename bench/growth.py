@@ -1,10 +1,10 @@
-"""What a command costs beside how much there is: one row a command, one column a size, in milliseconds.
+"""Cost of a command by the size of the data: one row per command, one column per size, in milliseconds.
 
     python bench/growth.py [--sizes 1000,10000,100000] [--only XCLAIM] [--rounds 3]
 
-Every command but those in the second table touches about ten things, so its row should stay level; those of the second
-touch everything, so a row grows tenfold from column to column. The node runs in this process, with records kept
-nowhere: no socket and no disk is in the figures. Each is the best of some rounds.
+Every command except those in the second table touches about ten things, so its row should stay level. Those of the
+second touch everything, so a row grows tenfold from column to column. The node runs in this process without a log: no
+socket and no disk is in the figures. Each is the best of some rounds.
 """
 
 import argparse
@@ -121,7 +121,7 @@ class Filled:
             self.run("RPUSH", "l", *part)
 
     def run(self, *words: str) -> float:
-        """Run one command; the milliseconds it took."""
+        """Run one command and return its time in milliseconds."""
         argv = [word.encode() for word in words]
         started = time.perf_counter()
         outcome = self.node.execute(self.session, argv, self.clock.now())
@@ -131,7 +131,7 @@ class Filled:
         return took
 
     def words(self, line: str) -> list[str]:
-        """A line with its placeholders filled in."""
+        """Return the words of a line with its placeholders filled in."""
         middle = self.size // 2
         found: list[str] = []
         for word in line.split():
@@ -149,7 +149,7 @@ SPOILING = ("XGROUP DESTROY", "XGROUP DELCONSUMER s g a", "UNLINK", "SWAPDB", "X
 
 
 def measure(lines: list[str], size: int) -> list[float]:
-    """The milliseconds of each line, one after the other."""
+    """Return the milliseconds of each line, run one after the other."""
     found: list[float] = []
     filled: Filled | None = None
     for line in lines:

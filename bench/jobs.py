@@ -13,8 +13,9 @@ keyed: a plain stream, the same with ``key=`` in one process, and 16 partitions 
 reply: ``app.request`` one after the other, with the worker in the same process. The goal is a median below 3 ms.
 
 fair: a tenant's 40 entries under ``Limit("10/s", key=)``, alone and then while ``--flood`` entries of another tenant
-wait for their turn. The time may be at most 1.2 of that alone; a larger ratio ends the program with exit code 1. Until
-the flood is read, entries behind it in the stream wait for that; this time is printed as well.
+wait for their turn. The time may be at most 1.2 of that alone; a larger ratio ends the program with exit code 1.
+Entries
+behind the flood in the stream wait until the flood is read; this time is printed as well.
 """
 
 import argparse
@@ -45,7 +46,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def app_of(url: str, case: str) -> App:
-    """An app whose handler does nothing but let others run."""
+    """Return an app whose handler only lets other tasks run."""
     app = App(url, registry=case == "partitions")
 
     # Workers stand still while entries are published, and are to own their partitions afterwards
@@ -64,7 +65,7 @@ async def publish(url: str, entries: int) -> None:
 
 
 async def empty(url: str, case: str) -> None:
-    """A server with an entry for each stream alone."""
+    """Prepare an emptied server with one entry in each stream."""
     with redis.Redis.from_url(url) as client:
         client.flushall()
     async with App(url, registry=False) as app:
@@ -74,7 +75,7 @@ async def empty(url: str, case: str) -> None:
 
 
 def are_done(client: Any, keys: list[str], entries: int) -> bool:
-    """True once each entry is acknowledged; one round trip for all streams."""
+    """Return True once each entry is acknowledged, by one round trip for all streams."""
     with client.pipeline(transaction=False) as pipe:
         for key in keys:
             pipe.xinfo_groups(key)
@@ -86,14 +87,14 @@ def are_done(client: Any, keys: list[str], entries: int) -> bool:
 
 
 def are_divided(client: Any, keys: list[str], processes: int) -> bool:
-    """True once each process owns its share of the partitions."""
+    """Return True once each process owns its share of the partitions."""
     owners = client.mget([owner_key(key, "g") for key in keys])
     found = Counter(owner.rpartition(b":")[0] for owner in owners if owner)
     return len(found) == processes and set(found.values()) == {len(keys) // processes}
 
 
 def handled(url: str, entries: int, case: str, processes: int = 1) -> Taken:
-    """The rate and the processor time of workers that own their streams, until all is acknowledged."""
+    """Return the rate and the processor time of workers that own their streams, until all is acknowledged."""
     partitioned = case == "partitions"
     keys = [f"orders{{{at}}}" for at in range(PARTS)] if partitioned else ["orders"]
     asyncio.run(empty(url, case))
@@ -110,20 +111,20 @@ def handled(url: str, entries: int, case: str, processes: int = 1) -> Taken:
 
 
 def until(done: Callable[[], bool]) -> None:
-    """Wait for it."""
+    """Wait until a condition holds."""
     while not done():
         time.sleep(0.02)
 
 
 def signal_all(found: list["subprocess.Popen[bytes]"], number: int) -> None:
-    """Send a signal to each."""
+    """Send a signal to each process."""
     for one in found:
         one.send_signal(number)
 
 
 @contextlib.contextmanager
 def workers(url: str, case: str, processes: int) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """Workers in processes of their own."""
+    """Yield workers in separate processes."""
     words = [sys.executable, __file__, "--work", url, "--case", case]
     found = [subprocess.Popen(words) for _ in range(processes)]
     try:
@@ -135,13 +136,13 @@ def workers(url: str, case: str, processes: int) -> Iterator[list["subprocess.Po
 
 
 async def serve(url: str, case: str) -> None:
-    """One of these processes."""
+    """Run one of the worker processes."""
     async with app_of(url, case).running():
         await asyncio.Event().wait()
 
 
 async def replies(url: str, count: int) -> list[float]:
-    """Milliseconds of each request."""
+    """Return the milliseconds of each request."""
     app, found = App(url, registry=False), list[float]()
 
     @app.subscriber(StreamSub("prices", group="g"))
@@ -157,7 +158,7 @@ async def replies(url: str, count: int) -> list[float]:
 
 
 async def fairness(url: str, flood: int) -> tuple[float, float, float]:
-    """Seconds of a tenant alone, of reading another one's flood, and of a tenant while that waits."""
+    """Return the seconds of a tenant alone, of reading another one's flood, and of a tenant while that waits."""
     app, done = App(url, registry=False), dict[str, int]()
     client: Any = redis.Redis.from_url(url)
 

@@ -1,8 +1,8 @@
-"""Scheduling an entry for later beside other libraries, each on an empty redis-server of its own.
+"""Scheduling an entry for later, compared with other libraries, each on a separate empty redis-server.
 
-``python bench/later.py --only millstream,arq,taskiq`` awaits 4,000 one after the other in one process. It prints how
-many were scheduled a second, the server's processor time and the bytes of each. Libraries that are not installed are
-left out: run it with the Python of another environment for those (``--only docket,bullmq``).
+``python bench/later.py --only millstream,arq,taskiq`` schedules 4,000 one after the other in one process. It prints the
+number per second, the server's processor time and the bytes of each. Libraries that are not installed are left out:
+run it with the Python of another environment for those (``--only docket,bullmq``).
 """
 
 import argparse
@@ -24,7 +24,7 @@ TEXT = "x" * 100
 
 @contextlib.asynccontextmanager
 async def millstream(url: str) -> AsyncIterator[Schedule]:
-    """``app.publish(delay=)``."""
+    """Schedule by ``app.publish(delay=)``."""
     from millstream import App
 
     async with App(url, registry=False) as app:
@@ -33,7 +33,7 @@ async def millstream(url: str) -> AsyncIterator[Schedule]:
 
 @contextlib.asynccontextmanager
 async def arq(url: str) -> AsyncIterator[Schedule]:
-    """``enqueue_job(_defer_by=)``."""
+    """Schedule by ``enqueue_job(_defer_by=)``."""
     from arq import create_pool
     from arq.connections import RedisSettings
 
@@ -44,7 +44,7 @@ async def arq(url: str) -> AsyncIterator[Schedule]:
 
 @contextlib.asynccontextmanager
 async def taskiq(url: str) -> AsyncIterator[Schedule]:
-    """``schedule_by_time`` with the list source."""
+    """Schedule by ``schedule_by_time`` with the list source."""
     from taskiq_redis import ListRedisScheduleSource, RedisStreamBroker
 
     broker, source = RedisStreamBroker(url), ListRedisScheduleSource(url)
@@ -60,7 +60,7 @@ async def taskiq(url: str) -> AsyncIterator[Schedule]:
 
 @contextlib.asynccontextmanager
 async def docket(url: str) -> AsyncIterator[Schedule]:
-    """``docket.add(when=)``."""
+    """Schedule by ``docket.add(when=)``."""
     from docket import Docket
 
     async def work(n: int, text: str) -> None: ...
@@ -72,7 +72,7 @@ async def docket(url: str) -> AsyncIterator[Schedule]:
 
 @contextlib.asynccontextmanager
 async def bullmq(url: str) -> AsyncIterator[Schedule]:
-    """``queue.add(delay=)``."""
+    """Schedule by ``queue.add(delay=)``."""
     from bullmq import Queue
 
     queue = Queue("bench", {"connection": url})
@@ -85,7 +85,7 @@ PEERS: dict[str, Any] = {one.__name__: one for one in (millstream, arq, taskiq, 
 
 @contextlib.contextmanager
 def server() -> Any:
-    """An empty redis-server, as a client."""
+    """Yield the URL and a client of an empty redis-server."""
     port = 20_000 + os.getpid() % 10_000
     program = shutil.which("redis-server") or "redis-server"
     with subprocess.Popen([program, "--port", str(port), "--save", ""], stdout=subprocess.DEVNULL) as process:
@@ -103,13 +103,13 @@ def server() -> Any:
 
 
 def used(client: Any) -> tuple[float, int]:
-    """Seconds of processor time and bytes of the server."""
+    """Return the server's processor time in seconds and its memory in bytes."""
     cpu, memory = client.info("cpu"), client.info("memory")
     return cpu["used_cpu_user"] + cpu["used_cpu_sys"], memory["used_memory"]
 
 
 async def measure(name: str, count: int) -> tuple[float, float, float]:
-    """Scheduled a second, microseconds of the server and bytes of each."""
+    """Return the number scheduled per second, the server's microseconds and the bytes of each."""
     with server() as (url, client):
         async with PEERS[name](url) as schedule:
             for n in range(100):
@@ -122,7 +122,7 @@ async def measure(name: str, count: int) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Measure in turns and print the middle of each figure."""
+    """Measure in turns and print the median of each figure."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--only", default=",".join(PEERS))
     options.add_argument("--count", type=int, default=4_000)

@@ -1,6 +1,6 @@
-"""Timing cases side by side: each round runs every case once, and ratios are taken within a round.
+"""Timing of cases side by side: each round runs every case once, and ratios are taken within a round.
 
-These machines are shared and noisy; only ratios of one run mean anything.
+The machines are shared and noisy, so only ratios of one run are meaningful.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import redis
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on, and that Linux gives to no client."""
+    """Return a free TCP port of 127.0.0.1 that Linux gives to no client."""
     while True:
         port = random.randrange(10_000, 32_768)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 def at_least_one(word: str) -> int:
-    """A number of entries or rounds: of none there is nothing to measure."""
+    """Parse a number of entries or rounds, which must be at least one."""
     number = int(word)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is none: at least 1")
@@ -39,15 +39,15 @@ def at_least_one(word: str) -> int:
 
 @contextlib.contextmanager
 def running(command: list[str], port: int, environment: dict[str, str] | None = None) -> Iterator[tuple[str, int]]:
-    """A server process for the length of the block; yields its URL and its process.
+    """Run a server process within a ``with`` block; yield its URL and its process.
 
     Args:
-        command: what is started.
-        port: where it will listen.
-        environment: variables beside this process's own.
+        command: Command to start.
+        port: Port that it will listen on.
+        environment: Additional environment variables.
 
     Raises:
-        RuntimeError: it ended at once.
+        RuntimeError: It ended at once.
     """
     inherited = os.environ | (environment or {})
     process = subprocess.Popen(command, env=inherited, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -73,7 +73,7 @@ SERVERS = ("redis", "millstream")
 
 @contextlib.contextmanager
 def private_server(kind: str = "redis") -> Iterator[str]:
-    """A server of :data:`SERVERS` that keeps nothing on disk; yields its URL."""
+    """Run a server of :data:`SERVERS` that keeps nothing on disk; yield its URL."""
     port = free_port()
     program = shutil.which("redis-server") if kind == "redis" else str(Path(sys.executable).parent / "millstream")
     if program is None:
@@ -86,12 +86,12 @@ def private_server(kind: str = "redis") -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Taken:
-    """What one run of a case took.
+    """The cost of one run of a case.
 
     Attributes:
-        rate: more is better.
-        client: microseconds of this process's processor for each of what the rate counts; 0 if not measured.
-        server: the same of the processes that it started.
+        rate: Number per second; more is better.
+        client: Microseconds of this process's processor per counted item; 0 if not measured.
+        server: Microseconds of its child processes' processor per counted item; 0 if not measured.
     """
 
     rate: float
@@ -100,7 +100,7 @@ class Taken:
 
 
 class Stopwatch:
-    """Wall clock and processor time from its making on."""
+    """Wall clock and processor time from its creation on."""
 
     def __init__(self) -> None:
         self._others = Processor()
@@ -108,7 +108,7 @@ class Stopwatch:
         self._started = time.perf_counter()
 
     def stop(self, count: int) -> Taken:
-        """What so many took."""
+        """Return the cost of so many items."""
         seconds, own = time.perf_counter() - self._started, time.process_time() - self._own
         return Taken(count / seconds, own / count * 1e6, sum(self._others.since(count).values()))
 
@@ -117,9 +117,9 @@ def compare(cases: dict[str, Callable[[], Taken]], rounds: int, unit: str) -> No
     """Run every case once a round; print each one's rate and processor time, and the ratios to the round's first case.
 
     Args:
-        cases: name to function.
-        rounds: how often.
-        unit: what the rate counts.
+        cases: Functions by name.
+        rounds: Number of rounds.
+        unit: Unit that the rate counts.
     """
     runs: dict[str, list[Taken]] = {name: [] for name in cases}
     for number in range(rounds):
@@ -145,18 +145,18 @@ def compare(cases: dict[str, Callable[[], Taken]], rounds: int, unit: str) -> No
 
 
 def table(head: list[str], rows: list[list[str]]) -> None:
-    """Print a table as Markdown has them."""
+    """Print a table in Markdown."""
     for row in (head, ["---"] * len(head), *rows):
         print(f"| {' | '.join(row)} |", flush=True)
 
 
 def middle(found: list[float], form: str = ",.0f") -> str:
-    """The median, and from where to where."""
+    """Return the median with the minimum and maximum."""
     return f"{statistics.median(found):{form}} ({min(found):{form}} to {max(found):{form}})"
 
 
 def ratio(found: list[float], base: list[float]) -> str:
-    """The middle one of the rounds' ratios, and from where to where."""
+    """Return the median of the rounds' ratios with the minimum and maximum."""
     ratios = [one / other for one, other in zip(found, base, strict=True)]
     return middle(ratios, ".2f")
 
@@ -170,7 +170,7 @@ class Processor:
         self._begun = self._spent()
 
     def since(self, rows: int) -> dict[str, float]:
-        """Microseconds for each of so many rows since this was made."""
+        """Return the microseconds per row since the creation, by program."""
         now = self._spent()
         return {name: (now[name] - self._begun[name]) / rows * 1e6 for name in self.PROGRAMS}
 
@@ -194,7 +194,7 @@ class Processor:
 
 
 def _descends(pid: int, parents: dict[int, int]) -> bool:
-    """True if a process was started by this one, by way of others or not."""
+    """Return True if a process descends from this one."""
     while pid in parents and pid != os.getpid():
         pid = parents[pid]
     return pid == os.getpid()
@@ -204,7 +204,7 @@ def processor_table(costs: dict[str, list[dict[str, float]]]) -> None:
     """Print the processor time of each case by program, and that of the round's first case beside it.
 
     Args:
-        costs: what :meth:`Processor.since` said of a case's rounds.
+        costs: Results of :meth:`Processor.since` for a case's rounds.
     """
     totals = {name: [sum(one.values()) for one in found] for name, found in costs.items()}
     first = next(iter(totals.values()))

@@ -1,10 +1,10 @@
-"""What replication costs and how fast it is: Millstream and Redis as primaries and replicas, in one run.
+"""Cost and speed of replication: Millstream and Redis as primaries and replicas, in one run.
 
     python bench/replication.py feed [--pairs N]         a primary with 0 and 1 replica: processor time of each XADD
-    python bench/replication.py apply [--commands N]     how fast a replica applies what a primary takes at full rate
-    python bench/replication.py copy [--entries N]       a full copy, beside a start on what it left; PINGs meanwhile
+    python bench/replication.py apply [--commands N]     speed of a replica while its primary works at full rate
+    python bench/replication.py copy [--entries N]       a full copy, beside a start on its data; PINGs meanwhile
 
-The load is redis-benchmark's, with ``-P 16`` and 50 clients or with one command at a time. What counts is processor
+The load is redis-benchmark's, with ``-P 16`` and 50 clients or with one command at a time. The measure is processor
 time, since the machine is shared: of the primary for each command, of the replica for each that it applies.
 """
 
@@ -38,7 +38,7 @@ FILLING = 220_000
 
 @dataclass
 class Server:
-    """A server that runs."""
+    """A running server."""
 
     kind: str
     port: int
@@ -46,11 +46,11 @@ class Server:
     process: "subprocess.Popen[bytes]"
 
     def ask(self) -> redis.Redis:
-        """A client."""
+        """Return a client."""
         return redis.Redis(port=self.port)
 
     def restart(self) -> float:
-        """Kill it and start it again; the seconds until it shows its data."""
+        """Kill the server and start it again; return the seconds until it shows its data."""
         entries = self.ask().xlen("s")
         self.process.kill()
         self.process.wait()
@@ -60,10 +60,10 @@ class Server:
         return time.monotonic() - begun
 
     def seconds(self, *, children: bool = False) -> float:
-        """Processor time so far.
+        """Return the processor time so far.
 
         Args:
-            children: that of its children which have ended, too.
+            children: True to include its ended child processes.
         """
         own = time.clock_gettime((~self.process.pid << 3) | _PROCESSOR_TIME)
         if not children:
@@ -74,13 +74,13 @@ class Server:
 
 @contextlib.contextmanager
 def running(kind: str, folder: str, *, follows: "Server | None" = None, memory: bool = False) -> Iterator[Server]:
-    """A server for the length of the block.
+    """Run a server within a ``with`` block.
 
     Args:
-        kind: one of :data:`KINDS`.
-        folder: where it keeps its data.
-        follows: its primary.
-        memory: Millstream keeps nothing; Redis never does.
+        kind: One of :data:`KINDS`.
+        folder: Folder for its data.
+        follows: Its primary.
+        memory: True to let Millstream keep nothing; Redis never does.
     """
     port = free_port()
     if kind == "redis":
@@ -112,12 +112,12 @@ def running(kind: str, folder: str, *, follows: "Server | None" = None, memory: 
 
 
 def started(words: list[str]) -> "subprocess.Popen[bytes]":
-    """A process that says nothing."""
+    """Start a process without output."""
     return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def wait(condition: "object", seconds: float = 120) -> None:
-    """Until a condition holds; errors of a server that does not answer yet count as no."""
+    """Wait until a condition holds, and ignore errors of a server that does not reply yet."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(redis.RedisError):
@@ -128,7 +128,7 @@ def wait(condition: "object", seconds: float = 120) -> None:
 
 
 def is_even(primary: Server, replica: Server) -> bool:
-    """True if the replica has applied all."""
+    """Return True if the replica has applied everything."""
     told = replica.ask().info("replication")
     return (
         told.get("master_link_status") == "up"
@@ -137,16 +137,16 @@ def is_even(primary: Server, replica: Server) -> bool:
 
 
 def load(port: int, count: int, *, pipeline: int = 16) -> None:
-    """So many XADD of redis-benchmark, of 50 clients."""
+    """Run so many XADD by redis-benchmark, with 50 clients."""
     program = str(shutil.which("redis-benchmark"))
     words = [program, "-p", str(port), "-q", "-c", "50", "-P", str(pipeline), "-n", str(count), *ADD]
     subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
 
 
 def feed(folder: str, pairs: int, count: int) -> None:
-    """Print what one replica costs its primary.
+    """Print the cost of one replica for its primary.
 
-    Two primaries stand side by side: one has a replica all the time, the other never had one, so that it makes and
+    Two primaries run side by side: one has a replica all the time, the other never had one, so that it makes and
     keeps no bytes. They take turns with the same load, each first in every second pair.
     """
     for kind in KINDS:
@@ -176,7 +176,7 @@ def feed(folder: str, pairs: int, count: int) -> None:
 def _pair(
     primaries: tuple[Server, Server], replica: Server, count: int, pipeline: int, first: int
 ) -> tuple[float, float]:
-    """Microseconds of the processor for each XADD, of both primaries one after the other."""
+    """Return the microseconds of the processor for each XADD, of both primaries one after the other."""
     used = [0.0, 0.0]
     for place in (first, 1 - first):
         server = primaries[place]
@@ -194,7 +194,7 @@ def _spread(values: list[float]) -> str:
 
 
 def apply(folder: str, count: int) -> None:
-    """Print how fast a replica applies what its primary takes."""
+    """Print the speed at which a replica applies its primary's commands."""
     for kind in KINDS:
         for follower in KINDS if kind == "redis" else KINDS[1:]:
             with running(kind, folder) as primary, running(follower, folder, follows=primary) as replica:
@@ -212,7 +212,7 @@ def apply(folder: str, count: int) -> None:
 
 
 def filled(server: Server, entries: int) -> None:
-    """A stream of so many entries, of which a tenth are pending."""
+    """Fill a stream with so many entries, of which a tenth are pending."""
     client = server.ask()
     load(server.port, entries)
     client.xgroup_create("s", "g", "0")
@@ -221,7 +221,7 @@ def filled(server: Server, entries: int) -> None:
 
 
 def copy(folder: str, entries: int, rounds: int) -> None:
-    """Print how long a full copy takes, beside a start on the same data, and PINGs of a last one."""
+    """Print the time of a full copy, beside a start on the same data, and of PINGs during a last copy."""
     for kind, follower, memory in (
         ("millstream", "millstream", False),
         ("millstream", "redis", False),
@@ -256,7 +256,7 @@ def copy(folder: str, entries: int, rounds: int) -> None:
 
 
 def _copied(primary: Server, follower: str, folder: str, *, is_snapshot: bool) -> tuple[float, float, float]:
-    """Seconds of a copy, from the start of the replica's process, those of all processors, and of a start on it."""
+    """Return the seconds of a copy from the replica's start, of all processors, and of a start on its data."""
     begun, used = time.monotonic(), primary.seconds(children=True)
     with running(follower, folder, follows=primary) as replica:
         wait(lambda: is_even(primary, replica))
@@ -266,7 +266,7 @@ def _copied(primary: Server, follower: str, folder: str, *, is_snapshot: bool) -
 
 
 def _bare_start(folder: str) -> float:
-    """Seconds of a start that has nothing to load, which are a part of the copy's time and of the other start's."""
+    """Return the seconds of a start without data, which are a part of the copy's time and of the other start's."""
     begun = time.monotonic()
     with running("millstream", folder):
         return time.monotonic() - begun

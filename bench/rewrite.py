@@ -1,14 +1,14 @@
-"""How long replies take while a large log is rewritten, how large the log grows, and how long a restart takes.
+"""Reply times while a large log is rewritten, the size of the log, and the time of a restart.
 
-A server with the default durability gets entries of five fields in one stream. A process of its own then asks PING and
-XADD in turn, one by one, first with nothing else going on, then while the whole log is rewritten. At last the server is
+A server with the default durability gets entries of five fields in one stream. A separate process then sends PING and
+XADD in turn, one by one, first with nothing else running, then while the whole log is rewritten. At last the server is
 killed and started again.
 
     .venv/bin/python bench/rewrite.py --entries 1000000
 
-With ``--full-rate N`` something else is measured: as many writers as saturate the server add to trimmed streams until
-the log was rewritten N times by itself; how large the log became beside a fresh snapshot of the same data, and how long
-a rewriting took.
+``--full-rate N`` measures something else: as many writers as saturate the server add to trimmed streams until the log
+was rewritten N times automatically. It prints the peak size of the log beside a fresh snapshot of the same data, and
+the time of a rewrite.
 
     .venv/bin/python bench/rewrite.py --entries 1000000 --full-rate 5
 """
@@ -59,7 +59,7 @@ while True:
 
 
 def fields(number: int) -> dict[str, str]:
-    """Five fields, about 90 bytes of names and values."""
+    """Return five fields, about 90 bytes of names and values."""
     return {
         "sensor": f"temp-{number % 1000}",
         "place": "hall-7",
@@ -70,13 +70,13 @@ def fields(number: int) -> dict[str, str]:
 
 
 def memory(process: "subprocess.Popen[bytes]", word: str) -> int:
-    """MiB of a process as the system counts them: ``VmRSS`` now, ``VmHWM`` at most."""
+    """Return a process's memory in MiB as the system counts it: ``VmRSS`` now, ``VmHWM`` at most."""
     lines = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(word)) // 1024
 
 
 def start(folder: str, port: int) -> tuple["subprocess.Popen[bytes]", float]:
-    """A server on the folder, and the seconds until it was ready."""
+    """Start a server on the folder; return it with the seconds until it was ready."""
     begun = time.monotonic()
     program = str(Path(sys.executable).with_name("millstream"))
     words = [program, "serve", "--dir", folder, "--port", str(port)]
@@ -89,13 +89,13 @@ def start(folder: str, port: int) -> tuple["subprocess.Popen[bytes]", float]:
 
 
 def probed(port: int, seconds: float) -> str:
-    """What the probe printed: a line a command with count, p50, p99, p99.9 and the longest, in milliseconds."""
+    """Return the probe's output: a line per command with count, p50, p99, p99.9 and maximum, in milliseconds."""
     found = subprocess.run([sys.executable, "-c", PROBE, str(port), str(seconds)], capture_output=True, check=True)
     return found.stdout.decode()
 
 
 def loaded(client: redis.Redis, entries: int, streams: list[str]) -> None:
-    """Put so many entries into the streams, in turn."""
+    """Add so many entries to the streams, in turn."""
     for first in range(0, entries, BATCH):
         with client.pipeline(transaction=False) as pipe:
             for number in range(first, min(first + BATCH, entries)):
@@ -104,7 +104,7 @@ def loaded(client: redis.Redis, entries: int, streams: list[str]) -> None:
 
 
 def rewritten(client: redis.Redis) -> dict[str, Any]:
-    """Have the log rewritten, once more if that is under way by itself; what INFO says then."""
+    """Rewrite the log, after a rewrite that is running; return INFO's figures afterwards."""
     begun, asked = client.info("persistence")["aof_rewrites"], False
     while True:
         told: dict[str, Any] = client.info("persistence")
@@ -117,7 +117,7 @@ def rewritten(client: redis.Redis) -> dict[str, Any]:
 
 
 def full_rate(client: redis.Redis, port: int, entries: int, rounds: int) -> None:
-    """Print what writers at full rate make of the log's size."""
+    """Print the log's size under writers at full rate."""
     streams = [f"s{number}" for number in range(STREAMS)]
     loaded(client, entries, streams)
     live = rewritten(client)["aof_base_size"]
@@ -145,12 +145,12 @@ def full_rate(client: redis.Redis, port: int, entries: int, rounds: int) -> None
 
 
 def adds(client: redis.Redis, streams: list[str]) -> int:
-    """How many entries were ever added."""
+    """Return the number of entries ever added."""
     return sum(int(client.xinfo_stream(name)["entries-added"]) for name in streams)
 
 
 def watched(client: redis.Redis, rounds: int) -> tuple[int, list[float], float]:
-    """Look until the log was rewritten so often: its largest size, the seconds of each, those before the first."""
+    """Watch so many rewrites; return the log's peak size, the seconds of each, and those before the first."""
     largest, took, begun, first, since = 0, [], time.monotonic(), 0.0, None
     while len(took) < rounds:
         told = client.info("persistence")
@@ -166,7 +166,7 @@ def watched(client: redis.Redis, rounds: int) -> tuple[int, list[float], float]:
 
 
 def rewriting(folder: str, port: int, entries: int) -> None:
-    """Print what a rewriting does to replies, and how long a restart takes."""
+    """Print the reply times during a rewrite, and the time of a restart."""
     process, _ = start(folder, port)
     try:
         client = redis.Redis(port=port)

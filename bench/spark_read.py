@@ -1,15 +1,15 @@
-"""What reading with ``format("millstream")`` costs, beside what one would write instead, in one run and in turns.
+"""Cost of reading with ``format("millstream")``, beside its alternatives, in one run and in turns.
 
-    python bench/spark_read.py read --entries 1000000 --rounds 3      rows/s: ours, tuples, and the most the API allows
+    python bench/spark_read.py read --entries 1000000 --rounds 3      rows/s: ours, tuples, and the API's maximum
     python bench/spark_read.py read --to parquet                       the same into Parquet
     python bench/spark_read.py batches --batches 60                    the fixed cost of a micro-batch
     python bench/spark_read.py cold --rounds 3                         a new process: session, first read, first stream
     python bench/spark_read.py curve payload                           rows/s over partitions, fields, payload, keys
     python bench/spark_read.py keys --entries 10000                    a micro-batch over 1, 64 and 1,000 streams
 
-``--server millstream`` puts all of it on Millstream instead of redis-server. Each round gives one ratio, and the middle
-one counts. "Canned" is a source that gives one Arrow batch again and again and asks no server: what is left is Spark's
-own time, the most that the API allows.
+``--server millstream`` runs all of it on Millstream instead of redis-server. Each round gives one ratio, and the median
+counts. "Canned" is a source that returns one Arrow batch repeatedly without a server: its time is Spark's own, and so
+its rate the maximum that the API allows.
 """
 
 import argparse
@@ -39,19 +39,19 @@ FLAT = "id string, event string, user long, amount double, country string, note 
 
 
 class TuplesSource(DataSource):
-    """What one writes in an hour: redis-py, pages of 1000, a tuple a row, two partitions by time."""
+    """A quickly written source: redis-py, pages of 1000, a tuple per row, two partitions by time."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """Return the name for ``format(...)``."""
         return "tuples"
 
     def schema(self) -> str:
-        """The same columns as ours."""
+        """Return the same columns as Millstream's source."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return TuplesReader(self.options["url"], self.options["stream"], int(self.options["entries"]))
 
 
@@ -62,12 +62,12 @@ class TuplesReader(DataSourceReader):
         self.url, self.stream, self.entries = url, stream, entries
 
     def partitions(self) -> list[InputPartition]:
-        """Two halves."""
+        """Return two halves."""
         middle = START + self.entries // 2 * STEP
         return [InputPartition(("-", f"({middle}-0")), InputPartition((f"{middle}-0", "+"))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """One tuple a row."""
+        """Yield one tuple per row."""
         from datetime import UTC, datetime
 
         client = redis.Redis.from_url(self.url, decode_responses=True)
@@ -80,28 +80,28 @@ class TuplesReader(DataSourceReader):
 
 
 class CannedSource(DataSource):
-    """One Arrow batch of 8,000 rows with our columns, made once a task and given again and again; no server."""
+    """One Arrow batch of 8,000 rows with Millstream's columns, made once per task and repeated, without a server."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """Return the name for ``format(...)``."""
         return "canned"
 
     def schema(self) -> str:
-        """The same columns as ours."""
+        """Return the same columns as Millstream's source."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return CannedReader(int(self.options["entries"]))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return CannedStream(int(self.options["entries"]))
 
 
 def canned(rows: int) -> Iterator[Any]:
-    """So many rows."""
+    """Yield so many rows."""
     import pyarrow as pa
 
     fields = [("event", "click"), ("user", "123456"), ("amount", "123.45"), ("country", "DE"), ("note", "x" * 12)]
@@ -127,36 +127,36 @@ class CannedReader(DataSourceReader):
         self.entries = entries
 
     def partitions(self) -> list[InputPartition]:
-        """Two halves."""
+        """Return two halves."""
         return [InputPartition(self.entries // 2), InputPartition(self.entries - self.entries // 2)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The batch, again and again."""
+        """Yield the batch repeatedly."""
         return canned(partition.value)
 
 
 class CannedStream(DataSourceStreamReader):
-    """Has a few new rows whenever it is asked."""
+    """A stream that has a few new rows at each request."""
 
     def __init__(self, entries: int) -> None:
         self.entries = entries
         self.at = 0
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Nothing yet."""
+        """Return the empty start."""
         return {"at": 0}
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """A few more than the last time."""
+        """Return an end with a few more rows than the last one."""
         self.at += self.entries
         return {"at": self.at}
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
-        """One."""
+        """Return one partition."""
         return [InputPartition(end["at"] - start["at"])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """As the batch reader."""
+        """Yield the batch repeatedly, as the batch reader does."""
         return canned(partition.value)
 
 
@@ -164,14 +164,14 @@ START, STEP = 1_700_000_000_000, 3
 
 
 def fill(url: str, entries: int, *, stream: str = "big", fields: int = 5, payload: int = 0) -> None:
-    """Entries of five fields, about 170 bytes of reply each; more fields, or a longer note, where asked.
+    """Add entries of five fields, about 170 bytes of reply each; more fields, or a longer note, on request.
 
     Args:
-        url: of the server.
-        entries: how many.
-        stream: key.
-        fields: of an entry, 1 to 5 of the usual ones and any number of others.
-        payload: bytes of the note instead of 5 to 19.
+        url: URL of the server.
+        entries: Number of entries.
+        stream: Key of the stream.
+        fields: Fields of an entry, 1 to 5 of the usual ones and any number of others.
+        payload: Bytes of the note instead of 5 to 19.
     """
     client, dice = redis.Redis.from_url(url), random.Random(1)
     pipeline = client.pipeline(transaction=False)
@@ -193,7 +193,7 @@ def fill(url: str, entries: int, *, stream: str = "big", fields: int = 5, payloa
 
 
 def session(*, quick: bool = False) -> SparkSession:
-    """One with both other sources."""
+    """Return a session with both other sources."""
     spark = millstream.spark.session("bench", quick=quick, spark__log__level="OFF")
     spark.dataSource.register(TuplesSource)
     spark.dataSource.register(CannedSource)
@@ -201,7 +201,7 @@ def session(*, quick: bool = False) -> SparkSession:
 
 
 def save(frame: DataFrame, to: str, folder: str) -> float:
-    """Seconds to read it all into a sink."""
+    """Return the seconds to read everything into a sink."""
     begun = time.perf_counter()
     writer = frame.write.mode("overwrite")
     if to == "noop":
@@ -212,7 +212,7 @@ def save(frame: DataFrame, to: str, folder: str) -> float:
 
 
 def read(args: argparse.Namespace) -> None:
-    """Rows a second of a batch read."""
+    """Measure the rows per second of a batch read."""
     spark, entries = session(), args.entries
     with private_server(args.server) as url, tempfile.TemporaryDirectory() as folder:
         fill(url, entries)
@@ -244,14 +244,14 @@ def read(args: argparse.Namespace) -> None:
 
 
 def trickle(url: str, ended: threading.Event) -> None:
-    """A few entries about every ten milliseconds."""
+    """Add a few entries about every ten milliseconds."""
     with redis.Redis.from_url(url) as client:
         while not ended.wait(0.01):
             client.xadd("small", {"event": "click", "user": 1})
 
 
 def batches(args: argparse.Namespace) -> None:
-    """Milliseconds of a micro-batch at the smallest interval, the two sources in turns under the same settings."""
+    """Measure the milliseconds of a micro-batch at the smallest interval, for both sources in turns."""
     spark, found = session(), {"canned": [], "millstream": []}
     with private_server(args.server) as url, tempfile.TemporaryDirectory() as folder:
         ended = threading.Event()
@@ -301,7 +301,7 @@ spark.stop()
 
 
 def cold(args: argparse.Namespace) -> None:
-    """Seconds of a new process, after one that fills the cache."""
+    """Measure the seconds of a new process, after one that fills the cache."""
     rows = []
     with private_server(args.server) as url, tempfile.TemporaryDirectory() as folder:
         fill(url, 1000)
@@ -327,7 +327,7 @@ CURVES: dict[str, list[int]] = {
 
 
 def curve(args: argparse.Namespace) -> None:
-    """Rows a second over one thing, the others as in ``read``; the values in turns."""
+    """Measure the rows per second over one parameter, the others as in ``read``; the values in turns."""
     spark = session()
     with private_server(args.server) as url:
         cases = {f"{value:,}": point(spark, url, args, value) for value in CURVES[args.over]}
@@ -358,7 +358,7 @@ def curve(args: argparse.Namespace) -> None:
 
 
 def point(spark: SparkSession, url: str, args: argparse.Namespace, value: int) -> tuple[DataFrame, int]:
-    """The frame of one value of a curve, its entries made, and how many they are."""
+    """Create the entries of one value of a curve; return the frame and the number of entries."""
     entries = value if args.over == "backlog" else args.entries
     if args.over == "payload":
         entries = max(entries // max(value // 100, 1), 2000)  # about as many bytes
@@ -373,12 +373,12 @@ def point(spark: SparkSession, url: str, args: argparse.Namespace, value: int) -
 
 
 def tasks(frame: DataFrame) -> str:
-    """Into how many a read is cut."""
+    """Return the number of a read's tasks as text."""
     return str(frame.rdd.getNumPartitions())
 
 
 def keys(args: argparse.Namespace) -> None:
-    """Milliseconds of processor of a micro-batch over many streams, without Spark: at the driver, and in the tasks."""
+    """Measure the processor time of a micro-batch over many streams, without Spark: at the driver, and in the tasks."""
     rows = []
     for streams in (1, 64, 1000):
         with private_server(args.server) as url:
@@ -392,7 +392,7 @@ def keys(args: argparse.Namespace) -> None:
 
 
 def one_batch(options: dict[str, str]) -> tuple[float, float, int, int]:
-    """Milliseconds of this process for planning a batch, and for reading its tasks; the tasks, and their rows."""
+    """Return the milliseconds to plan a batch and to read its tasks, with the numbers of tasks and rows."""
     source = MillstreamSource(dict(options))
     reader = source.streamReader(source.schema())
     start, begun = reader.initialOffset(), time.process_time()
@@ -405,7 +405,7 @@ def one_batch(options: dict[str, str]) -> tuple[float, float, int, int]:
 
 
 def main() -> None:
-    """One of them."""
+    """Run the chosen measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     modes = {"read": read, "batches": batches, "cold": cold, "curve": curve, "keys": keys}
     subs = parser.add_subparsers(dest="mode", required=True)

@@ -1,13 +1,13 @@
-"""What writing with ``format("millstream")`` costs, beside foreachBatch with a redis-py pipeline: one run, in turns.
+"""Cost of writing with ``format("millstream")``, beside foreachBatch with a redis-py pipeline: one run, in turns.
 
-    python bench/spark_write.py write --entries 1000000 --rounds 3     rows/s, processor time, how far it could go
+    python bench/spark_write.py write --entries 1000000 --rounds 3     rows/s, processor time, and the possible maximum
     python bench/spark_write.py latency --entries 400                  from XADD in one stream to the row in another
 
-All cases of ``write`` take the same Parquet files as a stream, in one session and with one server (``--server
-millstream`` for ours); each round gives one ratio, and the middle one counts. Two cases are no way to write, but the
-floor: "dropped" is a sink in Python that drops its Arrow batches, what is left is Spark's own time; "XADD alone"
-sends the same rows, made into commands before, from one client that looks at no reply: what is left is the server's
-own time. The sink must do the one after the other, since nothing may be seen before every task is done.
+All cases of ``write`` read the same Parquet files as a stream, in one session and with one server (``--server
+millstream`` for Millstream); each round gives one ratio, and the median counts. Two cases show the lower bound:
+"dropped" is a sink in Python that drops its Arrow batches, so its time is Spark's own. "XADD alone" sends the same
+rows, encoded before, from one client that checks no reply, so its time is the server's own. The sink must do one after
+the other, since no row may be visible before every task is done.
 """
 
 import argparse
@@ -42,36 +42,36 @@ ROWS = """
 
 
 class DroppingSource(DataSource):
-    """A sink that drops what it gets."""
+    """A sink that drops its rows."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """Return the name for ``format(...)``."""
         return "dropping"
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DroppingSink":  # noqa: ARG002, N802 - Spark's
-        """For ``writeStream``."""
+        """Return the sink for ``writeStream``."""
         return DroppingSink()
 
 
 class DroppingSink(DataSourceStreamArrowWriter):
-    """Reads its rows, and that is all."""
+    """A sink that reads its rows and drops them."""
 
     def write(self, iterator: "Iterator[Any]") -> WriterCommitMessage:
-        """Drop them."""
+        """Drop the rows."""
         for _ in iterator:
             pass
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing."""
+        """Do nothing."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing."""
+        """Do nothing."""
 
 
 def by_pipeline(url: str) -> Any:
-    """What one writes in an hour; a batch that is run again is there twice."""
+    """Write rows by a pipeline in a simple way; a batch that runs again is written twice."""
 
     def partition(rows: "Iterable[Any]") -> None:
         client = redis.Redis.from_url(url)
@@ -90,7 +90,7 @@ def by_pipeline(url: str) -> Any:
 
 
 def timed(writer: "DataStreamWriter") -> float:
-    """Seconds of a query from its start to the end of what there is."""
+    """Return the seconds of a query from its start to the end of the existing rows."""
     with tempfile.TemporaryDirectory() as checkpoint:
         begun = time.perf_counter()
         query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
@@ -99,7 +99,7 @@ def timed(writer: "DataStreamWriter") -> float:
 
 
 def packed_rows(spark: "SparkSession", folder: Path) -> list[bytes]:
-    """The rows as XADD commands in the forms in which they travel, a thousand together."""
+    """Return the rows as encoded XADD commands, a thousand together."""
     rows = spark.read.parquet(str(folder / "rows")).toLocalIterator()
     found = []
     while chunk := list(itertools.islice(rows, 1000)):
@@ -111,7 +111,7 @@ def packed_rows(spark: "SparkSession", folder: Path) -> list[bytes]:
 
 
 def added_alone(url: str, packed: list[bytes]) -> float:
-    """Seconds until a server has added them, with the next thousand on their way while one is added."""
+    """Return the seconds until a server has added them, with the next thousand in transit while one is added."""
     port = redis.Redis.from_url(url).connection_pool.connection_kwargs["port"]
     with socket.create_connection(("127.0.0.1", port)) as line:
 
@@ -130,7 +130,7 @@ def added_alone(url: str, packed: list[bytes]) -> float:
 
 
 def write(args: argparse.Namespace) -> None:
-    """Rows a second of a query from its start to its end, and microseconds of processor a row."""
+    """Measure the rows per second of a query from its start to its end, and the microseconds of processor per row."""
     spark = millstream.spark.session("bench", spark__log__level="ERROR")
     spark.dataSource.register(DroppingSource)
     entries = args.entries
@@ -172,18 +172,18 @@ def write(args: argparse.Namespace) -> None:
 
 
 WARMING = 1000
-"""Entries whose time does not count: twenty seconds, in which Java compiles what a micro-batch runs."""
+"""Warm-up entries that are not measured: twenty seconds, in which Java compiles the code of a micro-batch."""
 
 
 def latency(args: argparse.Namespace) -> None:
-    """Milliseconds from XADD to the row in the sink's stream, through a query that runs without a pause."""
+    """Measure the milliseconds from XADD to the row in the sink's stream, through a query without pauses."""
     spark = millstream.spark.session("bench", spark__log__level="ERROR")
     with private_server(args.server) as url:
         through(spark, url, args.entries)
 
 
 def through(spark: "SparkSession", url: str, entries: int) -> None:
-    """Measure with so many entries, after those that warm up."""
+    """Measure with so many entries, after warm-up entries."""
     client = redis.Redis.from_url(url, decode_responses=True)
     client.flushall()
     client.xadd("in", {"t": "0"})
@@ -215,7 +215,7 @@ def through(spark: "SparkSession", url: str, entries: int) -> None:
 
 
 def trickle(url: str, entries: int) -> None:
-    """Add entries that hold the time, fifty a second."""
+    """Add entries that contain the time, fifty a second."""
     client = redis.Redis.from_url(url)
     for _ in range(entries):
         client.xadd("in", {"t": repr(time.time())})
@@ -224,7 +224,7 @@ def trickle(url: str, entries: int) -> None:
 
 
 def main() -> None:
-    """One of them."""
+    """Run the chosen measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     subs = parser.add_subparsers(dest="mode", required=True)
     sub = subs.add_parser("write", help=write.__doc__)

@@ -1,11 +1,11 @@
-"""How long one client's command keeps the others waiting: commands that a hostile user would try, the worst first.
+"""Delay of other clients by one client's command: commands that an attacker would try, the worst first.
 
     python bench/stalls.py [--only WORD] [--seconds 40] [--program FILE]
 
-For each case a server of its own (``--memory``) is made ready; then a second process asks PING in turn while the
-command runs. What counts is the processor time that the server's main thread takes between two answers: on an idle
-machine that is how long the PING waits, and on a busy one others' work is not counted (Linux). A case that takes longer
-than ``--seconds`` is ended. ``--program`` names another ``millstream`` for a comparison.
+For each case a separate server (``--memory``) is prepared; then a second process sends PING repeatedly while the
+command runs. The measure is the processor time of the server's main thread between two replies: on an idle machine
+that is the PING's delay, and on a busy one other work is not counted (Linux). A case that takes longer than
+``--seconds`` is ended. ``--program`` names another ``millstream`` for a comparison.
 """
 
 import argparse
@@ -33,13 +33,13 @@ WORDS = [b"w%d" % number for number in range(1_000_000)]
 
 @dataclass
 class Case:
-    """One thing to try.
+    """One case.
 
     Attributes:
-        name: what it is.
-        command: the bytes that are sent.
-        before: commands that make ready, and are waited for.
-        options: more words for ``millstream serve``.
+        name: Name of the case.
+        command: Bytes to send.
+        before: Function that yields the commands of the preparation, whose replies are awaited.
+        options: More arguments for ``millstream serve``.
     """
 
     name: str
@@ -49,36 +49,36 @@ class Case:
 
 
 def pack(*words: bytes | str | int) -> bytes:
-    """A command as bytes."""
+    """Encode a command."""
     return hiredis.pack_command(words)
 
 
 def pairs(count: int) -> list[bytes]:
-    """Words that are as many pairs."""
+    """Return the words of so many pairs."""
     return WORDS[: 2 * count]
 
 
 def pieces(*head: str, count: int, size: int = 1000) -> Iterator[Words]:
-    """Commands that give so many words to one key, some at a time."""
+    """Yield commands that add so many words to one key, some at a time."""
     for at in range(0, count, size):
         yield (*head, *WORDS[at : at + size])
 
 
 def keys(count: int) -> Iterator[Words]:
-    """So many keys."""
+    """Yield commands that create so many keys."""
     for at in range(0, count, 1000):
         yield ("MSET", *WORDS[at : at + 1000])
 
 
 def entries(count: int) -> Iterator[Words]:
-    """A stream of so many entries."""
+    """Yield commands for a stream of so many entries."""
     source = "for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'f', i) end"
     for _ in range(0, count, 5000):
         yield ("EVAL", source, 1, "s", 5000)
 
 
 def pending(count: int) -> Iterator[Words]:
-    """A stream of so many entries, all pending."""
+    """Yield commands for a stream of so many entries, all pending."""
     yield from entries(count)
     yield ("XGROUP", "CREATE", "s", "g", "0")
     for _ in range(0, count, 5000):
@@ -86,48 +86,48 @@ def pending(count: int) -> Iterator[Words]:
 
 
 def grouped(count: int) -> Iterator[Words]:
-    """A stream of so many entries, and a group that has read none."""
+    """Yield commands for a stream of so many entries, and a group that has read none."""
     yield from entries(count)
     yield ("XGROUP", "CREATE", "s", "g", "0")
 
 
 def scored(numbers: range) -> list[bytes]:
-    """Scores and members."""
+    """Return scores and members."""
     return [word for number in numbers for word in (b"%d" % number, b"m%d" % number)]
 
 
 def ranked(count: int) -> Iterator[Words]:
-    """A sorted set of so many members."""
+    """Yield commands for a sorted set of so many members."""
     for at in range(0, count, 1000):
         yield ("ZADD", "z", *scored(range(at, at + 1000)))
 
 
 def numbers(count: int) -> Iterator[Words]:
-    """A set of so many numbers."""
+    """Yield commands for a set of so many numbers."""
     for at in range(0, count, 1000):
         yield ("SADD", "k", *range(at, at + 1000))
 
 
 def dying(count: int) -> Iterator[Words]:
-    """So many keys that die soon, at about the same time."""
+    """Yield commands for so many keys that expire soon, at about the same time."""
     source = "for i = 1, 1000 do redis.call('SET', ARGV[1] .. i, '', 'PX', 1500) end"
     for at in range(0, count, 1000):
         yield ("EVAL", source, 0, f"k{at}-")
 
 
 def single(*words: bytes | str | int) -> Callable[[], Iterator[Words]]:
-    """One command."""
+    """Return a preparation of one command."""
     return lambda: iter([words])
 
 
 def users(count: int) -> Iterator[Words]:
-    """So many users."""
+    """Yield commands that create so many users."""
     for number in range(count):
         yield ("ACL", "SETUSER", f"u{number}", "on", "+@read", "-get")
 
 
 def ids(count: int) -> list[bytes]:
-    """So many ids of entries."""
+    """Return so many ids of entries."""
     return [b"%d-1" % number for number in range(1, count + 1)]
 
 
@@ -136,7 +136,7 @@ RULES = [b"~" + pattern for pattern in PATTERNS]
 
 
 def restored(payload: bytes) -> bytes:
-    """RESTORE of what Redis might have dumped, its checksum wrong."""
+    """Encode RESTORE of a payload as from Redis, with a wrong checksum."""
     return pack("RESTORE", "k", 0, payload + b"\x0a\x00" + b"checksum")
 
 
@@ -302,12 +302,12 @@ CASES = [
 
 
 def used(process: int) -> float:
-    """Seconds of processor time of a process's main thread."""
+    """Return the processor time of a process's main thread in seconds."""
     return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
 
 
 def prober(url: str, process: int, pipe: Connection) -> None:
-    """Ask PING in turn; at each word of the pipe, tell the most work between two answers since the last."""
+    """Send PING repeatedly; for each word on the pipe, report the maximum work between two replies since the last."""
     client = redis.Redis.from_url(url, socket_timeout=600)
     longest, before = 0.0, used(process)
     while True:
@@ -322,7 +322,7 @@ def prober(url: str, process: int, pipe: Connection) -> None:
 
 
 def stalled(case: Case, program: str, seconds: float) -> tuple[float, str]:
-    """Seconds of work that the longest PING waited for, and what became of it: empty, ``ended`` or ``gone``."""
+    """Return the seconds of work that the longest PING waited for, and the outcome: empty, ``ended`` or ``gone``."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/s.sock"
         words = [program, "serve", "--memory", "--no-tcp", "--unixsocket", path, *case.options]
@@ -336,7 +336,7 @@ def stalled(case: Case, program: str, seconds: float) -> tuple[float, str]:
 
 
 def measured(case: Case, path: str, seconds: float, server: "subprocess.Popen[bytes]") -> tuple[float, str]:
-    """See :func:`stalled`."""
+    """Measure a case on a running server; see :func:`stalled`."""
     url = f"unix://{path}"
     client = redis.Redis.from_url(url, socket_timeout=600)
     for start in case.before():
@@ -368,7 +368,7 @@ def measured(case: Case, path: str, seconds: float, server: "subprocess.Popen[by
 
 
 def send(path: str, command: bytes) -> None:
-    """Send the command and ECHO behind it, and take what comes until that is answered or the connection ends."""
+    """Send the command and an ECHO, and read until the ECHO's reply or the end of the connection."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path)
         end = b"$9\r\nlast-word\r\n"

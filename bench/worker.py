@@ -1,17 +1,16 @@
-"""The worker beside what a user would pick instead: throughput, recovery, idleness, and the stop.
+"""The worker beside its alternatives: throughput, recovery, idleness, and the stop.
 
     python bench/worker.py [--entries 50000] [--rounds 3] [--only throughput|recovery|idle|stop]
                            [--server redis|millstream]
 
 throughput: every case reads small JSON entries from the same private server, counts them in the handler and
 acknowledges each on success; the clock stops when the group has nothing pending and nothing left to read. The first
-case is a redis-py loop written for the occasion; the next two send what the worker sends with ack=auto and, of 32
-lanes, with ack=each, and show what its promises cost without its code. FastStream gets a tenth of the entries, or it
-would take all the time.
+case is a plain redis-py loop. The next two send the worker's commands with ack=auto and, of 32 lanes, with ack=each:
+they show the cost of its promises without its code. FastStream gets a tenth of the entries, to limit its time.
 
 recovery: 5,000 entries that a dead consumer left; the clock stops when none is pending.
 
-idle: commands a second that the server counts while a worker with one subscriber has nothing to do.
+idle: commands per second that the server counts while a worker with one subscriber has nothing to do.
 
 stop: milliseconds from SIGTERM to a worker process until another consumer has an entry that it had read and not begun.
 """
@@ -39,14 +38,14 @@ if TYPE_CHECKING:
 
 
 def payload(number: int) -> bytes:
-    """About 85 bytes of JSON."""
+    """Return about 85 bytes of JSON."""
     return json.dumps(
         {"id": number, "user": f"user-{number}", "action": "click", "ts": 1700000000, "amount": 12.5}
     ).encode()
 
 
 async def prepare(url: str, entries: int, field: bytes = b"data") -> None:
-    """A fresh stream with a group at its beginning."""
+    """Create a fresh stream with a group at its beginning."""
     client = Redis.from_url(url, socket_timeout=None)
     await client.flushall()
     await client.xgroup_create("orders", "g", "0", mkstream=True)
@@ -65,7 +64,7 @@ async def settled(client: "Redis", entries: int, count: list[int]) -> None:
 
 
 async def raw(url: str, entries: int) -> Taken:
-    """A hand-written loop."""
+    """Measure a hand-written loop."""
     await prepare(url, entries)
     client = Redis.from_url(url, socket_timeout=None)
     done = 0
@@ -82,7 +81,7 @@ async def raw(url: str, entries: int) -> Taken:
 
 
 async def fenced(url: str, entries: int, number: int) -> Taken:
-    """The same loop with the worker's own commands: so many entries a read, and an ack that looks whose they are."""
+    """Measure the same loop with the worker's commands: so many entries per read, and an ack that checks the owner."""
     await prepare(url, entries)
     client = Redis.from_url(url, socket_timeout=None)
     await client.script_load(MOVE)
@@ -102,7 +101,7 @@ async def fenced(url: str, entries: int, number: int) -> Taken:
 
 
 async def ours(url: str, entries: int, ack: str) -> Taken:
-    """A subscriber of ours."""
+    """Measure a Millstream subscriber."""
     await prepare(url, entries)
     return await _until_settled(url, entries, ack)
 
@@ -125,7 +124,7 @@ async def _until_settled(url: str, entries: int, ack: str) -> Taken:
 
 
 async def faststream(url: str, entries: int) -> Taken:
-    """FastStream without its logger, which is its faster half."""
+    """Measure FastStream without its logger, which makes it twice as fast."""
     from faststream.redis import StreamSub as FastStreamSub
 
     await prepare(url, entries)
@@ -153,7 +152,7 @@ async def _faststream(url: str, entries: int, sub: Any) -> Taken:
 
 
 async def leave_behind(url: str, entries: int, field: bytes = b"data") -> None:
-    """Entries that a consumer read an hour ago, before it died."""
+    """Leave entries that a consumer read an hour ago, before it died."""
     await prepare(url, entries, field)
     client = Redis.from_url(url, socket_timeout=None)
     while rows := await client.xreadgroup("g", "ghost", {"orders": ">"}, count=1000):
@@ -163,13 +162,13 @@ async def leave_behind(url: str, entries: int, field: bytes = b"data") -> None:
 
 
 async def our_recovery(url: str, entries: int, ack: str) -> Taken:
-    """A subscriber of ours that finds them."""
+    """Measure a Millstream subscriber that claims them."""
     await leave_behind(url, entries)
     return await _until_settled(url, entries, ack)
 
 
 async def faststream_recovery(url: str, entries: int) -> Taken:
-    """FastStream's claiming subscriber."""
+    """Measure FastStream's claiming subscriber."""
     from faststream.redis import StreamSub as FastStreamSub
 
     await leave_behind(url, entries)
@@ -177,7 +176,7 @@ async def faststream_recovery(url: str, entries: int) -> Taken:
 
 
 async def commands(url: str, seconds: float) -> float:
-    """Commands a second, this question not counted."""
+    """Return the commands per second, without the measuring ones."""
     client = Redis.from_url(url, socket_timeout=None)
     await asyncio.sleep(2)  # what begins is no idleness
     before = (await client.info("stats"))["total_commands_processed"]
@@ -188,7 +187,7 @@ async def commands(url: str, seconds: float) -> float:
 
 
 async def our_idleness(url: str) -> float:
-    """One subscriber of ours with nothing to do."""
+    """Measure one idle Millstream subscriber."""
     await prepare(url, 0)
     app = App(url)
 
@@ -200,7 +199,7 @@ async def our_idleness(url: str) -> float:
 
 
 async def faststream_idleness(url: str) -> float:
-    """One of FastStream's, as its documentation has it."""
+    """Measure one idle FastStream subscriber, as in its documentation."""
     from faststream.redis import RedisBroker
     from faststream.redis import StreamSub as FastStreamSub
 
@@ -229,7 +228,7 @@ async def handle(order: dict) -> None:
 
 
 def our_stop(url: str) -> float:
-    """Milliseconds from SIGTERM until another has what was not begun, while one entry still runs."""
+    """Measure the milliseconds from SIGTERM until another consumer has the entries not begun, while one still runs."""
     asyncio.run(prepare(url, 100))
     client = redis.Redis.from_url(url)
     with tempfile.TemporaryDirectory() as folder:

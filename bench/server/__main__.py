@@ -1,8 +1,8 @@
 """Millstream beside redis-server, command by command: ``make bench``, or ``python -m bench.server [--quick]``.
 
-Starts redis-server and Millstream (with its native core if there is one, and in plain Python), sends them the same by C
-clients in turns, and keeps the results in docs/benchmarks.json; docs/benchmarks.md and its pictures are written from
-there. ``--only`` measures some parts and leaves the others' results as they were; ``--page`` measures nothing.
+Starts redis-server and Millstream, with its native core if there is one and in plain Python. C clients send them the
+same commands in turns. The results are kept in docs/benchmarks.json; docs/benchmarks.md and its pictures are written
+from there. ``--only`` measures some parts and leaves the others' results; ``--page`` measures nothing.
 """
 
 import argparse
@@ -31,7 +31,7 @@ PARTS: dict[str, Callable[[turns.Effort], Any]] = {
 
 
 def circumstances(effort: turns.Effort, before: float, took: float) -> dict[str, Any]:
-    """What a reader must know of the machine and the run."""
+    """Return the facts about the machine and the run."""
     cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
     asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     version = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
@@ -50,7 +50,7 @@ def circumstances(effort: turns.Effort, before: float, took: float) -> dict[str,
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round, short runs, one case for each goal")
     parser.add_argument("--rounds", type=int, default=0, help="default: 3, with --quick 1")

@@ -1,6 +1,6 @@
-"""What is measured command by command: a table of cases, and how one of them is run.
+"""The measured commands: a table of cases, and the run of a case.
 
-A case has a command for redis-benchmark, or packed commands for the generator; what makes ready is sent before, and
+A case has a command for redis-benchmark, or packed commands for the generator; the preparation is sent before, and
 is not measured. Streams have the ids 1-1, 2-1 and so on, so that a command can name any of them.
 """
 
@@ -13,23 +13,23 @@ from bench.server.servers import MEMORY, SETTINGS, Server
 FIELDS = ("user", "u-12345", "action", "click", "amount", "12.50")
 LARGE = ("payload", "x" * 1024)
 ENTRIES, LANES = 100_000, 50
-"""How many entries streams have that are read; and clients, each with a stream of its own where order matters."""
+"""Number of entries in streams that are read; and clients, each with its own stream if order matters."""
 
 Commands = Callable[[], Iterator[bytes]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row.
+    """One case.
 
     Attributes:
-        name: what it is.
-        commands: a command for redis-benchmark, or a function that makes those for the generator.
-        ready: makes what it needs, once for each server.
-        fresh: whether the server is emptied before each run.
-        pipeline: commands a client sends before it waits.
-        setting: see :data:`bench.server.servers.SETTINGS`.
-        clients: connections.
+        name: Name of the case.
+        commands: A command for redis-benchmark, or a function that makes commands for the generator.
+        ready: Function that makes the prepared data, once for each server.
+        fresh: True to empty the server before each run.
+        pipeline: Commands that a client sends before it waits.
+        setting: One of :data:`bench.server.servers.SETTINGS`.
+        clients: Number of connections.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Case:
     clients: int = LANES
 
     def run(self, server: Server, total: int) -> Measured:
-        """Send so many commands."""
+        """Run the case with so many commands."""
         if self.fresh:
             server.client.flushall()
         how = {"total": total, "clients": self.clients, "pipeline": self.pipeline}
@@ -51,14 +51,14 @@ class Case:
 
 
 def stream(key: str = "s", entries: int = ENTRIES, fields: tuple[str, ...] = FIELDS) -> Iterator[bytes]:
-    """A stream with the ids 1-1 and on, and no group."""
+    """Yield commands for a stream with the ids 1-1 and on, without a group."""
     yield pack("DEL", key)
     for number in range(1, entries + 1):
         yield pack("XADD", key, f"{number}-1", *fields)
 
 
 def pending(entries: int = ENTRIES) -> Iterator[bytes]:
-    """The same, all of it pending in a group for one consumer."""
+    """Yield commands for a stream whose entries are all pending in a group with one consumer."""
     yield from stream(entries=entries)
     yield pack("XGROUP", "CREATE", "s", "g", 0)
     for _ in range(0, entries, 1000):
@@ -66,31 +66,31 @@ def pending(entries: int = ENTRIES) -> Iterator[bytes]:
 
 
 def scattered(entries: int = ENTRIES, step: int = 10) -> Iterator[int]:
-    """A thousand places in a stream, in no order that helps a cache, each with some entries behind it."""
+    """Yield a thousand positions in a stream, in an order without locality, each with some entries after it."""
     return (number * 7919 * step % (entries - 1100) + 1 for number in range(1000))
 
 
 def ranges(count: int) -> Commands:
-    """XRANGE of so many, anywhere."""
+    """Return commands XRANGE of so many entries at scattered positions."""
     return lambda: (pack("XRANGE", "s", f"{at}-1", "+", "COUNT", count) for at in scattered())
 
 
 def reads(count: int) -> Commands:
-    """XREAD of so many, anywhere."""
+    """Return commands XREAD of so many entries at scattered positions."""
     return lambda: (pack("XREAD", "COUNT", count, "STREAMS", "s", f"{at}-1") for at in scattered())
 
 
 def lanes_ready() -> Iterator[bytes]:
-    """A stream with a group for each client."""
+    """Yield commands for a stream and a group for each client."""
     for lane in range(LANES):
         yield from stream(f"s{lane}", ENTRIES // LANES)
         yield pack("XGROUP", "CREATE", f"s{lane}", "g", 0)
 
 
 def lanes_read() -> Iterator[bytes]:
-    """Each client reads its stream ten at a time and acknowledges them.
+    """Yield commands that read each client's stream ten entries at a time and acknowledge them.
 
-    It begins with a group made anew, wherever an earlier run ended: a group that has read everything is no work.
+    They begin with a new group, wherever an earlier run ended: a group that has read everything is no work.
     """
     for lane in range(LANES):
         yield pack("XGROUP", "DESTROY", f"s{lane}", "g")
@@ -102,18 +102,18 @@ def lanes_read() -> Iterator[bytes]:
 
 
 def claims(entries: int = ENTRIES) -> Iterator[bytes]:
-    """XCLAIM of ten, anywhere in a large pending list."""
+    """Yield commands XCLAIM of ten entries, at scattered positions of a large pending list."""
     for at in scattered(entries):
         yield pack("XCLAIM", "s", "g", "b", 0, *(f"{number}-1" for number in range(at, at + 10)))
 
 
 def autoclaims(entries: int = ENTRIES) -> Iterator[bytes]:
-    """XAUTOCLAIM of ten, anywhere in it."""
+    """Return commands XAUTOCLAIM of ten entries, at scattered positions of the pending list."""
     return (pack("XAUTOCLAIM", "s", "g", "b", 0, f"{at}-1", "COUNT", 10) for at in scattered(entries))
 
 
 def pending_ranges(entries: int = ENTRIES) -> Iterator[bytes]:
-    """XPENDING of ten, anywhere in it."""
+    """Return commands XPENDING of ten entries, at scattered positions of the pending list."""
     return (pack("XPENDING", "s", "g", f"{at}-1", "+", 10) for at in scattered(entries))
 
 
@@ -158,4 +158,4 @@ QUICK = frozenset(
     | {"XAUTOCLAIM of 10, 100,000 pending", "XPENDING of 10, 100,000 pending"}
     | {"XADD, fsync always", "XADD by 16, fsync always"}
 )
-"""What ``--quick`` measures: one for each goal."""
+"""Cases that ``--quick`` measures: one for each goal."""

@@ -1,4 +1,4 @@
-"""What a command costs beside how much there is: length of the stream, pending entries, groups, clients."""
+"""Cost of a command by size: length of the stream, pending entries, groups, clients."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,7 +9,7 @@ from bench.server.servers import Server, all_started
 from bench.server.turns import Effort, Rounds, in_turns, say
 
 Curve = dict[str, Rounds]
-"""By size as a word."""
+"""Rounds by size, a text."""
 BATCH = 16
 
 
@@ -29,7 +29,7 @@ def _many_groups(size: int) -> Iterator[bytes]:
 
 
 def _read_own(size: int) -> list[bytes]:
-    """One entry is added, and one group reads and acknowledges: of many there are, the last."""
+    """Return commands that add one entry and let the last of many groups read and acknowledge it."""
     read = pack("XREADGROUP", "GROUP", f"g{size - 1}", "c", "NOACK", "COUNT", 1, "STREAMS", "s", ">")
     return [pack("XADD", "s", "*", *FIELDS), read]
 
@@ -54,11 +54,11 @@ CURVES: dict[str, tuple[tuple[int, ...], Ready, Commands]] = {
     "GET by clients": (CLIENTS, lambda _: iter([pack("SET", "k", "value")]), _get),
     "XADD by clients": (CLIENTS, lambda _: iter([pack("DEL", "s")]), _add),
 }
-"""By name: sizes, what makes ready, and what is sent; the clients' curves are unpipelined."""
+"""Sizes, preparation and commands of each curve, by name; the clients' curves are unpipelined."""
 
 
 def all_curves(effort: Effort) -> dict[str, Curve]:
-    """Every curve, all servers side by side."""
+    """Measure every curve, all servers side by side."""
     with all_started() as servers:
         return {name: _curve(servers, effort, name) for name in CURVES}
 

@@ -1,4 +1,4 @@
-"""What was set out to be reached beside redis-server, and whether it was: a table over the results."""
+"""The goals of the comparison with redis-server, and their results: a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ Results = dict[str, Any]
 
 @dataclass(frozen=True)
 class Goal:
-    """One row.
+    """One goal.
 
     Attributes:
-        name: what it is of.
-        cases: the cases that must all reach it.
-        native: least ratio to redis-server with the native core.
-        python: the same in plain Python.
+        name: Subject of the goal.
+        cases: Cases that must all reach it.
+        native: Minimum ratio to redis-server with the native core.
+        python: Minimum ratio to redis-server in plain Python.
     """
 
     name: str
@@ -51,13 +51,13 @@ SIZES = (
     ("bytes an entry of three short fields", "an entry of three short fields", 33, 100),
     ("bytes a pending entry", "a pending entry", 120, 200),
 )
-"""Name, the thing measured, and the most in either core; with the native one Redis's own size will do as well."""
+"""Name, measured thing and maximum size for each core; with the native core Redis's own size is accepted too."""
 SLOWER = 1.5
-"""How many times Redis's p99 at half of Redis's peak is allowed with the native core."""
+"""Maximum ratio to Redis's p99 at half of Redis's peak with the native core."""
 
 
 def ratios(rounds: dict[str, list[dict[str, Any]]], server: str) -> tuple[float, float] | None:
-    """To redis-server, above 1 is better: of the processor time and of the rate, the middle ones of the rounds."""
+    """Return the median ratios to redis-server of processor time and rate; above 1 is better."""
     pairs = list(zip(rounds.get(REDIS, ()), rounds.get(server, ()), strict=False))
     if not pairs:
         return None
@@ -66,7 +66,7 @@ def ratios(rounds: dict[str, list[dict[str, Any]]], server: str) -> tuple[float,
 
 
 def rows(results: Results) -> list[list[str]]:
-    """The table's rows: goal, what it demands and what was reached, for both cores."""
+    """Return the table's rows: the goal, its minimum and its result, for both cores."""
     cases = results.get("cases", {}).get("found", {})
     found = []
     for goal in GOALS:

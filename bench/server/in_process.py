@@ -1,7 +1,7 @@
 """The engine in the caller's process beside redis-py and redis-server: a cycle of XADD, XREADGROUP COUNT 1 and XACK.
 
-Each client is a process of its own, ``python -m bench.server.in_process URL WAY CYCLES``, so that its processor time is
-its own; what the server spends is added to it.
+Each client is a separate process, ``python -m bench.server.in_process URL WAY CYCLES``, for a separate processor time;
+the server's processor time is added to it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from bench.server.turns import Effort
 
 FIELDS = {"item": "tea", "amount": "3", "city": "Oslo"}
 WAYS = {"redis-py": "sync", "redis-py, asyncio": "async", "without redis-py": "direct"}
-"""How a program talks to the store, by the name the page has for it."""
+"""Ways in which a program uses the store, by their names on the page."""
 STORES = {MEMORY: "memory://", "always": "file://{}"}
 
 
@@ -27,7 +27,7 @@ STORES = {MEMORY: "memory://", "always": "file://{}"}
 
 
 def cycle(client: Any, cycles: int) -> None:
-    """With a client of redis-py."""
+    """Run cycles with a redis-py client."""
     for _ in range(cycles):
         client.xadd("s", FIELDS)
         ((_, rows),) = client.xreadgroup("g", "c", {"s": ">"}, count=1)
@@ -35,7 +35,7 @@ def cycle(client: Any, cycles: int) -> None:
 
 
 async def cycle_async(client: Any, cycles: int) -> None:
-    """With one of its asyncio clients."""
+    """Run cycles with a redis-py asyncio client."""
     for _ in range(cycles):
         await client.xadd("s", FIELDS)
         ((_, rows),) = await client.xreadgroup("g", "c", {"s": ">"}, count=1)
@@ -43,7 +43,7 @@ async def cycle_async(client: Any, cycles: int) -> None:
 
 
 def cycle_direct(store: Any, cycles: int) -> None:
-    """With a store."""
+    """Run cycles with a store."""
     for _ in range(cycles):
         store.xadd("s", FIELDS)
         ((_, rows),) = store.xreadgroup("g", "c", {"s": ">"}, count=1).items()
@@ -51,12 +51,12 @@ def cycle_direct(store: Any, cycles: int) -> None:
 
 
 def run(url: str, way: str, cycles: int) -> dict[str, float]:
-    """Seconds that so many cycles take: of this process's processor, and of the clock.
+    """Return the seconds of so many cycles: of this process's processor, and of the clock.
 
     Args:
-        url: of a server, or of a store of this process.
-        way: see :data:`WAYS`.
-        cycles: how many.
+        url: URL of a server, or of a store in this process.
+        way: One of :data:`WAYS`.
+        cycles: Number of cycles.
     """
     import millstream
 
@@ -73,7 +73,7 @@ def run(url: str, way: str, cycles: int) -> dict[str, float]:
 
 
 async def run_async(url: str, cycles: int) -> dict[str, float]:
-    """As :func:`run`."""
+    """Return the result of :func:`run` for an asyncio client."""
     import millstream
 
     async with millstream.connect_async(url) as client:
@@ -88,7 +88,7 @@ async def run_async(url: str, cycles: int) -> dict[str, float]:
 
 
 def all_cases(effort: Effort) -> dict[str, Any]:
-    """By fsync setting and by case, each round's microseconds a cycle: of all processors, and of the clock."""
+    """Return each round's microseconds per cycle, by fsync setting and case: of all processors, and of the clock."""
     found: dict[str, Any] = {}
     for setting, store in STORES.items():
         cycles = int((4000 if setting == MEMORY else 500) * effort.seconds)

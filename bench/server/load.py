@@ -1,6 +1,6 @@
-"""What sends the commands: redis-benchmark for one command again and again, ``load.c`` for all else.
+"""The clients that send commands: redis-benchmark for one repeated command, ``load.c`` for all others.
 
-Both are C programs, so the client is not what is measured. What counts is the server's processor time between the
+Both are C programs, so that the client is not measured. The measure is the server's processor time between the
 first command and the last reply.
 """
 
@@ -22,20 +22,20 @@ from bench.server.servers import Server
 
 Word = bytes | str | int
 PATIENCE = 60.0
-"""Seconds after which a load that has not ended is given up, and counts as far as it came."""
+"""Seconds until an unfinished load is given up and its result so far counts."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run came to.
+    """Result of one run.
 
     Attributes:
-        rate: commands a second.
-        micros: microseconds of the server's processor a command.
-        p50: of the time until a reply, in microseconds, of the client's own count; 0 where nobody counted.
-        p99: the same.
-        p999: the same.
-        whole: every reply came in time.
+        rate: Commands per second.
+        micros: Microseconds of the server's processor per command.
+        p50: Median time until a reply in microseconds, as the client counts; 0 if not counted.
+        p99: 99th percentile of that time.
+        p999: 99.9th percentile of that time.
+        whole: True if every reply came in time.
     """
 
     rate: float
@@ -46,19 +46,19 @@ class Measured:
     whole: bool = True
 
     def record(self) -> dict[str, Any]:
-        """For the results, with as many digits as mean something."""
+        """Return the result for the file, with its significant digits."""
         return {name: value if name == "whole" else float(f"{value:.4g}") for name, value in asdict(self).items()}
 
 
 def pack(*words: Word) -> bytes:
-    """A command as bytes."""
+    """Encode a command."""
     packed: bytes = hiredis.pack_command(words)
     return packed
 
 
 @cache
 def _folder() -> Path:
-    """Where the generator and its files are kept while this process lives."""
+    """Return the folder of the generator and its files for the life of this process."""
     made = tempfile.TemporaryDirectory(prefix="bench-")
     _kept.append(made)
     return Path(made.name)
@@ -69,7 +69,7 @@ _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 @cache
 def _generator() -> str:
-    """``load.c``, compiled."""
+    """Return ``load.c``, compiled."""
     compiler = shutil.which("cc")
     if compiler is None:
         sys.exit("this bench needs a C compiler for its client: apt-get install gcc libc6-dev")
@@ -88,19 +88,19 @@ def send(
     rate: float = 0,
     patience: float = PATIENCE,
 ) -> Measured:
-    """Have the generator send commands, and wait for all replies.
+    """Let the generator send commands, and wait for all replies.
 
     Args:
-        server: to whom.
-        commands: packed; each client has an equal part of its own and sends it in order.
-        total: how many are sent, going over the commands again where they are fewer; 0 for each once.
-        clients: how many connections.
-        pipeline: how many commands a client sends before it waits for their replies.
-        rate: commands a second that are due whether or not there were replies; 0 for as many as can be.
-        patience: seconds after which no more is waited for.
+        server: Target.
+        commands: Packed commands; each client sends an equal part of them in order.
+        total: Number of sent commands, repeated if there are fewer; 0 for each once.
+        clients: Number of connections.
+        pipeline: Number of commands that a client sends before it waits for their replies.
+        rate: Commands per second that are due regardless of replies; 0 for the maximum.
+        patience: Seconds until the wait is given up.
 
     Raises:
-        RuntimeError: a command was refused, or the connection broke.
+        RuntimeError: A command was refused, or the connection broke.
     """
     file = _folder() / "commands"
     found = list(commands)
@@ -129,17 +129,17 @@ def send(
 
 
 def benchmark(server: Server, words: tuple[Word, ...], *, total: int, clients: int, pipeline: int) -> Measured:
-    """Have redis-benchmark send one command again and again.
+    """Let redis-benchmark send one command repeatedly.
 
     Args:
-        server: to whom.
-        words: the command.
-        total: how often.
-        clients: how many connections.
-        pipeline: how many a client sends before it waits.
+        server: Target.
+        words: The command.
+        total: Number of commands.
+        clients: Number of connections.
+        pipeline: Number of commands that a client sends before it waits.
 
     Raises:
-        RuntimeError: the program is not there, or a command was refused.
+        RuntimeError: The program is missing, or a command was refused.
     """
     program = shutil.which("redis-benchmark")
     if program is None:

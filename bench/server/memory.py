@@ -1,4 +1,4 @@
-"""What data costs in main memory: how much more a server occupies with many of a thing than without, for each."""
+"""Main memory of data: the difference of a server with many items and without them, for each kind of item."""
 
 from collections.abc import Callable, Iterator
 
@@ -36,11 +36,11 @@ THINGS: dict[str, tuple[int, Make | None, Make]] = {
     "a consumer": (50_000, lambda _: _group(1), _consumers),
     "a stream of one entry": (50_000, None, _streams),
 }
-"""By name: how many, what is there before, and what makes them."""
+"""Number, preparation and commands of each kind of item, by name."""
 
 
 def all_things(*, quick: bool) -> dict[str, dict[str, float]]:
-    """Bytes of each thing by server."""
+    """Return the bytes per item by server."""
     return {name: {server: _bytes_of(server, *how, quick=quick) for server in names()} for name, how in THINGS.items()}
 
 

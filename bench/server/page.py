@@ -1,4 +1,4 @@
-"""The section of docs/benchmarks.md on the server, from docs/benchmarks.json: nothing in it is written by hand."""
+"""The section of docs/benchmarks.md on the server, generated completely from docs/benchmarks.json."""
 
 from pathlib import Path
 from statistics import median
@@ -33,14 +33,14 @@ def write(results: dict[str, Any]) -> None:
 
 
 def rewritten(page: str, results: dict[str, Any]) -> str:
-    """The page with its section made anew."""
+    """Return the page with its section generated again."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return head + BEGIN + section(results) + END + tail
 
 
 def section(results: dict[str, Any]) -> str:
-    """All of it, as Markdown."""
+    """Return the whole section as Markdown."""
     parts = [HOW, _goals(results)]
     makers = {
         "cases": ("Commands", _cases),
@@ -179,7 +179,7 @@ def _curves(found: dict[str, Any]) -> str:
 
 
 def _there(found: dict[str, Any]) -> list[str]:
-    """The servers that were measured, in their order."""
+    """Return the measured servers in their order."""
     return [server for server in SERVERS if any(rounds.get(server) is not None for rounds in found.values())]
 
 

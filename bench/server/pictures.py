@@ -1,7 +1,7 @@
-"""The curves as SVG files beside the page, drawn by what draws the demo's page and the console.
+"""The curves as SVG files beside the page, drawn by the code for the demo's page and the console.
 
-That page brings colours and type by its style; a file that stands alone has a style of its own, and a white ground, so
-that it can be read in a dark page too. Sizes are shown by their powers of ten, and each axis has its name.
+That page has colours and type in its style; a separate file has its own style and a white ground, so that it can be
+read on a dark page too. Sizes are shown by their powers of ten, and each axis has its name.
 """
 
 import math
@@ -20,12 +20,12 @@ STYLE = (
 
 
 def file_name(curve: str) -> str:
-    """Of a curve's picture."""
+    """Return the file name of a curve's picture."""
     return curve.lower().replace(" ", "-") + ".svg"
 
 
 def draw(curves: dict[str, Any], folder: Path) -> None:
-    """Write each curve's picture, and remove those of curves that are gone."""
+    """Write each curve's picture, and remove those of other curves."""
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
@@ -34,7 +34,7 @@ def draw(curves: dict[str, Any], folder: Path) -> None:
 
 
 def picture(name: str, by_size: dict[str, Any]) -> str:
-    """One curve: microseconds of processor a command, a line for each server."""
+    """Draw one curve: microseconds of processor per command, a line for each server."""
     sizes = [int(size) for size in by_size]
     lines = []
     for server, color in COLORS.items():

@@ -1,7 +1,7 @@
-"""The servers that are compared: redis-server, Millstream with its native core, Millstream in plain Python.
+"""The compared servers: redis-server, Millstream with its native core, Millstream in plain Python.
 
-Each is a process of its own with a data directory of its own; nothing is pinned to a core. Its processor clock is read
-from the system, so others' work on the machine does not count.
+Each is a separate process with a separate data directory; nothing is pinned to a core. Its processor clock is read
+from the system, so other work on the machine does not count.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ from bench.pairs import free_port, running
 
 REDIS, NATIVE, PYTHON = "redis-server", "native core", "plain Python"
 MEMORY, SETTINGS = "memory", ("memory", "always", "everysec", "no")
-"""``memory`` keeps no log; the others are a log with Redis's ``appendfsync`` of that name."""
+"""Settings: ``memory`` keeps no log; the others keep a log with Redis's ``appendfsync`` of that name."""
 MOST_CLIENTS = 12_000
 
 
 @dataclass(frozen=True)
 class Server:
-    """One that runs.
+    """A running server.
 
     Attributes:
         name: :data:`REDIS`, :data:`NATIVE` or :data:`PYTHON`.
-        port: of 127.0.0.1.
-        pid: its process.
-        client: for making ready and asking.
+        port: Port on 127.0.0.1.
+        pid: Process id.
+        client: Client for preparation and figures.
     """
 
     name: str
@@ -42,21 +42,21 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where redis-py finds it."""
+        """Return the URL for redis-py."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def clock(self) -> float:
-        """Seconds of processor time that all its threads have had, those that ended among them (Linux)."""
+        """Return the processor time in seconds of all its threads, including ended ones (Linux)."""
         return time.clock_gettime((~self.pid << 3) | 2)  # what clock_getcpuclockid() gives for a process
 
     def memory(self) -> int:
-        """Bytes of main memory that it occupies."""
+        """Return its main memory in bytes."""
         lines = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) * 1024
 
 
 def names() -> list[str]:
-    """The servers there are: without a compiled core one Millstream only."""
+    """Return the available servers: only one Millstream without a compiled core."""
     told = "import importlib.util as u, sys; sys.exit(u.find_spec('millstream._native') is None)"
     native = subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
     return [REDIS, NATIVE, PYTHON] if native else [REDIS, PYTHON]
@@ -64,11 +64,11 @@ def names() -> list[str]:
 
 @contextlib.contextmanager
 def started(name: str, setting: str = MEMORY) -> Iterator[Server]:
-    """A server for the length of the block.
+    """Run a server within a ``with`` block.
 
     Args:
-        name: which.
-        setting: one of :data:`SETTINGS`.
+        name: Name of the server.
+        setting: One of :data:`SETTINGS`.
     """
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def started(name: str, setting: str = MEMORY) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def all_started(setting: str = MEMORY) -> Iterator[list[Server]]:
-    """All of them, side by side."""
+    """Run all servers side by side."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(started(name, setting)) for name in names()]
 
@@ -105,5 +105,5 @@ def _millstream(port: int, folder: str, setting: str) -> list[str]:
 
 
 def load_average() -> float:
-    """How many processes wanted a core in the last minute."""
+    """Return the number of processes that were ready to run in the last minute."""
     return round(os.getloadavg()[0], 1)

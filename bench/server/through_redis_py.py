@@ -1,4 +1,4 @@
-"""The same servers through redis-py, which takes a good part of the time itself: what its users see."""
+"""The same servers through redis-py, as its users see them; the client itself takes much of the time."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ BATCH, READ = 100, 500
 
 
 def add_by_100(client: redis.Redis, entries: int) -> None:
-    """XADD, a hundred at a time."""
+    """Run XADD, a hundred at a time."""
     for _ in range(0, entries, BATCH):
         pipe = client.pipeline(transaction=False)
         for _ in range(BATCH):
@@ -23,20 +23,20 @@ def add_by_100(client: redis.Redis, entries: int) -> None:
 
 
 def add_one_by_one(client: redis.Redis, entries: int) -> None:
-    """XADD, each reply awaited."""
+    """Run XADD one by one."""
     for _ in range(entries):
         client.xadd("s", PAIRS)
 
 
 def read_range(client: redis.Redis, entries: int) -> None:
-    """XRANGE COUNT 100, from the beginning."""
+    """Run XRANGE COUNT 100, from the beginning."""
     last = "-"
     for _ in range(0, entries, 100):
         last = b"(" + client.xrange("s", last, "+", count=100)[-1][0]
 
 
 def read_group(client: redis.Redis, entries: int) -> None:
-    """XREADGROUP COUNT 500 and one XACK for each reply."""
+    """Run XREADGROUP COUNT 500 and one XACK for each reply."""
     for _ in range(0, entries, READ):
         for _, rows in client.xreadgroup("g", "c", {"s": ">"}, count=READ):
             client.xack("s", "g", *[row[0] for row in rows])
@@ -48,11 +48,11 @@ CASES: dict[str, tuple[Callable[[redis.Redis, int], None], bool]] = {
     "XRANGE COUNT 100": (read_range, True),
     "XREADGROUP COUNT 500 + XACK": (read_group, True),
 }
-"""By name: what runs, and whether it reads entries that must be there."""
+"""Function of each case by name, and True if it reads existing entries."""
 
 
 def all_cases(effort: Effort) -> dict[str, Rounds]:
-    """Entries a second of each."""
+    """Return the entries per second of each case."""
     found: dict[str, Rounds] = {}
     for setting, chosen in ((MEMORY, CASES), ("always", dict(list(CASES.items())[:2]))):
         with all_started(setting) as servers:

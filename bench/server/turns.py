@@ -1,7 +1,7 @@
-"""Running cases on all servers in turns: each round runs a case once on each, A B C A B C.
+"""Runs of cases on all servers in turns: each round runs a case once on each, A B C A B C.
 
-How many commands a run has is found by a first, short one that is not counted, so that all runs take about as long
-however fast the server is.
+A first, short run that is not counted finds the number of commands. So all runs take about the same time whatever the
+server's speed.
 """
 
 import sys
@@ -15,17 +15,17 @@ from bench.server.load import Measured, send
 from bench.server.servers import Server, all_started
 
 Rounds = dict[str, list[dict[str, Any]]]
-"""By server, the record of each round."""
+"""Records of the rounds, by server."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done.
+    """The amount of work.
 
     Attributes:
-        rounds: how often each case runs on each server.
-        seconds: how long a run shall take, about.
-        quick: whether the largest sizes are left out.
+        rounds: Runs of each case on each server.
+        seconds: Approximate duration of a run.
+        quick: True to leave out the largest sizes.
     """
 
     rounds: int
@@ -36,13 +36,13 @@ class Effort:
 def in_turns(
     servers: Sequence[Server], effort: Effort, run: Callable[[Server, int], Measured], *, first: int = 500
 ) -> Rounds:
-    """The rounds of one case.
+    """Return the rounds of one case.
 
     Args:
-        servers: on which.
-        effort: how much.
-        run: sends so many commands to a server.
-        first: how many commands the run has that only finds out how many there shall be.
+        servers: Servers to run on.
+        effort: Amount of work.
+        run: Function that sends so many commands to a server.
+        first: Number of commands in the run that finds the right number.
     """
     totals = {one.name: _enough(one, effort, run, first) for one in servers}
     found: Rounds = {one.name: [] for one in servers}
@@ -53,7 +53,7 @@ def in_turns(
 
 
 def _enough(server: Server, effort: Effort, run: Callable[[Server, int], Measured], first: int) -> int:
-    """How many commands take about as long as they shall: more and more, until connecting is a small part of it."""
+    """Return the number of commands that take about the intended time, by larger and larger runs."""
     total = first
     while True:
         began = time.perf_counter()
@@ -65,7 +65,7 @@ def _enough(server: Server, effort: Effort, run: Callable[[Server, int], Measure
 
 
 def all_cases(cases: Iterable[Case], effort: Effort) -> dict[str, Rounds]:
-    """Every case, the servers of a setting started once."""
+    """Run every case, with the servers of a setting started once."""
     found: dict[str, Rounds] = {}
     chosen = list(cases)
     for setting in dict.fromkeys(case.setting for case in chosen):
@@ -85,7 +85,7 @@ def all_cases(cases: Iterable[Case], effort: Effort) -> dict[str, Rounds]:
 
 
 def say(name: str, rounds: Rounds) -> None:
-    """Tell who watches how it goes."""
+    """Print the progress of a case."""
     words = [
         f"{server} {found[-1]['rate']:,.0f}/s {found[-1]['micros']:.3g} us" for server, found in rounds.items() if found
     ]

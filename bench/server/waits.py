@@ -1,4 +1,4 @@
-"""How long clients wait: replies at half of Redis's peak, and a thousand blocked readers that one entry wakes."""
+"""Waiting times of clients: replies at half of Redis's peak, and a thousand blocked readers that one entry wakes."""
 
 import contextlib
 import select
@@ -19,9 +19,9 @@ PACED = {
 
 
 def at_half_of_peak(effort: Effort) -> dict[str, Rounds]:
-    """Of each command: the time until a reply at half the rate that redis-server reaches with 50 clients.
+    """Return the reply times of each command at half the peak rate of redis-server with 50 clients.
 
-    A server that does not keep up is given up after twice the time, and its figures say so.
+    A server that does not keep up is stopped after twice the time, and its figures show that.
     """
     found: dict[str, Rounds] = {}
     with all_started() as servers:
@@ -46,7 +46,7 @@ def at_half_of_peak(effort: Effort) -> dict[str, Rounds]:
 
 
 def woken(effort: Effort) -> Rounds:
-    """Readers blocked in XREAD, woken by one XADD: how many a second, and the server's processor time for each."""
+    """Measure readers blocked in XREAD that one XADD wakes: the number per second, and the server's time for each."""
     with all_started() as servers:
         rounds: Rounds = {server.name: [] for server in servers}
         for server in servers:
