@@ -1,7 +1,8 @@
-"""Compiles the native core: ``scripts/build_core.py`` puts it beside the package's source, ``--sanitize`` with checks.
+"""Compile the native core: ``scripts/build_core.py`` puts it beside the package's source, ``--sanitize`` with checks.
 
-With nothing but the C compiler that Python names, by its own flags: no build package has to be fetched, so a place
-without a network builds it too. The build backend (``scripts/build_hook.py``) calls the same function.
+It needs only the C compiler that Python names, with Python's own flags. No build package is fetched, so it works
+without
+a network. The build backend (``scripts/build_hook.py``) calls the same function.
 """
 
 import argparse
@@ -38,16 +39,16 @@ SANITIZERS = [
 
 
 class CompilerError(Exception):
-    """The core cannot be compiled here; says why, and all that the compiler said."""
+    """Error for a core that cannot be compiled here, with the reason and the compiler's output."""
 
 
 def _words(variable: str) -> list[str]:
-    """What this Python was built with, or what the environment says instead."""
+    """Return the words of a build variable of this Python, or of the environment."""
     return shlex.split(os.environ.get(variable) or sysconfig.get_config_var(variable) or "")
 
 
 def digest() -> str:
-    """Of all that is compiled: the module keeps it, so that one made from other sources is found out."""
+    """Return the digest of all compiled sources, which the module keeps to detect other sources."""
     found = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         found.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -58,14 +59,14 @@ def build(folder: Path, *, sanitize: bool = False) -> Path:
     """Compile the core into a folder.
 
     Args:
-        folder: where the module goes; one of that name is replaced, and processes that run keep theirs.
-        sanitize: with address and undefined-behaviour sanitizers.
+        folder: Folder for the module; an existing one is replaced, and running processes keep theirs.
+        sanitize: True for address and undefined-behaviour sanitizers.
 
     Returns:
         The module's file.
 
     Raises:
-        CompilerError: there is no compiler, or it refused.
+        CompilerError: There is no compiler, or it refused.
     """
     target = folder / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     linker = _words("LDSHARED")
@@ -91,7 +92,7 @@ def build(folder: Path, *, sanitize: bool = False) -> Path:
 
 
 def main() -> None:
-    """Build in place, and say where."""
+    """Build in place and print the path."""
     parser = argparse.ArgumentParser(description="Compile the native core beside the package's source.")
     parser.add_argument("--sanitize", action="store_true", help="with address and undefined-behaviour sanitizers")
     parser.add_argument("--into", type=Path, default=PACKAGE, help="another folder to put it into")

@@ -1,10 +1,10 @@
-"""Puts the native core into a wheel or an editable installation, where a C compiler can make it.
+"""Put the native core into a wheel or an editable installation, if a C compiler can make it.
 
-Without one the package is made all the same, and is the pure one: the engine's Python classes do everything. Nobody
-should have to find a compiler to try the program; INFO, ``millstream doctor`` and the start-up line say which one runs.
+Without a compiler the package is the pure one: the engine's Python classes do everything. A user should not have to
+install a compiler to try the program; INFO, ``millstream doctor`` and the start-up line report which one runs.
 ``MILLSTREAM_CORE=python`` in the build's environment makes the pure wheel on purpose, ``native`` fails without a core.
 
-Run by the build backend, as a wheel or an editable installation is made.
+The build backend runs it for a wheel or an editable installation.
 """
 
 import os
@@ -26,7 +26,7 @@ class NativeCoreHook(BuildHookInterface[Any]):
         """Compile, and name the result; ``version`` is ``editable`` or ``standard``.
 
         Raises:
-            SystemExit: there is no compiler or it refused, and the environment asks for the native core.
+            SystemExit: There is no compiler or it refused, and the environment requires the native core.
         """
         wanted = os.environ.get("MILLSTREAM_CORE", "")
         if wanted == "python":

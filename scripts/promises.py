@@ -1,8 +1,8 @@
-"""Writes docs/promises.md from docs/promises.toml and the figures of the last campaigns; run by ``make docs``.
+"""Write docs/promises.md from docs/promises.toml and the figures of the last campaigns; run by ``make docs``.
 
-A campaign keeps in ``.campaigns/`` what its last whole run came to, and how far the one is that has begun since; this
-script takes those figures over into docs/figures.json, which is committed, and writes the page from there. A test
-compares page and data, so the page cannot say what nobody measured.
+A campaign keeps in ``.campaigns/`` the figures of its last whole run and the progress of a later one. This script
+copies those figures into docs/figures.json, which is committed, and writes the page from there. A test compares page
+and data, so the page cannot show figures that were not measured.
 """
 
 import json
@@ -43,7 +43,7 @@ reply could not have been sent yet. `--memory` keeps nothing.
 
 
 def load_figures() -> dict[str, dict[str, Any]]:
-    """The recorded figures by campaign."""
+    """Return the recorded figures by campaign."""
     if not FIGURES.exists():
         return {}
     figures: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text())
@@ -51,9 +51,9 @@ def load_figures() -> dict[str, dict[str, Any]]:
 
 
 def gathered(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures with those of campaigns that were run in this checkout since; a later day wins.
+    """Return the figures with those of campaigns that were run in this checkout since; a later day wins.
 
-    A figure is that of a whole run; what has begun since stands in it as ``begun``, or alone if no run was whole.
+    A figure is that of a whole run. A run begun since is in it as ``begun``, or alone if no run was whole.
     """
     found = dict(figures)
     for path in sorted(RECORDS.glob("*.json")):
@@ -70,19 +70,19 @@ def gathered(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def parts() -> list[dict[str, Any]]:
-    """The promises as they are written down."""
+    """Return the promises from their file."""
     found: list[dict[str, Any]] = tomllib.loads(PROMISES.read_text())["part"]
     return found
 
 
 def figures_of(promise: dict[str, Any], figures: dict[str, dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """The figures of a promise's campaigns."""
+    """Return the figures of a promise's campaigns."""
     patterns = promise.get("campaigns", [])
     return [(name, figure) for name, figure in figures.items() if any(fnmatch(name, pattern) for pattern in patterns)]
 
 
 def last_figure(promise: dict[str, Any], figures: dict[str, dict[str, Any]]) -> str:
-    """What the last whole runs came to, in words; one figure a pattern."""
+    """Return the results of the last whole runs in words, one figure per pattern."""
     if "never" in promise and not promise.get("campaigns"):
         return str(promise["never"])
     if "measured" in promise:
@@ -99,12 +99,12 @@ def last_figure(promise: dict[str, Any], figures: dict[str, dict[str, Any]]) -> 
 
 
 def in_words(name: str, figures: list[dict[str, Any]], number: int = 1) -> str:
-    """What came of the campaigns of one name: those that were run whole, those that have begun, those that were not.
+    """Return the results of the campaigns of one name: whole runs, begun ones, and campaigns without a run.
 
     Args:
-        name: of the campaign, or a pattern of several.
-        figures: that are known.
-        number: of campaigns that have this name.
+        name: Name of the campaign, or a pattern of several.
+        figures: Known figures.
+        number: Number of campaigns with this name.
     """
     whole = [one for one in figures if "day" in one]
     begun = [one["begun"] for one in figures if "begun" in one]
@@ -122,7 +122,7 @@ def in_words(name: str, figures: list[dict[str, Any]], number: int = 1) -> str:
 
 
 def summed(figures: list[dict[str, Any]], campaigns: str = "") -> str:
-    """The sum of some figures of one kind."""
+    """Return the sum of some figures of one kind."""
     count, seconds = sum(one["count"] for one in figures), sum(one["seconds"] for one in figures)
     days = sorted({one["day"] for one in figures})
     commits = sorted({one["commit"] for one in figures})
@@ -131,7 +131,7 @@ def summed(figures: list[dict[str, Any]], campaigns: str = "") -> str:
 
 
 def repeated(promise: dict[str, Any]) -> str:
-    """The commands that repeat a promise's tests."""
+    """Return the commands that repeat a promise's tests."""
     lines = []
     if promise.get("small"):
         lines.append(f'make test-all ARGS="{" ".join(promise["small"])}"')
@@ -141,7 +141,7 @@ def repeated(promise: dict[str, Any]) -> str:
 
 
 def section(part: dict[str, Any], figures: dict[str, dict[str, Any]]) -> str:
-    """One part of the page."""
+    """Return one part of the page."""
     text = f"\n## {part['title']}\n"
     for promise in part["promise"]:
         text += f"\n**{promise['says']}**\n\n"
@@ -155,12 +155,12 @@ def section(part: dict[str, Any], figures: dict[str, dict[str, Any]]) -> str:
 
 
 def page(figures: dict[str, dict[str, Any]]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     return HEAD + "".join(section(part, figures) for part in parts())
 
 
 def promised(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures that a promise shows: a campaign that is gone leaves its record in checkouts that ran it."""
+    """Return the figures that a promise shows, without records of removed campaigns."""
     promises = [promise for part in parts() for promise in part["promise"]]
     return dict(sorted({name: one for promise in promises for name, one in figures_of(promise, figures)}.items()))
 

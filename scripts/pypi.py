@@ -1,11 +1,11 @@
-"""What a package index shows otherwise than the repository: addresses, and a README whose links leave the page.
+"""The differences of a package index's page from the repository: addresses, and a README with absolute links.
 
 In the repository links are relative, so that they work in a checkout, in a fork and on a branch. On a package index
-they would lead nowhere, so the build makes them absolute. The repository's public address stands in one place,
-pyproject.toml (``[tool.hatch.metadata.hooks.custom]``, ``repository``). While that is empty, because there is no public
-address yet, the package has no URLs, and the README's relative links become plain text.
+they would be broken, so the build makes them absolute. The repository's public address is in one place, pyproject.toml
+(``[tool.hatch.metadata.hooks.custom]``, ``repository``). While that is empty, because there is no public address yet,
+the package has no URLs, and the README's relative links become plain text.
 
-Run by the build backend, as the metadata of a wheel, an sdist or an editable installation is made.
+The build backend runs it for the metadata of a wheel, an sdist or an editable installation.
 """
 
 import re
@@ -26,7 +26,7 @@ class PackageIndexHook(MetadataHookInterface):
         """Set both.
 
         Raises:
-            ValueError: the address is none that a package index would show as a link.
+            ValueError: The address is not one that a package index would show as a link.
         """
         address = checked(self.config.get("repository", ""))
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
@@ -35,10 +35,10 @@ class PackageIndexHook(MetadataHookInterface):
 
 
 def checked(address: str) -> str:
-    """The repository's address without a slash at its end; empty for none.
+    """Return the repository's address without a slash at its end; empty for none.
 
     Raises:
-        ValueError: it is no https address.
+        ValueError: It is not an https address.
     """
     if address and not re.fullmatch(r"https://[^/\s]+/[^\s]+", address):
         raise ValueError(
@@ -49,7 +49,7 @@ def checked(address: str) -> str:
 
 
 def urls(address: str) -> dict[str, str]:
-    """The project's addresses, by the labels that package indexes know; none without a repository."""
+    """Return the project's addresses by the labels that package indexes use; none without a repository."""
     if not address:
         return {}
     return {
@@ -62,7 +62,7 @@ def urls(address: str) -> dict[str, str]:
 
 
 def for_index(text: str, address: str) -> str:
-    """A page of the repository's root with no relative link left in it."""
+    """Return a page of the repository's root without relative links."""
     if not address:
         return _RELATIVE.sub(r"\2", text)
     return _RELATIVE.sub(

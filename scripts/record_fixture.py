@@ -1,4 +1,4 @@
-"""Record the fixture of a version: what it stores, which later versions must read and go on with.
+"""Record the fixture of a version: its stored data, which later versions must read and continue.
 
 ``.venv/bin/python scripts/record_fixture.py`` replaces ``tests/fixtures/VERSION`` in a minute. It needs Java. The
 ids, names and times are fixed, and so is the content. Random names differ from one recording to the next.
@@ -10,7 +10,7 @@ ids, names and times are fixed, and so is the content. Random names differ from 
     checkpoint/   checkpoint of that query, killed between the sink's commit and Spark's
     archive/      archive of its stream
     worker/       data directory with the keys of a worker that was killed at work
-    data.json     replies to the questions of tests/compatibility/content.py, by key; of the backup in backup.json
+    data.json     replies to the commands of tests/compatibility/content.py, by key; of the backup in backup.json
 """
 
 import argparse
@@ -39,7 +39,7 @@ MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 
 def query(url: str, checkpoint: str) -> None:
-    """Copy the stream once with Spark, three batches or what is left of them."""
+    """Copy the stream once with Spark, in three batches or the remaining ones."""
     from millstream.spark import session  # noqa: PLC0415 - one process of the recording needs Spark
 
     spark = session("fixture", quick=True)
@@ -77,7 +77,7 @@ def record_data(folder: Path) -> None:
 
 
 def record_worker(folder: Path) -> None:
-    """Record ``worker``: its process is killed with all that the test goes on with."""
+    """Record ``worker``: its process is killed in the state that the test continues from."""
     with ServerThread(folder / "worker", clock=Ahead(content.BEGIN_MS)) as server, Wire(server.url) as wire:
         run(MILLSTREAM, "worker", "pause", "--ahead", shop.STREAM, "mailing", "--reason", "recorded", "--by", "fixture",
             "--url", server.url)  # fmt: skip
@@ -97,7 +97,7 @@ def record_worker(folder: Path) -> None:
 
 
 def main() -> None:
-    """Record all parts in a folder of their own, then put them into place."""
+    """Record all parts in a separate folder, then move them into place."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--query", nargs=2, metavar=("URL", "CHECKPOINT"), help="run the recorded query only")
     if given := parser.parse_args().query:

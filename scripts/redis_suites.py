@@ -1,7 +1,7 @@
-"""Redis's own suites that start servers by themselves, with Millstream as the server: ``--help`` says how.
+"""Redis's own suites that start servers themselves, with Millstream as the server: see ``--help``.
 
 The tree is copied first; in the copy ``src/redis-server`` is a program that runs ``tests/suites/as_redis_server.py``,
-and Sentinel stays the tree's own. Nothing of Redis is kept in this project.
+and Sentinel is the tree's own. Nothing of Redis is kept in this project.
 """
 
 import argparse
@@ -31,11 +31,11 @@ TAGS = "-large-memory -needs:config-maxmemory -cluster"
 
 
 def prepared(tree: Path, folder: Path) -> Path:
-    """A copy of the tree with Millstream as its redis-server.
+    """Return a copy of the tree with Millstream as its redis-server.
 
     Args:
-        tree: a built tree of Redis.
-        folder: where the copy goes; one that is there is used.
+        tree: Built tree of Redis.
+        folder: Folder for the copy; an existing copy is used.
     """
     copy = folder / "redis"
     if not copy.exists():
@@ -56,14 +56,14 @@ def prepared(tree: Path, folder: Path) -> Path:
 
 
 def run(copy: Path, suite: str, only: list[str], seconds: int, ports: int) -> bool:
-    """Run one suite, its output into a file beside the copy; says what passed and what did not.
+    """Run one suite with its output in a file beside the copy; print the passed and failed tests.
 
     Args:
-        copy: as :func:`prepared` made it.
-        suite: its name, or ``sentinel/`` and one of Sentinel's.
-        only: names of tests; empty for all.
-        seconds: it may take.
-        ports: the first port of its servers; two runs at a time need different ones.
+        copy: Copy made by :func:`prepared`.
+        suite: Name of the suite, with ``sentinel/`` for one of Sentinel's.
+        only: Names of tests; empty for all.
+        seconds: Time limit.
+        ports: First port of its servers; two concurrent runs need different ones.
     """
     sentinel = suite.startswith(SENTINEL)
     if sentinel:

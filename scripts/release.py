@@ -1,6 +1,6 @@
-"""Build a release into dist/ and try it: the sdist, the native wheel of this machine and the pure wheel.
+"""Build a release into dist/ and test it: the sdist, the native wheel of this machine and the pure wheel.
 
-Each is installed in an environment of its own, as a user would, and runs a smoke test there. Run by ``make release``.
+Each is installed in a separate environment, as a user would, and runs a smoke test there. Run by ``make release``.
 """
 
 import argparse
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 
 MOST_MB = 30
-"""Megabytes that ``pip install millstream[server]`` may download."""
+"""Maximum download of ``pip install millstream[server]`` in megabytes."""
 
 SMOKE = """
 import pathlib, subprocess, sys, millstream
@@ -73,10 +73,10 @@ def built() -> tuple[Path, Path, Path]:
 
 
 def check_metadata(wheel: Path) -> None:
-    """Check that an index will take the metadata, and that the wheel carries no tests and no source of the core.
+    """Check that an index accepts the metadata, and that the wheel contains no tests and no source of the core.
 
     Raises:
-        SystemExit: it would not.
+        SystemExit: One of these is wrong.
     """
     with ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -94,7 +94,7 @@ def try_out(made: Path, core: str, port: int) -> None:
     """Install one file with the extra ``server`` in a clean environment, and run the smoke test there.
 
     Raises:
-        SystemExit: it is too large.
+        SystemExit: It is too large.
     """
     with tempfile.TemporaryDirectory() as work:
         run(sys.executable, "-m", "venv", work)
@@ -121,7 +121,7 @@ def try_out(made: Path, core: str, port: int) -> None:
 
 
 def main() -> None:
-    """Build all, check and try each."""
+    """Build all, and check and test each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=6499, help="free port for the smoke test (default 6499)")
     port = parser.parse_args().port

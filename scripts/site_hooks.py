@@ -1,11 +1,11 @@
-"""What MkDocs does not do by itself for our site: pages that stand beside docs/, patterns in the nav, and llms.txt.
+"""MkDocs hooks for the site: pages from beside docs/, patterns in the nav, and llms.txt.
 
-A hook of mkdocs.yml. The documents stay as they are read on a forge: their links are those between files of the
-repository, and are turned into links between pages here. What is no page of the site (a source file, the licence) is
-shown as its name, since there is no public address of the repository yet.
+The documents stay as they are read on a forge: their links are those between files of the repository, and are turned
+into links between pages here. A source file, or another that is not a page of the site, is shown by its name, since
+there is no public address of the repository yet.
 
 llms.txt (https://llmstxt.org) lists the pages of the nav as plain Markdown, each under its title with its first
-sentence; llms-full.txt is all of them in one file.
+sentence; llms-full.txt contains all of them.
 """
 
 import posixpath
@@ -38,13 +38,13 @@ _FENCE = re.compile(r"(^ *```.*?^ *```[ ]*$)", re.DOTALL | re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages in place of patterns, so that a new guide is in the nav by being there."""
+    """Replace patterns in the nav by their pages, so that a new guide is in the nav automatically."""
     config.nav = expanded(config.nav or [], Path(config.docs_dir))
     return config
 
 
 def expanded(nav: list[Any], docs: Path) -> list[Any]:
-    """A nav with ``how-to/*.md`` and the like replaced by the pages, but for those that it names itself anywhere."""
+    """Return a nav with ``how-to/*.md`` and other patterns replaced by the pages that it does not name elsewhere."""
     return _expanded(nav, docs, {*_paths(nav), LIST_OF_PAGES.removeprefix("docs/")})
 
 
@@ -71,14 +71,14 @@ def _paths(nav: list[Any]) -> Iterator[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that stand beside docs/."""
+    """Add the pages from beside docs/."""
     for source, page in BESIDE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
-    """Links between files of the repository become links between pages."""
+    """Turn links between files of the repository into links between pages."""
     pages = {file.src_uri for file in files.documentation_pages()}
     text = linked(markdown, page.file.src_uri, pages)
     page.meta["text"] = text
@@ -88,12 +88,12 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> st
 
 
 def linked(markdown: str, page: str, pages: set[str]) -> str:
-    """The Markdown of a page with its links made those of the site.
+    """Return the Markdown of a page with the links of the site.
 
     Args:
-        markdown: as it stands in the repository.
-        page: its path on the site.
-        pages: all paths on the site.
+        markdown: Text in the repository.
+        page: Path of the page on the site.
+        pages: All paths on the site.
     """
     source = source_of(page)
 
@@ -117,18 +117,18 @@ def linked(markdown: str, page: str, pages: set[str]) -> str:
 
 
 def without_escaped_bars(markdown: str) -> str:
-    """Code in tables as Python-Markdown has it: a bar there ends no cell, and the backslash for a forge would show."""
+    """Remove the backslash before bars in a table's code, which Python-Markdown would show."""
     row = re.compile(r"^\|.*$", re.MULTILINE)
     return row.sub(lambda found: _CODE.sub(lambda code: code.group().replace(r"\|", "|"), found.group()), markdown)
 
 
 def source_of(page: str) -> str:
-    """Where a page of the site stands in the repository."""
+    """Return the path of a site's page in the repository."""
     return next((source for source, at in BESIDE.items() if at == page), f"docs/{page}")
 
 
 def page_of(source: str) -> str:
-    """Which page of the site a file of the repository is; a path that no page has for other files."""
+    """Return the site's page of a file in the repository, or a path without a page for other files."""
     if source == LIST_OF_PAGES:
         return BESIDE["README.md"]
     return BESIDE.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else f"/{source}")
@@ -161,7 +161,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def sections(nav: Navigation) -> Iterator[tuple[str, list[Page]]]:
-    """The nav's first level: each section's title and all pages below it."""
+    """Yield the nav's first level: each section's title and all pages below it."""
     for item in nav.items:
         if isinstance(item, Section):
             yield item.title, list(_pages(item))
@@ -178,7 +178,7 @@ def _pages(section: Section) -> Iterator[Page]:
 
 
 def first_sentence(markdown: str) -> str:
-    """What a page says first below its heading, as plain text in one line."""
+    """Return a page's first sentence below its heading, as plain text in one line."""
     prose = _FENCE.sub("", markdown)
     for paragraph in re.split(r"\n\s*\n", prose):
         text = " ".join(paragraph.split())

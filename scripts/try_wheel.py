@@ -1,4 +1,4 @@
-"""What a wheel must do once it is installed: run its native core, and add an entry and read it."""
+"""Smoke test of an installed wheel: run its native core, add an entry and read it."""
 
 import millstream
 from millstream import core

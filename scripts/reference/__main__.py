@@ -1,4 +1,4 @@
-"""Writes the blocks of the documents anew; run by ``make docs``."""
+"""Write the generated blocks of the documents; run by ``make docs``."""
 
 from scripts.reference import blocks
 

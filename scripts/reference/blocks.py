@@ -1,11 +1,11 @@
-"""Blocks of the documents that are written from the code, between two comments.
+"""Blocks of the documents that are generated from the code, between two comments.
 
-A page names the block that it wants, and says nothing of its own there::
+A page names the block and has no text of its own there::
 
     <!-- begin: metrics, written by make docs -->
     <!-- end -->
 
-So a page is prose by hand around facts that cannot be old: a test writes each page anew and compares.
+So a page is handwritten prose around facts that are always current: a test generates each page and compares it.
 """
 
 import re
@@ -39,15 +39,15 @@ _BLOCK = re.compile(
 
 
 def rewritten(page: str) -> str:
-    """The text of a page with its blocks made anew.
+    """Return the text of a page with its blocks generated.
 
     Raises:
-        KeyError: there is no block of that name.
+        KeyError: There is no block of that name.
     """
     return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}{BLOCKS[found[1]]()}", page)
 
 
 def pages() -> dict[Path, list[str]]:
-    """Pages with blocks, and their names."""
+    """Return pages with blocks, and the names of their blocks."""
     found = {page: [name for name, _ in _BLOCK.findall(page.read_text())] for page in sorted(DOCS.rglob("*.md"))}
     return {page: names for page, names in found.items() if names}

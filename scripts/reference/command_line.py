@@ -17,7 +17,7 @@ _DEFAULT = re.compile(r" *\[default: (.*?)\]")
 
 
 def commands(found: click.Command = main, name: str = "millstream") -> Iterator[tuple[str, click.Command]]:
-    """Every command below one, itself included, in the order of the help."""
+    """Yield every command below one, including itself, in the order of the help."""
     yield name, found
     if isinstance(found, click.Group):
         context = click.Context(found)
@@ -28,12 +28,12 @@ def commands(found: click.Command = main, name: str = "millstream") -> Iterator[
 
 
 def reference() -> str:
-    """A section for each command; those of a group below it."""
+    """Return a section for each command; the commands of a group below it."""
     return "\n" + "\n".join(section(name, command) for name, command in commands() if name != "millstream") + "\n"
 
 
 def section(name: str, command: click.Command) -> str:
-    """One command: how it is called, what its help says, its options."""
+    """Return the section of one command: its usage, its help, its options."""
     context = click.Context(command, info_name=name, show_default=True)
     parts = [f"{'#' * len(name.split())} {name}\n", f"```\n{usage(name, command, context)}\n```\n"]
     parts += [help_text(command.help or "")]
@@ -49,12 +49,12 @@ def section(name: str, command: click.Command) -> str:
 
 
 def usage(name: str, command: click.Command, context: click.Context) -> str:
-    """The line of the help that begins with it."""
+    """Return the usage line of the help."""
     return " ".join([name, *command.collect_usage_pieces(context)])
 
 
 def lines(group: click.Group, context: click.Context) -> list[tuple[str, str]]:
-    """The commands of a group, each with a line."""
+    """Return the commands of a group with a line each."""
     found = []
     for word in group.list_commands(context):
         inner = group.get_command(context, word)
@@ -64,10 +64,10 @@ def lines(group: click.Group, context: click.Context) -> list[tuple[str, str]]:
 
 
 def row(option: click.Option, context: click.Context) -> tuple[str, str, str]:
-    """An option: its names with what it takes, its default, its text with its environment variable.
+    """Return an option's row: its names with the value, its default, its text with its environment variable.
 
     Raises:
-        ValueError: it has no help.
+        ValueError: It has no help.
     """
     if not option.help:
         raise ValueError(f"{context.info_name}: {option.opts[-1]} has no help")
@@ -93,12 +93,12 @@ def row(option: click.Option, context: click.Context) -> tuple[str, str, str]:
 
 
 def default(extra: object) -> str:
-    """What the help shows as the default; empty where it says it in words or there is none."""
+    """Return the default that the help shows; empty if the help has it in words or there is none."""
     return str(extra["default"]) if isinstance(extra, dict) and "default" in extra else ""
 
 
 def help_text(text: str) -> str:
-    """Click's help as Markdown: what it leaves as it is laid out becomes a block of code."""
+    """Return Click's help as Markdown: paragraphs with a fixed layout become blocks of code."""
     parts, kept = [], "\b\n"
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if not paragraph.startswith(kept):
@@ -114,7 +114,7 @@ def help_text(text: str) -> str:
 
 
 def exit_codes() -> str:
-    """The codes that commands have in common."""
+    """Return the table of the common exit codes."""
     return (
         "\n"
         + table(["exit code", "what happened"], [(str(number), meaning) for number, meaning in EXIT_CODES.items()])
@@ -123,6 +123,6 @@ def exit_codes() -> str:
 
 
 def actions() -> str:
-    """All changes that a person can make, as they are declared."""
+    """Return the table of all declared actions."""
     rows = [(code(one.line), one.says, code(one.undo)) for one in ACTIONS]
     return "\n" + table(("action", "effect", "undone by"), rows) + "\n"

@@ -1,4 +1,4 @@
-"""The table of environment variables that users set, and those that processes of ours set for one another."""
+"""The table of environment variables for users, and those that Millstream's processes set for one another."""
 
 import re
 from pathlib import Path
@@ -43,16 +43,16 @@ INTERNAL = frozenset(
 
 
 def named(source: Path = SOURCE) -> set[str]:
-    """Every variable that the source names."""
+    """Return every variable that the source names."""
     texts = (path.read_text() for path in source.rglob("*.py"))
     return {name for text in texts for name in re.findall(r"[\"']((?:MILLSTREAM|REDIS)_[A-Z_]+)[\"']", text)}
 
 
 def variables() -> str:
-    """The table.
+    """Return the table of variables.
 
     Raises:
-        ValueError: the source names a variable that is neither described here nor one of ours.
+        ValueError: The source names a variable that is neither described here nor internal.
     """
     if unknown := named() - set(VARIABLES) - INTERNAL:
         raise ValueError(f"variables that nobody describes: {', '.join(sorted(unknown))}")

@@ -1,6 +1,6 @@
-"""The reference of errors: each class, when it is raised, and what to do.
+"""The reference of errors: each class, its cause, and its remedy.
 
-Read from the source and not from what is imported, since some classes stand in modules that need Spark.
+It is read from the source and not from imported modules, since some of them need Spark.
 """
 
 import ast
@@ -22,11 +22,11 @@ class ErrorClass:
     """One class of errors.
 
     Attributes:
-        name: of the class.
-        parent: the class above it.
-        module: where it is imported from.
-        docstring: as it stands.
-        exit_code: its own, or None where it has its parent's.
+        name: Name of the class.
+        parent: Class above it.
+        module: Module to import it from.
+        docstring: Its docstring.
+        exit_code: Its own exit code, or None for its parent's.
     """
 
     name: str
@@ -37,19 +37,19 @@ class ErrorClass:
 
     @property
     def when(self) -> str:
-        """The docstring without the advice and the attributes."""
+        """Return the docstring without the advice and the attributes."""
         return re.split(r"\n\s*\n(?:What to do:|Attributes:|Args:)", self.docstring)[0]
 
     @property
     def advice(self) -> str:
-        """What to do; empty where the docstring does not say it."""
+        """Return the advice; empty if the docstring has none."""
         _, _, rest = self.docstring.partition(f"{ADVICE} ")
         return rest.partition("\n\n")[0]
 
 
 @cache
 def classes() -> dict[str, ErrorClass]:
-    """All classes of the tree, by name."""
+    """Return all classes of the tree by name."""
     trees = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
     every: dict[str, ErrorClass] = {}
     for path, tree in trees.items():
@@ -78,10 +78,10 @@ def _is_ours(each: ErrorClass, every: dict[str, ErrorClass]) -> bool:
 
 
 def reference() -> str:
-    """A section for each class, those below another behind it.
+    """Return a section for each class, each followed by its subclasses.
 
     Raises:
-        ValueError: a docstring does not say what to do.
+        ValueError: A docstring has no advice.
     """
     every = classes()
     missing = [each.name for each in every.values() if not each.advice]
@@ -98,7 +98,7 @@ def _ordered(name: str, every: dict[str, ErrorClass]) -> Iterator[ErrorClass]:
 
 
 def section(each: ErrorClass, every: dict[str, ErrorClass]) -> str:
-    """One class."""
+    """Return the section of one class."""
     facts = [f"`from {each.module} import {each.name}`"]
     if each.parent in every:
         facts.append(f"a [{each.parent}](#{each.parent.lower()})")
@@ -107,7 +107,7 @@ def section(each: ErrorClass, every: dict[str, ErrorClass]) -> str:
 
 
 def exit_code(each: ErrorClass, every: dict[str, ErrorClass]) -> int:
-    """What a command ends with."""
+    """Return the exit code of a command with this error."""
     while each.exit_code is None and each.parent in every:
         each = every[each.parent]
     return 1 if each.exit_code is None else each.exit_code

@@ -10,9 +10,9 @@ _SEE = re.compile(r"[;,]? \(?see :(?:mod|class):`[^`]*`\)?")
 
 
 def prose(text: str) -> str:
-    """A text of the code as a line of Markdown.
+    """Return a text of the code as a line of Markdown.
 
-    Names in backticks stay, and nothing else is taken for a mark or for HTML; what is said of modules is left out.
+    Names in backticks stay, and all else is escaped from marks and HTML; references to modules are left out.
     """
     line = _ROLE.sub(r"`\1`", _SEE.sub("", " ".join(text.split()))).replace("``", "`")
     parts = _CODE.split(line)
@@ -24,12 +24,12 @@ def _escaped(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """A name, in backticks; empty for an empty one."""
+    """Return a name in backticks; empty for an empty one."""
     return f"`{text}`" if text else ""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; bars inside cells are escaped."""
+    """Return a table; bars inside cells are escaped."""
     return "".join([_row(heads), "|" + "---|" * len(heads) + "\n", *map(_row, rows)])
 
 
@@ -38,7 +38,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def sections(docstring: str) -> dict[str, str]:
-    """A docstring's parts by their headings (``Args``, ``Raises``); the text before them under the empty name."""
+    """Return a docstring's parts by heading (``Args``, ``Raises``); the text before them under the empty name."""
     found: dict[str, list[str]] = {"": []}
     name = ""
     for line in docstring.expandtabs().splitlines():
@@ -54,7 +54,7 @@ def sections(docstring: str) -> dict[str, str]:
 
 
 def items(section: str) -> dict[str, str]:
-    """``name: text`` of a section, in order; what is indented further belongs to the name above it."""
+    """Return the items ``name: text`` of a section in order; text with more indent belongs to the name above it."""
     found: dict[str, str] = {}
     name = ""
     for line in section.splitlines():
@@ -67,10 +67,10 @@ def items(section: str) -> dict[str, str]:
 
 
 def meaning(says: str, more: str | None) -> str:
-    """The cell of a table that says what something does.
+    """Return the table cell with the meaning of something.
 
     Args:
-        says: as the code has it.
-        more: where a page says more; None for nowhere.
+        says: Text in the code.
+        more: Link to a page with more; None for none.
     """
     return "; ".join(filter(None, (prose(says), more)))

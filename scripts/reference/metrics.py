@@ -1,4 +1,4 @@
-"""The tables of metrics, from where they are declared."""
+"""The tables of metrics, from their declarations."""
 
 from collections.abc import Mapping
 
@@ -9,22 +9,22 @@ from millstream.worker.monitoring.metrics import PIPELINES, STREAMS, WORKER, Dec
 
 
 def of_workers() -> str:
-    """What a worker counts."""
+    """Return the table of a worker's metrics."""
     return _table(WORKER)
 
 
 def of_streams() -> str:
-    """What it asks the server."""
+    """Return the table of the stream metrics that a worker reads from the server."""
     return _table(STREAMS)
 
 
 def of_pipelines() -> str:
-    """What is known of queries."""
+    """Return the table of a query's metrics."""
     return _table(PIPELINES)
 
 
 def of_tracing() -> str:
-    """OpenTelemetry's instruments."""
+    """Return the table of OpenTelemetry's instruments."""
     rows = [
         (code(name), each.kind, ", ".join(map(code, each.attributes)), prose(each.text))
         for name, each in INSTRUMENTS.items()

@@ -1,4 +1,4 @@
-"""The tables of CONFIG's parameters: those that can be set, and the facts that tools ask for."""
+"""The tables of CONFIG's parameters: those that can be set, and the fixed ones."""
 
 from scripts.reference.markdown import code, meaning, table
 
@@ -16,12 +16,12 @@ MORE = {
 
 
 def table_of_parameters() -> str:
-    """Those that CONFIG SET changes."""
+    """Return the table of parameters that CONFIG SET changes."""
     return _table([each for each in PARAMETERS.values() if each.mutable], "default")
 
 
 def table_of_facts() -> str:
-    """Those that it does not; their value where nothing is said at the start."""
+    """Return the table of parameters that CONFIG SET does not change, with their default."""
     return _table([each for each in PARAMETERS.values() if not each.mutable], "unless given")
 
 

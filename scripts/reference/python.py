@@ -1,4 +1,4 @@
-"""The reference of Python's names: what each takes, from its signature and its docstring."""
+"""The reference of Python names: their arguments, from signatures and docstrings."""
 
 import dataclasses
 import inspect
@@ -28,7 +28,7 @@ MORE = {
 
 
 def public() -> dict[str, Any]:
-    """What ``from millstream import ...`` gives that is called or made, errors left out."""
+    """Return the functions and classes that ``from millstream import ...`` provides, without errors."""
     found = {name: getattr(millstream, name) for name in dir(millstream) if not name.startswith("_")}
     return {
         name: each
@@ -38,13 +38,13 @@ def public() -> dict[str, Any]:
 
 
 def reference() -> str:
-    """A section for each name, those of an app as its methods."""
+    """Return a section for each name, those of an app as its methods."""
     found = sorted(public().items(), key=lambda pair: pair[0].lower())
     return "\n" + "\n".join(app() if name == "App" else section(name, each) for name, each in found) + "\n"
 
 
 def app() -> str:
-    """The app, and a section for each of its methods that takes something."""
+    """Return the section of the app, and one for each of its methods with arguments."""
     methods = {name: each for name, each in inspect.getmembers(millstream.App, inspect.isfunction) if name[0] != "_"}
     larger = [name for name, each in methods.items() if len(inspect.signature(each).parameters) > 2]
     ordered = sorted(larger, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
@@ -56,12 +56,12 @@ def app() -> str:
 
 
 def section(name: str, each: Any, *, level: int = 2) -> str:
-    """One name: how it is written, what it is, its arguments, what it raises.
+    """Return the section of one name: its signature, its text, its arguments, its errors.
 
     Args:
-        name: as users write it.
-        each: the class or function.
-        level: of its heading.
+        name: Name as users write it.
+        each: Class or function.
+        level: Level of its heading.
     """
     doc = sections(inspect.getdoc(each) or "")
     text = f"{'#' * level} {name}\n\n{paragraphs(doc[''])}\n"
@@ -76,10 +76,10 @@ def section(name: str, each: Any, *, level: int = 2) -> str:
 
 
 def arguments(name: str, each: Any) -> list[tuple[str, str, str]]:
-    """Rows of a table: each argument with its default and what the docstring says.
+    """Return a table row for each argument with its default and its text in the docstring.
 
     Raises:
-        ValueError: the docstring leaves an argument out.
+        ValueError: The docstring leaves an argument out.
     """
     doc = sections(inspect.getdoc(each) or "")
     described = items(doc.get("Args") or doc.get("Attributes") or "")
@@ -102,7 +102,7 @@ def arguments(name: str, each: Any) -> list[tuple[str, str, str]]:
 
 
 def members(named: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Public properties and methods, each with the first paragraph of its docstring."""
+    """Return public properties and methods, each with the first paragraph of its docstring."""
     found = []
     for name, member in named.items():
         if name.startswith("_") or not (isinstance(member, property) or inspect.isfunction(member)):
@@ -113,7 +113,7 @@ def members(named: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _call(name: str, method: Callable[..., Any]) -> str:
-    """How a method is called, without types."""
+    """Return a method's call without types."""
     signature = inspect.signature(method)
     plain = [each.replace(annotation=each.empty) for each in list(signature.parameters.values())[1:]]
     return f"{name}({', '.join(map(str, plain))})"
@@ -129,7 +129,7 @@ def _default(argument: inspect.Parameter) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """The prose of a docstring; what is indented is code."""
+    """Return the prose of a docstring; indented text is code."""
     found = []
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         if paragraph.startswith("    "):

@@ -1,4 +1,4 @@
-"""The tables of the server's commands: every command and option, since when Redis has it, and how ours stands."""
+"""The tables of the server's commands: every command and option with its Redis version and Millstream's status."""
 
 from collections import defaultdict
 
@@ -11,7 +11,7 @@ HEAD = "| command | option | since | status | |\n|---|---|---|---|---|\n"
 
 
 def tables() -> str:
-    """One table a group, streams first, in the order of the registry."""
+    """Return one table per group, streams first, in the order of the registry."""
     load_all()
     groups: dict[str, list[Command]] = defaultdict(list)
     for row in TABLE.values():
@@ -23,7 +23,7 @@ def tables() -> str:
 
 
 def lines(row: Command) -> list[str]:
-    """The row of a command, a row for each of its option words, and a row for what else a later version changed."""
+    """Yield the row of a command, a row for each of its option words, and one for other changes of later versions."""
     name = row.name.upper().replace("|", " ")
     arguments = f"{_code(shown(row.document.syntax))}: " if row.document.syntax else ""
     found = [f"| {name} | | {row.document.since} | {status(row)} | {arguments}{row.document.summary} |\n"]
@@ -38,7 +38,7 @@ def lines(row: Command) -> list[str]:
 
 
 def status(row: Command) -> str:
-    """True if ours is the same, or what is missing, or where the page says what differs."""
+    """Return Millstream's status: the same, the missing parts, or a link to the difference."""
     differs = row.document.differs or ("texts" if row.name.endswith("|help") else "")
     remarks = [f"limited: {row.document.limited}"] if row.document.limited else []
     if differs:

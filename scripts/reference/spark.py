@@ -1,4 +1,4 @@
-"""The tables of Spark's options, from where their names are declared."""
+"""The tables of Spark's options, from the declarations of their names."""
 
 from collections.abc import Callable
 
@@ -20,17 +20,17 @@ MORE = {
 
 
 def reading() -> str:
-    """Options of ``load()``."""
+    """Return the options of ``load()``."""
     return _table(BATCH, STREAM)
 
 
 def writing() -> str:
-    """Options of ``save()`` and ``start()``."""
+    """Return the options of ``save()`` and ``start()``."""
     return _table(WRITE, APPEND)
 
 
 def of_groups() -> str:
-    """Options of mode ``group``: its own with their text, the others by name."""
+    """Return the options of mode ``group``: its own with their text, the others by name."""
     known = [name for name, each in OPTIONS.items() if GROUP in each.uses]
     own = [name for name in known if set(OPTIONS[name].uses) == {GROUP}]
     rows = [[code(name), OPTIONS[name].default, meaning(OPTIONS[name].says, MORE.get(name))] for name in own]
@@ -39,13 +39,13 @@ def of_groups() -> str:
 
 
 def of_views() -> str:
-    """Options of views."""
+    """Return the options of views."""
     known = [code(name) for name, each in OPTIONS.items() if VIEW in each.uses]
     return "\nOptions: " + ", ".join(known) + ".\n\n"
 
 
 def of_hashes() -> str:
-    """Options of a read of hashes."""
+    """Return the options of a read of hashes."""
     known = [(name, each) for name, each in OPTIONS.items() if LOOKUP in each.uses]
     own = [(name, each) for name, each in known if each.uses == (LOOKUP,)]
     rows = [[code(name), meaning(each.says, None)] for name, each in own]
