@@ -14,5 +14,5 @@ web = Flask(__name__)
 
 @web.post("/orders")
 def order() -> tuple[dict[str, str], int]:
-    """Return the entry's id. Without an answer, the entry is sent again for five seconds, and added once."""
+    """Return the entry's id. Without a reply, the entry is sent again for five seconds, and added once."""
     return {"entry": broker.publish_sync("orders", request.get_json(), retry=5)}, 202

@@ -1,8 +1,8 @@
 """MkDocs hooks for the site: pages from beside docs/, patterns in the nav, and llms.txt.
 
 The documents stay as they are read on a forge: their links are those between files of the repository, and are turned
-into links between pages here. A source file, or another that is not a page of the site, is shown by its name, since
-there is no public address of the repository yet.
+into links between pages here. A file without a page on the site is shown by its name, since there is no public
+address of the repository yet.
 
 llms.txt (https://llmstxt.org) lists the pages of the nav as plain Markdown, each under its title with its first
 sentence; llms-full.txt contains all of them.

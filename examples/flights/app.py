@@ -28,7 +28,7 @@ app = App(registry=bool(os.environ.get("MILLSTREAM_DEMO_REPORTS")))
 
 @dataclass(slots=True)
 class Flight:
-    """One flight as the stream has it. A flight without ``dep_time`` was cancelled."""
+    """One flight of the stream. A flight without ``dep_time`` was cancelled."""
 
     carrier: str
     flight: int

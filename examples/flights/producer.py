@@ -1,9 +1,9 @@
 """The producer: it replays the flights into the stream in order, even if the server restarts meanwhile.
 
-After a lost connection it is unknown which of the sent commands were done. The ids are explicit and grow, so one
-question answers that: the server has everything up to the stream's last id, and nothing after it. So the producer
-reads that id and continues from there; it adds no event twice and omits none. An event that the server acknowledged,
-but does not have after a restart, is recorded as lost.
+After a lost connection, the outcome of the sent commands is unknown. The ids are explicit and increase, so one command
+settles that: the server has everything up to the stream's last id, and nothing after it. So the producer reads that id
+and continues from there; it adds no event twice and omits none. An event that the server acknowledged, but does not
+have after a restart, is recorded as lost.
 """
 
 import itertools
@@ -67,7 +67,7 @@ class Producer(threading.Thread):
 
     @property
     def at_gate(self) -> bool:
-        """True if the producer waits for :meth:`allow`."""
+        """Return True if the producer waits for :meth:`allow`."""
         return self.published >= self._gate and not self.finished
 
     def allow(self, count: int) -> None:

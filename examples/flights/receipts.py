@@ -1,6 +1,6 @@
 """Receipts: the event, the number of the attempt and the outcome of each try, by worker.
 
-A line is ``<entry id> <delivery count> <outcome>``. Each worker appends to a file with its own name.
+A line is ``<entry id> <delivery count> <outcome>``. Each worker appends to its own file.
 """
 
 import os

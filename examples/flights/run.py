@@ -158,7 +158,7 @@ def _make_group(client: "redis.Redis", settings: DemoSettings) -> None:
 
 
 def _clean_keys(client: "redis.Redis", settings: DemoSettings) -> None:
-    """Remove our keys from a user's server."""
+    """Remove the demo's keys from a user's server."""
     if not settings.url or settings.keep:
         return
     with contextlib.suppress(redis.ConnectionError):
@@ -182,7 +182,7 @@ def server_name(client: "redis.Redis") -> str:
 def signals_as_interrupt() -> Iterator[None]:
     """End the run after SIGTERM or SIGHUP as after Ctrl-C, without leaving a process running.
 
-    Only the first signal counts, since a second one would interrupt the end itself. A signal that our parent process
+    Only the first signal counts, since a second one would interrupt the end itself. A signal that the parent process
     ignores stays ignored; a shell does so for background jobs, and nohup for SIGHUP.
     """
     stopping = False

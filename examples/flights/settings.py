@@ -24,7 +24,7 @@ class Keys:
 
     @classmethod
     def under(cls, prefix: str) -> "Keys":
-        """Return keys that begin with ``prefix``, which is empty for our own server."""
+        """Return keys that begin with ``prefix``, which is empty for the demo's own server."""
         return cls(f"{prefix}flights", f"{prefix}alerts", f"{prefix}top-routes", prefix)
 
     @property
@@ -38,14 +38,14 @@ class DemoSettings:
     """One run.
 
     Attributes:
-        out: output folder; everything on disk is inside it.
-        keys: names of the streams.
-        rows: only the first so many flights; None for all.
-        url: a given server; None starts one.
-        kill_server: SIGKILL the embedded server half-way and start it again on the same directory.
-        keep: leave the keys on the given server.
-        console: show it in the browser meanwhile.
-        stay: leave server and console open at the end, until Ctrl-C.
+        out: Output folder; everything on disk is inside it.
+        keys: Names of the streams.
+        rows: Number of the first flights to use; None for all.
+        url: URL of a given server; None starts one.
+        kill_server: True to SIGKILL the embedded server halfway and start it again on the same directory.
+        keep: True to leave the keys on the given server.
+        console: True to show the run in the browser.
+        stay: True to leave server and console open at the end, until Ctrl-C.
     """
 
     out: Path
@@ -59,7 +59,7 @@ class DemoSettings:
 
     @property
     def reports(self) -> bool:
-        """True if workers and Spark may report to the server; a user's server must keep nothing of that."""
+        """Return True if workers and Spark may report to the server; a user's server must keep no reports."""
         return self.console and not self.url
 
     @property

@@ -59,7 +59,7 @@ class Between:
         self._flows.clear()
 
     def part(self) -> None:
-        """Drop everything in both directions without a close, as in a network partition."""
+        """Forward nothing in either direction without a close, as in a network partition."""
         self._flows.clear()
         self._rises.clear()
 

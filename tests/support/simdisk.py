@@ -265,7 +265,7 @@ class SimDisk:
         return max(0, self.capacity - sum(len(inode.cache) for inode in self.names.values()))
 
     def create(self, path: Path) -> SimFile:
-        """See ``Disk``."""
+        """Create a file, as ``Disk`` does."""
         fault = self.begin("create", path)
         if path in self.names:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
@@ -276,21 +276,21 @@ class SimDisk:
         return SimFile(self, path, inode)
 
     def open_append(self, path: Path) -> SimFile:
-        """See ``Disk``."""
+        """Open a file to append, as ``Disk`` does."""
         self.end(self.begin("open_append", path))
         return SimFile(self, path, self._inode(path))
 
     def open_read(self, path: Path) -> SimFile:
-        """See ``Disk``."""
+        """Open a file to read, as ``Disk`` does."""
         self.end(self.begin("open_read", path))
         return SimFile(self, path, self._inode(path))
 
     def open_unreserved(self, path: Path) -> SimFile:
-        """See ``Disk``."""
+        """Open a file to read, since there are no descriptors to reserve."""
         return self.open_read(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """See ``Disk``."""
+        """Rename a file, as ``Disk`` does."""
         fault = self.begin("rename", new)
         inode = self._inode(old)
         if self.happens(fault):
@@ -298,7 +298,7 @@ class SimDisk:
         self.end(fault)
 
     def remove(self, path: Path) -> None:
-        """See ``Disk``."""
+        """Remove a file, as ``Disk`` does."""
         fault = self.begin("remove", path)
         self._inode(path)
         if self.happens(fault):
@@ -306,17 +306,17 @@ class SimDisk:
         self.end(fault)
 
     def list(self, directory: Path) -> list[str]:
-        """See ``Disk``."""
+        """Return the names in a directory, as ``Disk`` does."""
         self.end(self.begin("list", directory))
         return sorted(path.name for path in self.names if path.parent == directory)
 
     def make_directory(self, directory: Path) -> None:
-        """See ``Disk``; durable at once."""
+        """Create a directory, which is durable at once."""
         self.end(self.begin("make_directory", directory))
         self._directories.add(directory)
 
     def sync_directory(self, directory: Path) -> None:
-        """See ``Disk``. After a failure, the first changes may be durable; the others wait, as in a journal."""
+        """Sync a directory. After a failure, the first changes may be durable; the others wait, as in a journal."""
         fault = self.begin("sync_directory", directory)
         count = len(self._name_changes)
         if fault and fault is not Fault.SHORT:
@@ -326,18 +326,18 @@ class SimDisk:
         self.end(fault)
 
     def free(self, directory: Path) -> int:
-        """See ``Disk``."""
+        """Return the free bytes, as ``Disk`` does."""
         self.end(self.begin("free", directory))
         room = self.room()
         return 1 << 40 if room is None else room
 
     def total(self, directory: Path) -> int:
-        """See ``Disk``."""
+        """Return the total bytes, as ``Disk`` does."""
         self.end(self.begin("total", directory))
         return 1 << 40 if self.capacity is None else self.capacity
 
     def lock(self, path: Path) -> SimLock:
-        """See ``Disk``."""
+        """Lock a file, as ``Disk`` does."""
         self.end(self.begin("lock", path))
         if path in self.locked:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), str(path))

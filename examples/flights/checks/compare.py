@@ -22,11 +22,11 @@ class Check:
     """One line of the table.
 
     Attributes:
-        part: which part of the path it is about.
-        what: the promise.
-        expected: what the source file says, or the rule.
-        found: what the run left.
-        ok: whether the promise was kept.
+        part: Part of the path that it checks.
+        what: The promise.
+        expected: Value from the source file, or the rule.
+        found: Value that the run left.
+        ok: True if the promise was kept.
     """
 
     part: str
@@ -189,7 +189,7 @@ def _same_set(part: str, what: str, expected: set[str], found: set[str]) -> Chec
 
 
 def _same_table(what: str, expected: "pd.DataFrame", found: "pd.DataFrame", keys: list[str]) -> Check:
-    """True if two tables have the same keys, counts and sums, and means that differ only by rounding."""
+    """Return True if two tables have the same keys, counts and sums, and means that differ only by rounding."""
     merged = expected.merge(found, on=keys, how="outer", suffixes=("_e", "_f"), indicator=True)
     same = merged["_merge"] == "both"
     for column in ("flights", "departed", "delay"):

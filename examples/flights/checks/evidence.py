@@ -23,21 +23,21 @@ Rows = list[tuple[bytes, dict[bytes, bytes]]]
 
 @dataclass
 class Evidence:
-    """Everything the checks look at.
+    """All results that the checks use.
 
     Attributes:
-        receipts: every attempt of every worker.
-        length: entries in the stream of flights.
-        first_id: its first id.
-        last_id: its last id.
-        pending: entries of the group that nobody has settled.
-        lag: entries that the group was never given.
-        alerts: the stream of alerts.
-        dead: the dead letters.
-        routes: the last table of routes in the stream, in order of rank.
-        tables: the Parquet tables by name.
-        incidents: what happened on the way.
-        survived: for each kill of the server, how many events up to the last acknowledged one there are.
+        receipts: Every attempt of every worker.
+        length: Number of entries in the stream of flights.
+        first_id: Its first id.
+        last_id: Its last id.
+        pending: Number of the group's pending entries.
+        lag: Number of entries that the group has not received.
+        alerts: The stream of alerts.
+        dead: The dead letters.
+        routes: The last table of routes in the stream, in order of rank.
+        tables: The Parquet tables by name.
+        incidents: The kills of the run.
+        survived: For each kill of the server, the number of events up to the last acknowledged one.
     """
 
     receipts: list[receipts.Receipt]

@@ -39,7 +39,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """True if every check holds."""
+        """Return True if every check holds."""
         return bool(self.checks) and all(check.ok for check in self.checks)
 
     def write(self) -> None:

@@ -18,19 +18,19 @@ class Truth:
     """Expected results for the first ``rows`` flights of the year.
 
     Attributes:
-        rows: number of events.
-        first_id: entry id of the first event.
-        last_id: entry id of the last event.
-        ids: every entry id, in order.
-        delayed: ids of flights that left so late that an alert is due.
-        cancelled: ids of flights that never left.
-        unusable: cancelled flights that have not even an aircraft, by id: dead letters.
-        flaky: ids of flights whose first delivery fails on purpose and must be retried.
-        airports: per hour and origin: flights, departed, delay (sum in minutes), mean.
-        carriers: the same per hour and carrier.
-        routes: the busiest routes in order: origin, dest, flights, departed, delay, mean.
-        departed: number of flights that left.
-        delay: sum of all departure delays in minutes.
+        rows: Number of events.
+        first_id: Entry id of the first event.
+        last_id: Entry id of the last event.
+        ids: Every entry id, in order.
+        delayed: Ids of flights that left so late that an alert is due.
+        cancelled: Ids of flights that never left.
+        unusable: Cancelled flights without an aircraft, by id: dead letters.
+        flaky: Ids of flights whose first delivery fails on purpose and must be retried.
+        airports: Per hour and origin: flights, departed, delay (sum in minutes), mean.
+        carriers: Per hour and carrier: flights, departed, delay (sum in minutes), mean.
+        routes: The busiest routes in order: origin, dest, flights, departed, delay, mean.
+        departed: Number of flights that left.
+        delay: Sum of all departure delays in minutes.
     """
 
     rows: int

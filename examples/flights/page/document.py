@@ -32,10 +32,10 @@ MARKS = {
 """Events in the drawing of the run: text and colour."""
 LOCAL = "America/New_York"
 SHORT_SPAN_DAYS = 21
-"""Below so many days the delays are drawn by the hour."""
+"""Number of days below which the delays are drawn by the hour."""
 
 SHOW_MONTHS_DAYS = 70
-"""Above so many days the axis names months, below it Mondays."""
+"""Number of days above which the axis names months, and below which it names Mondays."""
 
 
 def write(result: Result) -> Path:
@@ -153,7 +153,7 @@ def flow_chart(result: Result) -> str:
 
 
 def is_long(airports: "pd.DataFrame") -> bool:
-    """True if the run covers enough days to be drawn by the day."""
+    """Return True if the run covers enough days to be drawn by the day."""
     return bool((airports["time_hour"].max() - airports["time_hour"].min()).days >= SHORT_SPAN_DAYS)
 
 

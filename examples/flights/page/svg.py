@@ -1,10 +1,10 @@
-"""The SVG drawings that the page needs: lines over time, bars, a heat map. Their colours are CSS variables of the page.
+"""The SVG drawings of the page: lines over time, bars, a heat map. Their colours are CSS variables of the page.
 
 Every drawing has a fixed view box and scales with its column, so it stays sharp and fits a telephone.
 
-We draw by hand, without a plotting library, since the page follows the reader's light or dark mode. That takes colours
-that are CSS variables, and text that stays text (decision 34 has the comparison). The functions here know positions,
-sizes and labels, and nothing of flights; ``document`` chooses the data.
+The drawings are made without a plotting library, since the page follows the reader's light or dark mode. That takes
+colours that are CSS variables, and text that stays text (decision 34 has the comparison). The functions here handle
+positions, sizes and labels, and not flights; ``document`` chooses the data.
 """
 
 import math

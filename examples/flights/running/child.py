@@ -29,18 +29,19 @@ class DemoError(MillstreamError):
 
 
 class Child:
-    """A process that we started.
+    """A process that the demo started.
 
-    In its own session a Ctrl-C at the terminal does not reach it before we end it in order. We can also end the
-    processes that it started.
+    In its own session a Ctrl-C at the terminal does not reach it before the demo ends it in order. The demo can also
+    end
+    the processes that it started.
 
     Args:
-        name: its log is ``<name>.log``.
-        argv: program and arguments.
-        logs: folder of the log files.
-        env: variables in addition to ours, from which the variable of the context is removed.
-        title: name for people; ``name`` unless given.
-        on_line: called in a thread with each line of its standard output, which otherwise goes to the log.
+        name: Its log is ``<name>.log``.
+        argv: Program and arguments.
+        logs: Folder of the log files.
+        env: Variables in addition to the demo's, from which the variable of the context is removed.
+        title: Name for people; ``name`` unless given.
+        on_line: Function called in a thread with each line of its standard output, which otherwise goes to the log.
     """
 
     def __init__(

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import redis
 
 BUSY_WAIT = 0.3
-"""Seconds that a worker is watched for having many entries in hand."""
+"""Seconds to wait until a worker holds many entries."""
 
 BUSY_TRIES = 5
-"""How often that is tried before fewer entries will do."""
+"""Number of such attempts before fewer entries are enough."""
 
 HAND_OUT_WAIT = 1.0
-"""Seconds that a frozen worker is given to be handed an entry."""
+"""Seconds to wait until a frozen worker is given an entry."""
 
 
 def pending_of(client: "redis.Redis", stream: str, consumer: str) -> list[str]:
@@ -56,12 +56,12 @@ class WorkerCrash:
         self._tries = 0
 
     def attempt(self, producer: Producer, nudge: int, many: int) -> bool:
-        """Freeze the worker, kill it if it holds entries, and return True if it is dead; else let it go on.
+        """Freeze the worker, kill it if it holds entries, and return True if it is dead; else let it continue.
 
         Args:
-            producer: gives more events if it waits at its gate.
-            nudge: number of those events.
-            many: number of held entries that the first few attempts wait for.
+            producer: Producer that sends more events if it waits at its gate.
+            nudge: Number of those events.
+            many: Number of held entries that the first few attempts wait for.
         """
         self._tries += 1
         if self._tries <= BUSY_TRIES:

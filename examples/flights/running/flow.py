@@ -15,10 +15,10 @@ from flights.running.sample import Happening, Sample, look
 from flights.settings import DemoSettings
 
 TICK = 0.2
-"""Seconds between two looks."""
+"""Seconds between two checks of the state."""
 
 STALL = 120.0
-"""Seconds without any figure moving after which the run is given up."""
+"""Seconds without a change of any figure after which the run is given up."""
 
 VICTIM = "worker-2"
 
@@ -97,7 +97,7 @@ class Flow:
         return time.monotonic() - self._started
 
     def _stage(self, sample: Sample) -> None:
-        """Take the next step: kill the worker, then the server, then let the other events come."""
+        """Take the next step: kill the worker, then the server, then release the other events."""
         if not self.incidents.victim:
             if sample.handled >= 0.3 * self._rows or self._producer.at_gate:
                 self._kill_worker()

@@ -12,7 +12,7 @@ from flights.running.child import MILLSTREAM, Child, DemoServer
 from flights.settings import DemoSettings
 
 EXAMPLES = Path(__file__).parents[2]
-"""The folder that children find this package in."""
+"""Folder in which child processes find this package."""
 
 FEW = 50_000
 """Number of events up to which Spark's start takes longer than its work."""
@@ -44,7 +44,7 @@ class Processes:
         return self.url
 
     def start_console(self, tell: Callable[[str], None]) -> None:
-        """Start the web pages of the server; ``tell`` is called in a thread with their address."""
+        """Start the web pages of the server; call ``tell`` in a thread with their address."""
 
         def heard(line: str) -> None:
             word, _, address = line.partition(" ")
@@ -100,20 +100,20 @@ class Processes:
                 self.spark_state = state
 
     def finish_pipeline(self) -> None:
-        """Let the pipeline know that no more events will come."""
+        """Notify the pipeline that no more events will come."""
         assert self._pipeline is not None
         self._pipeline.say("finish")
 
     @property
     def pipeline_done(self) -> bool:
-        """True if its tables are written."""
+        """Return True if its tables are written."""
         return self.spark_state == "done"
 
     def check(self) -> None:
         """Raise an error if a process ended by itself.
 
         Raises:
-            DemoError: with the process, its exit code and its last lines.
+            DemoError: A process ended; the message has its name, its exit code and its last lines.
         """
         if self.server:
             self.server.check()

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from flights.running.sample import Sample
 
 PLAIN_EVERY = 3.0
-"""Seconds between lines where there is no terminal."""
+"""Seconds between lines without a terminal."""
 
 SAME_EVERY = 15.0
-"""The same while no figure moves."""
+"""Seconds between lines without a terminal while no figure changes."""
 
 
 class ProgressBoard(Protocol):

@@ -39,9 +39,9 @@ class Happening:
     """An event to mark on the time line.
 
     Attributes:
-        at: seconds since the start.
+        at: Seconds since the start.
         kind: ``kill``, ``claim``, ``server`` or ``spark``.
-        text: the event in words.
+        text: The event in words.
     """
 
     at: float
@@ -67,7 +67,7 @@ def look(client: "redis.Redis", keys: Keys, at: float, spark: int) -> Sample:
     """Read the state from the server; ``spark`` is the last figure that the pipeline reported.
 
     Raises:
-        redis.ConnectionError: the server does not answer.
+        redis.ConnectionError: The server does not reply.
     """
     published = int(client.xlen(keys.flights))
     group = group_state(client, keys.flights)

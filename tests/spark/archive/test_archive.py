@@ -247,7 +247,7 @@ def test_a_stream_begun_anew_that_outgrew_the_old_one_is_told_from_it(
 def test_a_stream_begun_anew_in_a_running_job_with_the_same_ends_is_not_cut(
     both: ServerProcess, client: redis.Redis, count: int
 ) -> None:
-    """Before each trim, the job checks the stream again, even if its first id, last id and length are unchanged."""
+    """A stream recreated during a job with the same first id, last id and length is recognized and not trimmed."""
     fill(client, "s", count)
     client.xgroup_create("s", "g", "5-0")
     trimmer, checked = Trimmer(both.url, Keep()), list[str]()

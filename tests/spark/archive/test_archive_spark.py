@@ -103,7 +103,7 @@ def test_the_command_archives_and_trims(
 def test_a_stream_that_went_back_stands_still_alone(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path, which: list[str]
 ) -> None:
-    """If a stream went back, the command archives the other streams and exits with code 1 and a usable advice."""
+    """If a stream went back, the command archives the other streams, exits with code 1, and prints working advice."""
     words = ["archive", real_redis.url, *which, "--to", str(tmp_path / "a"), "--once"]
     for stream in ("ga", "gb"):
         fill(client, stream, 20)

@@ -287,10 +287,7 @@ def test_rows_that_somebody_put_among_plain_files(
 
 
 def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """With a manifest from a backup, newer files stay, since they hold trimmed entries.
-
-    The newer manifest names them again.
-    """
+    """With a manifest from a backup, newer files are set aside, and the newer manifest can use them again."""
     root = tmp_path / "a"
     numbers(client, 5)
     archive_once(job(real_redis.url, root))
@@ -318,7 +315,7 @@ def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, clien
 def test_a_manifest_from_a_backup_and_a_stream_begun_anew_cost_no_file(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, first: int, count: int
 ) -> None:
-    """With a manifest from a backup and a recreated stream, files stay, even if the stream's ids match theirs."""
+    """With a manifest from a backup and a recreated stream, newer files are set aside, even if ids match."""
     root = tmp_path / "a"
     numbers(client, 5)
     archive_once(job(real_redis.url, root))
@@ -341,7 +338,7 @@ def test_a_manifest_from_a_backup_and_a_stream_begun_anew_cost_no_file(
 def test_a_file_that_a_killed_job_left_is_compared_with_the_stream(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """A killed job's leftover file is removed only if the stream still has all its entries and the archive's."""
+    """A killed job's leftover file is removed if the stream has all of its entries, and set aside otherwise."""
     root = tmp_path / "a"
     numbers(client, 1000)
     archive_once(job(real_redis.url, root, trim=False))

@@ -379,7 +379,7 @@ def test_a_lock_is_renewed_until_another_has_it(place: str, caplog: pytest.LogCa
 def test_a_list_that_lags_removes_nothing_that_is_named(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
 ) -> None:
-    """If an object list lags, the job removes no file that the manifest names and lists none that is gone."""
+    """If object lists omit data files, the archive still has each entry, and only unnamed files are removed."""
     where = ArchiveSettings(real_redis.url, ("s",), place, per_batch=40, wanted=Wanted("delta"))
     fill(client, "s", 80)
     archive_once(where, label="r0")

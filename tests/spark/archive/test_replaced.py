@@ -77,7 +77,7 @@ def test_a_stream_replaced_while_a_job_runs_loses_nothing(
 def test_a_batch_of_a_stream_that_stands_still_is_left_to_the_next_query(
     both: ServerProcess, client: redis.Redis, tmp_path: Path, found: str
 ) -> None:
-    """If a stream went back during a batch, the batch fails without files. The next query reads all streams again."""
+    """If a stream is replaced during a batch, its query archives nothing more, and the next query starts there."""
     where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
     fill(client, "s", 20)
     store, made = ArchiveStore(where), streaming(where)
