@@ -42,7 +42,7 @@ class Flight:
 
 
 class StationSilentError(Exception):
-    """The destination's station did not answer; it may answer the next time."""
+    """The destination's station did not reply; it may reply the next time."""
 
 
 @app.subscriber(

@@ -164,10 +164,10 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def await_server(url: str) -> None:
-    """Wait until the server answers.
+    """Wait until the server replies.
 
     Raises:
-        redis.ConnectionError: it did not answer for ``AWAY`` seconds.
+        redis.ConnectionError: It did not reply for ``AWAY`` seconds.
     """
     deadline = time.monotonic() + AWAY
     client = sync_client(url)

@@ -235,7 +235,7 @@ def test_services_of_compose_know_each_other() -> None:
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_units_are_what_systemd_takes(path: Path, tmp_path: Path) -> None:
-    """Systemd accepts each unit, whose programs exist and whose service has few permissions."""
+    """The units pass systemd's checks: their programs exist, and their services have few permissions."""
     systemd = program("systemd-analyze")
     copy = tmp_path / path.name.replace("@", "@orders:app")
     copy.write_text(path.read_text().replace(started(path)[0], sys.executable))

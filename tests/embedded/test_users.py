@@ -145,7 +145,7 @@ async def test_worker_in_one_process(tmp_path: Path, kind: str) -> None:
 
 
 def test_worker_needs_a_name() -> None:
-    """An app refuses ``memory://`` without a name, whose data only one client would see."""
+    """An app refuses ``memory://`` without a name, since only one client would see its data."""
     with pytest.raises(ConfigError, match="Give it a name, as in memory://orders"):
         _ = App("memory://").url
 

@@ -194,7 +194,7 @@ def test_a_primary_beside_its_replicas(
 
 
 def test_a_real_pair(tmp_path: Path) -> None:
-    """``doctor --replica`` checks both servers, and reports one that does not answer."""
+    """``doctor --replica`` checks both servers, and reports an unreachable one."""
     with (
         millstream_server(tmp_path / "a", "--set", "stream-node-max-entries=50") as first,
         millstream_server(tmp_path / "b", "--replicaof", f"127.0.0.1:{first.port}") as second,

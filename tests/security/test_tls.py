@@ -239,7 +239,7 @@ def test_a_server_stops_amid_the_end_of_a_connection(server: ServerThread, certi
 
 
 def test_worker_line_refuses_a_server_it_cannot_trust(server: ServerThread) -> None:
-    """A worker refuses a TLS server whose authority it does not know."""
+    """A worker refuses a TLS server with a certificate of an unknown authority."""
 
     async def use_line() -> None:
         line = Line(tls_url(server))

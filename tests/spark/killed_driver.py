@@ -41,7 +41,7 @@ def place(sink: str) -> Path:
 
 
 def die_at(sink: str, point: str, batch: int) -> None:
-    """Kill the process group if the query with this sink is at its point and the other queries are at theirs."""
+    """Kill the process group if the query with this sink and the other queries are at their points."""
     points = json.loads(os.environ["KILL_AT"])
     wanted, first = points.get(sink, ("", 0))
     if wanted != point or batch < first:

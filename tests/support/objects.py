@@ -96,7 +96,7 @@ class Door:
 
 @functools.cache
 def door_port() -> int:
-    """Return the fixed port of this process's proxy, which an older Spark session has to know."""
+    """Return the fixed port of this process's proxy, which earlier Spark sessions keep in their settings."""
     return free_port()
 
 

@@ -1,4 +1,4 @@
-"""Ports for test servers: outside the range for clients, and each handed out once across processes.
+"""Ports for test servers: outside the range for clients, and each used once across processes.
 
 A client may be given a port of the kernel's own range, and hold it when a server is to start again there.
 """

@@ -60,7 +60,7 @@ class Watched:
         )
 
     def ready(self) -> bool:
-        """Wait until the replicas are in sync and each Sentinel knows them and the other Sentinels."""
+        """Wait until the replicas are in sync and each Sentinel lists them and the other Sentinels."""
         for one in self.servers[1:]:
             with one.client(decode_responses=True) as client:
                 link: Any = client.info("replication")

@@ -163,7 +163,7 @@ def test_a_manifest_that_contradicts_itself_is_damaged(old: str, new: str, said:
 
 
 def test_a_manifest_without_the_files_of_what_was_archived_is_damaged() -> None:
-    """A manifest whose files hold fewer entries than were archived is damaged."""
+    """A manifest is damaged if its files hold fewer entries than were archived."""
     head, begun, _ = dump(some()).partition('"files": [')
     with pytest.raises(ManifestError, match="the files of stream 's' hold 0 entries, and 20 were archived"):
         load(f"{head}{begun}]}}")

@@ -611,7 +611,7 @@ def test_azure_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_credentials_that_nobody_has() -> None:
-    """If no credentials are set and the metadata service refuses, the error says that no credentials were found."""
+    """If no credentials are set and the metadata service refuses, the error states that no credentials were found."""
     asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token - status code: 403"
     problem = explanation("s3://lake/x", "get y", GenericError(asked))
     assert isinstance(problem, NotLetInError)
@@ -665,7 +665,7 @@ def test_the_console_shows_an_archive_in_a_bucket(
 
 
 def test_without_the_package_it_is_said(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package for object stores, the error says how to install it."""
+    """Without the package for object stores, the error states how to install it."""
     monkeypatch.setattr("millstream.spark.archiving.objects.storage.find_spec", lambda _name: None)
     with pytest.raises(MillstreamError, match=r"pip install 'millstream\[lake\]'"):
         Folder(place)

@@ -114,7 +114,7 @@ def test_a_type_that_changes_gets_a_column_beside() -> None:
 
 
 def test_names_that_no_column_can_have() -> None:
-    """A field whose name is reserved, used in another case or has signs gets a column of another name."""
+    """A field with a reserved name, signs, or a name used in another case gets a column of another name."""
     made = through([[(b"id", b"7"), (b"Item", b"a"), (b"item", b"b"), (b"a,b;c", b"1"), (b"1st", b"x"), (b"", b"y")]])
     assert [column.name for column in columns_of(made.schema)] == ["id_2", "Item", "item_2", "a_b_c", "_1st", "_"]
     assert made["id_2"].to_pylist() == [7]

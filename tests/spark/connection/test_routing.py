@@ -358,7 +358,7 @@ def test_a_recovery_goes_along_with_its_stream(three: Three, client: Any, monkey
 
 
 def test_letters_in_another_slot_are_refused_with_a_name_that_would_do(three: Three, client: Any) -> None:
-    """A dead-letter stream in another slot is refused before any claim, with a name that works."""
+    """A dead-letter stream in another slot is refused before any claim. The error has a name that works."""
     leave(client, "orders", 3)
     with pytest.raises(ConfigError, match=r"dead='\{orders\}:dead' is"):
         recover(None, three.url, "orders", "g", "10m", verdict="dead")

@@ -1,6 +1,6 @@
-"""docs/deploy-spark.md, block by block: a job whose Spark's Python does not have this package installed.
+"""docs/deploy-spark.md, block by block: a job on a Spark that does not have this package installed.
 
-Tests whose programs start several JVMs are run by ``make test-long``.
+Tests with programs that start several JVMs are run by ``make test-long``.
 """
 
 import contextlib
