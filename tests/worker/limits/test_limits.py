@@ -366,7 +366,7 @@ async def test_a_batch_takes_a_permit_for_each_entry_of_a_read_that_waited(fleet
 
 
 async def test_a_batch_that_waited_runs_the_entries_of_its_permits(fleet: Fleet, client: redis.Redis) -> None:
-    """Entries that came while it waited for a permit are of the next batch, with permits of their own."""
+    """A batch that waits for a permit takes no entries read meanwhile. These form the next batch with own permits."""
     app, sizes, hour = App(fleet.server.url), list[int](), 3_600_000_000
 
     @app.subscriber(StreamSub("s", group="g"), batch=True, limit=Limit("1/h", burst=10, name="few"), concurrency=1)
