@@ -144,7 +144,7 @@ class Filled:
         return found
 
 
-# After these the state is another: what follows begins anew
+# These change the state: the next line gets a new node
 SPOILING = ("XGROUP DESTROY", "XGROUP DELCONSUMER s g a", "UNLINK", "SWAPDB", "XTRIM s MAXLEN 10", "FLUSHALL")
 
 

@@ -183,7 +183,7 @@ class Processor:
                 words = rest.split()
                 pid = int(folder.name)
                 parents[pid], names[pid] = int(words[1]), name
-                # With its ended children, which nobody lists any more; this process's own are others' benches.
+                # With its ended children, which are no longer listed; this process's own are those of other benches.
                 spent[pid] = sum(map(int, words[11:13] if name == "java" else words[11:15])) / ticks
         found = dict.fromkeys(self.PROGRAMS, 0.0)
         for pid, name in names.items():

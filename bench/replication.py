@@ -30,7 +30,7 @@ ADD = ("XADD", "s", "*", "field", "value-of-some-length")
 _TICKS = os.sysconf("SC_CLK_TCK")
 # Linux's name of the clock of another process's processor time, of which the process's number is a part
 _PROCESSOR_TIME = 2
-# A primary that cuts nobody: what is measured is how fast the replica is
+# A primary that disconnects no replica: the measure is the replica's speed
 PATIENT = {"client-output-buffer-limit": "replica 0 0 0", "repl-backlog-size": "16mb"}
 # So many XADD fill the backlog, which is memory that is asked for once
 FILLING = 220_000

@@ -229,7 +229,7 @@ def main() -> None:
 
     import millstream.spark  # noqa: PLC0415 - Spark is imported only where it runs
 
-    # Spark's default for Parquet is the old INT96, which has no time zone: readers could not know that it is UTC.
+    # Spark's default for Parquet is the old INT96, which has no time zone: readers could not see that it is UTC.
     zoned = {"spark__sql__parquet__outputTimestampType": "TIMESTAMP_MICROS"}
     spark = millstream.spark.session("millstream demo", quick=args.quick, quiet=False, **zoned)
     say("session")

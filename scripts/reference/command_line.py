@@ -12,7 +12,7 @@ from millstream.cli.main import main
 from millstream.cli.shared.output import EXIT_CODES
 from millstream.ops.every import ACTIONS
 
-#: A default that click does not know, as the help has it.
+#: A default that click lacks, as the help shows it.
 _DEFAULT = re.compile(r" *\[default: (.*?)\]")
 
 

@@ -35,7 +35,7 @@ def test_project_keeps_the_habit(rule: Rule, project: dict[str, list[Module]]) -
     assert [line for folder in FOLDERS[rule] for line in rule(project[folder])] == []
 
 
-# Names that several classes have; each with its reason, or until somebody renames one of them.
+# Names that several classes have; each with its reason, or until one of them is renamed.
 SAME_NAME = {
     "StreamSub": "FastStream's name for it, which compat has for users who come from there",
     "Router": "the users' word for a part of an app; inside Spark it finds the server of a key",

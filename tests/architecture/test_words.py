@@ -136,7 +136,7 @@ def test_the_map_has_every_room() -> None:
     rooms_in: dict[str, set[str]] = {}
     parts: list[str] = []
     for first, *_, last in (line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")):
-        parts = re.findall(r"`(\w+)/`", first) or parts  # a row without one goes on with that before
+        parts = re.findall(r"`(\w+)/`", first) or parts  # a row without one belongs to the part before
         for part in parts:
             rooms_in.setdefault(part, set()).update(re.findall(r"`(\w+)`", last))
     for part, rooms in rooms_in.items():

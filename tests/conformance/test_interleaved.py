@@ -250,7 +250,7 @@ class Play:
         while LINES - len(self.waiting) < count:
             at = self.waiting[0]
             self.told.append(f"unpause and unblock {at}")
-            unpause = ["CLIENT", "UNPAUSE"]  # more than one, since what goes on may be an EXEC that pauses again
+            unpause = ["CLIENT", "UNPAUSE"]  # more than one, since a released EXEC may pause again
             for words in (*[unpause] * LINES, ["CLIENT", "UNBLOCK", f"{{{at}}}"]):
                 told = [server.ask(words) for server in self.servers]
                 assert told[0] == told[1], self.report(" ".join(words), *told)

@@ -332,7 +332,7 @@ def test_a_record_that_is_being_written_is_no_tear(home: Path, monkeypatch: pyte
         assert [kind_of(problem) for problem in torn.report.problems] == ["torn"]  # it stays half: a tear, to us
 
         def go_on(_: float) -> None:
-            if not writer.stdin.closed:  # the later looks, of which a sound check has none, find nobody to tell
+            if not writer.stdin.closed:  # a correct check sleeps once; in later sleeps the writer has ended
                 writer.stdin.write(b"\n")
                 writer.stdin.close()
             eventually(lambda: path.stat().st_size == len(whole[path.name]) + len(rest), what="the write ends")

@@ -51,7 +51,7 @@ def told(reply: object) -> str:
     return getattr(reply, "line", None) or str(reply)
 
 
-# ---------------------------------------------------------------------- who somebody is
+# ---------------------------------------------------------------------- authentication
 
 
 def test_a_new_user_may_do_nothing(world: World, admin: Client) -> None:

@@ -52,7 +52,7 @@ def die_at(sink: str, point: str, batch: int) -> None:
     if not all((place(other) / "reached").exists() for other in points):
         threading.Event().wait()
     os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
-    os._exit(1)  # Python's own workers are in a group of theirs
+    os._exit(1)  # Python's own workers are in a separate group
 
 
 def newest(sink: str, log: str) -> int:

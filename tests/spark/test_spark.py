@@ -339,7 +339,7 @@ def test_a_server_killed_in_the_midst_of_a_batch_is_waited_for(spark: "SparkSess
                 if (died := query.exception()) is not None:
                     raise died
                 asked.append(client.info("commandstats").get("cmdstat_xrange", {}).get("calls", 0))
-                # The reader goes on until every pipe and socket is full: one that is not held up yet would ask again.
+                # The reader continues until each pipe and socket is full: one that is not blocked would read again.
                 held_up = len(asked) > 40 and len(set(asked[-40:])) == 1
                 return held_up and half.exists() and bool(client.keys("millstream:{out}:staged:*"))
 

@@ -147,7 +147,7 @@ class World:
             found = self._clients[session.id]
             if outcome.buffers:
                 found.inbox.append(found.open(outcome))
-            elif session.held is not None:  # CLIENT PAUSE is over; else it is told to close
+            elif session.held is not None:  # CLIENT PAUSE is over; else it must close
                 argv, session.held = session.held, None
                 again = self.node.execute(session, argv, self.clock.now())
                 if again is not None:

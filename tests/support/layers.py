@@ -11,7 +11,7 @@ from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
 # patterns of keys, names of local files, text for terminals, values as text, scales and columns of drawings, the
-# choice between C and Python. All may use them, they use nobody but each other.
+# choice between C and Python. All may use them, and they use only each other.
 LEAVES = frozenset(
     "errors clock times ending replies glob paths printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "client": frozenset({"embedded"}),  # for memory:// and file://, and only then loaded
     "worker": frozenset({"client"}),
     "spark": frozenset({"client"}),
-    # An app's declarations are the worker's and its running is Spark's, and neither knows the other: this joins them.
+    # An app's declarations are the worker's and its run is Spark's. Neither imports the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
     "ops": frozenset({"client", "worker", "spark"}),  # of these two only OPS_READS
     "web": frozenset({"ops", "client", "worker"}),  # of this one only OPS_READS
@@ -93,7 +93,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "worker.editor": frozenset({"client"}),  # a text in the user's editor
     "worker.letters": frozenset({"worker", "client"}),
     "shared.config_files": frozenset({"client"}),  # the files that name servers
-    "shared.servers": frozenset({"client"}),  # which server is meant
+    "shared.servers": frozenset({"client"}),  # the choice of the server
     "shared.completing": frozenset({"client", "worker"}),  # names of a server, for a shell
     "contexts.context": frozenset(),
     "contexts.config": frozenset({"client"}),  # for what is secret in a URL
@@ -138,7 +138,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "changes.options": frozenset({"ops"}),  # the words of actions as options
     "changes.audit": frozenset({"ops", "client"}),
     "shared.paths": frozenset(),  # of this machine
-    "shared.secret_files": frozenset(),  # that nobody else reads
+    "shared.secret_files": frozenset(),  # files that no other user reads
     "shared.signals": frozenset(),  # how long commands hear that they are to end
     "spark.queries": frozenset({"spark"}),
     "later.later": frozenset({"ops", "client"}),

@@ -67,7 +67,7 @@ def native_core(*, at_work: bool = False) -> ModuleType:
     return found
 
 
-#: Further servers, used where somebody has them: name -> the environment variable that names the program, and what it
+#: Further servers, used if installed: name -> the environment variable that names the program, and what it
 #: is called on PATH, or in ``.servers/`` of the checkout, without it; ``scripts/newer-redis.sh``
 #: and ``scripts/older-redis.sh`` put the second and the third there.
 OTHERS = {

@@ -58,7 +58,7 @@ class Thief:
                     return
                 ours.write(data)
         except ConnectionError:
-            return  # whoever was at the other end has gone; so do we
+            return  # the other end has closed the connection
         finally:
             back.cancel()
             writer.close()

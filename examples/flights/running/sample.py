@@ -72,7 +72,7 @@ def look(client: "redis.Redis", keys: Keys, at: float, spark: int) -> Sample:
     published = int(client.xlen(keys.flights))
     group = group_state(client, keys.flights)
     pending = int(group["pending"]) if group else 0
-    # The server returns nil if it has lost count; no entry of this stream is deleted, so it always knows.
+    # The server returns nil if it has lost count; no entry of this stream is deleted, so it never has.
     lag = int(group["lag"] or 0) if group else published
     return Sample(
         at=round(at, 3),
