@@ -352,7 +352,7 @@ def test_five_connections_hear_what_redis_tells_them(theirs: ServerProcess, ours
 def test_five_connections_hear_it_in_very_many_runs(
     theirs: ServerProcess, ours: ServerProcess, request: pytest.FixtureRequest
 ) -> None:
-    """For half a million commands of concurrent connections, replies and data equal those of each redis-server."""
+    """For half a million commands of five concurrent connections, replies and data equal redis-server's."""
     core, release = request.node.callspec.params["ours"], theirs.release()
 
     def piece(first: int) -> int:

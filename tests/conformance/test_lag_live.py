@@ -185,14 +185,14 @@ def run(server: ServerProcess, seeds: range, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_counts_and_lags_are_those_of_redis(each_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each of 6,000 random changes, counts and lags equal those of redis-server."""
+    """After each of 6,000 random changes of a stream, its counts and lags equal those of redis-server."""
     run(each_redis, range(20), monkeypatch)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_counts_and_lags_are_those_of_redis(each_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each of 600,000 random changes, counts and lags equal those of redis-server."""
+    """After each of 600,000 random changes of a stream, its counts and lags equal those of redis-server."""
     name = f"lag-{each_redis.release()[0]}"
     campaign.run(
         name, lambda n: run(each_redis, range(n * 20, n * 20 + 20), monkeypatch), range(1, 101), unit="changes"

@@ -90,7 +90,7 @@ def check_rules(text: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_rules_do_what_they_say(tmp_path: Path) -> None:
-    """The written files pass promtool, and each alert fires in its situation and in no other."""
+    """Prometheus's tool accepts the rules, and each alert fires in its situation and in no other."""
     promtool = program("promtool")
     CliRunner().invoke(main, ["dashboards", "write", str(tmp_path)], catch_exceptions=False)
     folder = tmp_path / "prometheus"

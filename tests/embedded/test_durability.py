@@ -241,7 +241,7 @@ def disk(url: str) -> Iterator[GatedDisk]:
 
 
 def test_nothing_is_shown_before_it_is_durable(url: str, disk: GatedDisk) -> None:
-    """Before an entry is durable, neither its writer, nor a blocked reader, nor a subscriber sees it."""
+    """With ``file://``, no writer, blocked reader or subscriber sees an entry before it is durable."""
     heard: list[Any] = []
     with millstream.connect(url) as client, client.pubsub() as listener:
         client.config_set("notify-keyspace-events", "KEA")
@@ -269,7 +269,7 @@ def test_nothing_is_shown_before_it_is_durable(url: str, disk: GatedDisk) -> Non
 
 
 def test_a_direct_call_returns_when_it_is_durable(url: str, disk: GatedDisk) -> None:
-    """Before a write is durable, no call of the store returns: neither the write nor a blocked read nor any other."""
+    """While the disk syncs, no call of a store returns: neither the write nor a blocked read nor any other."""
     heard: list[Any] = []
     with millstream.open_store(url) as store:
         store.execute("PING")

@@ -215,7 +215,7 @@ def test_the_backup_is_named_when_it_is_on_the_medium(home: Path, tmp_path: Path
 def test_every_file_of_a_copy_is_on_the_medium_before_the_copy_is_named(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every file of a copy, also a cut one, is synced before the copy gets its name."""
+    """Every file of a backup or restored directory is synced before the directory gets its name."""
     with segments(home)[-1].open("ab") as file:
         file.write(b"half a record")
     disk = NamingDisk(monkeypatch)
@@ -257,7 +257,7 @@ def test_a_damaged_or_shortened_backup_is_not_restored(home: Path, tmp_path: Pat
 
 
 def test_data_is_not_restored_over(home: Path, tmp_path: Path) -> None:
-    """A restore into a directory with data requires ``force``, sets the data aside, and never runs under a server."""
+    """A restore into a directory with data requires ``force`` and sets the data aside. It never runs under a server."""
     back_up(home, tmp_path / "backup")
     with pytest.raises(UsageError, match="is not empty"):
         restore(tmp_path / "backup", home)

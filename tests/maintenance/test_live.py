@@ -80,7 +80,7 @@ def rewrite(client: redis.Redis) -> None:
 
 
 def test_backups_in_a_loop(server: ServerProcess, tmp_path: Path) -> None:
-    """Each backup under load restores to a prefix of each client's writes, with all acknowledged before it began."""
+    """Each backup under load restores a prefix of each client's writes, with all acknowledged before it began."""
     rounds = 8
     with Crowd(server) as crowd, server.client() as client:
         crowd.wait_for(200)
@@ -100,7 +100,7 @@ def test_backups_in_a_loop(server: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_checks_and_dumps_of_a_growing_log_find_nothing_wrong(server: ServerProcess, tmp_path: Path) -> None:
-    """A check or dump of a growing log finds no damage."""
+    """A check or dump of a log beside its running server finds no damage."""
     with Crowd(server) as crowd:
         for _ in range(25):
             before = sum(crowd.wait_for(20))
@@ -113,7 +113,7 @@ def test_checks_and_dumps_of_a_growing_log_find_nothing_wrong(server: ServerProc
 
 
 def test_killed_in_the_midst_of_writing(server: ServerProcess, tmp_path: Path) -> None:
-    """After SIGKILL under load, the check reports how many records a start will have, and the start has them."""
+    """After SIGKILL under load, ``log check`` reports how many records a start will have, and the start has them."""
     with Crowd(server) as crowd:
         crowd.wait_for(500)
         server.kill()

@@ -222,7 +222,7 @@ def test_a_source_that_changes_while_the_file_is_compared(tmp_path: Path) -> Non
 
 
 def test_a_change_makes_the_export_start_again(tmp_path: Path) -> None:
-    """If the source changes during an export, the export starts again and equals the final source."""
+    """If a stream changes during its export to a file, the export starts again and equals the final source."""
     with sync_client("memory://moved") as mine, Link("memory://moved") as link:
         mine.flushall()
         for number in range(1, 3001):

@@ -62,7 +62,7 @@ def states(report: moving.MigrationReport) -> dict[bytes, str]:
 def test_killed_half_way_and_run_again(
     source: redis.Redis, real_redis: ServerProcess, tmp_path: Path, phase: str, nth: int
 ) -> None:
-    """A killed transfer leaves no incomplete stream, and a second run completes it without duplicates."""
+    """A killed migration leaves no incomplete stream, and a second run completes it without duplicates."""
     target = f"file://{tmp_path}/data"
     folders = os.pathsep.join([str(HERE.parents[1] / "src"), str(HERE.parent)])
     words = [sys.executable, str(HERE / "killed.py"), real_redis.url, target, phase, str(nth)]
@@ -82,7 +82,7 @@ def test_killed_half_way_and_run_again(
 
 
 def test_leftovers_of_others_are_named_and_kept(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """An unfinished copy of a stream outside this run is reported and kept."""
+    """A migration reports and keeps the unfinished copy of a stream that it does not migrate."""
     with sync_client("memory://left") as client:
         client.flushall()
         client.xadd(TEMPORARY + b"a", {"f": "half"})
@@ -95,7 +95,7 @@ def test_leftovers_of_others_are_named_and_kept(source: redis.Redis, real_redis:
 
 
 def test_what_is_at_the_target_is_not_touched_unless_asked(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """A different stream of the same name at the target is refused with the difference, or skipped or replaced."""
+    """A migration refuses a different stream of the same name at the target, skips it or replaces it, by option."""
     with sync_client("memory://there") as client:
         client.flushall()
         client.xadd("b", {"f": "mine"}, id="5-5")
@@ -131,7 +131,7 @@ def at(nth: int, phase: str, act: Callable[[], object]) -> Callable[[str, int, i
 
 
 def test_entries_added_meanwhile_are_fetched(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """Entries added during the copy are copied too, without a new start."""
+    """Entries added during a migration's copy are copied too, without a new start."""
     with sync_client("memory://fetched") as client:
         client.flushall()
         added = at(2, "copied", lambda: source.xadd("a", {"late": "1"}, id="9000-1"))
@@ -146,7 +146,7 @@ def test_entries_added_meanwhile_are_fetched(source: redis.Redis, real_redis: Se
 
 @pytest.mark.parametrize("way", ["commands", "dump"])
 def test_entries_added_at_the_end_are_told(source: redis.Redis, real_redis: ServerProcess, way: str) -> None:
-    """Entries added after the copy are not in it, and the report gives their number."""
+    """Entries added after a migration's copy are not in it, and the report gives their number."""
     with sync_client("memory://behind") as client:
         client.flushall()
         added = at(2, "compared", lambda: source.xadd("a", {"late": "1"}, id="9000-1"))
@@ -168,7 +168,7 @@ def test_a_time_to_live_is_carried(source: redis.Redis, real_redis: ServerProces
 
 
 def test_a_key_made_at_the_target_meanwhile_stays(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """If another client creates the key at the target during the copy, the copy fails and that key stays."""
+    """If another client creates a key at the target during its migration, that key stays and the copy fails."""
     with sync_client("memory://taken") as client:
         client.flushall()
         report = run(real_redis.url, "memory://taken", at(2, "compared", lambda: client.set("a", "mine")))
@@ -193,7 +193,7 @@ def test_a_key_made_at_the_target_meanwhile_stays(source: redis.Redis, real_redi
 def test_a_change_makes_the_copy_start_again(
     source: redis.Redis, real_redis: ServerProcess, phase: str, change: tuple[object, ...]
 ) -> None:
-    """If the source changes during copy or comparison, the copy starts again and equals the final source."""
+    """If a stream changes during its migration, the copy starts again and equals the final source."""
     with sync_client("memory://again") as client:
         client.flushall()
         report = run(
@@ -206,7 +206,7 @@ def test_a_change_makes_the_copy_start_again(
 
 
 def test_what_never_stands_still_is_not_copied(source: redis.Redis, real_redis: ServerProcess) -> None:
-    """A stream whose group changes all the time is not copied, nothing of it is left, and others are copied."""
+    """A migration leaves out a stream with a group that changes all the time, and copies the other streams."""
     with sync_client("memory://never") as client:
         client.flushall()
 
@@ -224,7 +224,7 @@ def test_what_never_stands_still_is_not_copied(source: redis.Redis, real_redis: 
 def test_a_wrong_copy_is_found_and_never_shown(
     source: redis.Redis, real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """A copy that differs in an entry, a record or a counter is discovered and removed.
+    """A migrated copy that differs in an entry, a record or a counter is discovered and removed.
 
     By commands only the difference in a record may be visible. A dump is compared including the times of its consumers.
     """

@@ -70,7 +70,7 @@ def listed(url: str) -> dict[str, dict[str, Any]]:
 
 
 def test_an_app_with_subscribers_and_pipelines(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """An app runs subscribers and pipelines, restarts a failed query, reports it, and loses nothing on SIGTERM."""
+    """An app restarts a failed pipeline while its subscribers and other pipelines run. SIGTERM loses nothing."""
     (tmp_path / "shop.py").write_text(APP)
     port, log = free_port(2), tmp_path / "log"
     words = [str(Path(sys.executable).with_name("millstream")), "run", "shop:app", "--health-port", str(port)]

@@ -292,7 +292,7 @@ def test_memory_is_bounded_whatever_the_damage() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_million_mutated_inputs() -> None:
-    """A million mutated inputs raise nothing but ProtocolError, mean the same however cut, and take little memory."""
+    """A million damaged inputs cause only protocol errors, give the same result however cut, and take little memory."""
     campaign.run("parser", damaged_inputs, range(1, 51))
 
 

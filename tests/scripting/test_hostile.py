@@ -41,7 +41,7 @@ def answers(scripts: Sequence[str], limit: int = LIMIT) -> list[str]:
 
 @pytest.mark.timeout(300)
 def test_scripts_known_to_end_a_server_or_to_hold_it_do_neither() -> None:
-    """Each known hostile script ends in time with an error or a value, and changes nothing for the next one."""
+    """Each Lua script of a known attack ends in time, and changes nothing for the next script."""
     replies = answers(hostile.KNOWN)
     assert len(replies) == len(hostile.KNOWN)
     told = dict(zip(hostile.KNOWN, replies, strict=True))
@@ -67,14 +67,14 @@ def fuzz(seed: int, count: int) -> int:
 
 @pytest.mark.timeout(300)
 def test_scripts_made_at_random_do_no_harm() -> None:
-    """200 random scripts that call functions with unsuitable arguments cause no crash and leave nothing behind."""
+    """200 random Lua scripts with unsuitable arguments cause no crash and leave nothing behind."""
     fuzz(1, 200)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_scripts_made_at_random_do_no_harm() -> None:
-    """60,000 random scripts that call functions with unsuitable arguments cause no crash and leave nothing behind."""
+    """60,000 random Lua scripts with unsuitable arguments cause no crash and leave nothing behind."""
     campaign.run("hostile-scripts", piece, range(2, 62), unit="scripts")
 
 

@@ -116,7 +116,7 @@ def run_to_end(spark: "SparkSession", server: ServerProcess, place: Path, kind: 
 def test_a_killed_driver_of_the_sink_adds_each_row_once(
     killed: tuple[ServerProcess, Path], spark: "SparkSession"
 ) -> None:
-    """If the driver is killed between two pieces of a commit and restarted, each of 10,000 entries is added once."""
+    """If Spark's driver is killed amid the stream sink's commit, a restart adds each of 10,000 entries once."""
     server, folder = killed
     query = run_to_end(spark, server, folder / "stream", "millstream", url=server.url, stream="out")
     with server.client(decode_responses=True) as client:
@@ -128,7 +128,7 @@ def test_a_killed_driver_of_the_sink_adds_each_row_once(
 def test_a_killed_driver_of_the_file_sink_writes_each_row_once(
     killed: tuple[ServerProcess, Path], spark: "SparkSession"
 ) -> None:
-    """If the driver is killed before the written files are committed and restarted, each row is written once."""
+    """If Spark's driver is killed before its written files are committed, a restart writes each row once."""
     server, folder = killed
     run_to_end(spark, server, folder / "parquet", "parquet", path=str(folder / "parquet" / "out"))
     with server.client(decode_responses=True) as client:
@@ -184,5 +184,5 @@ def _written(client: redis.Redis, folder: Path, sink: str) -> list[int]:
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 def test_drivers_killed_at_every_point() -> None:
-    """For stream and Parquet sinks killed at each point in two batches, each of 100,000 entries is there once."""
+    """If Spark's driver is killed at each point of two batches, each of 100,000 entries is in its sinks once."""
     run("spark-kills", killed_twice_at_a_point, range(len(LIVES)), unit="entries")

@@ -217,7 +217,7 @@ def test_in_good_order_all_of_it_is_read() -> None:
 
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_mutated_inputs_are_read_or_refused(seed: int) -> None:
-    """A thousand mutated inputs are each read or refused with one of Millstream's errors."""
+    """Spark's part reads or refuses each of a thousand damaged inputs, never with a Python error."""
     assert mutations(seed, PIECE // 4) == PIECE // 4
 
 
@@ -226,7 +226,7 @@ def test_mutated_inputs_are_read_or_refused(seed: int) -> None:
 )
 @pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.map_(pa.string(), pa.string()), pa.list_(pa.int64())])
 def test_one_value_of_one_entry_fails_no_column(value: bytes, kind: pa.DataType) -> None:
-    """A bad value becomes null and is counted, and its neighbours are unchanged."""
+    """A bad value of one entry becomes null and is counted, and the other values of the column are unchanged."""
     from millstream.spark.arrow.parse_values import convert
 
     found, _ = convert(pa.array([b"null", value, b"null"]).view(pa.string()), kind)
@@ -236,5 +236,5 @@ def test_one_value_of_one_entry_fails_no_column(value: bytes, kind: pa.DataType)
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_hundred_thousand_mutated_inputs() -> None:
-    """A hundred thousand mutated inputs of all kinds are each read or refused."""
+    """Spark's part reads or refuses each of a hundred thousand damaged inputs, never with a Python error."""
     campaign.run("spark-mutations", mutations, range(100, 150), processes=2, unit="mutated inputs")

@@ -155,7 +155,7 @@ def test_an_archive_and_what_is_left_are_one_table(
 
 
 def test_hashes_are_a_table_wherever_they_are(place: Place, client: Any, spark: "SparkSession") -> None:
-    """Hashes are read once each, on a cluster from every node."""
+    """A Spark table of hashes has each hash once, on a cluster from every node."""
     for number in range(60):
         client.hset(f"user:{number}", mapping={"n": number, "name": f"u{number}"})
     users = (

@@ -265,7 +265,7 @@ query.awaitTermination()
 def test_a_killed_driver_and_a_failed_task_lose_and_double_nothing(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, run_to_end: RunToEnd, written: Written
 ) -> None:
-    """After a failed task and a killed driver, each entry is in the sink exactly once.
+    """After a failed task and a killed driver, a query's sink has each entry exactly once.
 
     A task fails after its read and is retried. Then the driver is killed between the offset log and the commit log of a
     batch, and the query is started again.
@@ -300,11 +300,10 @@ def test_a_killed_driver_and_a_failed_task_lose_and_double_nothing(
 
 
 def test_a_server_killed_in_the_midst_of_a_batch_is_waited_for(spark: "SparkSession", tmp_path: Path) -> None:
-    """If the server is killed during a batch, the task continues when it is back, in the source and the sink.
+    """If the server is killed during a batch, Spark's tasks continue when it is back, in the source and the sink.
 
     The task reports when it has passed on some rows and staged some, and waits. The server is killed and started, and
-    the
-    task continues.
+    the task continues.
     """
     half, back = tmp_path / "half", tmp_path / "back"
     os.mkfifo(back)
@@ -363,7 +362,7 @@ def test_a_server_killed_in_the_midst_of_a_batch_is_waited_for(spark: "SparkSess
 def test_a_stream_that_lost_entries_ends_its_query(
     real_redis: ServerProcess, client: redis.Redis, run_to_end: RunToEnd
 ) -> None:
-    """A stream that lost entries ends its query with an error that names them."""
+    """A stream that lost unread entries ends its Spark query with an error that names them."""
     fill(client, "s", 10)
     options = {"stream": "s", "startingOffsets": "earliest"}
     run_to_end(real_redis.url, **options)

@@ -57,7 +57,7 @@ class PipelineProcess:
 @pytest.mark.spark
 @pytest.mark.realserver
 def test_killed_and_run_again_counts_once(tmp_path: Path, real_redis: ServerProcess, facts: Truth) -> None:
-    """If the pipeline is killed between batches and run again, its totals and tables equal the source file's."""
+    """If the demo's pipeline is killed between batches and run again, its totals equal the source file's."""
     producer = Producer(real_redis.url, "flights", events(facts.rows), 10**9)
     producer.start()
     producer.open()

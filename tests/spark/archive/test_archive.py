@@ -313,7 +313,7 @@ def test_a_long_trim_ends_between_two_cuts_when_the_job_is_to_stop(both: ServerP
 
 
 def test_what_a_group_needs_stays(both: ServerProcess, client: redis.Redis) -> None:
-    """A trim keeps every entry from the oldest one that is pending or unread in any group."""
+    """An archive job trims no entry from the oldest one on that is pending or unread in any group."""
     fill(client, "s", 20)
     trimmer = Trimmer(both.url, Keep())
     archived = ArchivePosition(Id(15, 0), 15)
@@ -376,7 +376,7 @@ def test_ids_of_any_size_are_compared_right(both: ServerProcess, client: redis.R
 
 
 def test_a_group_made_meanwhile_loses_nothing(both: ServerProcess, client: redis.Redis) -> None:
-    """The check and the trim are atomic: once a group exists at 0, no entry that it has not read is trimmed."""
+    """An archive job checks the groups and trims in one step, so a group created at 0 meanwhile loses no entry."""
     fill(client, "s", 3000)
     done = threading.Event()
     failed: list[Exception] = []
@@ -571,7 +571,7 @@ def failed(_files: object) -> list[DataFile]:
 
 
 def test_links_out_of_an_archive_are_not_followed(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """An archive does not follow links: nothing outside its directory is read, written or removed."""
+    """An archive job follows no links: it reads, writes and removes nothing outside of its directory."""
     where = ArchiveSettings(real_redis.url, ("s",), tmp_path / "a")
     with real_redis.client() as client:
         client.flushall()
@@ -639,7 +639,7 @@ entries = st.lists(
 @settings(deadline=None, max_examples=25)
 @given(entries, st.data())
 def test_files_are_read_as_the_stream_was(tmp_path_factory: pytest.TempPathFactory, rows, data: st.DataObject) -> None:
-    """A file that is written, merged and read by range returns the same rows as a live read of the entries."""
+    """An archive's file that is written, merged and read by range has the same rows as a live read."""
     root = tmp_path_factory.mktemp("files")
     told = [(f"{ms}-{seq}", fields) for ms, seq, fields in rows]
     raw = [[ident.encode(), [part for pair in fields for part in pair]] for ident, fields in told]
@@ -682,7 +682,7 @@ def bare(array: pa.Array) -> list:
 
 @pytest.mark.parametrize("shape", [Shape(), choose(None, RAW)])
 def test_a_bit_that_flips_is_seen(tmp_path: Path, shape: Shape) -> None:
-    """If any bit of a file flips, a read returns the original data or reports the file as damaged by its name."""
+    """If any bit of an archive's file flips, a read returns the original data or reports the file as damaged."""
     chance = random.Random(2)
     entries = [
         (f"{ms}-0", [(b"a", b"%d" % chance.randrange(10**9)), (b"b", chance.randbytes(6))]) for ms in range(1, 500)
@@ -750,10 +750,7 @@ def child(server: ServerProcess, root: Path, hook: str) -> int:
 
 
 def test_killed_at_every_point_while_others_write_and_read(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """If jobs are killed at every failpoint under traffic, archive and stream hold each entry once.
-
-    Groups miss none.
-    """
+    """If archive jobs are killed at every failpoint, archive and stream hold each entry once. Groups miss none."""
     root, seed = tmp_path / "a", random.Random(6)
     with Traffic(real_redis) as traffic:
         for point in POINTS:

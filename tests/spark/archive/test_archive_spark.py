@@ -251,7 +251,7 @@ def test_a_stream_that_does_not_exist(
 def test_an_archive_elsewhere_is_refused(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
-    """An archive location that is not a supported place, such as ``s3:`` without a bucket, is refused."""
+    """``archive --to`` refuses a place that is not supported, such as ``s3:`` without a bucket."""
     monkeypatch.chdir(tmp_path)
     fill(client, "s", 5)
     done = CliRunner().invoke(main, ["archive", real_redis.url, "s", "--once", "--to", to])
@@ -308,7 +308,7 @@ def test_a_running_job_trims_as_groups_move_on_and_ends_when_asked(
 def test_sigterm_ends_the_command_with_all_on_disk(
     real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path, to: str
 ) -> None:
-    """SIGTERM ends the command with code 0 and its table while other clients write and read.
+    """SIGTERM ends the archive command with code 0 and its table while other clients write and read.
 
     The archive and the stream together hold each entry once.
     """
@@ -358,7 +358,7 @@ def test_sigterm_ends_the_command_with_all_on_disk(
 def test_a_driver_killed_between_files_and_manifest(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """A driver killed after it wrote files and before the manifest named them loses no entry and duplicates none."""
+    """An archive job killed between its files and its manifest loses no entry and archives none twice."""
     root = tmp_path / "a"
     ids = fill(client, "s", 1000)
     killed(real_redis.url, root, "written:2")
@@ -401,5 +401,5 @@ def one_kill(seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_drivers_killed_fifty_times(spark: "SparkSession") -> None:
-    """After fifty drivers are killed with their JVM at random points, each entry is archived once."""
+    """After fifty archive jobs are killed with their JVM at random points, each entry is archived once."""
     campaign.run("archive-kills", one_kill, range(50), unit="entries")

@@ -94,7 +94,7 @@ def test_the_manifest_survives_its_file() -> None:
     "path", ["/etc/passwd", "../x", "s/../../x", "s//x", "./x", "", "s/\0x", "s/\ud800", 7, None, ["x"]]
 )
 def test_a_manifest_names_files_of_its_archive_only(path: object) -> None:
-    """A manifest that names a path outside its archive is damaged."""
+    """An archive's manifest that names a path outside the archive is refused as damaged."""
     text = dump(some()).replace('"s/1-5"', json.dumps(path))
     with pytest.raises(StorageError, match=r"the archive's manifest is damaged"):
         load(text)

@@ -122,7 +122,7 @@ def killed_at_a_request(door: Door, process: "subprocess.Popen[bytes]", nth: int
 def test_a_job_killed_on_its_way_to_a_bucket(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door, form: str, point: str
 ) -> None:
-    """After a killed job, the next one takes the dead owner's lock at once, and each entry is archived once."""
+    """After a killed job, the next archive job to the bucket starts at once and archives each entry once."""
     ids = fill(client, "s", 130)
     assert ended(begin(real_redis, place, form, point)) == -signal.SIGKILL
     live = [ident.decode() for ident, _ in client.xrange("s")]
@@ -135,7 +135,7 @@ def test_a_job_killed_on_its_way_to_a_bucket(
 
 
 def test_a_killed_uploader(real_redis: ServerProcess, client: redis.Redis, place: str, door: Door) -> None:
-    """If a job is killed after an upload, no manifest names the file, and the next job removes it."""
+    """If an archive job is killed after an upload to S3, no manifest names the file, and the next job removes it."""
     ids = fill(client, "s", 40)
     process = begin(real_redis, place, "parquet", "")
     puts: list[str] = []
@@ -201,5 +201,5 @@ def one_kill(door: Door, seed: int) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_jobs_killed_fifty_times_in_a_bucket(door: Door) -> None:
-    """After fifty jobs of all formats are killed at random points or requests, each entry is archived once."""
+    """After fifty archive jobs to S3 are killed at random points or requests, each entry is archived once."""
     campaign.run("archive-object-kills", partial(one_kill, door), range(50), unit="entries")

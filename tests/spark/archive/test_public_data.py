@@ -166,7 +166,7 @@ def test_airports_are_what_pandas_counts(real_redis: ServerProcess, raw: redis.R
 def test_a_year_of_flights_and_all_airports_through_spark(
     real_redis: ServerProcess, raw: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """336,776 flights pass through a Spark query. They, the late ones and all airports are complete in each format."""
+    """336,776 flights of a public data set pass through a Spark query into a table of each format without loss."""
     assert add_flights(raw, "2015") == flights.TOTAL_ROWS
     ids = add_airports(raw)
     pick_late(spark, real_redis.url, tmp_path / "checkpoint")

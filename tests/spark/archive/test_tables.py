@@ -81,7 +81,7 @@ def place(root: Path) -> Path:
 def test_the_tools_read_a_table_as_it_is(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, partition: str
 ) -> None:
-    """DuckDB, Polars, pandas and pyarrow return the same totals with typed columns, and the archive is lossless."""
+    """DuckDB, Polars, pandas and pyarrow read the same totals from an archive's table, and no entry is changed."""
     ids = orders(client, 100)
     there = client.xrange("orders:eu")
     root = tmp_path / "lake"
@@ -396,7 +396,7 @@ def test_archive_and_stream_are_one_table_in_every_format(
 def test_a_table_that_another_program_changed_ends_the_job(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """If another program deleted or added rows, the job ends, and nothing is trimmed."""
+    """If another program changed an archive's table, the job ends, and nothing is trimmed."""
     root = tmp_path / "lake"
     orders(client, 80)
     archive_once(settings(real_redis.url, root, Wanted(form)))
@@ -416,7 +416,7 @@ def test_a_table_that_another_program_changed_ends_the_job(
 def test_files_of_a_table_that_are_gone_from_its_log(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """If another program deleted a whole file of a table, the job fails instead of restoring it."""
+    """If another program deleted a file of an archive's table, the job fails instead of restoring it."""
     root = tmp_path / "lake"
     orders(client, 80)
     archive_once(settings(real_redis.url, root, Wanted("delta", "day")))
@@ -592,7 +592,7 @@ def child(server: ServerProcess, root: Path, form: str, stream: str, hook: str) 
 def test_a_job_killed_around_the_commit_of_a_table(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, point: str
 ) -> None:
-    """If a job is killed around a table's commit, entries that the table lacks are still in the stream.
+    """If an archive job is killed around a table's commit, the stream still has the entries that the table lacks.
 
     The next job shows each entry once.
     """
@@ -656,7 +656,7 @@ def table_is_there(root: Path) -> bool:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("form", FORMATS)
 def test_jobs_killed_fifty_times(form: str) -> None:
-    """After fifty jobs of each format are killed at random points, the table shows each entry once."""
+    """After fifty archive jobs of each format are killed at random points, the table shows each entry once."""
     from functools import partial
 
     campaign.run(f"archive-{form}-kills", partial(one_kill, form), range(50), version=2, unit="entries")

@@ -228,7 +228,7 @@ _VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 def test_what_the_sink_writes_the_source_reads(
     kind: pa.DataType, values: st.SearchStrategy[Any], data: st.DataObject
 ) -> None:
-    """The source reads each type that the sink wrote as the same values, and nulls as nulls."""
+    """Spark's source reads the values that its sink wrote, of each type, and nulls as nulls."""
     column = pa.array(data.draw(st.lists(st.none() | values, max_size=5)), kind)
     written = texts(column, "c")
     assert written.type == pa.binary()

@@ -247,7 +247,7 @@ def test_stale_entries_of_others_are_claimed_too(client: redis.Redis, reading: C
 def test_what_is_delayed_is_left_to_its_time(
     server: ServerProcess, client: redis.Redis, reading: Callable[..., GroupReader], rights: tuple[str, ...]
 ) -> None:
-    """Entries that wait for a delayed retry are in no batch before their time. Their delivery count is unchanged."""
+    """No batch of group mode has an entry that waits for a delayed retry. Its delivery count is unchanged."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     client.xreadgroup("g", "dead", {"s": ">"})

@@ -39,7 +39,7 @@ def prepare(client: redis.Redis) -> list[str]:
 def test_a_query_of_a_group_ends_with_everything_acknowledged(
     real_redis: ServerProcess, client: redis.Redis, run_to_end: RunToEnd, written: Written
 ) -> None:
-    """AvailableNow processes each entry once within the cap, acknowledges all, and leaves other consumers' entries."""
+    """A query in group mode reads each entry once, acknowledges it, and leaves other consumers' entries."""
     ids = prepare(client)
     progress = run_to_end(real_redis.url, **GROUP)
     assert written() == ids
@@ -81,7 +81,7 @@ def test_a_driver_killed_at_each_step_loses_and_doubles_nothing(
     written: Written,
     point: str,
 ) -> None:
-    """If Spark's driver is killed at any step and restarted, each entry is in the sink once."""
+    """If the driver of a query in group mode is killed at any step, its sink has each entry once."""
     assert point.partition(":")[0] in POINTS
     assert spark is not None
     ids = prepare(client)

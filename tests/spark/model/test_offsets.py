@@ -86,7 +86,7 @@ def test_a_busy_stream_does_not_starve_a_quiet_one() -> None:
     st.integers(1, 10**6),
 )
 def test_parts_cover_the_range_exactly_once(at: list[int], parts: int, pick: int, budget: int) -> None:
-    """For any spread of ids, each id of a range lies in exactly one partition, and partitions are in order."""
+    """Each id of a batch's range lies in exactly one partition, for any spread of ids, and partitions are in order."""
     known = [(Id(ms, 0), place + 1) for place, ms in enumerate(at[:-1])][:: max(1, pick)]
     whole = Range("s", Id(at[0] - 1, 0), Id(at[-1], 5), 0, len(at) + budget % 7, Id(at[0], 0))
     found = offsets.split(whole, parts, known)
@@ -258,7 +258,7 @@ def test_what_is_called_certain_loss_was_trimmed_and_no_trimming_goes_unnoticed(
 
 
 def test_going_back_is_seen_by_id_by_count_and_by_absence() -> None:
-    """A stream that went back is detected by its last id, its count of added entries or its absence."""
+    """Spark's source detects a recreated stream by its last id, its count of added entries or its absence."""
     at = Position(Id(5, 0), 5, Id(9, 0), 9)
     whole = StreamState(Id(9, 0), 9, 9, ZERO, Id(1, 0))
     assert offsets.went_back("s", at, whole) is None

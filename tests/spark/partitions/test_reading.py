@@ -37,7 +37,7 @@ def ends(offset: dict[str, Any]) -> dict[str, str]:
 def test_partitions_join_at_their_beginning(
     real_redis: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partition that gets its first entry later, or that a new generation adds, is read completely."""
+    """A query reads a partition completely that gets its first entry later, or that a new generation adds."""
     monkeypatch.setattr("millstream.spark.read.planner.SCAN_SECONDS", 0.0)
     partition(real_redis.url, "orders", 4)
     fill(client, "orders{0}", 3)
@@ -151,7 +151,7 @@ def test_a_wrong_option_is_named(real_redis: ServerProcess, given: dict[str, str
 def test_a_damaged_descriptor_is_named_and_not_followed(
     real_redis: ServerProcess, client: redis.Redis, value: bytes | None
 ) -> None:
-    """A damaged layout key ends the query with its name, and none of the keys in it is read."""
+    """A damaged layout of a partitioned stream ends the query with its key, and none of its partitions is read."""
     if value is None:
         client.lpush(KEY, "x")
     else:

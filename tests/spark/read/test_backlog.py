@@ -128,7 +128,7 @@ def resident(pid: str) -> int:
 def test_batches_of_a_backlog_are_full_and_shares_alike(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """For two streams of different rates with gaps, each batch is within the cap and all but the last are 90 % full."""
+    """On a backlog of two streams with gaps, batches are within the cap, and all but the last 90 % full."""
     backlog(client, "a", 1, 9000, together=3)
     backlog(client, "b", 1, 1000, together=100)
     client.eval(
@@ -205,5 +205,5 @@ def five_million(seed: int) -> int:
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.usefixtures("spark")
 def test_five_million_entries_wait() -> None:
-    """Over five million entries, the cap is kept and used, tasks are balanced, and the driver's memory is constant."""
+    """On a backlog of five million entries, batches are full, tasks balanced, and the driver's memory constant."""
     campaign.run("spark-backlog", five_million, range(len(LAYOUTS)), unit="entries")

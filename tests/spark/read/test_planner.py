@@ -228,10 +228,7 @@ def test_options_of_the_other_kind_of_read_are_refused(real_redis: ServerProcess
 
 
 def test_the_cap_is_never_exceeded_and_nothing_is_left_out(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Over several streams with gaps, batches are within the cap, and all but the last few are full.
-
-    None is left out.
-    """
+    """On a backlog of several streams, no batch exceeds ``maxEntriesPerTrigger``, and none leaves an entry out."""
     for stream, count in (("a", 70), ("b", 500), ("c", 3)):
         fill(client, stream, count)
     client.xdel("b", *numbers(100, 149))
@@ -245,7 +242,7 @@ def test_the_cap_is_never_exceeded_and_nothing_is_left_out(real_redis: ServerPro
 
 
 def test_the_cap_holds_while_entries_arrive(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Batches stay within the cap while entries arrive, although their ends come from remembered positions."""
+    """Batches do not exceed ``maxEntriesPerTrigger`` while entries arrive."""
     made = reader(real_redis, startingOffsets="earliest", maxEntriesPerTrigger="50")
     client.xgroup_create("s", "g", "$", mkstream=True)
     at, seen, sizes = made.initialOffset(), [], []
@@ -481,7 +478,7 @@ def test_a_stream_removed_before_all_was_read_is_a_loss(real_redis: ServerProces
 
 
 def test_trimmed_past_the_checkpoint_names_the_range(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Entries trimmed past the checkpoint end the query with the range and number of the lost entries."""
+    """Entries trimmed before a query read them end it with an error that names their range and number."""
     fill(client, "s", 10)
     made = reader(real_redis, startingOffsets="earliest")
     _, at = run(made)
@@ -576,7 +573,7 @@ def test_trimming_up_to_the_batch_while_it_is_read(real_redis: ServerProcess, cl
 def test_a_stream_that_went_back_is_always_an_error(
     real_redis: ServerProcess, client: redis.Redis, first: int, count: int
 ) -> None:
-    """A stream that was deleted, or recreated with lower or higher ids, ends the query in any case."""
+    """A stream that was deleted or recreated ends its Spark query, whatever its new ids are."""
     fill(client, "s", 20)
     made = reader(real_redis, startingOffsets="earliest", failOnDataLoss="false")
     _, at = run(made)
@@ -691,7 +688,7 @@ def test_a_group_in_use_is_not_touched(real_redis: ServerProcess, client: redis.
 
 
 def test_a_server_that_comes_back_is_read_on(tmp_path: Path) -> None:
-    """If the server restarts during planning or a batch, both continue, and each entry is read once."""
+    """If the server restarts while a batch is planned or read, Spark continues, and each entry is read once."""
     server = redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
     with server:
         with server.client() as setup:

@@ -243,7 +243,7 @@ def test_invalid_results_settle_nothing() -> None:
 
 @pytest.mark.parametrize("noted", [False, True], ids=["new", "resumed"])
 def test_what_is_delayed_is_not_decided_about(server: ServerProcess, client: redis.Redis, *, noted: bool) -> None:
-    """An entry that waits for a delayed retry is not recovered, also if a killed recovery held it."""
+    """A recovery leaves out an entry that waits for a delayed retry, also if a killed recovery held it."""
     ids = leave(client, 10)
     client.zadd(key("s", "g"), dict.fromkeys(ids[:4], (client.time()[0] + 3600) * 1000))
     made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)

@@ -83,7 +83,7 @@ def was_run_twice(folder: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_worker_that_dies_amid_its_rows(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """If a worker dies amid its rows in ``local[2,4]``, its task is retried and each row is written once."""
+    """If a Python worker dies amid its rows, Spark retries its task, and each row is written once."""
     fill_shaped(client, "s", COUNT, ODD)
     drive(real_redis, tmp_path, "local[2,4]", "kill")
     was_tried_again(tmp_path)

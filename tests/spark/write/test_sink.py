@@ -562,7 +562,7 @@ ROW = ("XADD", "out", "*", "n", "7")
 def test_staged_rows_that_somebody_changed_send_nothing_else(
     both: ServerProcess, both_client: redis.Redis, piece: bytes
 ) -> None:
-    """Staged bytes that another client changed are never sent. The batch fails and names them."""
+    """Spark's sink never sends staged bytes that another client changed. The batch fails and names them."""
     both_client.set("secret", "kept")
     one = staged(both, numbers(0, 3))
     (part,) = one.parts

@@ -83,11 +83,10 @@ def test_every_type_comes_back(
 def test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing(
     both: ServerProcess, both_client: redis.Redis, copying: Callable[..., "StreamingQuery"], tmp_path: Path
 ) -> None:
-    """A query copies each entry once, and a batch that runs again adds nothing.
+    """A query into a stream copies each entry once, and a batch that runs again adds nothing.
 
     The last batch's commit is removed from the checkpoint, as if the driver had died before it. This also checks that
-    the
-    commit record has the query's id.
+    the commit record has the query's id.
     """
     fill(both_client, "s", 700)
     query = copying(both.url, "s", stream="out")
@@ -142,7 +141,7 @@ def test_a_write_that_is_numbered_can_be_repeated(
 def test_a_failed_job_leaves_nothing(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """If a partition of a job fails, no entry is visible and no row stays staged."""
+    """If a partition of a Spark write fails, no entry is visible and no row stays staged."""
     fifo = tmp_path / "passed"
     os.mkfifo(fifo)
 
