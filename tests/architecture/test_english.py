@@ -1,11 +1,12 @@
 """Plain English in source, tests and documents: the number of faults that patterns find only decreases."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from support import english
-from support.source import ROOT, modules
+from support.source import ROOT, Module, modules
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
@@ -42,3 +43,10 @@ def test_documents_become_plainer() -> None:
 def test_rule_sees_a_planted_fault(text: str, faults: list[str]) -> None:
     """The check of English finds each kind of fault, and ignores code."""
     assert list(english.faults_of(text)) == faults
+
+
+def test_rule_sees_every_text_of_a_module(tmp_path: Path) -> None:
+    """Docstrings of modules and attributes count, and comments."""
+    path = tmp_path / "planted.py"
+    path.write_text('"""What it is."""\n\nLIMIT = 1\n"""What it limits."""\n# What it is for\n')
+    assert english.of_source([Module(path, tmp_path)]) == Counter(opener=3)

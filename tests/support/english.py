@@ -8,6 +8,8 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 
 from support.source import Module
@@ -70,14 +72,23 @@ def faults_of(text: str) -> Iterator[str]:
             yield "long"
 
 
+def _attribute_docstrings(body: list[ast.stmt]) -> Iterator[str]:
+    """The docstrings of attributes: strings right after an assignment."""
+    for statement, text in pairwise(body):
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            match text:
+                case ast.Expr(value=ast.Constant(value=str(docstring))):
+                    yield cleandoc(docstring)
+
+
 def of_source(modules: Iterable[Module]) -> Counter[str]:
     """Count the faults in the docstrings and comments of modules."""
     found: Counter[str] = Counter()
     for module in modules:
         for node in module.nodes:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                docstring = ast.get_docstring(node) or ""
-                found.update(fault for piece in pieces(docstring) for fault in faults_of(piece))
+                for docstring in [ast.get_docstring(node) or "", *_attribute_docstrings(node.body)]:
+                    found.update(fault for piece in pieces(docstring) for fault in faults_of(piece))
         found.update(fault for comment in _COMMENT.findall(module.text) for fault in faults_of(comment))
     return found
 
