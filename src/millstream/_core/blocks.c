@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 
 #define BLOCK ((size_t)1 << 18)
-#define BLOCKS_AT_ONCE 256 /* asked of the system together: it bounds the number of mappings */
+#define BLOCKS_AT_ONCE 256 /* requested from the system together, to limit the number of mappings */
 #define WARM 16
 
 struct Block {
@@ -21,7 +21,7 @@ struct Block {
     int is_open;
 };
 
-/* Those without nodes, room for every block that there is; the last ones are warm: they have their pages, so a stream
+/* Blocks without nodes; the array has room for every block. The last ones are warm: they have their pages, so a stream
  * that is trimmed as it grows needs no new ones */
 static Block **spare;
 static size_t spares, warm, blocks;
@@ -37,7 +37,7 @@ static int add_blocks(void)
     if (memory == MAP_FAILED)
         return -1;
     memory = (char *)(((uintptr_t)memory + BLOCK - 1) & ~(uintptr_t)(BLOCK - 1));
-    for (size_t at = BLOCKS_AT_ONCE; at > 0; at--) /* the first one is taken first */
+    for (size_t at = BLOCKS_AT_ONCE; at > 0; at--) /* is reused first */
         spare[spares++] = (Block *)(memory + (at - 1) * BLOCK);
     blocks += BLOCKS_AT_ONCE;
     return 0;

@@ -70,7 +70,8 @@ char *put_number(char *at, uint64_t number)
     return at + size;
 }
 
-/* A word as it is sent: ASCII, bytes, or a number from 0 on; 0 for any other. `text` is where a number's digits go */
+/* An argument as it is sent: ASCII text, bytes, or a number from 0 on; 0 for any other type. `text` receives a number's
+ * digits */
 static int get_word(PyObject *word, char *text, View *view)
 {
     if (PyUnicode_CheckExact(word) && PyUnicode_IS_COMPACT_ASCII(word)) {

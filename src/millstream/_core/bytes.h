@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if PY_VERSION_HEX < 0x030c0000 /* 3.12 has these in Python.h, and its own way to take an exception */
+#if PY_VERSION_HEX < 0x030c0000 /* Python 3.12 has these in Python.h, and another way to get an exception */
 #include <structmember.h>
 #define Py_T_INT T_INT
 #define Py_T_LONGLONG T_LONGLONG
@@ -26,14 +26,14 @@ typedef unsigned __int128 Id; /* milliseconds << 64 | sequence */
 typedef struct {
     const char *data;
     Py_ssize_t size;
-} View; /* bytes of somebody else's */
+} View; /* bytes owned by other code */
 
 typedef struct {
     char *data;
     Py_ssize_t size, room;
-} Buf; /* bytes of one's own: {0} is an empty one; growing moves it */
+} Buf; /* owned bytes: {0} is an empty buffer, and growing moves it */
 
-/* The most bytes that one number, one head (mark, number, CR LF), one id, one varint take */
+/* Largest size in bytes of one number, one head (mark, number, CR LF), one id and one varint */
 #define NUMBER_ROOM 20
 #define HEAD_ROOM 24
 #define ID_ROOM 41
@@ -41,24 +41,24 @@ typedef struct {
 
 /* ---------------------------------------------------------------- bytes.c: buffers, ids */
 
-int buf_grow(Buf *buf, Py_ssize_t more);            /* room for so many bytes more; -1 with MemoryError */
-void buf_free(Buf *buf);                            /* empty again */
-PyObject *buf_bytes(const Buf *buf);                /* a copy as bytes */
-PyObject *view_list(const View *words, Py_ssize_t count); /* their copies, a list of bytes */
+int buf_grow(Buf *buf, Py_ssize_t more);            /* make room for this many more bytes; -1 with MemoryError */
+void buf_free(Buf *buf);                            /* empty the buffer */
+PyObject *buf_bytes(const Buf *buf);                /* return a copy as bytes */
+PyObject *view_list(const View *words, Py_ssize_t count); /* return copies of the views, as a list of bytes */
 PyObject *pack_words(PyObject *self, PyObject *words); /* see millstream.embedded.words */
 
-/* An int of any size as an id: 0, or -1 below and 1 above all ids, which then are the smallest and the largest. -2 with
- * TypeError for what is no int. */
+/* Convert an int of any size to an id: 0 if it is one; -1 below and 1 above all ids, with the smallest or the largest
+ * id. -2 with TypeError for any other type. */
 int id_clamp(PyObject *number, Id *id);
-int id_from_int(PyObject *number, Id *id);          /* -1 with an exception for what is none */
+int id_from_int(PyObject *number, Id *id);          /* -1 with an exception for any other type */
 PyObject *id_to_int(Id id);
 Id id_from_bytes(const char *packed);               /* 16 bytes, big-endian */
 void id_to_bytes(Id id, char *packed);
 
 /* ---------------------------------------------------------------- bytes.c: memory that streams keep */
 
-/* Bytes that the streams of this process keep: each block of memory with what the allocator adds. One number for all
- * streams: a change of one then costs an addition, and freeing a stream takes all of it back at once. */
+/* Bytes that the streams of this process use: each memory block with the allocator's overhead. A single number for all
+ * streams, so that a change costs one addition, and freeing a stream subtracts all of it at once. */
 extern Py_ssize_t counted;
 
 /* Python's allocator rounds small blocks up to 16; malloc puts a head of 16 before a larger one */
@@ -67,7 +67,7 @@ static inline Py_ssize_t block_size(size_t size)
     return (Py_ssize_t)(size <= 512 ? (size + 15) & ~(size_t)15 : size + 16);
 }
 
-static inline void *count_block(void *block, size_t size) /* of an allocation, which may have failed */
+static inline void *count_block(void *block, size_t size) /* for an allocation that may have failed */
 {
     if (block != NULL)
         counted += block_size(size);
@@ -81,7 +81,7 @@ static inline void free_counted(void *block, size_t size)
     PyMem_Free(block);
 }
 
-/* As PyMem_Realloc, of a block that was counted with another size */
+/* As PyMem_Realloc, for a block that was counted with another size */
 static inline void *resize_counted(void *block, size_t before, size_t size)
 {
     void *resized = PyMem_Realloc(block, size);
@@ -99,8 +99,8 @@ typedef struct {
     const char *text;
 } Name;
 
-int intern_names(const Name *names, size_t count);  /* each text into its place; -1 with an exception */
-PyObject *take_error(void);                         /* the exception that is set (a new reference), which is set no more */
+int intern_names(const Name *names, size_t count);  /* stores each name in its place; -1 with an exception */
+PyObject *take_error(void);                         /* returns the current exception (a new reference) and clears it */
 
 static inline int buf_reserve(Buf *buf, Py_ssize_t more)
 {
@@ -158,7 +158,7 @@ static inline char *put_array(char *at, uint64_t size)
     return put_integer(at, size < 1 << 16 ? 2 : 4, size);
 }
 
-/* "*3", "$5", ":7" with its line's end */
+/* "*3", "$5", ":7" with the line end */
 static inline char *put_head(char *at, char mark, uint64_t number)
 {
     *at++ = mark;
@@ -171,7 +171,7 @@ static inline char *put_head(char *at, char mark, uint64_t number)
     return at;
 }
 
-/* A bulk string: HEAD_ROOM, its size and two bytes; most words are short, and copied without a call */
+/* A bulk string, which needs HEAD_ROOM, its size and two bytes; most are short, so they are copied without a call */
 static inline char *put_bulk(char *at, const char *data, Py_ssize_t size)
 {
     at = put_head(at, '$', (uint64_t)size);
@@ -193,10 +193,10 @@ static inline char *put_bulk(char *at, const char *data, Py_ssize_t size)
     return at;
 }
 
-/* An id as a bulk string: HEAD_ROOM + ID_ROOM + 2 */
+/* An id as a bulk string, which needs HEAD_ROOM + ID_ROOM + 2 bytes */
 static inline char *put_id_bulk(char *at, Id id)
 {
-    char *text = at + 5, *end = put_id(text, id); /* behind "$17\r\n", as most are so long */
+    char *text = at + 5, *end = put_id(text, id); /* behind "$17\r\n", the usual length */
     if (end - text < 10) {
         memmove(text - 1, text, (size_t)(end - text));
         text--, end--;

@@ -24,12 +24,12 @@ extern PyTypeObject EntryStoreType;
 int store_needs_node(EntryStore *store, int64_t added, int64_t max_bytes, int64_t max_entries);
 /* words: field, value, field, value ...; an id at or above all stored; -1 with an exception, and nothing is changed */
 int store_append(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh);
-/* Live entries with ids in [start, end] in wire form, appended to out until it holds so many bytes, and their ids to ids,
- * which may be NULL: how many; count < 0 for all; -1 with an exception, and out is as before. */
+/* Append live entries with ids in [start, end] in wire form to out until it has this many bytes, and their ids to ids,
+ * which may be NULL. Returns their number; count < 0 means all; -1 with an exception, and out is unchanged. */
 Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Py_ssize_t bytes, Buf *out,
                        Buf *ids);
-Id store_first_live(EntryStore *store);             /* 0 without one */
-Id store_last_live(EntryStore *store);              /* 0 without one */
+Id store_first_live(EntryStore *store);             /* 0 if there is none */
+Id store_last_live(EntryStore *store);              /* 0 if there is none */
 Py_ssize_t store_length(EntryStore *store);         /* live entries */
 
 /* ---------------------------------------------------------------- run.c, runner.c: runs of plain commands */
@@ -49,7 +49,7 @@ int replay_prepare(void);
 
 /* ---------------------------------------------------------------- sockets.c, on Linux */
 
-PyObject *read_ready(PyObject *self, PyObject *poll); /* [(descriptor, what came, events)], of an epoll */
-PyObject *send_each(PyObject *self, PyObject *replies); /* [(descriptor, bytes)] to [how many were taken, or -errno] */
+PyObject *read_ready(PyObject *self, PyObject *poll); /* [(descriptor, result, events)] of an epoll */
+PyObject *send_each(PyObject *self, PyObject *replies); /* [(descriptor, bytes)] becomes [bytes sent, or -errno] */
 
 #endif

@@ -11,12 +11,12 @@ typedef struct {
     const char *at, *end;
 } Source;
 
-#define OLDEST (-(INT64_C(1) << 62)) /* as plain.py has it */
+#define OLDEST (-(INT64_C(1) << 62)) /* same value as in plain.py */
 #define LEFT(source) ((uint64_t)((source)->end - (source)->at))
 
 typedef struct {
     View *words;
-    char (*texts)[NUMBER_ROOM + 1]; /* where words are kept that were written as numbers; only if it was asked for */
+    char (*texts)[NUMBER_ROOM + 1]; /* memory for strings that were stored as numbers, allocated on demand */
     Py_ssize_t room;
 } Words;
 

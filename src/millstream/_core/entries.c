@@ -7,9 +7,9 @@
 #include "node.h"
 
 #define NODE_BYTES_CAP (1 << 30) /* Redis: STREAM_LISTPACK_MAX_SIZE */
-#define WORDS_AT_ONCE 64         /* words of an entry for which no memory is asked */
+#define WORDS_AT_ONCE 64         /* arguments of an entry for which no memory is allocated */
 #define SMALL (1 << 16)          /* bytes of full nodes up to which a stream has no blocks */
-#define PIECE (1 << 18)          /* a reply is in pieces of at least so many bytes */
+#define PIECE (1 << 18)          /* smallest size of a piece of a reply in bytes */
 
 /* ---------------------------------------------------------------- the array of nodes */
 
@@ -40,14 +40,14 @@ static Node *last_node(EntryStore *store)
     return store->count ? STORE_NODE(store, store->count - 1) : NULL;
 }
 
-/* A node takes no more, and gives back what it does not use; a small stream has no block of its own */
+/* Close a node: give back unused memory; a small stream has no blocks of its own */
 static void store_seal(EntryStore *store, Node *node)
 {
     node_seal(node, store->sealed < SMALL ? NULL : &store->block);
     store->sealed += node_memory(node);
 }
 
-/* Behind the others, for which there is room */
+/* Append it; there is room */
 static void store_push(EntryStore *store, Node *node)
 {
     if (store->count)
@@ -64,7 +64,7 @@ static void store_drop(EntryStore *store, Py_ssize_t index)
     if (index < store->count - 1)
         store->sealed -= node_memory(node);
     else if (index > 0)
-        store->sealed -= node_memory(STORE_NODE(store, index - 1)); /* it takes entries again */
+        store->sealed -= node_memory(STORE_NODE(store, index - 1)); /* open it again */
     node_free(node);
     store->count--;
     if (index == 0)
@@ -83,7 +83,7 @@ static Node *store_find(EntryStore *store, Id id, Py_ssize_t *index, Entry *entr
     return STORE_NODE(store, *index);
 }
 
-/* ---------------------------------------------------------------- what other parts of the core call */
+/* ---------------------------------------------------------------- calls by other parts of the core */
 
 int store_needs_node(EntryStore *store, int64_t added, int64_t max_bytes, int64_t max_entries)
 {
@@ -150,8 +150,8 @@ Id store_last_live(EntryStore *store)
     return 0;
 }
 
-/* Entries of a way until they are so many, or out holds so many bytes; what there was before stays on failure. Their ids
- * go into a buffer if there is one. */
+/* Write entries until there are count of them, or out has this many bytes; on failure the earlier contents stay. A
+ * buffer, if given, receives the ids. */
 static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out, Id *last, Buf *ids)
 {
     Py_ssize_t number = 0, before = out->size;
@@ -184,7 +184,7 @@ Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, in
 
 /* ---------------------------------------------------------------- arguments */
 
-/* A keyword among those of a vectorcall: its truth, or what stands for it; -1 with an exception */
+/* Value of a keyword argument of a vectorcall, or the default; -1 with an exception */
 static int flag(PyObject *const *args, Py_ssize_t positional, PyObject *names, const char *name, int missing)
 {
     for (Py_ssize_t at = 0; names != NULL && at < PyTuple_GET_SIZE(names); at++)
@@ -203,7 +203,7 @@ static int positional(Py_ssize_t got, Py_ssize_t wanted)
     return -1;
 }
 
-/* start, end, count, backwards as the methods take them; 1, 0 for a range in which nothing can be, -1 */
+/* start, end, count, backwards in the methods' form; 1; 0 for a range that must be empty; -1 */
 static int range(PyObject *args, PyObject *keywords, Id *start, Id *end, Py_ssize_t *count, int *backwards)
 {
     static char *names[] = {"start", "end", "count", "backwards", NULL};
@@ -346,7 +346,7 @@ static PyObject *remove_one(EntryStore *store, PyObject *const *args, Py_ssize_t
     Py_RETURN_TRUE;
 }
 
-/* The ids of a way, added to a list; -1 with an exception */
+/* Add the ids of a walk to a list; -1 with an exception */
 static int gather(EntryStore *store, Id start, Id end, Py_ssize_t count, PyObject *list)
 {
     Walk walk;
@@ -366,7 +366,7 @@ static int gather(EntryStore *store, Id start, Id end, Py_ssize_t count, PyObjec
     return more < 0 ? -1 : 0;
 }
 
-/* How many live entries lie below a bound */
+/* Number of live entries below a bound */
 static Py_ssize_t count_below(EntryStore *store, Id bound, int all)
 {
     Py_ssize_t index = 0, count = 0;
@@ -420,7 +420,7 @@ static PyObject *ends_below(EntryStore *store, PyObject *number)
     return PyBool_FromLong(side > 0 || STORE_NODE(store, 0)->last < bound || (first > 0 && first < bound));
 }
 
-/* How many nodes end below a bound; -1 with an exception */
+/* Number of nodes that end below a bound; -1 with an exception */
 static Py_ssize_t nodes_below(EntryStore *store, PyObject *number)
 {
     Id bound;
@@ -584,7 +584,7 @@ static PyObject *last_live_id(EntryStore *store, void *Py_UNUSED(closure))
     return id_to_int(store_last_live(store));
 }
 
-/* What it counts for, see bytes.h, added up again */
+/* Counted size, see bytes.h, computed again */
 static PyObject *footprint(EntryStore *store, void *Py_UNUSED(closure))
 {
     Py_ssize_t size = store->nodes == NULL ? 0 : block_size((size_t)store->room * sizeof(Node *));
@@ -593,7 +593,7 @@ static PyObject *footprint(EntryStore *store, void *Py_UNUSED(closure))
     return PyLong_FromSsize_t(size);
 }
 
-/* What its nodes count for, without adding them up */
+/* Counted size of its nodes, without a new computation */
 static PyObject *taken(EntryStore *store, void *Py_UNUSED(closure))
 {
     return PyLong_FromSsize_t(store->count ? store->sealed + node_memory(last_node(store)) : 0);

@@ -12,9 +12,9 @@
 
 #define FRAME 24
 #define INDEX_MAX 0xffffffffLL
-#define ZLIB_FROM 1024 /* bytes from which calling zlib's CRC, which uses the processor's own, costs less than ours */
+#define ZLIB_FROM 1024 /* bytes from which zlib's CRC (by processor instructions) is faster despite the call */
 
-/* CRC-32 as zlib's, eight bytes at a time: tables[n][b] is what byte b does that has n more bytes behind it */
+/* CRC-32 as in zlib, eight bytes at a time: tables[n][b] is the effect of byte b with n more bytes behind it */
 static uint32_t tables[8][256];
 static PyObject *s_mark, *s_seed, *zlib_crc32;
 
@@ -64,7 +64,7 @@ static uint32_t crc32_of(const char *data, Py_ssize_t size, uint32_t crc)
     return ~crc;
 }
 
-/* The same of a payload, however long; -1 with an exception */
+/* CRC of a payload of any length; -1 with an exception */
 static int crc_of_payload(const char *data, Py_ssize_t size, uint32_t start, uint32_t *crc)
 {
     if (size < ZLIB_FROM) {
@@ -109,7 +109,7 @@ end:
     return failed;
 }
 
-/* The place behind it; NULL with an exception */
+/* Write the frame; return the end, or NULL with an exception */
 static char *put_frame(char *at, const char *mark, uint32_t seed, PyObject *payload, uint32_t index, uint32_t unsynced)
 {
     Py_ssize_t size = PyBytes_GET_SIZE(payload);
@@ -122,7 +122,7 @@ static char *put_frame(char *at, const char *mark, uint32_t seed, PyObject *payl
     return put_bytes(at + FRAME, PyBytes_AS_STRING(payload), size);
 }
 
-/* Bytes of the frames of so many payloads; -1 with an exception */
+/* Size of the frames of all payloads in bytes; -1 with an exception */
 static Py_ssize_t frames_size(PyObject *payloads, long long index, long long durable)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(payloads), total = 0;
@@ -172,7 +172,7 @@ end:
     return result;
 }
 
-/* The frame at `at`, if it is whole and the next one: its size; 0 if not; -1 with an exception */
+/* Size of the frame at `at` if it is whole and the next one; 0 if not; -1 with an exception */
 static Py_ssize_t whole_frame(const char *at, Py_ssize_t left, const char *mark, uint32_t seed, long long number)
 {
     const unsigned char *head = (const unsigned char *)at;

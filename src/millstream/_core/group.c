@@ -5,7 +5,7 @@
  */
 #include "pending.h"
 
-/* Python's objects of a group and of a consumer, by and large; a consumer's name comes on top */
+/* Approximate size of the Python objects of a group and a consumer, without the consumer's name */
 #define GROUP_SIZE 200
 #define CONSUMER_SIZE 155
 
@@ -26,7 +26,7 @@ static Moment *make_moment(Group *group, Id key)
     return moment;
 }
 
-/* The moment of a time, made if need be: then without a record, and to be dropped if none comes */
+/* The moment of a time, created if necessary: it has no record then, and must be dropped if none is added */
 static Moment *get_moment(Group *group, int64_t time)
 {
     Id key = (uint64_t)time ^ TIME_SIGN;
@@ -57,7 +57,7 @@ static void link_behind(Group *group, Record *record, Record *before)
         after->before = record;
 }
 
-/* Put an owned record behind all that were delivered no later */
+/* Insert an owned record after all that were delivered no later */
 static void order_insert(Group *group, Record *record, Moment *moment)
 {
     Record *before = moment->last;
@@ -77,7 +77,7 @@ static void order_release(Group *group, Record *record)
     group->released++;
 }
 
-/* Take a record out; the moment `keep` stays even if it is left without a record */
+/* Remove a record; the moment `keep` stays even without a record */
 static void order_remove(Group *group, Record *record, const Moment *keep)
 {
     Moment *moment = record->moment;
@@ -101,7 +101,7 @@ static void order_remove(Group *group, Record *record, const Moment *keep)
 
 /* ---------------------------------------------------------------- changes */
 
-/* A record of this id in the group's index; NULL with an exception */
+/* Create a record with this id in the group's index; NULL with an exception */
 static Record *add_record(Group *group, Id id)
 {
     Record *record = count_block(PyMem_Malloc(sizeof *record), sizeof *record);
@@ -117,7 +117,7 @@ static Record *add_record(Group *group, Id id)
     return record;
 }
 
-/* Take a record from its consumer, if it has one */
+/* Remove a record from its consumer, if it has one */
 static void disown(Record *record)
 {
     if (record->consumer != NULL) {
@@ -126,7 +126,7 @@ static void disown(Record *record)
     }
 }
 
-/* The record of this id, in the consumer's index: found, or made; NULL with an exception */
+/* Find or create the record with this id in the consumer's index; NULL with an exception */
 static Record *own_record(Group *group, Id id, Consumer *consumer)
 {
     if (consumer->records.size && consumer->of != group) {
@@ -149,7 +149,7 @@ static Record *own_record(Group *group, Id id, Consumer *consumer)
     return record;
 }
 
-/* Give a record that is in the consumer's index, and was ordered before or not, its place in time */
+/* Put a record of the consumer's index in its place in time order; it may or may not have been there before */
 static void settle(Group *group, Record *record, Consumer *consumer, Moment *moment)
 {
     if (record->consumer != consumer) {
@@ -330,7 +330,7 @@ static PyObject *forget(Group *group, PyObject *number)
     return side == -2 ? NULL : PyBool_FromLong(side == 0 && group_forget(group, id));
 }
 
-/* How many ids are packed in bytes; -1 with an exception */
+/* Number of ids packed in bytes; -1 with an exception */
 static Py_ssize_t packed_ids(PyObject *packed)
 {
     if (PyBytes_Check(packed) && PyBytes_GET_SIZE(packed) % 16 == 0)
@@ -493,7 +493,7 @@ static PyObject *get_pending(Group *group, void *Py_UNUSED(closure))
     return index_view((PyObject *)group, &group->records);
 }
 
-/* What it counts for, see bytes.h, added up again */
+/* Counted size, see bytes.h, computed again */
 static PyObject *footprint(Group *group, void *Py_UNUSED(closure))
 {
     PyObject *name, *found;
@@ -564,7 +564,7 @@ static PyObject *make_consumer(PyTypeObject *Py_UNUSED(type), PyObject *args, Py
 
 static void free_consumer(Consumer *consumer)
 {
-    index_clear(&consumer->records); /* a record would keep it alive: there is none */
+    index_clear(&consumer->records); /* no records exist, since each would keep it alive */
     counted -= CONSUMER_SIZE + PyBytes_GET_SIZE(consumer->name);
     Py_DECREF(consumer->name);
     PyObject_Free(consumer);

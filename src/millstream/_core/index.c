@@ -8,7 +8,7 @@
 
 #define PIECE_MIN 4
 
-/* The slot whose piece has the key or would have it: the first that ends at or behind it */
+/* Slot of the piece that has the key or would get it: the first one that ends at or after it */
 static Py_ssize_t find_slot(const Index *index, Id key)
 {
     Py_ssize_t low = 0, high = index->count;
@@ -97,7 +97,7 @@ static void free_piece(Piece *piece) { free_counted(piece, piece_size(piece->roo
 
 static void free_slots(Index *index) { free_counted(index->slots, (size_t)index->room * sizeof(Slot)); }
 
-/* The piece with other room; NULL with MemoryError, and it is as it was */
+/* Return the piece with a changed capacity; NULL with MemoryError, and it is unchanged */
 static Piece *piece_resize(Piece *piece, int room)
 {
     Piece *resized = resize_counted(piece, piece == NULL ? 0 : piece_size(piece->room), piece_size(room));
@@ -111,7 +111,7 @@ static Piece *piece_resize(Piece *piece, int room)
     return resized;
 }
 
-/* A slot with an empty piece, to be filled at once */
+/* Insert a slot with an empty piece, which must be filled at once */
 static Piece *add_slot(Index *index, Py_ssize_t at, int room)
 {
     if (index->count == index->room) {
@@ -133,7 +133,7 @@ static Piece *add_slot(Index *index, Py_ssize_t at, int room)
     return piece;
 }
 
-/* Room for one item in a slot's piece that has none, cut in two if it is full; -1: nothing is changed */
+/* Make room for one item in a slot's full piece, splitting it if necessary; -1: nothing is changed */
 static int add_room(Index *index, Py_ssize_t at)
 {
     Piece *piece = index->slots[at].piece;
@@ -182,7 +182,7 @@ static int index_insert(Index *index, Item *item)
     Py_ssize_t at = find_slot(index, item->key);
     if (make_room(index, at) < 0)
         return -1;
-    at += index->slots[at].last < item->key; /* it was cut below the key */
+    at += index->slots[at].last < item->key; /* the split was below the key */
     Piece *piece = index->slots[at].piece;
     int place = find_item(piece, item->key);
     memmove(piece->items + place + 1, piece->items + place, (size_t)(piece->count - place) * sizeof(Item *));

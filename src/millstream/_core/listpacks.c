@@ -4,7 +4,7 @@
  */
 #include "node.h"
 
-/* The most bytes of an integer, and of what stands around a string */
+/* Largest size in bytes of an integer, and of the overhead of a string */
 #define ELEMENT_ROOM 10
 
 static char *put_little(char *at, int bytes, uint64_t number)
@@ -63,7 +63,7 @@ static char *put_element(char *at, View word)
     return put_back(at, (uint64_t)(at - first));
 }
 
-/* Every step-th word from the first on; how many there were, or -1 */
+/* Write every step-th string from the first on; return their number, or -1 */
 static Py_ssize_t buf_elements(Buf *out, const View *words, Py_ssize_t first, Py_ssize_t count, Py_ssize_t step)
 {
     Py_ssize_t number = 0;
@@ -86,7 +86,7 @@ static int buf_integers(Buf *out, const int64_t *values, int count)
     return 0;
 }
 
-/* One entry; how many elements it takes, or -1 */
+/* Write one entry; return its number of elements, or -1 */
 static Py_ssize_t buf_entry(Buf *out, Id master, const Entry *entry, const View *words, Py_ssize_t count)
 {
     int64_t ms = (int64_t)(ID_MS(entry->id) - ID_MS(master)), seq = (int64_t)(ID_SEQ(entry->id) - ID_SEQ(master));
@@ -99,7 +99,7 @@ static Py_ssize_t buf_entry(Buf *out, Id master, const Entry *entry, const View 
     return found < 0 || buf_integers(out, &behind, 1) < 0 ? -1 : (Py_ssize_t)behind + 1;
 }
 
-/* All of it but for the numbers in front; how many elements, or -1 */
+/* Write everything except the two counters at the head; return the number of elements, or -1 */
 static Py_ssize_t buf_node(Buf *out, const Node *node, View **words, Py_ssize_t *room)
 {
     Entry entry;
@@ -110,7 +110,7 @@ static Py_ssize_t buf_node(Buf *out, const Node *node, View **words, Py_ssize_t 
         Py_ssize_t count = node_words(node, &entry, words, room);
         if (count < 0)
             return -1;
-        if (elements == 0) { /* the first one, whose names are the node's */
+        if (elements == 0) { /* the first entry, whose names are the node's */
             int64_t head[3] = {node->live, node->stored - node->live, count / 2}, end = 0;
             master = entry.id;
             if (buf_integers(out, head, 3) < 0 || (elements = buf_elements(out, *words, 0, count, 2)) < 0

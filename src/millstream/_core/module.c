@@ -6,7 +6,7 @@
 
 static PyTypeObject *const types[] = {&EntryStoreType, &GroupType, &ConsumerType, &RunnerType, NULL};
 
-/* made by the others only */
+/* created only by the other types */
 static PyTypeObject *const inner[] = {&NodeType, &NodesType, &RowsType, &IndexViewType, &OrderViewType, &RecordWalkType,
                                       NULL};
 
@@ -34,7 +34,7 @@ static PyMethodDef functions[] = {
     {NULL},
 };
 
-/* All types and the names they look up are the process's, so there is one module of one interpreter */
+/* All types and their interned names belong to the process, so there is a single module for one interpreter */
 static int prepare(PyObject *module)
 {
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {

@@ -19,7 +19,7 @@ static int64_t listpack_integer(int64_t value)
     return value >= INT32_MIN && value <= INT32_MAX ? 6 : 10;
 }
 
-/* Whether the bytes are the one canonical way to write a number of 64 bits */
+/* Report whether the bytes are the canonical form of a 64-bit number */
 int canonical(View word, int64_t *value)
 {
     if (word.size == 0 || word.size > 20)
@@ -60,7 +60,7 @@ int64_t node_size(const Node *node)
     return node->payload + listpack_integer(node->live) + listpack_integer(node->stored - node->live);
 }
 
-/* What an entry adds to the listpack: flags, differences of the id to the node's first, fields, element count */
+/* Size that an entry adds to the listpack: flags, id differences to the node's first entry, fields, element count */
 static int64_t entry_payload(const Node *node, Id id, const View *words, Py_ssize_t count, int same)
 {
     int64_t size = 2 + listpack_integer((int64_t)(ID_MS(id) - ID_MS(node->first)));
@@ -188,7 +188,7 @@ static char *put_difference(char *at, Id before, Id id)
     return put_varint(put_varint(at, ms), ms ? ID_SEQ(id) : ID_SEQ(id) - ID_SEQ(before));
 }
 
-/* Add an entry at or above the last one; measure: count what it takes in a listpack */
+/* Add an entry at or above the last one; measure: also compute its size in a listpack */
 int node_put(Node *node, Id id, const View *words, Py_ssize_t count, int dead, int measure)
 {
     int same = same_names(node, words, count);
@@ -256,7 +256,7 @@ void node_kill(Node *node, const Entry *entry)
 Node *node_reach_back(const Node *node, Id last)
 {
     Node *twin = node_copy(node);
-    /* Only the first entry that changes can take more room: those behind it have its id */
+    /* Only the first changed entry can need more room, since later ones store the difference to its id */
     if (twin == NULL || node_reserve(twin, 2 * VARINT_ROOM) < 0) {
         if (twin != NULL)
             node_free(twin);
@@ -326,7 +326,7 @@ int node_emit(const Node *node, const Entry *entry, Buf *out)
     return 0;
 }
 
-/* Names and values in turn, in an array of the caller's that grows (PyMem); they point into the node */
+/* Names and values, alternating, in the caller's array, which grows (PyMem); they point into the node */
 Py_ssize_t node_words(const Node *node, const Entry *entry, View **words, Py_ssize_t *room)
 {
     const char *value = entry->body, *name = node->data;

@@ -32,20 +32,20 @@ typedef struct Block Block;
 
 typedef struct {
     Id id;
-    char *at;         /* where it begins */
-    const char *body; /* behind the id */
+    char *at;         /* position of the entry */
+    const char *body; /* position after the id */
     char *end;
     int dead, same;
 } Entry;
 
-/* nodes[head] to nodes[head + count - 1], oldest first; length is the sum of their live, sealed what all but the last
- * take. Every change counts version up, so that whoever goes through the store notices it. */
+/* nodes[head] to nodes[head + count - 1], oldest first; length is the sum of their live entries, sealed the size of all
+ * but the last. Every change increases version, so that walks through the store notice it. */
 struct EntryStore {
     PyObject_HEAD
     Node **nodes;
     Py_ssize_t head, count, room, length, sealed;
     uint64_t version;
-    Block *block; /* to which full nodes go; NULL: none yet */
+    Block *block; /* blocks for full nodes; NULL: none yet */
 };
 
 #define STORE_NODE(store, index) ((store)->nodes[(store)->head + (index)])
@@ -64,28 +64,28 @@ static inline void entry_read(char *at, Id before, Entry *entry)
 
 char *block_add(Block **open, const char *data, size_t size);          /* its copy in a block; NULL: it has no room */
 void block_drop(const char *data);
-void block_close(Block *block);                                        /* nothing is added any more */
+void block_close(Block *block);                                        /* no more entries are added */
 
-Node *node_new(Id id, const View *words, Py_ssize_t count);            /* without an entry, but with its names */
+Node *node_new(Id id, const View *words, Py_ssize_t count);            /* without entries, but with its names */
 Node *node_copy(const Node *node);
 void node_free(Node *node);
 void node_seal(Node *node, Block **block);                             /* it is full; block NULL: its stream is small */
 int node_put(Node *node, Id id, const View *words, Py_ssize_t count, int dead, int measure);
-Py_ssize_t node_memory(const Node *node);                              /* what it counts for, see bytes.h */
-int64_t node_size(const Node *node);                                   /* as Redis's listpack */
-int node_find(Node *node, Id id, Entry *entry);                        /* whether it is there and lives */
-void node_kill(Node *node, const Entry *entry);                        /* make a live entry a tombstone */
-Node *node_reach_back(const Node *node, Id last);                      /* a copy: ids above last became it */
+Py_ssize_t node_memory(const Node *node);                              /* its counted size, see bytes.h */
+int64_t node_size(const Node *node);                                   /* size of Redis's listpack */
+int node_find(Node *node, Id id, Entry *entry);                        /* reports whether the id is there and alive */
+void node_kill(Node *node, const Entry *entry);                        /* turns a live entry into a tombstone */
+Node *node_reach_back(const Node *node, Id last);                      /* a copy with ids above last lowered to it */
 int node_emit(const Node *node, const Entry *entry, Buf *out);         /* the entry in wire form */
-Py_ssize_t node_words(const Node *node, const Entry *entry, View **words, Py_ssize_t *room); /* how many; -1 */
+Py_ssize_t node_words(const Node *node, const Entry *entry, View **words, Py_ssize_t *room); /* number; -1 */
 int canonical(View word, int64_t *value);                              /* whether it is a number as numbers are written */
-int64_t listpack_back(int64_t size);                                   /* bytes of an element's size behind it */
-PyObject *node_pack(Node *node);                                       /* packed.c: as Block.pack does */
+int64_t listpack_back(int64_t size);                                   /* size of an element's back length */
+PyObject *node_pack(Node *node);                                       /* packed.c: same result as Block.pack */
 Node *node_unpack(PyObject *packed);
-PyObject *node_form(const Node *node);                                 /* packed.c: as nodeform.encode does */
-PyObject *node_listpack(const Node *node);                             /* listpacks.c: as Block.listpack does */
+PyObject *node_form(const Node *node);                                 /* packed.c: same result as nodeform.encode */
+PyObject *node_listpack(const Node *node);                             /* listpacks.c: same result as Block.listpack */
 
-/* A way through the live entries in [start, end]; views.c. walk_next: 1 with the next one, 0 at the end, -1. */
+/* A walk through the live entries in [start, end]; views.c. walk_next returns 1 with the next one, 0 at the end, -1. */
 typedef struct {
     EntryStore *store;
     Id start, end, before;
@@ -93,16 +93,16 @@ typedef struct {
     Node *node;
     char *at;
     int backwards;
-    Entry *found; /* backwards: what is left of this node */
+    Entry *found; /* backwards: remaining entries of this node */
     Py_ssize_t left, room;
 } Walk;
 
 void walk_begin(Walk *walk, EntryStore *store, Id start, Id end, int backwards);
 int walk_next(Walk *walk, Entry *entry);
 void walk_end(Walk *walk);
-/* Add a tombstone too; words and failure as for store_append */
+/* Also adds tombstones; arguments and failure as for store_append */
 int store_put(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh, int dead);
-int store_reach_back(EntryStore *store, Id last);                      /* room above last, for entries to come */
+int store_reach_back(EntryStore *store, Id last);                      /* lowers tombstones above last to it */
 Py_ssize_t store_index(EntryStore *store, Id id);                      /* of the last node that begins at or below id; -1 */
 
 extern PyTypeObject NodeType, NodesType, RowsType;

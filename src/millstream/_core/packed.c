@@ -7,7 +7,7 @@
  */
 #include "node.h"
 
-#define PAYLOAD_MAX ((long long)1 << 48) /* no node is so large; sums with it do not overflow */
+#define PAYLOAD_MAX ((long long)1 << 48) /* no node is so large, so sums with it do not overflow */
 
 /* ---------------------------------------------------------------- to plain values */
 
@@ -28,7 +28,7 @@ static PyObject *names_of(const Node *node)
     return names;
 }
 
-/* low and high as the class has them: without a live entry behind the last one, and 0 */
+/* low and high as in the class: without live entries, the position after the last tombstone, and 0 */
 static int pack_parts(const Node *node, Buf *ids, Buf *places, Buf *wire, PyObject *dead, int64_t *low, int64_t *high)
 {
     Entry entry;
@@ -84,7 +84,7 @@ PyObject *node_pack(Node *source)
     return packed;
 }
 
-/* The bytes as they are, after the facts; NULL arguments of a failed id end it */
+/* The bytes in memory, behind the facts; an id that failed is NULL and ends the list */
 PyObject *node_form(const Node *node)
 {
     const Node twin = *node; /* a new object may start the garbage collector */
@@ -105,7 +105,7 @@ static int refuse(const char *what)
     return -1;
 }
 
-/* A head of RESP: its number, and the place behind it; -1 with an exception */
+/* A header of RESP: its number, and the position after it; -1 with an exception */
 static inline int64_t read_head(const char **at, const char *end, char mark)
 {
     const char *p = *at;
@@ -137,8 +137,8 @@ static inline int read_bulk(const char **at, const char *end, View *word)
     return 0;
 }
 
-/* The words of one entry in wire form, in an array of the caller's that grows; how many, -1 with an exception. Of a
- * tombstone the id may be an older one, see reach_back. */
+/* The strings of one entry in wire form, in the caller's array, which grows; returns their number, -1 with an
+ * exception. A tombstone may have an older id, see reach_back. */
 static Py_ssize_t read_entry(const char **at, const char *end, View *id, View **words, Py_ssize_t *room)
 {
     int64_t count = read_head(at, end, '*');
@@ -147,7 +147,7 @@ static Py_ssize_t read_entry(const char **at, const char *end, View *id, View **
     count = read_head(at, end, '*');
     if (count < 0)
         return -1;
-    if (count == 0 || count % 2 || count > (end - *at) / 5) /* five bytes are the shortest word */
+    if (count == 0 || count % 2 || count > (end - *at) / 5) /* five bytes are the shortest string */
         return refuse("an entry has the wrong number of words");
     if (count > *room) {
         View *grown = PyMem_Realloc(*words, (size_t)count * sizeof(View));
@@ -164,7 +164,7 @@ static Py_ssize_t read_entry(const char **at, const char *end, View *id, View **
     return (Py_ssize_t)count;
 }
 
-/* Whether a word, which stands in wire form, is an id as it is written */
+/* Report whether a string in wire form is an id in its canonical form */
 static int is_id(View word, Id id)
 {
     char text[ID_ROOM];
@@ -178,8 +178,8 @@ static int same_place(View places, Py_ssize_t number, Py_ssize_t place)
     return ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24) == (uint64_t)place;
 }
 
-/* All entries of a packed node; dead is the list of the tombstones' places, ascending. low and high become the places of
- * the first live entry and behind the last one. */
+/* All entries of a packed node; dead is the ascending list of tombstones. low and high become the positions of the
+ * first live entry and after the last one. */
 static Node *node_of_parts(View ids, View places, View wire, PyObject *dead, long long *low, long long *high)
 {
     const char *at = wire.data, *end = wire.data + wire.size;
@@ -218,7 +218,7 @@ static Node *node_of_parts(View ids, View places, View wire, PyObject *dead, lon
     return fine ? node : NULL;
 }
 
-/* Whether these are the names of the first entry */
+/* Report whether these are the names of the first entry */
 static int has_names(const Node *node, PyObject *names)
 {
     const char *at = node->data;
@@ -234,7 +234,7 @@ static int has_names(const Node *node, PyObject *names)
     return 1;
 }
 
-/* Compare what is said of a node with what was read of it; -1 with an exception */
+/* Compare the stored facts of a node with those computed from its entries; -1 with an exception */
 static int check_facts(Node *node, PyObject *names, PyObject *counters, long long low, long long high)
 {
     long long said[3];

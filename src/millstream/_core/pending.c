@@ -17,7 +17,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *owner;
-    const Index *index; /* whose version counts */
+    const Index *index; /* object with the version to compare */
     uint64_t version;
     IndexPlace place;
     Record *next;
@@ -100,7 +100,7 @@ static char *put_signed(char *at, __int128 number)
     return put_bytes(at, "\r\n", 2);
 }
 
-/* A row: the id, unless it is the consumer's own row its name, a time, deliveries */
+/* One row: the id, the name unless the row is in the consumer's own list, a time, deliveries */
 static int add_row(Buf *out, const Record *record, int own, __int128 time)
 {
     PyObject *name = record->consumer == NULL ? NULL : record->consumer->name;
@@ -119,7 +119,7 @@ int record_is_idle(const Record *record, int64_t min_idle, int64_t now)
     return !min_idle || record->moment == NULL || (__int128)now - record_time(record) >= min_idle;
 }
 
-/* How many rows and their bytes; frees the buffer */
+/* Return the number of rows and their bytes; free the buffer */
 static PyObject *rows_made(Py_ssize_t count, Buf *out)
 {
     PyObject *bytes = count < 0 ? NULL : buf_bytes(out);
@@ -229,7 +229,7 @@ int group_look(Group *group, EntryStore *store, Id start, int64_t min_idle, int6
     return 0;
 }
 
-/* Claimable of what was found, as a tuple; making a list may run what changes the group */
+/* Build Claimable from the results, as a tuple; creating a list may run code that changes the group */
 static PyObject *show_found(const Group *group, const Found *found)
 {
     uint64_t version = group->records.version;

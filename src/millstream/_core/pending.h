@@ -15,7 +15,7 @@
 
 typedef struct {
     Id key;
-} Item; /* the head of whatever an index holds */
+} Item; /* beginning of every item in an index */
 
 #define PIECE_MAX 128
 
@@ -29,8 +29,8 @@ typedef struct {
     Piece *piece;
 } Slot;
 
-/* Items in the order of their keys: found and changed anywhere at the cost of a short array. Each change counts version
- * up, so that whoever walks it notices. */
+/* Items in the order of their keys; finding or changing one touches only a short array. Each change increases version,
+ * so that walks notice it. */
 typedef struct {
     Slot *slots;
     Py_ssize_t count, room, size;
@@ -42,20 +42,20 @@ typedef struct {
     int at;
 } IndexPlace;
 
-Item *index_seek(const Index *index, Id from, IndexPlace *place); /* the first item from a key on; NULL: none */
+Item *index_seek(const Index *index, Id from, IndexPlace *place); /* first item at or above a key; NULL: none */
 Item *index_next(const Index *index, IndexPlace *place);
 Item *index_get(const Index *index, Id key);
-Item *index_before(const Index *index, Id key);                   /* the last below a key */
+Item *index_before(const Index *index, Id key);                   /* last item below a key */
 Item *index_last(const Index *index);
-int index_add(Index *index, Item *item);                          /* a key that is not there; -1: nothing is changed */
-Item *index_remove(Index *index, Id key);                         /* NULL: it was not there */
-Py_ssize_t index_memory(const Index *index);                      /* what it counts for without its items, see bytes.h */
-void index_clear(Index *index);                                   /* forgets the items, frees the rest */
+int index_add(Index *index, Item *item);                          /* adds a new key; -1: nothing is changed */
+Item *index_remove(Index *index, Id key);                         /* NULL: the key is missing */
+Py_ssize_t index_memory(const Index *index);                      /* its counted size without items, see bytes.h */
+void index_clear(Index *index);                                   /* drops the items, and frees the memory */
 
 typedef struct Record Record;
 
 typedef struct {
-    Id key; /* the time, moved up so that it has no sign */
+    Id key; /* the time, shifted to be unsigned */
     Record *last;
 } Moment;
 
@@ -65,7 +65,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *name;
     long long seen, active;
-    const Group *of; /* whose records it has, if it has any */
+    const Group *of; /* group of its records, if it has any */
     Index records;
 } Consumer;
 
@@ -79,7 +79,7 @@ struct Record {
 
 struct Group {
     PyObject_HEAD
-    Id last_id;             /* of the last entry delivered as new */
+    Id last_id;             /* id of the last entry delivered as new */
     long long entries_read; /* -1: unknown */
     PyObject *consumers;    /* a dictionary by name */
     Index records, moments;
@@ -96,11 +96,11 @@ static inline int64_t record_time(const Record *record)
 
 int group_assign(Group *group, Id id, Consumer *consumer, int64_t time, int64_t count);
 int group_release(Group *group, Id id, int64_t count);
-int group_forget(Group *group, Id id);                            /* whether there was a record */
-/* Makes a consumer of the group the holder of so many of its records, no two of them the same; -1: nothing is changed */
+int group_forget(Group *group, Id id);                            /* reports whether there was a record */
+/* Makes a consumer of the group the holder of these records, all different; -1: nothing is changed */
 int group_claim(Group *group, Record *const *records, Py_ssize_t count, Consumer *consumer, int64_t time);
 
-/* What a walk over a group's records found for a claim: pointers to records, and ids of those whose entries are gone */
+/* Result of a search for claimable records: pointers to records, and ids of those whose entries are gone */
 typedef struct {
     Id cursor;
     Buf records, gone;
@@ -109,13 +109,15 @@ typedef struct {
 #define FOUND(found) ((Record **)(found)->records.data)
 #define FOUND_COUNT(found) ((found)->records.size / (Py_ssize_t)sizeof(Record *))
 
-/* See claimable of PyGroup; -1 with an exception. found is empty before, and to be freed in any case */
+/* See claimable of PyGroup; -1 with an exception. found must be empty before, and must always be freed */
 int group_look(Group *group, EntryStore *store, Id start, int64_t min_idle, int64_t now, int64_t most, int64_t looks, Found *found);
 void found_free(Found *found);
 int record_is_idle(const Record *record, int64_t min_idle, int64_t now);
-/* Goes on to an entry of a store: whether it is there and lives. Fast where ids ascend; {0} at first, and no walk_end. */
+/* Advances to an entry of a store and reports whether it exists and is alive. Fast for ascending ids; {0} at first, and
+ * no walk_end. */
 int find_on(Walk *walk, EntryStore *store, Id id, Entry *entry);
-/* Rows as idle_rows of IdIndex, until out holds so many bytes; how many, or -1 with an exception */
+/* Writes rows as idle_rows of IdIndex does until out has this many bytes; returns their number, or -1 with an exception
+ * */
 Py_ssize_t index_rows(const Index *index, Id start, Id end, int64_t count, int64_t min_idle, int64_t now, Py_ssize_t bytes,
                       Buf *out);
 

@@ -8,10 +8,10 @@
 
 enum { NONE, FALSE, TRUE, INT, NEGATIVE, BYTES, LIST };
 
-#define ID_SIZE 19       /* the most bytes that a number takes */
-#define PIECE (1 << 16) /* entries are packed in pieces of at least so many bytes */
+#define ID_SIZE 19       /* largest size of a number in bytes */
+#define PIECE (1 << 16) /* smallest size of a piece of packed entries in bytes */
 
-/* ---------------------------------------------------------------- what both readers use */
+/* ---------------------------------------------------------------- for both readers */
 
 int malformed(const char *what)
 {
@@ -112,7 +112,7 @@ static int pack_node(const Node *node, Buf *out, Words *words)
     return 0;
 }
 
-/* What was packed so far, as bytes at the end of a list */
+/* Append the bytes packed so far to a list */
 static int add_piece(PyObject *pieces, Buf *out)
 {
     PyObject *piece = buf_bytes(out);
@@ -189,7 +189,7 @@ static int take_tag(Source *source)
     return source->at == source->end ? malformed("cut short") : *(const unsigned char *)source->at++;
 }
 
-/* A size or a number: 1 if it has more bits than an id has, which then are left out */
+/* A size or a number: 1 if it has more bits than an id, which are then dropped */
 static int take_number(Source *source, Id *number)
 {
     int large = 0, shift = 0, byte;
@@ -212,7 +212,7 @@ static int take_id(Source *source, Id *id)
     return 0;
 }
 
-/* A number between two: of 64 bits, with its sign */
+/* A signed 64-bit number between two bounds */
 static int take_between(Source *source, int tag, int64_t lowest, int64_t highest, int64_t *number)
 {
     Id size;
@@ -222,7 +222,7 @@ static int take_between(Source *source, int tag, int64_t lowest, int64_t highest
     return *number < lowest || *number > highest ? malformed("a number out of range") : 0;
 }
 
-/* The size of bytes or of a list, which is not larger than what is left */
+/* The size of bytes or of a list, at most the number of remaining bytes */
 static int take_size(Source *source, int wanted, uint64_t *size)
 {
     Id number;
@@ -233,7 +233,7 @@ static int take_size(Source *source, int wanted, uint64_t *size)
     return 0;
 }
 
-/* Any value, with so many lists in one another */
+/* A value of any type, with at most this many nested lists */
 static int skip(Source *source, int depth)
 {
     Id size;
@@ -257,7 +257,7 @@ static int skip(Source *source, int depth)
     return 0;
 }
 
-/* An entry, added to the store as the first of its node or behind the others */
+/* Add an entry to the store, as the first of its node or behind the others */
 static int read_entry(Source *source, EntryStore *store, Words *words, int is_first)
 {
     uint64_t count, size;
@@ -274,7 +274,7 @@ static int read_entry(Source *source, EntryStore *store, Words *words, int is_fi
     if (tag == TRUE && !is_first ? id < last : id <= last)
         return malformed("entries out of order");
     count -= 2;
-    if (count > LEFT(source) / 2) /* two bytes are the shortest word */
+    if (count > LEFT(source) / 2) /* two bytes are the shortest string */
         return malformed("cut short");
     if (words_reserve(words, count, 0) < 0)
         return -1;
@@ -319,7 +319,7 @@ PyObject *read_entries(PyObject *Py_UNUSED(self), PyObject *args)
     return store == NULL ? NULL : Py_BuildValue("Nn", store, source.at - PyBytes_AS_STRING(data));
 }
 
-/* A record; latest is the time of the one before that had a consumer */
+/* Read a record; latest is the time of the last record with a consumer */
 static int read_record(Source *source, Group *group, PyObject *holders, int64_t *latest)
 {
     uint64_t parts;

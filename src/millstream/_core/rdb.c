@@ -41,7 +41,7 @@ static void make_crc_tables(void)
         }
 }
 
-/* crc64(data, crc=0): an unsigned number of 64 bits, whatever else an int is cut to */
+/* crc64(data, crc=0): any int is reduced to an unsigned 64-bit number */
 PyObject *crc64(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer data;
@@ -88,7 +88,7 @@ static int unpack_lzf(Source source, char *out, Py_ssize_t size)
         if (distance == 0 || distance >= length)
             out = put_bytes(out, from, length);
         else
-            for (; length; length--) /* what is copied overlaps what it makes */
+            for (; length; length--) /* the copied bytes may overlap the result */
                 *out++ = *from++;
     }
     return out == end ? 0 : malformed("not the size it is said to be");
@@ -114,7 +114,7 @@ PyObject *decompress(PyObject *Py_UNUSED(self), PyObject *args)
 
 /* ---------------------------------------------------------------- listpacks */
 
-/* The first byte of an element says how its number or its size is written: bytes behind the first */
+/* An element's first byte determines the form of its number or size, and the number of bytes after it */
 static int integer_bytes(int first)
 {
     return first == 0xF1 ? 2 : first == 0xF2 ? 3 : first == 0xF3 ? 4 : first == 0xF4 ? 8 : -1;
@@ -166,7 +166,7 @@ static int take_integer(Source *source, int64_t *number)
     return found || canonical(word, number) ? 0 : malformed("a number expected");
 }
 
-/* A number of things that are behind it, each of two bytes at least */
+/* The number of items that follow, each with at least two bytes */
 static int take_count(Source *source, int64_t *number)
 {
     if (take_integer(source, number) < 0)
@@ -174,7 +174,7 @@ static int take_count(Source *source, int64_t *number)
     return *number < 0 || (uint64_t)*number > LEFT(source) / 2 ? malformed("a number out of range") : 0;
 }
 
-/* An element as a word, numbers as they are written */
+/* An element as a string; numbers in decimal */
 static int take_word(Source *source, Words *words, int64_t place)
 {
     int64_t number = 0;
@@ -189,7 +189,7 @@ static int take_word(Source *source, Words *words, int64_t place)
     return found < 0 ? -1 : 0;
 }
 
-/* Names and values of an entry whose names are the node's: only the values are there */
+/* Names and values of an entry that uses the node's names, so that only values are stored */
 static int take_values(Source *source, const Words *names, int64_t count, Words *words)
 {
     if (words_reserve(words, 2 * (uint64_t)count, 1) < 0)
@@ -217,7 +217,7 @@ typedef struct {
     Words names, words;
 } Reading;
 
-/* For an entry below tombstones, which Redis up to 7.0 adds where XSETID put the last id back behind them */
+/* For an entry below tombstones, which Redis up to 7.0 adds after XSETID lowers the last id */
 static int make_room(EntryStore *store, Id id)
 {
     if (store->count == 0 || id <= store_last_live(store))
@@ -225,7 +225,7 @@ static int make_room(EntryStore *store, Id id)
     return store_reach_back(store, id - 1);
 }
 
-/* An entry of a node, added to the store; whether it is dead */
+/* Add an entry of a node to the store; return whether it is a tombstone */
 static int take_entry(Source *source, Reading *reading, Id master, int64_t names, int is_first)
 {
     int64_t flags, ms, seq, size, count = names;
@@ -235,7 +235,7 @@ static int take_entry(Source *source, Reading *reading, Id master, int64_t names
     if (flags & 2 ? take_values(source, &reading->names, count, &reading->words) < 0
                   : take_count(source, &count) < 0 || take_words(source, 2 * count, &reading->words) < 0)
         return -1;
-    if (take_integer(source, &size) < 0) /* how many elements the entry took, for walking backwards */
+    if (take_integer(source, &size) < 0) /* number of the entry's elements, for walks backwards */
         return -1;
     if (size != (flags & 2 ? count + 3 : 2 * count + 4))
         return malformed("a node that cannot be walked backwards");
@@ -244,7 +244,7 @@ static int take_entry(Source *source, Reading *reading, Id master, int64_t names
     EntryStore *store = reading->store;
     Id last = store->count ? STORE_NODE(store, store->count - 1)->last : 0;
     if (flags & 1 && !is_first ? id < last : id <= last) {
-        /* A node that begins above the entry has tombstones only and goes: the entry begins the node in its place */
+        /* A node that begins above the entry has only tombstones: the entry replaces its beginning */
         is_first |= store->count && id <= STORE_NODE(store, store->count - 1)->first;
         if (make_room(store, id) < 0)
             return -1;
@@ -310,7 +310,7 @@ PyObject *read_listpacks(PyObject *Py_UNUSED(self), PyObject *nodes)
 #define FIXED 24 /* bytes of a record before its count: id and time */
 #define RECORD 32
 
-/* A size as Redis writes it: 6, 14, 32 or 64 bits, the highest first */
+/* A size as Redis writes it, with 6, 14, 32 or 64 bits, big-endian */
 static int take_size(Source *source, uint64_t *size)
 {
     if (LEFT(source) < 1)
@@ -393,10 +393,10 @@ static int read_rows(const char *at, Row *rows, Py_ssize_t count)
     return 0;
 }
 
-/* Name one consumer as the holder of those of its ids; how many, -1 */
+/* Make a consumer the holder of its ids; return their number, -1 */
 static Py_ssize_t name_holder(Row *rows, Py_ssize_t count, Consumer *consumer, View ids)
 {
-    Row *next = rows; /* consumers' ids ascend as the group's do, and often follow each other */
+    Row *next = rows; /* both lists of ids ascend, and a consumer's are often adjacent in the group's */
     for (Py_ssize_t i = 0; i < ids.size / 16; i++, next++) {
         Row wanted = {.id = id_from_bytes(ids.data + 16 * i)};
         if (next >= rows + count || next->id != wanted.id)

@@ -11,7 +11,7 @@
  */
 #include "core.h"
 
-#define WORDS_MAX 256 /* of an entry; one of more takes the ordinary way */
+#define WORDS_MAX 256 /* strings of an entry; a larger one takes the ordinary way */
 
 typedef struct {
     const unsigned char *at, *end;
@@ -137,7 +137,7 @@ static int get_record(Reader *reader, uint64_t *wall, uint64_t *steps)
 
 /* ---------------------------------------------------------------- applying */
 
-/* The stream to add to, borrowed; NULL without an exception where the ordinary way is to find out what is wrong */
+/* The stream to add to, borrowed; NULL without an exception if the ordinary way must find the error */
 static PyObject *find_stream(PyObject *databases, PyTypeObject *type, const Add *add)
 {
     if (add->db >= (uint64_t)PyList_GET_SIZE(databases))
@@ -196,7 +196,7 @@ end:
     return failed;
 }
 
-/* So many bytes more of a history tell of the record; a database is selected then */
+/* This many more bytes of a history describe the record, after which a database is selected */
 static int apply_count(PyObject *history, uint64_t db, uint64_t size)
 {
     PyObject *old = PyObject_GetAttr(history, s_offset), *more = PyLong_FromUnsignedLongLong(size);
@@ -237,7 +237,7 @@ PyObject *apply_plain(PyObject *Py_UNUSED(self), PyObject *args)
     }
     if (reader.at != reader.end)
         return PyLong_FromLong(-1);
-    if (steps == 1) /* as most are: what was just read is still there */
+    if (steps == 1) /* a shortcut for most records: the last stream is still there */
         return apply_add(stream, &add) < 0 ? NULL : PyLong_FromUnsignedLongLong(wall);
     for (uint64_t step = 0; step < steps - (uint64_t)is_counted; step++)
         if (!get_add(&again, &add) || (stream = find_stream(databases, type, &add)) == NULL || apply_add(stream, &add) < 0)
@@ -247,9 +247,9 @@ PyObject *apply_plain(PyObject *Py_UNUSED(self), PyObject *args)
     return PyLong_FromUnsignedLongLong(wall);
 }
 
-/* ---------------------------------------------------------------- what replicas are told */
+/* ---------------------------------------------------------------- the stream for replicas */
 
-/* Begins a command of so many words in the stream for replicas */
+/* Begin a command with this many arguments in the stream for replicas */
 static int begin_command(Buf *out, uint64_t words, const char *name)
 {
     return buf_head(out, '*', words) < 0 || buf_bulk(out, name, (Py_ssize_t)strlen(name)) < 0 ? -1 : 0;
@@ -264,7 +264,8 @@ static int tell_add(Buf *out, const Add *add)
     return failed ? -1 : 0;
 }
 
-/* ["set", db, key, data, nil] and ["gack", db, key, group, ids], as a command: whether it was one of these; -1 on an error */
+/* Write ["set", db, key, data, nil] or ["gack", db, key, group, ids] as a command; return whether it was one of these;
+ * -1 on an error */
 static int tell_other(Buf *out, Reader *reader, uint64_t *db)
 {
     View words[3];
@@ -292,7 +293,7 @@ static int tell_select(Buf *out, uint64_t db)
     return begin_command(out, 2, "SELECT") < 0 || buf_bulk(out, text, size) < 0 ? -1 : 0;
 }
 
-/* The record with one step more, ["off", db, bytes]: how many bytes tell of it */
+/* The record with an additional step ["off", db, bytes], the number of bytes that describe it */
 static PyObject *with_count(PyObject *payload, uint64_t db, uint64_t size)
 {
     const char *data = PyBytes_AS_STRING(payload), *end = data + PyBytes_GET_SIZE(payload);
@@ -333,7 +334,7 @@ PyObject *tell_plain(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_
     for (uint64_t step = 0; known > 0 && step < steps; step++) {
         Reader before = reader;
         Py_ssize_t begin = out.size;
-        if (step == 0 && buf_reserve(&out, 128) < 0) /* a selection and the begin of a transaction, which come first */
+        if (step == 0 && buf_reserve(&out, 128) < 0) /* a SELECT and a MULTI, which come first */
             goto failed;
         if (step == 0)
             begin = out.size = 128;
