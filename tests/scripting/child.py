@@ -1,7 +1,7 @@
 """Run scripts in a separate process, which a script may crash: it reads a JSON list of scripts per line.
 
-For each line it writes a line: the replies as text, a mark if a script left something for later ones, and the maximum
-processor time in seconds of a script. Argument: the time limit in milliseconds.
+For each line it writes a line with the replies as text and a mark if a script left something for later ones. The line
+ends with the maximum processor time of a script in seconds. Argument: the time limit in milliseconds.
 """
 
 import json

@@ -166,7 +166,7 @@ def killed_twice_at_a_point(seed: int) -> int:
 
 
 def _written(client: redis.Redis, folder: Path, sink: str) -> list[int]:
-    """Return the numbers in the sink, with duplicates. Of files, count those that Spark's log names."""
+    """Return the numbers in the sink, with duplicates. Files count only if Spark's log names them."""
     if sink == "stream":
         return numbers(client)
     import pyarrow.parquet as pq

@@ -110,7 +110,7 @@ def test_a_replay_that_is_stopped_goes_on(both: ServerProcess, client: redis.Red
 
 
 def test_two_of_the_same_do_not_mix(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """Of two identical replays at once, the second finds the cursor moved and ends. Each entry is written once."""
+    """If two identical replays run at once, the second finds the cursor moved and ends. Each entry is written once."""
     what = Replay(archive, "s", both.url, "t", ids="new", id_field=b"was")
     told = []
 

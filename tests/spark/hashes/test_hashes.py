@@ -46,7 +46,7 @@ def read(url: str, schema: StructType | None = None, **options: str) -> list[dic
 
 
 def test_hashes_are_rows_and_other_keys_are_not(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Each hash that matches the glob is one row with its fields as a map. Other types of keys are no rows."""
+    """Each hash that matches the glob is one row with its fields as a map. Keys of other types are left out."""
     both_client.hset("user:1", mapping={"name": "Ada", "born": "1815"})
     both_client.hset("user:2", mapping={"name": "Alan"})
     both_client.sadd("user:3", "x")
