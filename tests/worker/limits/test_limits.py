@@ -365,44 +365,99 @@ async def test_a_batch_takes_a_permit_for_each_entry_of_a_read_that_waited(fleet
     assert permits[-1] > 1.9
 
 
+def leave(client: redis.Redis, permits: int) -> None:
+    """Leave a number of permits of the limit ``few``, 1/h with a burst of 10."""
+    hour, (seconds, micros) = 3_600_000_000, client.time()
+    client.set(keys("few")[0], (int(seconds) + 1) * 1_000_000 + int(micros) + (10 - permits) * hour - hour // 2)
+
+
+def deliver(client: redis.Redis, loop: Any, number: int) -> None:
+    """Add entries and put them into the buffer without permits, as after a read that waited."""
+    add(client, number)
+    member = loop.member
+    [(_, rows)] = client.execute_command(
+        "XREADGROUP", "GROUP", "g", member.consumer, "COUNT", number, "STREAMS", "s", ">"
+    )
+    found = [hold(one.encode(), [b"k", b"a"], 1, member.clock.now().mono) for one, _ in rows]
+    member.held.update({held.id: held for held in found})
+    loop._buffer.put(found)  # noqa: SLF001 - as the reader does
+
+
 async def test_a_batch_that_waited_runs_the_entries_of_its_permits(fleet: Fleet, client: redis.Redis) -> None:
     """A batch that waits for a permit takes no entries read meanwhile. These form the next batch with own permits."""
-    app, sizes, hour = App(fleet.server.url), list[int](), 3_600_000_000
+    app, sizes = App(fleet.server.url), list[int]()
 
     @app.subscriber(StreamSub("s", group="g"), batch=True, limit=Limit("1/h", burst=10, name="few"), concurrency=1)
     async def work(entries: list[dict[str, str]]) -> None:
         sizes.append(len(entries))
 
-    def leave(permits: int) -> None:
-        """Leave a number of permits in the burst."""
-        seconds, micros = client.time()
-        client.set(keys("few")[0], (int(seconds) + 1) * 1_000_000 + int(micros) + (10 - permits) * hour - hour // 2)
-
-    leave(0)
+    leave(client, 0)
     async with app.running():
         loop = app.loops[0].parts[0]
-        limiter, member = loop.limiters[0], loop.member
+        limiter = loop.limiters[0]
         await aeventually(lambda: limiter.whole[0].refused > 0)
-
-        def read(number: int) -> None:
-            """Add entries and read them without permits, as after a read that waited."""
-            add(client, number)
-            [(_, rows)] = client.execute_command(
-                "XREADGROUP", "GROUP", "g", member.consumer, "COUNT", number, "STREAMS", "s", ">"
-            )
-            found = [hold(one.encode(), [b"k", b"a"], 1, member.clock.now().mono) for one, _ in rows]
-            member.held.update({held.id: held for held in found})
-            loop._buffer.put(found)  # noqa: SLF001 - as the reader does
-
-        read(1)
+        deliver(client, loop, 1)
         await aeventually(lambda: limiter.whole[0].waiting)
-        read(3)
+        deliver(client, loop, 3)
         for permits, ran in ((1, [1]), (3, [1, 3])):
-            leave(permits)
+            leave(client, permits)
             await limiter.send()  # wakes who waits
             await aeventually(lambda ran=ran: len(sizes) == len(ran))
             assert sizes == ran
         await aeventually(lambda: client.xpending("s", "g")["pending"] == 0)
+
+
+async def test_a_pause_loses_no_entry_without_a_record_that_waits_for_a_permit(
+    fleet: Fleet, client: redis.Redis
+) -> None:
+    """With ``no_ack``, the entries of a batch that waits for a permit run in spite of a pause, as all others do."""
+    app, ran = App(fleet.server.url), list[int]()
+    sub = StreamSub("s", group="g", no_ack=True)
+
+    @app.subscriber(sub, batch=True, limit=Limit("1/h", burst=10, name="few"), concurrency=1)
+    async def work(entries: list[dict[str, str]]) -> None:
+        ran.append(len(entries))
+
+    leave(client, 0)
+    async with app.running():
+        loop = app.loops[0].parts[0]
+        limiter = loop.limiters[0]
+        await aeventually(lambda: limiter.whole[0].refused > 0)
+        deliver(client, loop, 4)
+        await aeventually(lambda: limiter.whole[0].waiting)
+        loop.quieten(quiet=True)
+        refused = limiter.whole[0].refused
+        await limiter.send()  # wakes who waits
+        await aeventually(lambda: not limiter.whole[0].waiting or limiter.whole[0].refused > refused)
+        leave(client, 10)
+        await limiter.send()
+        await aeventually(lambda: not loop.member.held)
+    assert ran == [4]
+
+
+async def test_a_process_that_was_frozen_does_not_run_the_entry_that_waits_for_a_permit(
+    fleet: Fleet, client: redis.Redis
+) -> None:
+    """Another worker may have the entry by then. An entry that this worker still holds goes back uncharged."""
+    clock = ManualClock()
+    app = fleet.app(Limit("1/h", burst=10, name="few"), time=clock, concurrency=2)
+    leave(client, 0)
+    async with fleet.running():
+        loop = app.loops[0].parts[0]
+        limiter = loop.limiters[0]
+        await aeventually(lambda: limiter.whole[0].refused > 0)
+        deliver(client, loop, 2)
+        await aeventually(lambda: limiter.whole[0].waiting == 2)
+        taken, _ = client.xpending_range("s", "g", "-", "+", 2)
+        client.xclaim("s", "g", "other", 0, [taken["message_id"]])
+        clock.advance(1_600)
+        leave(client, 3)
+        await limiter.send()  # wakes who waits
+        await aeventually(lambda: client.xpending("s", "g")["pending"] == 1)
+        [left] = client.xpending_range("s", "g", "-", "+", 2)
+        assert (left["message_id"], left["consumer"]) == (taken["message_id"], "other")
+    assert [key for key, _ in fleet.runs] == ["a"]
+    assert fleet.deliveries == {1: 1}
 
 
 @contextlib.asynccontextmanager

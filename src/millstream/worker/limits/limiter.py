@@ -279,7 +279,8 @@ class Limiter:
             if held.state is State.BUFFERED:
                 self._put_aside(one, key, held, permits.wait_ms, charged=wait)
             return False
-        if held.state is not State.BUFFERED or (wait and self.quiet()):
+        # Stale after a freeze during the wait: the fence gives it back only if no other consumer owns it
+        if held.state is not State.BUFFERED or (wait and (self.quiet() or self._member.stale(held))):
             await self._undo(granted, spare=False)
             await self._spare(back)
             self.give_back(held)

@@ -192,7 +192,8 @@ class SubscriberLoop:
         self._intake = Intake(common, self._group, self.fetcher, buffer, isolated, calls.received)
         if (limiter := self.limiter) is not None:
             self._intake.limiter = limiter if limiter.whole else None
-            limiter.quiet = lambda: self._intake.held_up or gate.wanted or buffer.closed.is_set()
+            # A pause lets entries without a record on the server run
+            limiter.quiet = lambda: (self._intake.held_up and not sub.no_ack) or gate.wanted or buffer.closed.is_set()
         if owned is not None:
             acks.on_return = self.fetcher.returned
         if subscription.claims:
