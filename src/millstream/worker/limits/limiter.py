@@ -477,14 +477,10 @@ class LimitedRuns:
 
     def _put_back(self, others: list[Held], ready: list[Held]) -> None:
         """Put the entries that do not run with their batch back into the buffer, or give them back."""
-        if len(ready) == len(others):
-            return
-        kept = set(ready)
+        kept, put = set(ready), self._limiter.give_back if self._limiter.quiet() else self._put_first
         for one in reversed(others):
-            if one not in kept and self._limiter.quiet():
-                self._limiter.give_back(one)
-            elif one not in kept and one.state is State.BUFFERED:
-                self._put_first(one)
+            if one not in kept and one.state is State.BUFFERED:
+                put(one)
 
 
 def asked(limiters: Iterable[Limiter]) -> list[Command]:

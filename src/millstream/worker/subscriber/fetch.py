@@ -127,7 +127,7 @@ class Fetcher(SubscriberPart):
         self._delays.answered(ids, time, scores)
 
     async def hold(self) -> None:
-        """Keep delayed entries out of reach of claims, for tests with a manual clock."""
+        """Keep delayed entries out of reach of claims, in requests of their own."""
         if command := self._delays.hold():
             line = self._member.line  # the other connection may be blocked by a read
             (reply,) = await line.calls(command)
