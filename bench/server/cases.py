@@ -90,7 +90,7 @@ def lanes_ready() -> Iterator[bytes]:
 def lanes_read() -> Iterator[bytes]:
     """Yield commands that read each client's stream ten entries at a time and acknowledge them.
 
-    They begin with a new group, wherever an earlier run ended: a group that has read everything is no work.
+    They begin with a new group, wherever an earlier run ended: a group that has read everything has no work left.
     """
     for lane in range(LANES):
         yield pack("XGROUP", "DESTROY", f"s{lane}", "g")
