@@ -66,7 +66,7 @@ def test_silence_rings_and_primaries_that_know_nothing() -> None:
         False,
     ]
     lost = standings([asked("a:1", primary(5)), asked("b:1", replica("a", 5))], {})
-    assert [one.problem for one in lost] == ["", "its primary does not know it, though the link is up"]
+    assert [one.problem for one in lost] == ["", "its primary does not list it, though the link is up"]
 
 
 def test_a_link_that_is_down_is_one_fault() -> None:

@@ -174,7 +174,7 @@ def test_an_undo_is_offered_where_the_audit_stream_has_the_change(data, held: re
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        ({"do": "stream explode"}, 404, "does not know the change"),
+        ({"do": "stream explode"}, 404, "is not a change of the console"),
         ({}, 404, "do= is missing"),
         (CLAIM | {"to": ""}, 403, "The consumer is missing"),
         (CLAIM | {"consumer": ""}, 403, "No entries are chosen"),

@@ -1,10 +1,10 @@
--- Takes the steps of a change whose facts are still as they were, and writes down that it did.
+-- Runs the steps of a change whose checks still hold, and writes an audit entry.
 -- KEYS: the stream; the audit stream, if it is on this server.
--- ARGV: the steps, each a count of commands and the commands, a count of checks and the checks; a command is a count of
--- words and the words; a check is a command that reads, a shape, a row's name, a count of pairs of field and value, and a
--- count of fields that are ids, each with the lowest and the highest that it may be.
--- Behind the steps the command that writes the audit entry, to which two counts are added; one without words is none.
--- Returns a row for each step, and one for the audit entry: what became of it, and the particulars.
+-- ARGV: the steps, then the command that writes the audit entry (without words: none), to which two counts are added.
+-- Every list comes after its length. A step is a list of commands and a list of checks. A command is a list of words. A
+-- check is a command that reads, a shape, a row's name, a list of fields with their values, and a list of fields that are
+-- ids, each with its lowest and highest value.
+-- Returns a row for each step and one for the audit entry: its outcome, and the details.
 local at = 0
 
 local function word()
@@ -42,7 +42,7 @@ local function facts(row)
   return found
 end
 
--- What a fact is now; '-' where there is no such row.
+-- Returns a fact's present value; '-' without such a row.
 local function found(one, reply, name)
   if one.shape == 'value' then return text(reply) end
   if one.shape == 'first' then
@@ -57,8 +57,7 @@ local function found(one, reply, name)
   return '-'
 end
 
--- Whether one id is before another. Their parts have up to 64 bits, of which a number keeps 53: they are compared as
--- texts, the shorter one first.
+-- Returns true if the first id is lower. Lua's numbers keep 53 of an id part's 64 bits, so digits are compared.
 local function before(left, right)
   local parts = {left:match('^(%d+)%-(%d+)$')}
   for i, other in ipairs({right:match('^(%d+)%-(%d+)$')}) do
@@ -69,7 +68,7 @@ local function before(left, right)
   return false
 end
 
--- Nothing where the facts hold; else which check does not: its number, the fact, what it is now, or the server's error.
+-- Returns nil if all checks hold; else the first that fails: its number, the fact and its present value, or the error.
 local function moved(checks)
   for i, one in ipairs(checks) do
     local reply = redis.pcall(unpack(one.read))

@@ -81,7 +81,7 @@ Entropy = Callable[[int], bytes]
 
 
 class FormatError(StorageError):
-    """The file is not a log file, or has a format that this version does not know.
+    """The file is not a log file, or has a format that this version does not support.
 
     ``version`` is the number of the format, or 0 if the header cannot be read.
 

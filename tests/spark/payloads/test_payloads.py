@@ -148,7 +148,7 @@ GOOD = framed(1, ORDER_1, {"id": 5, "item": "pen"})
         (b"\x01" + GOOD[1:], "a payload begins with '0100000001' and not with a byte 0 and the id of a schema"),
         (b"\x00\x00", "a payload begins with '0000'"),
         (b"", "a payload begins with ''"),
-        (struct.pack(">bI", 0, 99) + GOOD[5:], "written with schema 99, which http://127.0.0.1:.* does not know"),
+        (struct.pack(">bI", 0, 99) + GOOD[5:], "written with schema 99, which http://127.0.0.1:.* does not have"),
         (GOOD[:-1], "a payload cannot be read by schema 1: "),
         (GOOD + b"x", "a payload cannot be read by schema 1: 1 byte is left over"),
         (

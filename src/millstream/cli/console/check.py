@@ -68,7 +68,7 @@ def _thresholds(command: Command) -> Command:
     "--count",
     type=click.IntRange(0),
     default=10_000,
-    help="Maximum number of entries counted if the server does not know a lag.",
+    help="Maximum number of entries to count if a lag is unknown.",
 )
 @click.option(
     "-o",
@@ -82,10 +82,10 @@ def _thresholds(command: Command) -> Command:
 def check(stream: str | None, group: str | None, count: int, form: str, url: str, **given: str) -> None:
     """Check all groups, those of STREAM, or GROUP alone against thresholds.
 
-    A threshold is one value (critical), or two with a comma (warning,critical); `off` disables the check. A lag that
-    the server does not know is assessed by its minimum and maximum. If they do not decide, the command counts entries
-    by reading them, up to --count. If that does not decide either, the state is unknown. Each partition of a
-    partitioned stream is checked alone.
+    A threshold is one value (critical), or two with a comma (warning,critical); `off` disables the check. An
+    unknown lag is assessed by its minimum and maximum. If they do not decide, the command counts entries by reading
+    them, up to --count. If that does not decide either, the state is unknown. Each partition of a partitioned stream
+    is checked alone.
 
     \b
     Examples:

@@ -40,9 +40,9 @@ def ls(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """List the groups of all streams, or of STREAM.
 
-    `lag` is the number of entries that the group has not received yet. If the server does not know it, it is `unknown`
-    with its minimum and maximum. `behind by` is the age of the oldest such entry, `oldest pending` that of the oldest
-    pending entry. `unowned` is the number of pending entries without a consumer.
+    `lag` is the number of entries that the group has not received yet. If the server cannot report it, it is
+    `unknown`, with its minimum and maximum. `behind by` is the age of the oldest such entry, `oldest pending` that of
+    the oldest pending entry. `unowned` is the number of pending entries without a consumer.
 
     \b
     Examples:
@@ -97,8 +97,8 @@ def _rank(group: GroupStatus, sort: str, now_ms: int) -> tuple[int, str, str]:
 def show(stream: str, group: str, count: int, watch: float | None, url: str | None, form: str) -> None:
     """Show GROUP of STREAM: its position, its lag or the reason why that is unknown, its consumers, and advice.
 
-    If the server does not know the lag, the command reads and counts up to --count undelivered entries. It also shows
-    the command that repairs the server's counter, if there is one. Each piece of advice has its facts and a command
+    If the lag is unknown, the command reads and counts up to --count undelivered entries. It also shows the command
+    that repairs the server's counter, if there is one. Each piece of advice has its facts and a command
     line to run. For a partitioned stream the figures are sums, and a table lists the partitions with their owners.
 
     \b

@@ -50,7 +50,7 @@ def ls(
     """List the streams of a server, or those whose key matches PATTERN (as in SCAN MATCH).
 
     A partitioned stream is one row with the sums of its partitions. `worst lag` is the largest number of entries that a
-    group has not received yet. If the server does not know it, it is `unknown` with its minimum and maximum;
+    group has not received yet. If the server cannot report it, it is `unknown`, with its minimum and maximum;
     `millstream group show` explains it. `behind by` is the age of the oldest entry that a group has not received.
 
     \b

@@ -1,15 +1,15 @@
--- Writes dead letters and acknowledges their entries, in one step of the server's.
+-- Writes dead letters and acknowledges their entries, in one step.
 --
--- KEYS: the stream, the dead-letter stream. ARGV: group, owner, key of the failure log or '', key of the due times or '', how
--- many words XADD has before the id, these; then for each letter: id, deliveries, how many words, the words;
--- key, field, record and milliseconds of its result, the key empty for none.
+-- KEYS: the stream, the dead-letter stream. ARGV: group, owner, key of the failure log or '', key of the due times or '',
+-- XADD's words before the id, after their number; then for each letter: id, deliveries, its words after their number;
+-- key, field, record and milliseconds of its result (an empty key: none).
 --
--- Returns for each letter 1: written, 0: not pending, -1: not the owner's, or the error for which it was not written.
+-- Returns for each letter 1: written, 0: not pending, -1: another owner has it, or the error that prevented it.
 
 local group, owner, failures, due, trim, replies = ARGV[1], ARGV[2], ARGV[3], ARGV[4], {}, {}
 local at = 5 + tonumber(ARGV[5])
 for i = 6, at do trim[#trim + 1] = ARGV[i] end
--- an XACK that would be refused behind an XADD would leave a letter of an entry that goes on: so it is tried first
+-- If XACK were refused after XADD, an entry that is still handled would have a letter: so XACK is tried first
 local allowed = redis.pcall('XACK', KEYS[1], group, '0-0')
 if type(allowed) == 'table' then return allowed end
 while at < #ARGV do
@@ -27,7 +27,7 @@ while at < #ARGV do
     for _, word in ipairs(trim) do call[#call + 1] = word end
     call[#call + 1] = '*'
     for i = at + 4, at + 3 + size do call[#call + 1] = ARGV[i] end
-    -- XADD comes before XACK: whatever hinders the letter, the entry stays pending
+    -- XADD comes before XACK: if the letter cannot be written, the entry stays pending
     local added = redis.pcall(unpack(call))
     if type(added) == 'table' then
       found = added.err

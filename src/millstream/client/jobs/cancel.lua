@@ -1,7 +1,7 @@
 -- Cancels an entry in one group, unless it has ended there.
 --
--- KEYS: the stream, its results' hash, the cancelled entries. ARGV: group, id, milliseconds for which that is remembered.
--- Returns 1 if it was cancelled, 0 if it had ended or is gone.
+-- KEYS: the stream, its results' hash, the cancelled entries. ARGV: group, id, milliseconds to keep the cancellation.
+-- Returns 1 if it was cancelled, 0 if it has ended or no longer exists.
 
 if redis.replicate_commands then redis.replicate_commands() end  -- Redis 6.2 refuses a write after TIME otherwise
 local group, id = ARGV[1], ARGV[2]

@@ -3,7 +3,7 @@
 -- schedules were placed at (place).
 -- ARGV[1] is the operation. Each change of a schedule is one step, so nobody sees half of one.
 
-if redis.replicate_commands then redis.replicate_commands() end -- Redis 6.2 needs it after TIME
+if redis.replicate_commands then redis.replicate_commands() end -- without this, Redis 6.2 refuses a write after TIME
 
 local stream, due, content = KEYS[1], KEYS[2], KEYS[3]
 local time = redis.call('TIME')
@@ -124,7 +124,7 @@ local function move()
   if holder and holder ~= ARGV[2] then
     return {0, 0, '', whole(now), redis.call('PTTL', KEYS[4]), 0, 0}
   end
-  -- Not at each look: an idle stream would have a write in the log and on the replicas for each of them
+  -- Not at each check: an idle stream would write to the log and the replicas at each one
   if not holder or redis.call('PTTL', KEYS[4]) < ARGV[3] / 2 then redis.call('SET', KEYS[4], ARGV[2], 'PX', ARGV[3]) end
   local moved, dropped, skipped, bytes, refused, stopped = 0, 0, 0, 0, {}, 0
   local ids = redis.call('ZRANGEBYSCORE', due, '-inf', whole(now), 'LIMIT', 0, ARGV[4])

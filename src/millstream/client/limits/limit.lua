@@ -1,13 +1,13 @@
--- Takes permits of one limit, gives some back, and keeps the slots of what runs.
+-- Takes permits of one limit, returns some, and keeps the slots of running entries.
 --
--- KEYS: the rate's key, the slots' key. ARGV: microseconds for each permit (0 without a rate), most permits at once,
--- permits wanted, permits given back, the time in microseconds until which these count; most slots (0 without),
+-- KEYS: the rate's key, the slots' key. ARGV: microseconds for each permit (0: no rate), maximum of permits at once,
+-- permits wanted, permits returned, the time in microseconds until which these count; maximum of slots (0: no limit),
 -- milliseconds that a slot lasts, 'take', 'look', 'renew' or 'drop', and the names of slots.
 --
--- Returns permits granted, milliseconds until the wanted ones are there (-1: no slot is free, so nobody knows), the time
--- in microseconds until which the granted ones count, slots in use.
+-- Returns permits granted, milliseconds until the wanted ones are available (-1: unknown, since no slot is free), the
+-- time in microseconds until which the granted ones count, slots in use.
 
--- Redis 6.2 refuses a write behind TIME otherwise
+-- Without this, Redis 6.2 refuses a write after TIME
 if redis.replicate_commands then redis.replicate_commands() end
 local each, burst, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local back, counts = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -17,7 +17,7 @@ local now = time[1] * 1000000 + time[2]
 local ms = math.floor(now / 1000)
 local granted, wait, used = wanted, 0, 0
 
--- the keys are anybody's to write: a key of another type is made again
+-- Any client may write these keys: a key of another type is replaced
 local function slots(...)
   local reply = redis.pcall(...)
   if type(reply) == 'table' and reply.err then
@@ -44,7 +44,7 @@ if each > 0 then
   local kept = redis.pcall('GET', KEYS[1])
   if type(kept) == 'table' and kept.err and not string.find(kept.err, 'WRONGTYPE', 1, true) then return kept end
   local filled = type(kept) == 'string' and tonumber(kept) or 0
-  -- not a number (nan is not itself), or the debt of a slower rate
+  -- NaN does not equal itself; a large value is the debt of a slower rate
   if filled ~= filled then filled = 0 end
   local before = filled
   filled = math.min(filled, now + burst * each)

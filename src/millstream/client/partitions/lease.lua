@@ -1,10 +1,10 @@
--- Leases of partitions, and the members that share them. The first word says which step it is.
+-- Leases of partitions, and the members that share them. The first argument names the step.
 --
 -- take: KEYS: the owner, the fence counter. ARGV: 'take', consumer, milliseconds.
---   Returns the new fence number; the text of the owner that has it.
--- renew, give: KEYS: the owner. ARGV: the step, its text, milliseconds. Returns 1; 0 if another has it, or nobody.
+--   Returns the new fence number, or the text of the present owner.
+-- renew, give: KEYS: the owner. ARGV: the step, its text, milliseconds. Returns 1; 0 if there is another owner, or none.
 -- meet: KEYS: the members, the descriptor. ARGV: 'meet', name, its partitions, milliseconds.
---   Returns the descriptor, then names and partitions in turn, of members that met in this time.
+--   Returns the descriptor, then alternating names and partitions of the members that reported within this time.
 -- probe: returns 1.
 if redis.replicate_commands then redis.replicate_commands() end
 local step = ARGV[1]

@@ -1,8 +1,8 @@
--- Declares a stream partitioned, and seals the key of its name: each later XADD there is an error, for every client.
+-- Declares a stream partitioned, and seals the key of its name: each later XADD to that key fails, for every client.
 --
 -- KEYS: the descriptor, the stream. ARGV: the descriptor, the highest id.
 --
--- Returns the descriptor that holds now; nothing if the key of the name is in use.
+-- Returns the present descriptor; nil if the key of the name is in use.
 local known = redis.call('GET', KEYS[1])
 if known then return known end
 local kind = redis.call('TYPE', KEYS[2]).ok

@@ -1,9 +1,9 @@
--- Steps of a change of the number of partitions. The first word says which step it is.
+-- Steps of a change of the number of partitions. The first argument names the step.
 --
 -- swap: KEYS: the descriptor. ARGV: 'swap', the descriptor before ('' for none) and after ('' removes it).
---   Returns 1; 0 if it is another one by now.
--- seal: KEYS: a stream. ARGV: 'seal', the highest id. Each later XADD there is an error. It is made if there is none.
--- try: KEYS: a key of nobody's. ARGV: 'try', the highest id. Finds out whether a seal is possible, and removes the key.
+--   Returns 1; 0 if the descriptor has changed.
+-- seal: KEYS: a stream. ARGV: 'seal', the highest id. Each later XADD to it fails. A missing stream is created.
+-- try: KEYS: an unused key. ARGV: 'try', the highest id. Checks that a seal is possible, and removes the key.
 if ARGV[1] == 'swap' then
   if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] then return 0 end
   if ARGV[3] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[3]) end

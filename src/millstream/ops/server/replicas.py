@@ -230,5 +230,5 @@ def _problem(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | N
         said.append(silence)
     answered = above is not None and above.asked is not None and above.asked.status is not None
     if seen is None and answered and link.state == "up":  # a primary does not list a replica whose link is down
-        said.append("its primary does not know it, though the link is up")
+        said.append("its primary does not list it, though the link is up")
     return "; ".join(said)

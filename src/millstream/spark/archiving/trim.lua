@@ -3,7 +3,7 @@ local function parts(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
   return ms, seq
 end
--- Halves of an id go past 2^53, where Lua's numbers are no longer exact: they are compared as digits.
+-- Lua's numbers are exact only up to 2^53, and parts of an id exceed that: digits are compared.
 local function less(a, b)
   if #a ~= #b then return #a < #b end
   return a < b
@@ -22,7 +22,7 @@ end
 local function after(id)
   local ms, seq = parts(id)
   if seq == '18446744073709551615' then
-    if ms == seq then return id end  -- no id is greater: this one entry stays
+    if ms == seq then return id end  -- no id is greater, so this entry stays
     return plus(ms) .. '-0'
   end
   return ms .. '-' .. plus(seq)
@@ -33,8 +33,8 @@ local function named(flat)
   return found
 end
 
--- The first entry's id, and in few bytes the first entries up to an id, some of the rest, and the one with that id:
--- another stream may begin with the same entry, and have the same number of them.
+-- Returns the first entry's id, and a hash of the first entries up to an id, a sample of the rest, and the entry with
+-- that id. The hash detects another stream that begins with the same entry and has the same length.
 local function oldest(bound)
   local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)
   if not first[1] then return '', '' end
@@ -65,7 +65,7 @@ if before(stream['last-generated-id'], archived) or stream['entries-added'] < to
   return {'back', stream['last-generated-id'], stream['entries-added']}
 end
 
--- Who cuts says which entries it knows, up to an id: under others there may be another stream.
+-- The caller sends the hash of the entries that it archived; with another hash the key may hold another stream.
 local first, mark = oldest(ARGV[8])
 if cut == '1' and mark ~= ARGV[7] then
   first, mark = oldest(archived)
@@ -94,7 +94,7 @@ if keep ~= '' then
   local spare = length - tonumber(keep)
   if spare <= 0 then
     hold('0-0', 'count')
-  elseif cut == '1' and limit ~= '0-0' then  -- before 0-0 is nothing, and no range can be asked for
+  elseif cut == '1' and limit ~= '0-0' then  -- no range ends before 0-0
     local step = math.min(spare, tonumber(ARGV[6]))
     local rows = redis.call('XRANGE', key, '-', '(' .. limit, 'COUNT', step)
     if #rows == step then

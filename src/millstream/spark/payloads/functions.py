@@ -167,7 +167,7 @@ class _Payloads:
                 raise UndecodableError(f"a payload was written with a schema that cannot be used: {reason}") from None
             if found is None:
                 shown = Registry(self._registry).shown
-                raise UndecodableError(f"a payload was written with schema {ident}, which {shown} does not know")
+                raise UndecodableError(f"a payload was written with schema {ident}, which {shown} does not have")
             self._writers[ident] = fastavro.parse_schema(found)
         return self._writers[ident]
 

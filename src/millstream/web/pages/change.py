@@ -98,7 +98,7 @@ def _action(asked: Asked) -> Action:
     found = BY_NAME.get(asked.word("do"))
     if found is None:
         raise NoPageError(
-            f"the console does not know the change {brief(asked.words['do'])!r}; these: {', '.join(BY_NAME)}"
+            f"{brief(asked.words['do'])!r} is not a change of the console; these are: {', '.join(BY_NAME)}"
         )
     return found
 

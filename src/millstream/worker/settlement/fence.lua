@@ -1,16 +1,15 @@
--- The fence's script: looks whose entries these are, runs one command on those that are still the owner's, and writes
--- what is known of them into the failure log, all in one step of the server's.
+-- Runs one command on those of the given entries that the owner still has, and records their failures, in one step.
 --
--- KEYS: the stream. ARGV: group, owner, deliveries, lowest and highest id or the milliseconds of them, key of the failure
--- log or '', seconds it is kept, key of the due times or '', milliseconds until the entries are due (0 forgets when they
--- were); how many words stand before the ids, and these without the key, likewise behind the ids;
--- how many ids, the ids; with a log a row for each. A word 'IDS' at the end of the first words is followed by the number
--- of ids. The words 'ACK+DELETE' and a group mean what XACKDEL ... ACKED does.
+-- KEYS: the stream. ARGV: group, owner, deliveries, lowest and highest id or their milliseconds, key of the failure log
+-- or '', seconds to keep it, key of the due times or '', milliseconds until the entries are due (0 removes their due
+-- times). Then three lists, each after its length: words of the command before the ids, without the key; words after
+-- the ids; the ids. With a failure log, one row for each id follows. A word 'IDS' at the end of the first list is
+-- followed by the number of ids. The words 'ACK+DELETE' and a group stand for XACKDEL ... ACKED.
 --
--- Then, for one entry whose publisher wants its result: key of the result, field, record, milliseconds it is kept.
+-- Last, for one entry whose publisher waits for its result: key of the result, field, record, milliseconds to keep it.
 --
--- Returns: place, owner and deliveries (-1: not pending) of each entry that is not the owner's; the command's reply;
--- what went wrong with the failure log; with the due times; with the result.
+-- Returns: position, owner and deliveries (-1: not pending) of each entry that the owner does not have; the command's
+-- reply; the error of the failure log, of the due times and of the result.
 
 local group, owner, count, lowest, highest = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local record, seconds, due, delay, at = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9]), 9
@@ -21,7 +20,7 @@ local function words()
 end
 local head, tail, ids = words(), words(), words()
 
--- whether the first of two ids is before the second; numbers of 64 bits do not fit into Lua's
+-- Returns true if the first id is lower. Lua's numbers do not hold 64 bits, so digits are compared.
 local function behind(last, id)
   local a, b = string.match(last, '(%d+)-(%d+)')
   local c, d = string.match(id, '(%d+)-(%d+)')
@@ -31,7 +30,7 @@ local function behind(last, id)
   return b < d
 end
 
--- XACKDEL ... ACKED for servers without it: deleted is what every group has read and none has pending
+-- XACKDEL ... ACKED for servers without it: deletes entries that every group has read and none has pending
 local function ack_and_delete(mine)
   local groups, replies = redis.pcall('XINFO', 'GROUPS', KEYS[1]), {}
   if groups.err then return groups end
@@ -52,10 +51,10 @@ local function ack_and_delete(mine)
   return replies
 end
 
--- Redis 6.2 refuses a write behind TIME otherwise
+-- Without this, Redis 6.2 refuses a write after TIME
 if delay > 0 and redis.replicate_commands then redis.replicate_commands() end
 
--- one look for many: the owner's rows in the range of the ids; what it does not show is looked up by itself
+-- One XPENDING of the owner's rows in the range of the ids; ids that it does not return are looked up one by one
 local found = {}
 if #ids > 4 then
   local rows = redis.pcall('XPENDING', KEYS[1], group, lowest, highest, #ids + 32, owner)
@@ -102,7 +101,7 @@ elseif head[1] then
 end
 if type(reply) == 'table' and reply.err then return reply end
 
--- the command was run: a log that cannot be written is reported, and undoes nothing
+-- The command has run, so an error of the failure log is only reported
 local trouble = false
 if record ~= '' then
   local kept, gone = {'HSET', record}, {'HDEL', record}
@@ -122,7 +121,7 @@ if record ~= '' then
   end
 end
 
--- a delay without its due time ends with the last worker: that is reported as well
+-- Without its due time, a delay is lost when the last worker ends, so this error is reported too
 local late = false
 if due ~= '' then
   local call, keep = {'ZREM', due}, seconds * 1000 + delay
@@ -140,7 +139,7 @@ if due ~= '' then
   end
 end
 
--- after the command, so that a result is that of the run whose outcome was taken
+-- After the command, so that the result belongs to the run whose outcome was accepted
 local unkept, last = false, at + (record ~= '' and #ids or 0)
 if ARGV[last + 1] then
   local noted = redis.pcall('HSET', ARGV[last + 1], ARGV[last + 2], ARGV[last + 3])
