@@ -266,7 +266,7 @@ class Line:
                 raise
             except AuthenticationError as error:
                 await self._hang_up()
-                self._fail(batch, AccessDenied(str(error)))
+                self._fail(batch, AccessDenied(f"the server refuses the login: {error}"))
             except (AccessDenied, ConfigError) as error:  # the connection is refused for good
                 await self._hang_up()
                 self._fail(batch, error)

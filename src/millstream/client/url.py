@@ -37,9 +37,19 @@ def url_of_environment() -> str | None:
     return os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or None
 
 
+_LOGIN = re.compile("username-password pair|without any password configured|WRONGPASS|NOAUTH|already authenticated")
+
+
+def login_refused(error: Exception) -> bool:
+    """Return True if a server answered and refused the user or the password. The error may be a cluster's."""
+    return _LOGIN.search(str(error)) is not None
+
+
 def remedy(url: str, error: Exception, start: str = "Start the server") -> str:
-    """The next step for a server that cannot be reached: to start it, or over TLS to correct a certificate."""
+    """The next step for a server without a connection: to start it, or to correct a login or a certificate."""
     reason = str(error)
+    if login_refused(error):
+        return "Give a valid user and password"
     if not url.startswith("rediss://"):
         return start
     if "CERTIFICATE_VERIFY_FAILED" in reason:
@@ -57,6 +67,8 @@ def no_connection(url: str, error: Exception) -> str:
     parts = urlsplit(url)
     if place := parts.netloc.rpartition("@")[2] or parts.path:
         reason = re.sub(rf" at {re.escape(place)}(?![\w.:])", "", reason)
+    if login_refused(error):
+        reason = f"the server refuses the login: {reason}"
     return f"cannot connect to {without_password(url)}: {reason}."
 
 

@@ -246,7 +246,7 @@ def test_wrong_credentials_of_the_server(real_redis: ServerProcess, client: redi
     done = CliRunner().invoke(main, ["archive", url, "s", "--once", "--dry-run", "--to", str(tmp_path / "a")])
     assert (done.exit_code, done.stdout) == (5, "")
     assert len(done.stderr.splitlines()) == 1
-    assert "the server refuses the user or the password" in done.stderr
+    assert "the server refuses the login" in done.stderr
     assert "s3cret" not in done.stderr
     assert (list(tmp_path.iterdir()), client.xlen("s")) == ([], 3)
 

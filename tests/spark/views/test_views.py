@@ -229,7 +229,7 @@ def test_sql_ends_with_the_exit_codes_of_its_help(server: ServerProcess, spark: 
             (2, "WITH b AS (SELECT 1) INSERT INTO entries SELECT * FROM b", server.url, "only answers questions"),
             (2, "CREATE TABLE made AS SELECT 1", server.url, "only answers questions"),
             (3, ask, f"redis://127.0.0.1:{free_port()}/0", "Start the server, or correct the URL"),
-            (5, ask, f"redis://nobody:pw@{place}", "refuses the user or the password"),
+            (5, ask, f"redis://nobody:pw@{place}", "refuses the login"),
             (5, ask, f"redis://guest:pw@{place}", "NOPERM"),
             (5, ask, f"redis://blind:pw@{place}", "NOPERM"),
         ]

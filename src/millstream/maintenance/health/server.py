@@ -135,7 +135,7 @@ def _unseen(error: Exception, url: str) -> Finding:
         "reachable",
         f"{without_password(url)}: {error}",
         "nothing else can be checked",
-        f"{remedy(url, error)}, or correct the address, port or password",
+        f"{remedy(url, error)}, or correct the URL",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import redis
 from redis import exceptions as refusals
 
-from millstream.client.url import CLUSTERS, SENTINELS, SERVERS, no_connection, remedy
+from millstream.client.url import CLUSTERS, SENTINELS, SERVERS, login_refused, no_connection, remedy
 from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.archiving.replay_model import Fields, Replay, ReplayBatch, ReplayError, ReplayResult
 from millstream.spark.connection import routing
@@ -60,7 +60,7 @@ class ReplayTarget:
             found: Any = client.type(self._what.into)
         except (redis.RedisError, OSError, ValueError) as reason:
             shown = parse_options({"url": self._what.target, "stream": "-"}).shown_url
-            kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
+            kind = NotLetInError if login_refused(reason) else NotReachedError
             step = remedy(self._what.target, reason, "Start it")
             raise kind(f"the target of --to: {no_connection(shown, reason)} {step}, or correct --to.") from None
         if found not in (b"none", b"stream"):

@@ -14,7 +14,8 @@ import hiredis
 import redis
 
 from millstream.client.connect import sync_client
-from millstream.errors import UsageError
+from millstream.client.url import no_connection, remedy
+from millstream.errors import NotLetInError, UsageError
 
 Command: TypeAlias = tuple[bytes | str | int, ...]
 Reply: TypeAlias = Any
@@ -121,7 +122,8 @@ def _connected(url: str, patience: float) -> Any:
     try:
         connection.connect()
     except redis.AuthenticationError as reason:
-        raise UsageError(f"option 'url': the server refuses the user or the password: {reason}") from None
+        step = remedy(url, reason)
+        raise NotLetInError(f"option 'url': {no_connection(url, reason)} {step}, or correct the URL.") from None
     except (redis.ConnectionError, redis.TimeoutError) as reason:
         raise ConnectionError(str(reason)) from None
     return connection

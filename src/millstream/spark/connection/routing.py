@@ -50,7 +50,7 @@ class _ClusterMap:
 
     def _ask(self) -> None:
         """Read the slots from the first node that answers."""
-        reason: object = None
+        reason: Exception | None = None
         for address in self.routes.candidates:
             try:
                 rows = _ask_once(self.cluster.url(address), ("CLUSTER", "SLOTS"), _SLOTS_SECONDS)
@@ -59,6 +59,8 @@ class _ClusterMap:
             else:
                 self.routes.learn(rows, address)
                 return
+        if isinstance(reason, NotLetInError):
+            raise reason
         raise ConnectionError(f"no node of the cluster answers: {reason}")
 
     def primary(self, key: str | bytes) -> Address:

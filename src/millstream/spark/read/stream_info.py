@@ -9,7 +9,7 @@ import redis
 
 from millstream.client.cluster_line import CLUSTER_INFO
 from millstream.client.partitions.layout import LayoutError, PartitionLayout, descriptor_key, parse_layout
-from millstream.client.url import no_connection, remedy
+from millstream.client.url import login_refused, no_connection, remedy
 from millstream.errors import ConfigError, NotFoundError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import Command, ErrorReply
@@ -46,12 +46,13 @@ class StreamInfo:
             raise
         except UsageError as reason:  # the server replied with an error
             info = str(reason).removeprefix("option 'url': ")
+            step = "Give a valid user and password" if login_refused(reason) else "Name a user who has the right"
             raise NotLetInError(
-                f"option 'url': cannot connect to {self._options.shown_url}: {info.rstrip('.')}. Correct its user, or "
+                f"option 'url': cannot connect to {self._options.shown_url}: {info.rstrip('.')}. {step}, or correct "
                 "the server."
             ) from None
         except (redis.RedisError, OSError) as reason:
-            kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
+            kind = NotLetInError if login_refused(reason) else NotReachedError
             step = remedy(self._options.url, reason)
             raise kind(
                 f"option 'url': {no_connection(self._options.shown_url, reason)} {step}, or correct the URL."

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from millstream.client.url import no_connection, remedy
+from millstream.client.url import login_refused, no_connection, remedy
 from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.connection.connection import ErrorReply
@@ -124,8 +124,10 @@ def check_server(options: SinkOptions) -> None:
     try:
         with contextlib.closing(Router(options.url)) as router:
             (kind,) = router.once([("TYPE", key)])
+    except NotLetInError:
+        raise
     except (UsageError, redis.RedisError, OSError, ValueError) as reason:
-        away = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
+        away = NotLetInError if login_refused(reason) else NotReachedError
         step = remedy(options.url, reason)
         raise away(f"option 'url': {no_connection(options.shown_url, reason)} {step}, or correct the URL.") from None
     if isinstance(kind, ErrorReply):

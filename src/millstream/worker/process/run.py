@@ -233,7 +233,11 @@ async def _start(app: AppRuntime, stopping: asyncio.Event) -> int | None:
         log.critical("%s", error)
         return EXIT_UNREACHABLE
     except AccessDenied as error:
-        log.critical("cannot log in to %s: %s. Give a valid user in the URL.", without_password(app.url), error)
+        log.critical(
+            "cannot connect to %s: %s. Give a valid user and password.",
+            without_password(app.url),
+            str(error).rstrip("."),
+        )
         return EXIT_UNREACHABLE
 
 
