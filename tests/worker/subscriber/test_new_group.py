@@ -45,7 +45,7 @@ async def test_a_renamed_handler_is_warned_of(
     await started(server, "bill_order", "orders", client)
     (said,) = [record.getMessage() for record in caplog.records]
     assert "MADE A NEW GROUP named 'bill_order'" in said
-    assert "runs all 3 entries" in said
+    assert "runs the whole stream of 3 entries" in said
     assert "StreamSub('orders', group='bill')" in said
     assert "StreamSub('orders', group='bill_order')" in said
 
@@ -61,7 +61,7 @@ async def test_a_group_that_is_named_is_meant(
     client.delete("orders")
     client.xadd("orders", {"n": 1})
     await started(server, "bill", "orders", client)
-    assert "it has no other group" in caplog.text
+    assert "runs the whole stream of 1 entry; it has no other group" in caplog.text
 
 
 async def test_handlers_of_one_app_are_not_taken_for_each_other(

@@ -114,7 +114,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
 
     \b
     Exit codes:
-      69  the server cannot be reached
+      69  the server cannot be reached, or refuses the login
       70  a process did not end in time, and its entries stay pending
       78  the app does not exist or is misconfigured
       1   anything else that went wrong

@@ -240,7 +240,7 @@ class Job(str):
         groups = [self.group] if self.group is not None else list(_last_ids(rows))
         if not groups:
             raise UsageError(
-                f"no group reads {self.stream} yet, so that nothing is cancelled. Name it: app.job(stream, id, group=)."
+                f"no group reads {self.stream} yet: nothing is cancelled. Name the group: app.job(stream, id, group=)."
             )
         cancelled = False
         for group in groups:

@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 from millstream.client import capabilities
 from millstream.client.delays import due
 from millstream.client.line import Command, Line, Reply, passes
+from millstream.texts import plural
 from millstream.worker.model.errors import FatalError
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.subscriber.parts import Common, SubscriberPart
@@ -86,7 +87,8 @@ class GroupSetup(SubscriberPart):
         stream, name, start = self._member.stream, self._subscription.name, self._subscription.sub.start
         names = [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="replace") for row in groups]
         others = [other for other in names if other not in self._siblings and other != self._member.group]
-        what = f"runs all {length} entries that {stream!r} holds" if start == "0" else f"begins at {start!r}"
+        whole = f"runs the whole stream of {plural(int(length), 'entry', 'entries')}"
+        what = whole if start == "0" else f"begins at {start!r}"
         hint = "its other groups: " + ", ".join(map(repr, others[:_NAMES_SHOWN])) if others else "it has no other group"
         if others:
             hint += f". If {name} was called {others[0]!r} before, write StreamSub({stream!r}, group={others[0]!r})"
