@@ -116,7 +116,7 @@ def test_names_and_values_of_any_kind(
     assert row == tuple(at for at, name in enumerate(NAMES) if len(name) != 1025)
     (progress,) = store.report()
     renamed, told = progress.news
-    assert renamed.startswith("stream 's': columns that are not called as their fields: a_b for 'a\"b', a_b_2 for ")
+    assert renamed.startswith("stream 's': columns with other names than their fields: a_b for 'a\"b', a_b_2 for ")
     assert renamed.endswith(f", and {sum(column.name != column.field for column in columns) - 10} more")
     assert told.startswith(f"stream 's': its table has {MOST_COLUMNS} columns and gets no more; such entries are whole")
 
@@ -195,10 +195,10 @@ def test_columns_that_are_not_called_as_their_fields_are_told(
         add(client, FIRST + at, *[(name, b"1") for name in names])
     (progress,) = archive_once(job(real_redis.url, tmp_path / "a", wanted=wanted, per_batch=1)).report()
     assert progress.news == [
-        "stream 's': columns that are not called as their fields: month_2 for 'month', day_2 for 'day', qty_2 for 'qty'"
+        "stream 's': columns with other names than their fields: month_2 for 'month', day_2 for 'day', qty_2 for 'qty'"
     ]
     docs = (Path(__file__).parents[3] / "docs/lake.md").read_text()
-    taken = re.search(r"a name that is taken \(([^)]*), or", docs.replace("\n", " "))
+    taken = re.search(r"Taken are ([^.]*)\.", docs)
     assert taken is not None
     assert set(re.findall(r"`(\w+)`", taken[1])) == TAKEN
 

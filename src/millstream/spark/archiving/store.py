@@ -293,7 +293,7 @@ class ArchiveStore:
         other = [f"{column.name} for {column.field!r}" for column in columns if column.name != column.field]
         if other:
             more = [f"and {len(other) - _NAMED} more"] if len(other) > _NAMED else []
-            self._tell(stream, f"columns that are not called as their fields: {', '.join(other[:_NAMED] + more)}")
+            self._tell(stream, f"columns with other names than their fields: {', '.join(other[:_NAMED] + more)}")
 
     def _tell_unfit(self, files: Iterable[DataFile]) -> None:
         """Report values that fit no column, once for each field: a producer that sends one sends more."""
