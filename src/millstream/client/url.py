@@ -49,7 +49,10 @@ def remedy(url: str, error: Exception, start: str = "Start the server") -> str:
     """The next step for a server without a connection: to start it, or to correct a login or a certificate."""
     reason = str(error)
     if login_refused(error):
-        return "Give a valid user and password"
+        own = "no Sentinel of" in reason
+        return (
+            "Give the Sentinels' password in the URL (?sentinel_password=)" if own else "Give a valid user and password"
+        )
     if not url.startswith("rediss://"):
         return start
     if "CERTIFICATE_VERIFY_FAILED" in reason:

@@ -41,3 +41,14 @@ def test_every_first_contact_names_the_refused_login(refusing: str) -> None:
             ask()
         assert "s3cret" not in str(caught.value)
     source.close()
+
+
+def test_sentinels_with_a_password_ask_for_it(tmp_path: Path) -> None:
+    """Sentinels that refuse the login have a password of their own, which the error names."""
+    server = redis_server(tmp_path, "--requirepass", "right")
+    plain = server.url
+    server.url = plain.replace("//", "//:right@")
+    with server:
+        url = plain.replace("redis://", "redis+sentinel://").removesuffix("/0") + "/service"
+        with pytest.raises(NotLetInError, match=r"no Sentinel of 'service' .* Give the Sentinels' password in the URL"):
+            check_server(SinkOptions(url, "out"))
