@@ -130,18 +130,18 @@ def test_the_figures_of_the_readme_are_measured() -> None:
     assert [figure for figure in figures if figure not in measured] == []
 
 
-def test_the_map_has_every_room() -> None:
+def test_the_map_has_every_folder() -> None:
     """The table in ARCHITECTURE.md names exactly the folders of each part."""
-    table = (ROOT / "ARCHITECTURE.md").read_text().partition("| its rooms |")[2].partition("\n\n")[0]
-    rooms_in: dict[str, set[str]] = {}
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition("| its folders |")[2].partition("\n\n")[0]
+    folders_in: dict[str, set[str]] = {}
     parts: list[str] = []
     for first, *_, last in (line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")):
         parts = re.findall(r"`(\w+)/`", first) or parts  # a row without one belongs to the part before
         for part in parts:
-            rooms_in.setdefault(part, set()).update(re.findall(r"`(\w+)`", last))
-    for part, rooms in rooms_in.items():
+            folders_in.setdefault(part, set()).update(re.findall(r"`(\w+)`", last))
+    for part, listed in folders_in.items():
         folders = {init.parent.name for init in (ROOT / "src/millstream" / part).glob("*/__init__.py")}
-        assert rooms == folders, part
+        assert listed == folders, part
 
 
 def test_the_map_fits_two_screens() -> None:
@@ -149,7 +149,7 @@ def test_the_map_fits_two_screens() -> None:
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
     assert len(lines) <= 140
     assert [line for line in lines if len(line) > 120] == []
-    walks = re.findall(r"^## The way of [^\n]*\n(.*?)(?=^## )", "\n".join(lines), flags=re.DOTALL | re.MULTILINE)
+    walks = re.findall(r"^## The path of [^\n]*\n(.*?)(?=^## )", "\n".join(lines), flags=re.DOTALL | re.MULTILINE)
     assert len(walks) == 5
     assert all(3 < len(re.findall(r"^\d\. ", walk, flags=re.MULTILINE)) <= 8 for walk in walks)
 
