@@ -95,7 +95,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
 
     \b
     Examples:
-      millstream console                                    the server of MILLSTREAM_URL, or of this machine
+      millstream console                                    the server that `millstream config show` prints
       millstream console redis://127.0.0.1:6400/0 redis://127.0.0.1:6401/0
       millstream console @servers.txt --port 9000 --allow-changes
       millstream console --report incident.json.gz          a file of `millstream report`

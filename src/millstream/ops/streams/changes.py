@@ -127,7 +127,7 @@ async def trim(
     return plan_trim(facts, approximately=approx)
 
 
-@action("stream partition", "Make a stream of many streams, for many workers to share in order.", "SET")
+@action("stream partition", "Divide a stream into partitions, for many workers to share in order.", "SET")
 async def partition(
     change: ActionCall,
     stream: Stream,
