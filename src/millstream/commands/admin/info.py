@@ -202,8 +202,8 @@ class ReplicationFacts:
     refused_syncs: int = 0  # Number of replicas that could not continue from their offset
     failover: str = "no-failover"  # State of a failover
     diverged_records: int = 0  # Records that no new primary took over, saved to files since the start
-    diverged_files: int = 0  # Redis version whose commands replicas receive
-    dialect: str = ""  # Redis version in whose form replicas get changes
+    diverged_files: int = 0  # Number of pairs of files with such records in the data directory
+    dialect: str = ""  # Redis version whose commands replicas receive
     annotate: str = ""  # Annotations that Millstream replicas are sent
     confirming: int = 0  # Number of replicas that must confirm a write before its reply; 0 for no such rule
     confirmed_by: int = 0  # Number of replicas that confirm writes
