@@ -14,6 +14,7 @@ from millstream.engine.streams import extents
 from millstream.engine.streams.nodes import Block
 from millstream.persistence.log import Log
 from support.servers import ServerProcess
+from support.source import ROOT
 from support.waiting import eventually
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
@@ -216,3 +217,13 @@ def test_doctor(our_server: ServerProcess, data: Path, tmp_path: Path) -> None:
     assert (late.exit_code, "orders billing: 5 pending" in late.stdout, "XAUTOCLAIM" in late.stdout) == (1, True, True)
     assert here("doctor", tmp_path / "wrong").exit_code == 3
     assert here("doctor", our_server.url, "--pending-older", "soon").exit_code == 2
+
+
+def test_the_help_of_check_names_each_kind_of_damage_of_the_page() -> None:
+    """`log check --help` lists the same kinds as the table in the operations page."""
+    page = (ROOT / "docs/operations.md").read_text()
+    table = page.partition("| kind | meaning |")[2].partition("\n\n")[0]
+    kinds = {kind for row in re.findall(r"(?m)^\| (`[^|]*) \|", table) for kind in re.findall(r"`(\w+)`", row)}
+    listed = here("log", "check", "--help").output.partition("Kinds of damage:")[2].partition("\n\n")[0]
+    assert "replaceable" in kinds
+    assert set(re.findall(r"(?m)^ +(\w+) ", listed)) == kinds

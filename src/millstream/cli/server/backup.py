@@ -24,13 +24,13 @@ def backup(source: str | None, dest: str | None, form: str) -> None:
     """Copy a data directory while its server runs.
 
     SOURCE is a data directory on this machine, or the URL of a Millstream that runs on this machine (or context:NAME,
-    or --context). Everything that was acknowledged before the command began is in the backup. The backup
-    is one state of the server: each command and each transaction is in it whole or not at all. It is written under a
-    temporary name next to DEST, synced, read back and checked, and only then named DEST. So a directory named DEST is
-    whole. Nothing is ever overwritten.
+    or --context). The backup holds everything that was acknowledged before the command began. It is consistent: each
+    command and each transaction is in it whole or not at all. The command writes the backup under another name next to
+    DEST, syncs it, reads it back, and only then names it DEST. So a backup with that name is complete. The command
+    overwrites nothing, and does not back up a damaged log.
 
-    The backup is a data directory itself (`millstream serve --dir DEST` runs on it; better restore it first), with a
-    file BACKUP that has its time and the size of each file. The users' file (--aclfile) lies elsewhere: copy it too.
+    The backup is a data directory with a file BACKUP, which has its time and the size of each file. Restore it with
+    `millstream restore`; do not run a server on it. The file of users (--aclfile) is not part of it: copy it too.
 
     \b
     Examples:
@@ -39,8 +39,8 @@ def backup(source: str | None, dest: str | None, form: str) -> None:
       millstream backup --context local /backups/today
       millstream log check /backups/today
 
-    A server on another machine: run this there, or use `millstream export URL`, which reads the streams over the
-    network.
+    For a server on another machine, run the command there, or use `millstream export URL`, which reads the streams over
+    the network.
 
     \b
     Exit codes:

@@ -98,15 +98,16 @@ def check(directory: Path, quick: bool, form: str) -> None:
 
     \b
     Kinds of damage:
-      torn      an unfinished write at the end; a server's start cuts it, keeps it aside and reports it
-      damaged   a record's checksum is wrong and records follow; a start is refused
-      missing   the manifest names a file that is not there
-      foreign   a file is another log's, or the manifest does not name it
-      manifest  the manifest is damaged or missing
-      snapshot  the snapshot is damaged
-      pack      a file of entries is damaged; a start works, and only the entries there cannot be read
-      illegible a record's checksum is right, but this Millstream cannot apply it; a start is refused
-      newer     not damaged, but written by a newer Millstream, which alone can read it
+      torn         an unfinished write at the end; a server's start cuts it, keeps it aside and reports it
+      damaged      a record's checksum is wrong and records follow; a start is refused
+      missing      the manifest names a file that is not there; a start is refused
+      foreign      a file is another log's, or the manifest does not name it; a start is refused
+      manifest     the manifest is damaged or missing; a start is refused
+      snapshot     the snapshot is damaged; a start is refused
+      replaceable  the snapshot is damaged or missing, but its log files are still whole; a start uses those
+      pack         a file of entries is damaged; a start works, and only the entries there cannot be read
+      illegible    a record's checksum is right, but this Millstream cannot apply it; a start is refused
+      newer        not damaged, but a newer Millstream wrote it, and only that version reads it; a start is refused
 
     \b
     Examples:
