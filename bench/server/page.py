@@ -13,13 +13,13 @@ BEGIN, END = "<!-- begin: written by make bench -->\n", "<!-- end -->\n"
 SERVERS = (REDIS, NATIVE, PYTHON)
 
 HOW = """\
-`make bench` starts redis-server and Millstream, with its native core and in plain Python. It does not pin processes
-to cores. It sends them the same commands in turns: A B C A B C. The clients are C programs, so that they do not
-limit the figures: redis-benchmark for PING, SET, GET and XADD, and `bench/server/load.c` for the rest. Each cell
-has the commands a second and then the **microseconds of the server's processor time for each command**. On a
-machine with other work the second figure is more reliable, since it does not include waiting for a core. A ratio
-compares a server with redis-server in the same round, and the tables show the median of the rounds. Above 1
-Millstream is ahead.
+`make bench` starts redis-server and Millstream, with its [native core](server.md#the-native-core) and in plain Python.
+It sends them the same commands in turns (A B C A B C), and does not pin processes to cores. The clients are C programs,
+so that they are not the bottleneck: redis-benchmark for PING, SET, GET and XADD, and `bench/server/load.c` for the
+rest. Each cell has the commands a second and then the **microseconds of the server's processor time for each
+command**. On a machine with other work the second figure is more reliable, since it does not include waiting for a
+core. A ratio compares a server with redis-server in the same round, and the tables show the median of the rounds.
+Above 1 Millstream is ahead.
 
 Each part has the day and the commit of its measurement. If two parts show the same command with different figures, the
 difference includes the changes between their commits, and the later figure holds.
@@ -156,7 +156,7 @@ def _woken(found: dict[str, Any]) -> str:
 
 def _memory(found: dict[str, Any]) -> str:
     servers = _there(found)
-    told = "The figures are additional bytes of the process for each item, measured over many items.\n\n"
+    told = "The figures are the bytes by which the process grows for each item, measured over many items.\n\n"
     return told + _table(
         ["bytes", *servers], [[name, *(f"{by[server]:g}" for server in servers)] for name, by in found.items()]
     )
@@ -164,8 +164,8 @@ def _memory(found: dict[str, Any]) -> str:
 
 def _curves(found: dict[str, Any]) -> str:
     told = [
-        "The curves show microseconds of processor time for each command. Four clients send 16 commands at a time.",
-        "In the curves by clients they send one.\n",
+        "The curves show microseconds of processor time for each command. Four clients send 16 commands at a time. In",
+        "the curves by clients, each client sends one at a time.\n",
     ]
     for name, by_size in found.items():
         servers = _there(by_size)
