@@ -46,7 +46,7 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     former primary follows it. Clients that still write to the former primary get READONLY: point them to the new one.
     The command refuses servers that Sentinel watches, since Sentinel would undo the change; use `SENTINEL FAILOVER`
     there. If no replica catches up in time, the command names the lagging ones and changes nothing. The former primary
-    logs in at the new one with masteruser and masterauth of its own settings. The command warns first if they may be
+    logs in to the new one with masteruser and masterauth of its own settings. The command warns first if they may be
     missing.
 
     \b
