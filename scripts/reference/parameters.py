@@ -14,6 +14,9 @@ MORE = {
     "tls-port": "see [TLS](#tls)",
 }
 
+#: Values that `millstream serve` without options sets.
+SERVED = {"bind": "127.0.0.1", "port": "6379", "dir": "./millstream-data", "appendonly": "yes"}
+
 
 def table_of_parameters() -> str:
     """Return the table of parameters that CONFIG SET changes."""
@@ -22,11 +25,11 @@ def table_of_parameters() -> str:
 
 def table_of_facts() -> str:
     """Return the table of parameters that CONFIG SET does not change, with their default."""
-    return _table([each for each in PARAMETERS.values() if not each.mutable], "unless given")
+    return _table([each for each in PARAMETERS.values() if not each.mutable], "default")
 
 
 def _table(parameters: list[Parameter], head: str) -> str:
-    texts = Config().texts()
+    texts = Config().texts() | SERVED
     rows = [
         (code(each.name), texts[each.name] or "(none)", meaning(each.says, MORE.get(each.name))) for each in parameters
     ]

@@ -65,10 +65,7 @@ def _thresholds(command: Command) -> Command:
 @click.argument("group", required=False)
 @_thresholds
 @click.option(
-    "--count",
-    type=click.IntRange(0),
-    default=10_000,
-    help="Maximum number of entries to count if a lag is unknown.",
+    "--count", type=click.IntRange(0), default=10_000, help="Maximum number of entries to count if a lag is unknown."
 )
 @click.option(
     "-o",

@@ -209,7 +209,7 @@ _ROWS = (
         "stream-retention",
         "",
         retention(limit),
-        "pattern, greatest age and greatest size of streams, once or more often, such as `orders:* 7d 50gb * 30d 0`; "
+        "one or more rules, each a key pattern, a maximum age and a maximum size, such as `orders:* 7d 50gb * 30d 0`; "
         "0 for no bound; empty keeps all",
     ),
     Parameter(
@@ -298,7 +298,7 @@ _ROWS = (
         "replica-keep-diverged",
         "5",
         _POSITIVE,
-        "newest files to keep of writes that only this server had as a primary (`diverged-...`)",
+        "newest pairs of files to keep of writes that only this server had as a primary (`diverged-...`)",
     ),
     Parameter(
         "key-load-delay", "0", _COUNT, "microseconds to wait before each record while the log is read; for tests"
@@ -358,7 +358,7 @@ _ROWS = (
         "disk-free-floor",
         "32mb",
         _BYTES,
-        "bytes of the disk to keep free, or writes are refused; 0 for none; at most 1/16 of it by default",
+        "bytes to keep free on the disk, or writes are refused; 0 for none; by default at most 1/16 of the disk",
     ),
     # The log is rewritten at this size, if it has grown by this percentage since the last time. Redis's 100 would be
     # too much: writers continue meanwhile, and 50 keeps a busy log below 2.2 times its live data.
