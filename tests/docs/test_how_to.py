@@ -130,14 +130,14 @@ def test_the_page_of_choices_is_right_about_retries() -> None:
     """The page of choices states the correct total time of retries."""
     page = (ROOT / "docs/how-to/what-to-choose.md").read_text()
 
-    def longest(policy: Retry) -> float:
-        unspread = Retry(max_deliveries=policy.max_deliveries, jitter=False)
-        return sum(unspread.delay(number, 1.0) for number in range(1, policy.max_deliveries))
+    def total(policy: Retry, chance: float) -> float:
+        return sum(policy.delay(number, chance) for number in range(1, policy.max_deliveries))
 
-    assert longest(Retry()) == 7.5
+    assert total(Retry(), 1.0) == 7.5
     assert "for 8 seconds at most" in page
-    assert round(longest(Retry(max_deliveries=20)) / 60) == 54
-    assert "for 54 minutes at most" in page
+    minutes = [round(total(Retry(max_deliveries=20), chance) / 60) for chance in (0.0, 0.5, 1.0)]
+    assert minutes == [27, 40, 54]
+    assert "for 27 to 54 minutes, usually about 40" in page
 
 
 def test_the_program_that_moves_a_queue_moves_it(
