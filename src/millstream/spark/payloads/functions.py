@@ -58,8 +58,8 @@ def from_confluent(
 ) -> Column:
     """Return the values of payloads of Confluent's serializers: a byte 0, the id of a schema, and Avro.
 
-    Each payload is read with its writer's schema, which a worker fetches from the registry once. The columns are those
-    of one schema: the subject's latest one now, or the given one.
+    Each payload is read with its writer's schema, which a worker fetches from the registry once. The column has the
+    type of one schema: the subject's latest one now, or the given one.
 
     Returns:
         A column; a struct for a record.
