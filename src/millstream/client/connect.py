@@ -89,10 +89,7 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
     if url.startswith(SENTINELS):
         return sync_master(url, **options)
     if url.startswith(CLUSTERS):
-        raise ConfigError(
-            f"{kind_of(url)} is the URL of a cluster, and this needs one server. Give a redis:// URL; clusters are for "
-            "workers, `millstream dead` and `worker`, and connect()."
-        )
+        raise ConfigError(f"{kind_of(url)} is the URL of a cluster, and this needs one server. Give a redis:// URL.")
     options.setdefault("connection_class", _kind(url, bounded.Plain, bounded.Encrypted, bounded.Unix))
     with _options_of(url):
         client: redis.Redis = redis.Redis.from_url(url, **options)
