@@ -205,7 +205,10 @@ def test_scalers_have_the_fields_that_keda_documents(path: Path) -> None:
     assert scaled["apiVersion"] == "keda.sh/v1alpha1"
     assert set(scaled["spec"]) - SPEC == set()
     assert scaled["spec"]["scaleTargetRef"]["name"] in deployments
-    assert scaled["spec"]["minReplicaCount"] < scaled["spec"]["maxReplicaCount"]
+    assert 1 <= scaled["spec"]["minReplicaCount"] < scaled["spec"]["maxReplicaCount"]
+    assert "cooldownPeriod" not in scaled["spec"], "KEDA uses it only to scale to zero"
+    scaler = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]
+    assert scaler["behavior"]["scaleDown"]["stabilizationWindowSeconds"] >= 300
     for trigger in scaled["spec"]["triggers"]:
         given: dict[str, Any] = trigger["metadata"]
         assert NEEDED[trigger["type"]] <= set(given) <= NEEDED[trigger["type"]] | OPTIONAL[trigger["type"]]
