@@ -33,10 +33,15 @@ demo: check-java check-python $(DEMO_STAMP) ## send a year of flights through st
 # Bytecode is kept even where the environment forbids it: the tests start hundreds of Python processes.
 test test-rest test-all test-long: export PYTHONDONTWRITEBYTECODE =
 
+# TIER=cold: all entries of sealed nodes are cold, in the tests of the server's core
+TIER ?=
+TIER_TESTS := $(if $(filter cold,$(TIER)),tests/engine tests/commands tests/node tests/conformance,)
+test: export MILLSTREAM_TEST_TIER = $(TIER)
+
 RUN_TESTS := $(BIN)/python -m pytest -n 4 --dist loadfile
 
 test: check-java install ## run the tests of every change, in five minutes (ARGS="tests/engine -x -n0" for some, one at a time)
-	$(RUN_TESTS) -m "not long and not full" $(ARGS)
+	$(RUN_TESTS) -m "not long and not full" $(TIER_TESTS) $(ARGS)
 
 test-rest: check-java install
 	$(RUN_TESTS) -m "full and not long" $(ARGS)

@@ -26,6 +26,9 @@ OURS = [
     "-Wextra",
     "-Wno-unused-parameter",
     "-Wno-missing-field-initializers",
+    # Else a function is up to 8 % slower when another one before it grows
+    "-falign-functions=64",
+    "-falign-loops=32",
 ]
 # What reads or writes where it must not ends the process, with where it was
 SANITIZERS = [

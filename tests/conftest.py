@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import bytecode, needs, quiet, tiers
+from support import bytecode, coldness, needs, quiet, tiers
 from support.servers import ServerProcess, millstream_server, redis_server
 
 WITH_DEBUG = ("--enable-debug-command", "local")  # Tests let time pass there by DEBUG SLEEP
@@ -24,6 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
     needs.present_core()
+    if coldness.IS_COLD:
+        coldness.begin()
     # Drawing values takes as long as the machine is busy, and says nothing about a test
     slow = [*settings.default.suppress_health_check, HealthCheck.too_slow] if settings.default else []
     settings.register_profile("busy", deadline=None, suppress_health_check=slow)

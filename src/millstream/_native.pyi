@@ -45,3 +45,26 @@ class PlainRunner:
 
     def drain(self) -> list[tuple[str, int, int]]:
         """Name, calls and nanoseconds of each command since this was last asked."""
+
+class PackReader:
+    """Reads packs, as a ``ColdSource`` does (``_core/packs.c``); native stores read without a call of Python code."""
+
+    def __init__(self, cache: int = ...) -> None: ...
+
+    held: int  # Bytes of tables and single nodes that are kept, at most ``cache``
+    reads: int  # Number of reads
+    read_bytes: int  # Bytes that were read
+    misses: int  # Reads that would have waited for the disk
+    blocking: int  # Reads that waited for the disk
+
+    def add(self, number: int, descriptor: int, name: str, /) -> None:
+        """Read a pack by its descriptor, which the reader closes."""
+
+    def drop(self, number: int, /) -> None:
+        """Close a pack and forget what was kept of it."""
+
+    def read(self, pack: int, offset: int, length: int, *, may_wait: bool = True) -> bytes:
+        """Return a part of a pack; ``ColdMiss`` if that would wait, OSError if the disk fails."""
+
+    def name(self, pack: int, /) -> str:
+        """Name of a pack's file."""

@@ -6,6 +6,7 @@ import pytest
 
 from millstream.errors import DiskError
 from millstream.replies import Error, Simple
+from support.coldness import hot_log
 from support.inprocess import WAITING, ListLog, World
 from support.servers import millstream_server
 from support.state import check, snapshot
@@ -94,6 +95,7 @@ def test_who_waits_goes_on_waiting(command: str) -> None:
     assert four.inbox[0][0][1][0][0] == identity
 
 
+@hot_log
 def test_a_log_that_tells_something_else_changes_nothing() -> None:
     """If the log differs from the data in memory, DEBUG LOADAOF changes nothing and its error names the keys."""
     found = world()

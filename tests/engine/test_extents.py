@@ -135,3 +135,20 @@ def test_a_newer_form_is_named() -> None:
     """An extent of a newer format is reported as such, and not as damage."""
     with pytest.raises(extents.NewerExtentError, match="of form 2"):
         extents.rows(b"\2" + payload(Random(1))[1:])
+
+
+def test_a_node_that_would_not_be_read_back_stays() -> None:
+    """Nodes whose entries are huge in replies are not for a file; all others are, whatever their size."""
+    twins = Twins()
+    for at in range(40):
+        twins.add(1 << 64, [b"n" * 40_000, b""], (0, 0))
+        twins.add(1, [b"f", b"x" * at * 100], (0, 0))
+    for store in (twins.python, twins.native):
+        (node,) = store.nodes()
+        assert nodeform.may_go(node)
+        assert list(extents.nodes(extents.encode([node]))) == [node.pack()]
+    for _ in range(7_000):
+        twins.native.append(twins.last + 1, [b"n" * 40_000, b""], fresh=False)
+        twins.last += 1
+    (node,) = twins.native.nodes()
+    assert not nodeform.may_go(node)

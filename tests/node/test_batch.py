@@ -18,6 +18,7 @@ from millstream.node.plain import NAMES, PlainRun
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
 from support import campaign, needs
+from support.coldness import hot_log
 from support.inprocess import Client, World
 from support.plain import REPLY_MAX, RUN_MAX, answered, needs_runner
 from support.state import check, snapshot
@@ -290,6 +291,7 @@ def test_many_commands_run_together() -> None:
     campaign.run("batches", some, range(1, 101))
 
 
+@hot_log
 def test_a_transaction_of_plain_commands_is_one_record() -> None:
     """A transaction is one record, with any other commands in between and any number of runs."""
     world = World()

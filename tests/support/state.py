@@ -117,7 +117,7 @@ def check_entries(store: EntryStore, *, wire: bool = True) -> None:
         assert [store.wire(entry) for entry in alive] == [encode_entry(*each) for each in alive.items()]
     if isinstance(store, PyEntryStore):
         _check_blocks(store._blocks)  # noqa: SLF001 - the insides of the Python core are checked after every step
-        assert store._firsts == [node.first for node in nodes]  # noqa: SLF001 - the insides of the Python core are checked after every step
+        assert store._firsts == [node.first for node in store.hot_nodes()]  # noqa: SLF001 - the insides of the Python core are checked after every step
 
 
 def _check_blocks(blocks: list[Block]) -> None:

@@ -44,6 +44,7 @@ PyObject *encode_records(PyObject *self, PyObject *args);
 PyObject *decode_run(PyObject *self, PyObject *args);
 PyObject *apply_plain(PyObject *self, PyObject *args);
 PyObject *tell_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+uint32_t crc32_of(const char *data, Py_ssize_t size, uint32_t crc); /* as zlib's */
 int frames_prepare(void);                           /* once, before the functions are used; -1 with an exception */
 int replay_prepare(void);
 

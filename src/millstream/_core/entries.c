@@ -4,7 +4,7 @@
  * Invariants: those of node.h. Ids do not descend from node to node; every node but the last is trimmed to its size. A
  * method gathers all its results, and all the memory it needs, before it changes anything.
  */
-#include "node.h"
+#include "cold.h"
 
 #define NODE_BYTES_CAP (1 << 30) /* Redis: STREAM_LISTPACK_MAX_SIZE */
 #define WORDS_AT_ONCE 64         /* arguments of an entry for which no memory is allocated */
@@ -57,7 +57,7 @@ static void store_push(EntryStore *store, Node *node)
     store->length += node->live;
 }
 
-static void store_drop(EntryStore *store, Py_ssize_t index)
+void store_drop(EntryStore *store, Py_ssize_t index)
 {
     Node *node = STORE_NODE(store, index);
     store->length -= node->live;
@@ -75,6 +75,33 @@ static void store_drop(EntryStore *store, Py_ssize_t index)
         store->head = 0;
 }
 
+int store_let_go(EntryStore *store, Py_ssize_t index)
+{
+    if (store->count == 1 && is_cold(store)) {
+        if (cold_warm(store) < 0)
+            return -1;
+        index++;
+    }
+    store_drop(store, index);
+    return 0;
+}
+
+int store_put_first(EntryStore *store, Node *node)
+{
+    if (store->head == 0 && store_reserve(store, 1) < 0)
+        return -1;
+    if (store->head)
+        store->head--;
+    else
+        memmove(store->nodes + 1, store->nodes, (size_t)store->count * sizeof(Node *));
+    store->nodes[store->head] = node;
+    if (store->count++)
+        store_seal(store, node);
+    store->length += node->live;
+    return 0;
+}
+
+/* A live entry in memory */
 static Node *store_find(EntryStore *store, Id id, Py_ssize_t *index, Entry *entry)
 {
     *index = store_index(store, id);
@@ -136,6 +163,8 @@ Py_ssize_t store_length(EntryStore *store)
 
 Id store_first_live(EntryStore *store)
 {
+    if (is_cold(store) && store->cold->live)
+        return cold_first_live(store->cold);
     for (Py_ssize_t index = 0; index < store->count; index++)
         if (STORE_NODE(store, index)->live)
             return STORE_NODE(store, index)->first_live;
@@ -147,7 +176,7 @@ Id store_last_live(EntryStore *store)
     for (Py_ssize_t index = store->count - 1; index >= 0; index--)
         if (STORE_NODE(store, index)->live)
             return STORE_NODE(store, index)->last_live;
-    return 0;
+    return is_cold(store) ? cold_last_live(store->cold) : 0;
 }
 
 /* Write entries until there are count of them, or out has this many bytes; on failure the earlier contents stay. A
@@ -177,6 +206,7 @@ Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, in
     Walk walk;
     Id last;
     walk_begin(&walk, store, start, end, backwards);
+    walk.wanted = count < 0 ? PY_SSIZE_T_MAX : count;
     Py_ssize_t number = emit(&walk, count, bytes, out, &last, ids);
     walk_end(&walk);
     return number;
@@ -184,8 +214,7 @@ Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, in
 
 /* ---------------------------------------------------------------- arguments */
 
-/* Value of a keyword argument of a vectorcall, or the default; -1 with an exception */
-static int flag(PyObject *const *args, Py_ssize_t positional, PyObject *names, const char *name, int missing)
+int store_flag(PyObject *const *args, Py_ssize_t positional, PyObject *names, const char *name, int missing)
 {
     for (Py_ssize_t at = 0; names != NULL && at < PyTuple_GET_SIZE(names); at++)
         if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, at), name) == 0)
@@ -195,7 +224,7 @@ static int flag(PyObject *const *args, Py_ssize_t positional, PyObject *names, c
     return missing;
 }
 
-static int positional(Py_ssize_t got, Py_ssize_t wanted)
+int store_positional(Py_ssize_t got, Py_ssize_t wanted)
 {
     if (got == wanted)
         return 0;
@@ -222,7 +251,7 @@ static int range(PyObject *args, PyObject *keywords, Id *start, Id *end, Py_ssiz
 static PyObject *needs_block(EntryStore *store, PyObject *const *args, Py_ssize_t count)
 {
     long long sizes[3];
-    if (positional(count, 3) < 0)
+    if (store_positional(count, 3) < 0)
         return NULL;
     for (int at = 0; at < 3; at++)
         if ((sizes[at] = PyLong_AsLongLong(args[at])) == -1 && PyErr_Occurred())
@@ -234,9 +263,9 @@ static PyObject *append(EntryStore *store, PyObject *const *args, Py_ssize_t cou
 {
     View some[WORDS_AT_ONCE], *words = some;
     Id id;
-    if (positional(count, 2) < 0 || id_from_int(args[0], &id) < 0)
+    if (store_positional(count, 2) < 0 || id_from_int(args[0], &id) < 0)
         return NULL;
-    int fresh = flag(args, count, names, "fresh", -1), dead = flag(args, count, names, "dead", 0);
+    int fresh = store_flag(args, count, names, "fresh", -1), dead = store_flag(args, count, names, "dead", 0);
     if (fresh < 0 || dead < 0)
         return NULL;
     if (!PyList_Check(args[1]))
@@ -271,7 +300,7 @@ static PyObject *extend(EntryStore *store, PyObject *packed)
     Node **nodes = PyMem_New(Node *, (size_t)count);
     if (nodes == NULL)
         return PyErr_NoMemory();
-    Id last = store->count ? last_node(store)->last : 0;
+    Id last = store->count ? last_node(store)->last : is_cold(store) ? cold_last(store) : 0;
     for (; made < count && (nodes[made] = node_unpack(PyList_GET_ITEM(packed, made))) != NULL; made++) {
         if (nodes[made]->first < last) {
             PyErr_SetString(PyExc_ValueError, "packed nodes are out of order");
@@ -294,6 +323,12 @@ static PyObject *extend(EntryStore *store, PyObject *packed)
     Py_RETURN_NONE;
 }
 
+/* Whether an id is below those in memory, and may be that of a cold entry */
+static int is_below(EntryStore *store, Id id)
+{
+    return is_cold(store) && (store->count == 0 || id < STORE_NODE(store, 0)->first);
+}
+
 static int contains(EntryStore *store, PyObject *number)
 {
     Id id;
@@ -302,6 +337,13 @@ static int contains(EntryStore *store, PyObject *number)
     int side = id_clamp(number, &id);
     if (side != 0)
         return side == -2 ? -1 : 0;
+    if (is_below(store, id)) {
+        Walk walk;
+        walk_begin(&walk, store, id, id, 0);
+        int found = walk_next(&walk, &entry);
+        walk_end(&walk);
+        return found;
+    }
     return store_find(store, id, &index, &entry) != NULL;
 }
 
@@ -311,13 +353,21 @@ static PyObject *wire(EntryStore *store, PyObject *number)
     Py_ssize_t index;
     Entry entry;
     Buf out = {0};
-    int side = id_clamp(number, &id);
+    Walk walk = {0};
+    int side = id_clamp(number, &id), found = 0;
     if (side == -2)
         return NULL;
-    Node *node = side ? NULL : store_find(store, id, &index, &entry);
-    if (node == NULL)
-        Py_RETURN_NONE;
-    PyObject *bytes = node_emit(node, &entry, &out) < 0 ? NULL : buf_bytes(&out);
+    Node *node = NULL;
+    if (side == 0 && is_below(store, id)) {
+        walk_begin(&walk, store, id, id, 0);
+        found = walk_next(&walk, &entry);
+        node = found > 0 ? walk.node : NULL;
+    } else if (side == 0)
+        node = store_find(store, id, &index, &entry);
+    PyObject *bytes = found < 0 ? NULL : node == NULL ? Py_NewRef(Py_None) : NULL;
+    if (node != NULL && node_emit(node, &entry, &out) == 0)
+        bytes = buf_bytes(&out);
+    walk_end(&walk);
     buf_free(&out);
     return bytes;
 }
@@ -327,17 +377,22 @@ static PyObject *remove_one(EntryStore *store, PyObject *const *args, Py_ssize_t
     Id id;
     Py_ssize_t index;
     Entry entry;
-    int keep = flag(args, count, names, "keep", 0);
-    if (keep < 0 || positional(count, 1) < 0)
+    int keep = store_flag(args, count, names, "keep", 0);
+    if (keep < 0 || store_positional(count, 1) < 0)
         return NULL;
     int side = id_clamp(args[0], &id);
     if (side == -2)
         return NULL;
+    if (side == 0 && is_below(store, id)) {
+        int removed = cold_remove(store, id, keep);
+        return removed < 0 ? NULL : PyBool_FromLong(removed);
+    }
     Node *node = side ? NULL : store_find(store, id, &index, &entry);
     if (node == NULL)
         Py_RETURN_FALSE;
     if (node->live == 1 && !keep) {
-        store_drop(store, index);
+        if (store_let_go(store, index) < 0)
+            return NULL;
     } else {
         node_kill(node, &entry);
         store->length--;
@@ -353,6 +408,7 @@ static int gather(EntryStore *store, Id start, Id end, Py_ssize_t count, PyObjec
     Entry entry;
     int more = 1;
     walk_begin(&walk, store, start, end, 0);
+    walk.wanted = count < 0 ? PY_SSIZE_T_MAX : count;
     while (count != 0 && (more = walk_next(&walk, &entry)) > 0) {
         PyObject *id = id_to_int(entry.id);
         if (id == NULL || PyList_Append(list, id) < 0)
@@ -364,126 +420,6 @@ static int gather(EntryStore *store, Id start, Id end, Py_ssize_t count, PyObjec
     }
     walk_end(&walk);
     return more < 0 ? -1 : 0;
-}
-
-/* Number of live entries below a bound */
-static Py_ssize_t count_below(EntryStore *store, Id bound, int all)
-{
-    Py_ssize_t index = 0, count = 0;
-    for (; index < store->count && (all || STORE_NODE(store, index)->last < bound); index++)
-        count += STORE_NODE(store, index)->live;
-    Walk walk;
-    Entry entry;
-    walk_begin(&walk, store, index < store->count ? STORE_NODE(store, index)->first : ID_MAX, bound, 0);
-    while (index < store->count && walk_next(&walk, &entry) > 0 && entry.id < bound)
-        count++;
-    walk_end(&walk);
-    return count;
-}
-
-static PyObject *remove_below(EntryStore *store, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    Id bound;
-    int keep = flag(args, count, names, "keep", -1);
-    if (keep < 0 || positional(count, 1) < 0)
-        return NULL;
-    int side = id_clamp(args[0], &bound); /* 1: above all ids */
-    PyObject *removed = side == -2 ? NULL : PyLong_FromSsize_t(count_below(store, bound, side > 0));
-    if (removed == NULL)
-        return NULL;
-    while (store->count && (side > 0 || STORE_NODE(store, 0)->last < bound))
-        store_drop(store, 0);
-    if (store->count) {
-        Node *node = STORE_NODE(store, 0);
-        Entry entry;
-        while (node->live && node->first_live < bound) {
-            entry_read(node->data + node->low, node->before_low, &entry);
-            node_kill(node, &entry);
-            store->length--;
-        }
-        if (node->live == 0 && !keep)
-            store_drop(store, 0);
-    }
-    store->version++;
-    return removed;
-}
-
-static PyObject *ends_below(EntryStore *store, PyObject *number)
-{
-    Id bound;
-    int side = id_clamp(number, &bound);
-    if (side == -2)
-        return NULL;
-    if (store->count == 0 || side < 0)
-        Py_RETURN_FALSE;
-    Id first = store_first_live(store);
-    return PyBool_FromLong(side > 0 || STORE_NODE(store, 0)->last < bound || (first > 0 && first < bound));
-}
-
-/* Number of nodes that end below a bound; -1 with an exception */
-static Py_ssize_t nodes_below(EntryStore *store, PyObject *number)
-{
-    Id bound;
-    int side = id_clamp(number, &bound);
-    if (side == -2)
-        return -1;
-    Py_ssize_t count = 0;
-    while (side >= 0 && count < store->count && (side > 0 || STORE_NODE(store, count)->last < bound))
-        count++;
-    return count;
-}
-
-static PyObject *emptied(EntryStore *store, PyObject *number)
-{
-    PyObject *found = PyList_New(0);
-    Py_ssize_t count = found == NULL ? -1 : nodes_below(store, number);
-    int status = count < 0 ? -1 : 0;
-    for (Py_ssize_t index = 0; index < count && status == 0; index++) {
-        if (STORE_NODE(store, index)->live)
-            continue;
-        PyObject *place = PyLong_FromSsize_t(index);
-        status = place == NULL ? -1 : PyList_Append(found, place);
-        Py_XDECREF(place);
-    }
-    if (status < 0)
-        Py_CLEAR(found);
-    return found;
-}
-
-static PyObject *drop_emptied(EntryStore *store, PyObject *number)
-{
-    Py_ssize_t count = nodes_below(store, number);
-    if (count < 0)
-        return NULL;
-    for (Py_ssize_t index = count - 1; index >= 0; index--)
-        if (STORE_NODE(store, index)->live == 0)
-            store_drop(store, index);
-    store->version++;
-    Py_RETURN_NONE;
-}
-
-int store_reach_back(EntryStore *store, Id last)
-{
-    Py_ssize_t index = store_index(store, last);
-    Node *node = index < 0 ? NULL : STORE_NODE(store, index), *twin = node;
-    if (node != NULL && node->last > last && (twin = node_reach_back(node, last)) == NULL)
-        return -1;
-    while (store->count > index + 1)
-        store_drop(store, store->count - 1);
-    if (twin != node) {
-        STORE_NODE(store, index) = twin;
-        node_free(node);
-    }
-    store->version++;
-    return 0;
-}
-
-static PyObject *reach_back(EntryStore *store, PyObject *number)
-{
-    Id last;
-    if (id_from_int(number, &last) < 0 || store_reach_back(store, last) < 0)
-        return NULL;
-    Py_RETURN_NONE;
 }
 
 static PyObject *ids(EntryStore *store, PyObject *args, PyObject *keywords)
@@ -517,6 +453,7 @@ static PyObject *reply(EntryStore *store, PyObject *args, PyObject *keywords)
     Buf out = {0};
     int status = 0;
     walk_begin(&walk, store, start, end, backwards);
+    walk.wanted = count < 0 ? PY_SSIZE_T_MAX : count;
     while (there && status == 0 && (count < 0 || number < count) && some != 0) {
         out.size = 0;
         some = emit(&walk, count < 0 ? -1 : count - number, PIECE, &out, &last, NULL);
@@ -539,9 +476,16 @@ static PyObject *reply(EntryStore *store, PyObject *args, PyObject *keywords)
     return Py_BuildValue("nNN", number, buffers, id);
 }
 
-static PyObject *nodes(EntryStore *store, PyObject *Py_UNUSED(ignored))
+static PyObject *nodes(EntryStore *store, PyObject *args, PyObject *keywords)
 {
-    return nodes_of(store);
+    static char *names[] = {"skipped", NULL};
+    Py_ssize_t skipped = 0;
+    return PyArg_ParseTupleAndKeywords(args, keywords, "|n", names, &skipped) ? nodes_of(store, skipped) : NULL;
+}
+
+static PyObject *hot_nodes(EntryStore *store, PyObject *Py_UNUSED(ignored))
+{
+    return nodes_of(store, PY_SSIZE_T_MAX);
 }
 
 static PyObject *copy(EntryStore *store, PyObject *Py_UNUSED(ignored))
@@ -561,6 +505,11 @@ static PyObject *copy(EntryStore *store, PyObject *Py_UNUSED(ignored))
         if (twin->count < store->count - 1)
             store_seal(twin, node);
     }
+    if (cold_copy(store, twin) < 0) {
+        Py_DECREF(twin);
+        return NULL;
+    }
+    twin->reads = Py_XNewRef(store->reads);
     twin->length = store->length;
     return (PyObject *)twin;
 }
@@ -570,6 +519,8 @@ static void dealloc(EntryStore *store)
     for (Py_ssize_t index = 0; index < store->count; index++)
         node_free(STORE_NODE(store, index));
     block_close(store->block);
+    cold_free(store);
+    Py_XDECREF(store->reads);
     free_counted(store->nodes, (size_t)store->room * sizeof(Node *));
     Py_TYPE(store)->tp_free((PyObject *)store);
 }
@@ -590,13 +541,21 @@ static PyObject *footprint(EntryStore *store, void *Py_UNUSED(closure))
     Py_ssize_t size = store->nodes == NULL ? 0 : block_size((size_t)store->room * sizeof(Node *));
     for (Py_ssize_t index = 0; index < store->count; index++)
         size += node_memory(STORE_NODE(store, index));
-    return PyLong_FromSsize_t(size);
+    return PyLong_FromSsize_t(size + cold_memory(store));
 }
 
-/* Counted size of its nodes, without a new computation */
+static PyObject *node_count(EntryStore *store, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(store->count + (store->cold == NULL ? 0 : store->cold->nodes));
+}
+
+/* Counted size of its nodes and extents, without a new computation */
 static PyObject *taken(EntryStore *store, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSsize_t(store->count ? store->sealed + node_memory(last_node(store)) : 0);
+    Py_ssize_t size = store->count ? store->sealed + node_memory(last_node(store)) : 0;
+    if (store->cold != NULL)
+        size += store->cold->count * (Py_ssize_t)sizeof(Extent) + store->cold->holes;
+    return PyLong_FromSsize_t(size);
 }
 
 static PyMethodDef methods[] = {
@@ -605,22 +564,35 @@ static PyMethodDef methods[] = {
     {"extend", (PyCFunction)extend, METH_O, NULL},
     {"wire", (PyCFunction)wire, METH_O, NULL},
     {"remove", (PyCFunction)(void (*)(void))remove_one, METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"remove_below", (PyCFunction)(void (*)(void))remove_below, METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"ends_below", (PyCFunction)ends_below, METH_O, NULL},
-    {"emptied", (PyCFunction)emptied, METH_O, NULL},
-    {"drop_emptied", (PyCFunction)drop_emptied, METH_O, NULL},
-    {"reach_back", (PyCFunction)reach_back, METH_O, NULL},
+    {"remove_below", (PyCFunction)(void (*)(void))store_remove_below, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"ends_below", (PyCFunction)store_ends_below, METH_O, NULL},
+    {"emptied", (PyCFunction)store_emptied, METH_O, NULL},
+    {"drop_emptied", (PyCFunction)(void (*)(void))store_drop_emptied, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"reach_back", (PyCFunction)store_reach, METH_O, NULL},
     {"ids", (PyCFunction)(void (*)(void))ids, METH_VARARGS | METH_KEYWORDS, NULL},
     {"rows", (PyCFunction)(void (*)(void))rows, METH_VARARGS | METH_KEYWORDS, NULL},
     {"reply", (PyCFunction)(void (*)(void))reply, METH_VARARGS | METH_KEYWORDS, NULL},
-    {"nodes", (PyCFunction)nodes, METH_NOARGS, NULL},
+    {"nodes", (PyCFunction)(void (*)(void))nodes, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"hot_nodes", (PyCFunction)hot_nodes, METH_NOARGS, NULL},
     {"copy", (PyCFunction)copy, METH_NOARGS, NULL},
+    {"add_cold", (PyCFunction)cold_add, METH_VARARGS, NULL},
+    {"move_cold", (PyCFunction)cold_move, METH_VARARGS, NULL},
+    {"cold_records", (PyCFunction)cold_records, METH_O, NULL},
+    {"extents", (PyCFunction)cold_extents, METH_NOARGS, NULL},
+    {"want", (PyCFunction)cold_want, METH_O, NULL},
+    {"want_range", (PyCFunction)(void (*)(void))cold_want_range, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"plan_delete", (PyCFunction)cold_plan_delete, METH_O, NULL},
+    {"plan_drop", (PyCFunction)cold_plan_drop, METH_VARARGS, NULL},
+    {"plan_cut", (PyCFunction)cold_plan_cut, METH_O, NULL},
+    {"plan_warm", (PyCFunction)cold_plan_warm, METH_NOARGS, NULL},
+    {"punch", (PyCFunction)cold_punch, METH_O, NULL},
+    {"cut", (PyCFunction)cold_cut, METH_VARARGS, NULL},
+    {"warm", (PyCFunction)cold_put_warm, METH_VARARGS, NULL},
     {NULL},
 };
 
 static PyMemberDef members[] = {
     {"length", Py_T_PYSSIZET, offsetof(EntryStore, length), Py_READONLY, NULL},
-    {"node_count", Py_T_PYSSIZET, offsetof(EntryStore, count), Py_READONLY, NULL},
     {NULL},
 };
 
@@ -629,6 +601,12 @@ static PyGetSetDef properties[] = {
     {"last_live_id", (getter)last_live_id, NULL, NULL, NULL},
     {"footprint", (getter)footprint, NULL, NULL, NULL},
     {"taken", (getter)taken, NULL, NULL, NULL},
+    {"node_count", (getter)node_count, NULL, NULL, NULL},
+    {"reads", (getter)cold_get_reads, (setter)cold_set_reads, NULL, NULL},
+    {"extent_count", (getter)cold_figure, NULL, NULL, (void *)EXTENTS},
+    {"cold_live", (getter)cold_figure, NULL, NULL, (void *)COLD_LIVE},
+    {"cold_bytes", (getter)cold_figure, NULL, NULL, (void *)FRAMES},
+    {"cold_last", (getter)cold_get_last, NULL, NULL, NULL},
     {NULL},
 };
 

@@ -50,7 +50,7 @@ static inline char *put_u32(char *at, uint32_t number)
     return at + 4;
 }
 
-static uint32_t crc32_of(const char *data, Py_ssize_t size, uint32_t crc)
+uint32_t crc32_of(const char *data, Py_ssize_t size, uint32_t crc)
 {
     const unsigned char *at = (const unsigned char *)data;
     crc = ~crc;

@@ -2,9 +2,11 @@
  *
  * Invariant: a type or function is here only if it does everything that its double in Python does.
  */
+#include "cold.h"
 #include "dumps.h"
 
-static PyTypeObject *const types[] = {&EntryStoreType, &GroupType, &ConsumerType, &RunnerType, NULL};
+static PyTypeObject *const types[] = {&EntryStoreType, &GroupType, &ConsumerType, &RunnerType, &PackReaderType,
+                                      NULL};
 
 /* created only by the other types */
 static PyTypeObject *const inner[] = {&NodeType, &NodesType, &RowsType, &IndexViewType, &OrderViewType, &RecordWalkType,
@@ -44,7 +46,8 @@ static int prepare(PyObject *module)
     for (PyTypeObject *const *type = inner; *type != NULL; type++)
         if (PyType_Ready(*type) < 0)
             return -1;
-    if (frames_prepare() < 0 || replay_prepare() < 0 || runner_prepare(module) < 0 || pending_prepare() < 0)
+    if (frames_prepare() < 0 || replay_prepare() < 0 || runner_prepare(module) < 0 || pending_prepare() < 0
+        || cold_prepare() < 0)
         return -1;
     for (PyTypeObject *const *type = types; *type != NULL; type++)
         if (PyModule_AddType(module, *type) < 0)

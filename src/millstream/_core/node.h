@@ -29,6 +29,8 @@ typedef struct {
 } Node;
 
 typedef struct Block Block;
+typedef struct Cold Cold;         /* cold.h */
+typedef struct ColdWalk ColdWalk;
 
 typedef struct {
     Id id;
@@ -38,14 +40,16 @@ typedef struct {
     int dead, same;
 } Entry;
 
-/* nodes[head] to nodes[head + count - 1], oldest first; length is the sum of their live entries, sealed the size of all
- * but the last. Every change increases version, so that walks through the store notice it. */
+/* nodes[head] to nodes[head + count - 1], oldest first; sealed is the size of all but the last. length is the sum of the
+ * live entries of all nodes, also cold ones. Every change increases version, so that walks through the store notice it. */
 struct EntryStore {
     PyObject_HEAD
     Node **nodes;
     Py_ssize_t head, count, room, length, sealed;
     uint64_t version;
     Block *block; /* blocks for full nodes; NULL: none yet */
+    Cold *cold;   /* nodes before these, in packs; NULL: none */
+    PyObject *reads; /* reads the packs; NULL: nobody does */
 };
 
 #define STORE_NODE(store, index) ((store)->nodes[(store)->head + (index)])
@@ -80,7 +84,7 @@ int node_emit(const Node *node, const Entry *entry, Buf *out);         /* the en
 Py_ssize_t node_words(const Node *node, const Entry *entry, View **words, Py_ssize_t *room); /* number; -1 */
 int canonical(View word, int64_t *value);                              /* whether it is a number as numbers are written */
 int64_t listpack_back(int64_t size);                                   /* size of an element's back length */
-PyObject *node_pack(Node *node);                                       /* packed.c: same result as Block.pack */
+PyObject *node_pack(const Node *node);                                 /* packed.c: same result as Block.pack */
 Node *node_unpack(PyObject *packed);
 PyObject *node_form(const Node *node);                                 /* packed.c: same result as nodeform.encode */
 PyObject *node_listpack(const Node *node);                             /* listpacks.c: same result as Block.listpack */
@@ -92,12 +96,16 @@ typedef struct {
     Py_ssize_t index; /* of the node */
     Node *node;
     char *at;
-    int backwards;
+    int backwards, all; /* all: also nodes without a live entry, for walk_node */
+    int is_cold;        /* it is before the nodes in memory */
+    ColdWalk *cold;     /* its place there; NULL: it was not there yet */
+    Py_ssize_t wanted;  /* entries that may be asked for; of cold ones no more are read */
     Entry *found; /* backwards: remaining entries of this node */
     Py_ssize_t left, room;
 } Walk;
 
 void walk_begin(Walk *walk, EntryStore *store, Id start, Id end, int backwards);
+int walk_node(Walk *walk);                                             /* 1: the next node with something of the range; 0; -1 */
 int walk_next(Walk *walk, Entry *entry);
 void walk_end(Walk *walk);
 /* Also adds tombstones; arguments and failure as for store_append */
@@ -106,7 +114,7 @@ int store_reach_back(EntryStore *store, Id last);                      /* lowers
 Py_ssize_t store_index(EntryStore *store, Id id);                      /* of the last node that begins at or below id; -1 */
 
 extern PyTypeObject NodeType, NodesType, RowsType;
-PyObject *nodes_of(EntryStore *store);
+PyObject *nodes_of(EntryStore *store, Py_ssize_t skipped);            /* without those of the first extents */
 PyObject *rows_of(EntryStore *store, Id start, Id end, Py_ssize_t count);
 
 #endif

@@ -64,7 +64,7 @@ static int pack_parts(const Node *node, Buf *ids, Buf *places, Buf *wire, PyObje
     return 0;
 }
 
-PyObject *node_pack(Node *source)
+PyObject *node_pack(const Node *source)
 {
     Buf ids = {0}, places = {0}, wire = {0};
     int64_t low, high;

@@ -188,15 +188,16 @@ static PyObject *rows(IndexView *view, PyObject *args, PyObject *keywords)
 
 int find_on(Walk *walk, EntryStore *store, Id id, Entry *entry)
 {
+    int found = 1;
     if (walk->node == NULL || id > walk->node->last) {
+        walk_end(walk);
         walk_begin(walk, store, id, ID_MAX, 0);
-        if (walk_next(walk, entry) <= 0)
-            return 0;
+        walk->wanted = 1; /* the next one may be far */
+        found = walk_next(walk, entry);
     }
-    while (entry->id < id)
-        if (walk_next(walk, entry) <= 0)
-            return 0;
-    return entry->id == id;
+    while (found > 0 && entry->id < id)
+        found = walk_next(walk, entry);
+    return found > 0 ? entry->id == id : found;
 }
 
 void found_free(Found *found)
@@ -210,23 +211,33 @@ int group_look(Group *group, EntryStore *store, Id start, int64_t min_idle, int6
     Walk walk = {0};
     Entry entry;
     IndexPlace place;
+    int there = 0;
+    uint64_t version = group->records.version;
     Record *record = (Record *)index_seek(&group->records, start, &place);
-    for (; record != NULL; record = (Record *)index_next(&group->records, &place)) {
+    for (; record != NULL && there >= 0; record = (Record *)index_next(&group->records, &place)) {
         if (!most || !looks) {
             found->cursor = record->id;
             break;
         }
         looks--;
-        if (!find_on(&walk, store, record->id, &entry)) {
+        there = find_on(&walk, store, record->id, &entry);
+        if (there >= 0 && version != group->records.version) {
+            PyErr_SetString(PyExc_RuntimeError, "the group changed while its entries were read");
+            there = -1;
+        }
+        if (there < 0)
+            break;
+        if (there == 0) {
             if (buf_add(&found->gone, (const char *)&record->id, sizeof(Id)) < 0)
-                return -1;
+                there = -1;
         } else if (!record_is_idle(record, min_idle, now))
             continue;
         else if (buf_add(&found->records, (const char *)&record, sizeof record) < 0)
-            return -1;
+            there = -1;
         most--;
     }
-    return 0;
+    walk_end(&walk);
+    return there < 0 ? -1 : 0;
 }
 
 /* Build Claimable from the results, as a tuple; creating a list may run code that changes the group */

@@ -5,6 +5,7 @@
  * useless to the caller, who drops it.
  */
 #include "dumps.h"
+#include "cold.h"
 
 enum { NONE, FALSE, TRUE, INT, NEGATIVE, BYTES, LIST };
 
@@ -132,12 +133,20 @@ PyObject *pack_entries(PyObject *Py_UNUSED(self), PyObject *object)
     PyObject *pieces = PyList_New(0);
     int status = pieces == NULL ? -1 : buf_reserve(&out, 1 + ID_SIZE);
     if (status == 0)
-        out.size = put_tagged(out.data, LIST, (Id)store->count) - out.data;
-    for (Py_ssize_t index = 0; index < store->count && status == 0; index++) {
-        status = pack_node(STORE_NODE(store, index), &out, &words);
+        out.size = put_tagged(out.data, LIST, (Id)(store->count + (is_cold(store) ? store->cold->nodes : 0))) - out.data;
+    Walk walk;
+    walk_begin(&walk, store, 0, ID_MAX, 0);
+    walk.all = 1;
+    uint64_t version = store->version;
+    for (int more = 1; status == 0 && more > 0;) {
+        more = walk_node(&walk);
+        status = more > 0 ? pack_node(walk.node, &out, &words) : more;
         if (status == 0 && out.size >= PIECE)
             status = add_piece(pieces, &out);
+        if (status == 0 && store->version != version)
+            status = refuse_cold("the entries changed while they were packed");
     }
+    walk_end(&walk);
     if (status < 0 || add_piece(pieces, &out) < 0)
         Py_CLEAR(pieces);
     buf_free(&out);

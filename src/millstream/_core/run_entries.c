@@ -1,4 +1,5 @@
 /* The plain forms of GET, PING, SET, XADD, XLEN, XRANGE, XREVRANGE and XREAD, and keys as handlers find them. */
+#include "cold.h"
 #include "runs.h"
 
 PyObject *s_entries, *s_last_id, *s_entries_added;
@@ -273,11 +274,15 @@ static int reply_entries(Run *run, EntryStore *entries, Id start, Id end, int64_
     Buf *replies = &run->of->replies;
     if ((count < 0 || count > ENTRIES_MAX) && store_length(entries) > ENTRIES_MAX)
         return ORDINARY;
+    if (is_cold_id(entries, start) && (ids != NULL || !cold_runs_no_python(entries)))
+        return ORDINARY; /* what is delivered is then named in its record */
     Py_ssize_t first = begin_array(replies);
     if (first < 0)
         return ORDINARY;
-    return end_array(replies, first,
-                     store_reply(entries, start, end, (Py_ssize_t)count, backwards, first + REPLY_MAX, replies, ids));
+    cold_be_quiet(1);
+    Py_ssize_t number = store_reply(entries, start, end, (Py_ssize_t)count, backwards, first + REPLY_MAX, replies, ids);
+    cold_be_quiet(0);
+    return end_array(replies, first, number);
 }
 
 int reply_read(Run *run, View key, EntryStore *entries, Id after, int64_t count, Buf *ids)

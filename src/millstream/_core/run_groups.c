@@ -3,6 +3,7 @@
  * Delivering is plain if the group reads in order: its count is known and rises with the deliveries, and nothing above
  * its position is pending. So all records are new, and those made so far are removed again if memory ends.
  */
+#include "cold.h"
 #include "runs.h"
 
 #define ROWS_MAX 50000 /* of XPENDING; more are surely too many bytes, or nearly so */
@@ -319,7 +320,8 @@ static int reply_claimed(Run *run, const Found *found, EntryStore *entries, int 
         if (record->count < 0)
             return ORDINARY;
         if (just_id ? buf_id_bulk(replies, record->id) < 0
-                    : !find_on(&walk, entries, record->id, &entry) || node_emit(walk.node, &entry, replies) < 0)
+                    : is_cold_id(entries, record->id) || !find_on(&walk, entries, record->id, &entry)
+                          || node_emit(walk.node, &entry, replies) < 0)
             return ORDINARY;
         if (replies->size >= first + REPLY_MAX)
             return ORDINARY;
@@ -421,7 +423,7 @@ static int look_at(Run *run, const Place *place, Py_ssize_t end, int64_t min_idl
         Record *record = get_id(run->words[at], &id) ? (Record *)index_get(&place->group->records, id) : NULL;
         if (record == NULL)
             continue;
-        if (!find_on(&walk, place->entries, id, &entry))
+        if (is_cold_id(place->entries, id) || !find_on(&walk, place->entries, id, &entry))
             return -1;
         if (record_is_idle(record, min_idle, (int64_t)run->wall)
             && buf_add(&found->records, (const char *)&record, sizeof record) < 0)
@@ -470,7 +472,11 @@ int run_xautoclaim(Run *run)
     }
     if (!get_holder(run, run->words[1], run->words[2], run->words[3], &place))
         return ORDINARY;
-    int status = group_look(place.group, place.entries, start, min_idle, (int64_t)run->wall, count, count * ATTEMPTS, &found);
+    IndexPlace first;
+    Item *item = is_cold(place.entries) ? index_seek(&place.group->records, start, &first) : NULL;
+    int status = item != NULL && is_cold_id(place.entries, item->key)
+                     ? -1
+                     : group_look(place.group, place.entries, start, min_idle, (int64_t)run->wall, count, count * ATTEMPTS, &found);
     return claim_found(run, &place, &found, &claim, status == 0 && found.gone.size == 0, 1);
 }
 
@@ -522,7 +528,7 @@ static int claim_new(Run *run, Place *place, Py_ssize_t count, const Claim *clai
         return ORDINARY;
     for (Py_ssize_t at = 0; at < count; at++)
         if (!get_id(run->words[5 + at], &wanted[at]) || index_get(&group->records, wanted[at]) != NULL
-            || !find_on(&walk, place->entries, wanted[at], &entry))
+            || is_cold_id(place->entries, wanted[at]) || !find_on(&walk, place->entries, wanted[at], &entry))
             return ORDINARY;
     Py_ssize_t names = run->words[1].size + run->words[2].size + run->words[3].size;
     if (buf_reserve(steps, 2 * names + 192 + 25 * count) < 0

@@ -4,47 +4,67 @@
  * the version before it uses the place; within a call nothing changes the store. Making a tuple or a list may start the
  * garbage collector, which may run any code. So none is made between reading a place and using it.
  */
-#include "node.h"
+#include "cold.h"
 
 /* ---------------------------------------------------------------- ways */
 
 void walk_begin(Walk *walk, EntryStore *store, Id start, Id end, int backwards)
 {
-    *walk = (Walk){.store = store, .start = start, .end = end, .backwards = backwards};
+    *walk = (Walk){.store = store, .start = start, .end = end, .backwards = backwards, .wanted = PY_SSIZE_T_MAX};
     Py_ssize_t index = store_index(store, backwards ? end : start);
     walk->index = backwards ? index + 1 : index - (index >= 0); /* one before the first, in its direction */
+    walk->is_cold = index < 0 && is_cold_id(store, start);
 }
 
 void walk_end(Walk *walk)
 {
     PyMem_Free(walk->found);
     walk->found = NULL;
+    if (walk->cold != NULL)
+        cold_end(walk);
 }
 
-/* The next node with something of the range; whether there is one */
-static int walk_node(Walk *walk)
+static __attribute__((noinline)) int walk_cold(Walk *walk)
+{
+    return walk->cold == NULL && cold_begin(walk) < 0 ? -1 : cold_next(walk);
+}
+
+/* The next node in memory with something of the range; whether there is one */
+static int walk_hot(Walk *walk)
 {
     for (;;) {
         walk->index += walk->backwards ? -1 : 1;
         if (walk->index < 0 || walk->index >= walk->store->count)
-            break;
+            return 0;
         walk->node = STORE_NODE(walk->store, walk->index);
         if (walk->node->first > walk->end ? !walk->backwards : walk->backwards && walk->node->last < walk->start)
-            break;
-        if (walk->node->live && walk->node->last_live >= walk->start && walk->node->first_live <= walk->end) {
-            walk->at = walk->node->data + walk->node->low;
-            walk->before = walk->node->before_low;
+            return 0;
+        if (walk->all || (walk->node->live && walk->node->last_live >= walk->start && walk->node->first_live <= walk->end))
             return 1;
-        }
+    }
+}
+
+int walk_node(Walk *walk)
+{
+    int found = walk->is_cold ? walk_cold(walk) : walk_hot(walk);
+    if (found == 0 && walk->is_cold != walk->backwards && is_cold(walk->store)) { /* over the boundary */
+        walk->is_cold = walk->backwards;
+        found = walk->is_cold ? walk_cold(walk) : walk_hot(walk);
+    }
+    if (found > 0) {
+        walk->at = walk->node->data + walk->node->low;
+        walk->before = walk->node->before_low;
+        return 1;
     }
     walk->node = NULL;
     walk->index = walk->backwards ? 0 : walk->store->count; /* stays at the end */
+    walk->is_cold = 0;
     walk->end = 0, walk->start = ID_MAX;
-    return 0;
+    return found;
 }
 
-/* The next live entry of this node in the range; whether there is one */
-static int walk_on(Walk *walk, Entry *entry)
+/* The next live entry of this node in the range; whether there is one. In line, as it is called for each entry */
+static inline __attribute__((always_inline)) int walk_on(Walk *walk, Entry *entry)
 {
     Node *node = walk->node;
     while (walk->at < node->data + node->size) {
@@ -78,23 +98,30 @@ static int walk_gather(Walk *walk)
     return 0;
 }
 
+/* The same, of the next nodes */
+static __attribute__((noinline)) int walk_far(Walk *walk, Entry *entry)
+{
+    int found = walk->start <= walk->end;
+    if (!walk->backwards) {
+        while (found > 0 && (found = walk_node(walk)) > 0)
+            if (walk_on(walk, entry))
+                return 1;
+        return found;
+    }
+    while (found > 0 && walk->left == 0) {
+        found = walk_node(walk);
+        if (found > 0 && walk_gather(walk) < 0)
+            found = -1;
+    }
+    if (found > 0)
+        *entry = walk->found[--walk->left];
+    return found;
+}
+
 int walk_next(Walk *walk, Entry *entry)
 {
-    if (walk->start > walk->end)
-        return 0;
-    if (!walk->backwards) {
-        while (walk->node == NULL || !walk_on(walk, entry))
-            if (!walk_node(walk))
-                return 0;
-        return 1;
-    }
-    while (walk->left == 0) {
-        if (!walk_node(walk))
-            return 0;
-        if (walk_gather(walk) < 0)
-            return -1;
-    }
-    *entry = walk->found[--walk->left];
+    if (walk->node == NULL || walk->backwards || !walk_on(walk, entry))
+        return walk_far(walk, entry);
     return 1;
 }
 
@@ -104,7 +131,10 @@ typedef struct {
     PyObject_HEAD
     EntryStore *store;
     uint64_t version;
-    Py_ssize_t index; /* NodeType: which; NodesType: the next */
+    Py_ssize_t index;  /* NodeType: which; NodesType: the next */
+    Py_ssize_t extent; /* NodeType: of a cold node, else negative; NodesType: the next node's, until there are no more */
+    uint32_t number;   /* of the cold node in its extent */
+    Table *table;      /* of the extent; NULL: not read yet */
 } Place;
 
 typedef struct {
@@ -123,7 +153,7 @@ static int unchanged(EntryStore *store, uint64_t version)
     return 0;
 }
 
-static PyObject *place_of(PyTypeObject *type, EntryStore *store, Py_ssize_t index)
+static Place *place_of(PyTypeObject *type, EntryStore *store, Py_ssize_t index)
 {
     Place *place = PyObject_New(Place, type);
     if (place != NULL) {
@@ -131,26 +161,62 @@ static PyObject *place_of(PyTypeObject *type, EntryStore *store, Py_ssize_t inde
         place->store = store;
         place->version = store->version;
         place->index = index;
+        place->extent = -1;
+        place->number = 0;
+        place->table = NULL;
     }
-    return (PyObject *)place;
+    return place;
 }
 
 static void place_free(Place *place)
 {
+    if (place->table != NULL)
+        part_release(&place->table->part);
     Py_DECREF(place->store);
     PyObject_Free(place);
 }
 
-PyObject *nodes_of(EntryStore *store)
+PyObject *nodes_of(EntryStore *store, Py_ssize_t skipped)
 {
-    return place_of(&NodesType, store, 0);
+    Place *place = place_of(&NodesType, store, 0);
+    if (place != NULL)
+        place->extent = skipped < 0 ? 0 : skipped;
+    return (PyObject *)place;
+}
+
+/* The next cold node that is left; NULL at the end of these, or with an exception */
+static PyObject *cold_nodes_next(Place *place)
+{
+    EntryStore *store = place->store;
+    for (; is_cold(store) && place->extent < store->cold->count; place->extent++, place->number = 0) {
+        if (place->table == NULL && (place->table = cold_table(store, &EXTENT(store->cold, place->extent))) == NULL)
+            return NULL;
+        while (place->number < place->table->count && holes_gone(EXTENT(store->cold, place->extent).holes, place->number))
+            place->number++;
+        if (place->number < place->table->count) {
+            Place *node = place_of(&NodeType, store, 0);
+            if (node == NULL)
+                return NULL;
+            node->extent = place->extent;
+            node->number = place->number++;
+            node->table = place->table;
+            node->table->part.owners++;
+            return (PyObject *)node;
+        }
+        part_release(&place->table->part);
+        place->table = NULL;
+    }
+    return NULL;
 }
 
 static PyObject *nodes_next(Place *place)
 {
-    if (!unchanged(place->store, place->version) || place->index >= place->store->count)
+    if (!unchanged(place->store, place->version))
         return NULL;
-    return place_of(&NodeType, place->store, place->index++);
+    PyObject *node = cold_nodes_next(place);
+    if (node != NULL || PyErr_Occurred() || place->index >= place->store->count)
+        return node;
+    return (PyObject *)place_of(&NodeType, place->store, place->index++);
 }
 
 PyObject *rows_of(EntryStore *store, Id start, Id end, Py_ssize_t count)
@@ -162,6 +228,7 @@ PyObject *rows_of(EntryStore *store, Id start, Id end, Py_ssize_t count)
         rows->version = store->version;
         rows->left = count;
         walk_begin(&rows->walk, store, start, end, 0);
+        rows->walk.wanted = count < 0 ? PY_SSIZE_T_MAX : count;
     }
     return (PyObject *)rows;
 }
@@ -192,18 +259,34 @@ static PyObject *rows_next(Rows *rows)
 
 /* ---------------------------------------------------------------- one node */
 
-static Node *node_at(Place *place)
+/* The node; a cold one is read into the walk, which the caller ends */
+static Node *node_at(Place *place, Walk *walk)
 {
-    return unchanged(place->store, place->version) ? STORE_NODE(place->store, place->index) : NULL;
+    *walk = (Walk){0};
+    if (!unchanged(place->store, place->version))
+        return NULL;
+    if (place->extent < 0)
+        return STORE_NODE(place->store, place->index);
+    if ((walk->cold = PyMem_Calloc(1, sizeof *walk->cold)) == NULL)
+        return (Node *)PyErr_NoMemory();
+    int status = cold_load(place->store, &EXTENT(place->store->cold, place->extent), place->table->rows + place->number,
+                           place->number, walk->cold);
+    return status < 0 ? NULL : &walk->cold->shown;
 }
 
 enum { FIRST, LAST, LIVE, STORED, SIZE, FOOTPRINT };
 
 static PyObject *figure(Place *place, void *which)
 {
-    Node *node = node_at(place);
-    if (node == NULL)
+    Node facts, *node = &facts;
+    if (!unchanged(place->store, place->version))
         return NULL;
+    if (place->extent < 0) {
+        node = STORE_NODE(place->store, place->index);
+    } else {
+        facts = place->table->rows[place->number].node;
+        facts.live = row_live(&EXTENT(place->store->cold, place->extent), place->table->rows + place->number);
+    }
     switch ((int)(intptr_t)which) {
     case FIRST:
         return id_to_int(node->first);
@@ -216,14 +299,15 @@ static PyObject *figure(Place *place, void *which)
     case SIZE:
         return PyLong_FromLongLong(node_size(node));
     default:
-        return PyLong_FromSsize_t(node_memory(node));
+        return PyLong_FromSsize_t(place->extent < 0 ? node_memory(node) : node->size);
     }
 }
 
 static PyObject *live_ids(Place *place, PyObject *Py_UNUSED(ignored))
 {
     PyObject *found = PyList_New(0);
-    Node *node = found == NULL ? NULL : node_at(place);
+    Walk walk = {0};
+    Node *node = found == NULL ? NULL : node_at(place, &walk);
     int status = node == NULL ? -1 : 0;
     Entry entry;
     Id before = status ? 0 : node->before_low;
@@ -236,6 +320,7 @@ static PyObject *live_ids(Place *place, PyObject *Py_UNUSED(ignored))
         status = id == NULL ? -1 : PyList_Append(found, id);
         Py_XDECREF(id);
     }
+    walk_end(&walk);
     if (status < 0)
         Py_CLEAR(found);
     return found;
@@ -246,8 +331,10 @@ static PyObject *live_ids(Place *place, PyObject *Py_UNUSED(ignored))
 static PyObject *entries(Place *place, PyObject *Py_UNUSED(ignored))
 {
     PyObject *found = PyList_New(0);
-    Node *node = found == NULL ? NULL : node_at(place);
+    Walk walk = {0};
+    Node *node = found == NULL ? NULL : node_at(place, &walk);
     Node *twin = node == NULL ? NULL : node_copy(node);
+    walk_end(&walk);
     int status = twin == NULL ? -1 : 0;
     View *words = NULL;
     Py_ssize_t room = 0;
@@ -280,24 +367,21 @@ static PyObject *entries(Place *place, PyObject *Py_UNUSED(ignored))
     return found;
 }
 
-static PyObject *pack(Place *place, PyObject *Py_UNUSED(ignored))
+static PyObject *in_form(Place *place, PyObject *(*form)(const Node *))
 {
-    Node *node = node_at(place);
-    return node == NULL ? NULL : node_pack(node);
+    Walk walk = {0};
+    Node *node = node_at(place, &walk);
+    PyObject *made = node == NULL ? NULL : form(node);
+    walk_end(&walk);
+    return made;
 }
 
-static PyObject *listpack(Place *place, PyObject *Py_UNUSED(ignored))
-{
-    Node *node = node_at(place);
-    return node == NULL ? NULL : node_listpack(node);
-}
+static PyObject *pack(Place *place, PyObject *Py_UNUSED(ignored)) { return in_form(place, node_pack); }
+
+static PyObject *listpack(Place *place, PyObject *Py_UNUSED(ignored)) { return in_form(place, node_listpack); }
 
 /* Its facts and its bytes: NodeFigures and encode in millstream/engine/streams/nodeform.py */
-static PyObject *form(Place *place, PyObject *Py_UNUSED(ignored))
-{
-    Node *node = node_at(place);
-    return node == NULL ? NULL : node_form(node);
-}
+static PyObject *form(Place *place, PyObject *Py_UNUSED(ignored)) { return in_form(place, node_form); }
 
 static PyGetSetDef figures[] = {
     {"first", (getter)figure, NULL, NULL, (void *)FIRST},

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ClassVar, Protocol
 
+from millstream.engine.cold import ColdReads
 from millstream.engine.history import ReplicationState
 from millstream.engine.scanning import ScanOrder
 
@@ -177,7 +178,7 @@ def transition(op: str, *, counts: bool = False) -> Callable[[Applier], Applier]
 class Keyspace:
     """All databases of one server, the history of their data, and the primary that continues it."""
 
-    __slots__ = ("databases", "hands_over", "history", "primary")
+    __slots__ = ("databases", "hands_over", "history", "packs", "primary", "reads")
 
     def __init__(self) -> None:
         self.databases = [Database(index) for index in range(DATABASES)]  # Databases by number
@@ -185,6 +186,9 @@ class Keyspace:
         # Host and port of the followed server, with an empty host for none; None if no role was ever set
         self.primary: tuple[str, int] | None = None
         self.hands_over = False  # The followed server must still be asked to become the primary, or has not answered
+
+        self.reads = ColdReads()  # The way to cold entries, for all streams
+        self.packs: dict[int, str] = {}  # Identities of packs by number, as the log has named them
 
     @property
     def followed(self) -> tuple[str, int] | None:

@@ -88,6 +88,7 @@ class NodeHost(Host):
             return None
         else:
             fresh = rebuilding.from_log(log.replay())
+            fresh.reads.source = self.keyspace.reads.source
         found = rebuilding.differing(self.keyspace, fresh)
         if not found:
             rebuilding.adopt(self.keyspace, fresh)

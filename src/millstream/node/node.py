@@ -51,6 +51,7 @@ from millstream.node.primary import Primary
 from millstream.node.queued import Answers, PlainPiece
 from millstream.node.scripting.scripts import Scripts
 from millstream.node.stats import NodeStats
+from millstream.node.tiering.reading import ColdRunner
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Error, Raw, Reply
@@ -127,6 +128,7 @@ class Node:
         self.surroundings = self.facts.surroundings
         # The server, as commands see it
         self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
+        self.cold = ColdRunner(self.keyspace, self.stats.lookups)  # Runs of commands that may read cold entries
         self._nobody = Session(0)  # session for the node's own work
 
     # ------------------------------------------------------------------ commands
@@ -236,7 +238,9 @@ class Node:
         started = time.perf_counter_ns()
         assert row.handler is not None
         try:
-            return row.handler(ctx, argv)
+            if self.keyspace.reads.source is None:
+                return row.handler(ctx, argv)
+            return self.cold.run(ctx, row.handler, argv)
         except CommandError as error:
             failed = True
             self.stats.error(error.line)

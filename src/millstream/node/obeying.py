@@ -10,6 +10,7 @@ from millstream.commands.context.context import Context, Origin
 from millstream.commands.context.session import Session
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find
+from millstream.engine.cold import ColdDamage
 from millstream.engine.keyspace import DATABASES
 from millstream.errors import MillstreamError
 from millstream.node.following import annotated
@@ -151,7 +152,7 @@ class Obedience:
     def _run_annotation(self, ctx: Context, payload: bytes) -> int:
         try:
             return annotated.run(ctx, payload)
-        except AnnotationError as error:
+        except (AnnotationError, ColdDamage) as error:
             self._count_divergence()
             raise DivergedError(f"the primary has sent an annotation that cannot be applied here: {error}") from None
 

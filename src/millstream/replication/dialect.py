@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 
 from millstream.engine import ids
+from millstream.engine.cold_ops import hot_form
 from millstream.engine.history import NO_DATABASE
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.replication.annotations import annotation
@@ -35,13 +36,14 @@ _NEWER: dict[str, tuple[str, Maker]] = {}
 
 def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, annotate: str) -> list[Command]:
     """Return the commands for a transition that was just applied, including annotations."""
+    logged, step = step, hot_form(step)  # replicas know nothing of cold entries
     op, db = step[:2]
     if soft:
         return [(NO_DATABASE, annotation(0, step))] if annotate == ALWAYS and op in _TIMES else []
     since, newer = _NEWER.get(op, ("", None))
     if newer is not None and since > dialect:
         newer = None
-    said = words(space, step) if newer is None else list(newer(space, *step[1:]))
+    said = words(space, logged) if newer is None else list(newer(space, *step[1:]))
     commands: list[Command] = [(db, each) for each in said]
     if annotate == NEVER:
         return commands

@@ -11,8 +11,9 @@ versions, and the annotations for Millstream replicas, are in :mod:`millstream.r
 
 from collections.abc import Callable, Iterable
 from itertools import groupby
+from typing import Any
 
-from millstream.engine import ids
+from millstream.engine import cold_ops, ids
 from millstream.engine.collection_ops import unpack_scores
 from millstream.engine.collections import ListValue
 from millstream.engine.keyspace import Keyspace, Transition
@@ -29,7 +30,9 @@ _MAKERS: dict[str, Maker] = {}
 KNOWN = _MAKERS.keys()
 """Transitions that become commands."""
 
-SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off", "role"})
+SILENT = (
+    frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off", "role"}) | cold_ops.SILENT
+)
 """Transitions without commands. A new stream is created by its first entry or group."""
 
 
@@ -258,6 +261,26 @@ def _xdel(_space: Keyspace, _db: int, key: bytes, packed: bytes) -> Iterable[Wor
     yield [b"XDEL", key, *_texts(packed)]
 
 
+# Replicas have nodes of their own, so of cold entries they are told the same as of hot ones
+
+
+@_says("tcut")
+def _tcut(space: Keyspace, db: int, key: bytes, bound: bytes | None, _places: list[Any]) -> Iterable[Words]:
+    return _xtrim(space, db, key, bound, False)
+
+
+@_says("tdrop")
+def _tdrop(
+    space: Keyspace, db: int, key: bytes, _places: list[Any], packed: bytes, floor: bytes | None
+) -> Iterable[Words]:
+    return _xdrop(space, db, key, packed, floor)
+
+
+@_says("tdel")
+def _tdel(space: Keyspace, db: int, key: bytes, _places: list[Any], packed: bytes) -> Iterable[Words]:
+    return _xdel(space, db, key, packed)
+
+
 @_says("xunref")
 def _xunref(space: Keyspace, db: int, key: bytes, packed: bytes) -> Iterable[Words]:
     stream = stream_at(space, db, key)
@@ -327,14 +350,37 @@ def _gread(
     noack: bool,
     after: bytes,
 ) -> Iterable[Words]:
-    stream, found = stream_at(space, db, key), _group(space, db, key, group)
-    if stream is None or found is None:
-        return
-    last = ids.unpack(upto)
-    if not noack:
-        delivered = stream.entries.ids(ids.unpack(after) + 1, last)
-        yield from _claims(key, group, consumer, now, delivered, [1] * len(delivered))
-    yield _at(key, group, last, found.entries_read)
+    stream, last = stream_at(space, db, key), ids.unpack(upto)
+    if stream is not None:
+        delivered = [] if noack else stream.entries.ids(ids.unpack(after) + 1, last)
+        yield from _delivered(space, db, key, group, consumer, now, last, delivered)
+
+
+@_says("tread")
+def _tread(
+    space: Keyspace,
+    db: int,
+    key: bytes,
+    group: bytes,
+    consumer: bytes,
+    now: int,
+    upto: bytes,
+    noack: bool,
+    _after: bytes,
+    packed: bytes,
+) -> Iterable[Words]:
+    delivered = [] if noack else ids.unpack_all(packed)
+    return _delivered(space, db, key, group, consumer, now, ids.unpack(upto), delivered)
+
+
+def _delivered(
+    space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int, last: int, entries: list[int]
+) -> Iterable[Words]:
+    """Claim new entries, and move the group's position over them; without a group, nothing."""
+    found = _group(space, db, key, group)
+    if found is not None:
+        yield from _claims(key, group, consumer, now, entries, [1] * len(entries))
+        yield _at(key, group, last, found.entries_read)
 
 
 @_says("gagain")

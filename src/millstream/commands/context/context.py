@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from millstream.clock import Now
 from millstream.commands.context.host import Host
 from millstream.commands.context.session import Session
+from millstream.engine import cold_ops
+from millstream.engine.cold import ColdDamage
 from millstream.engine.keyspace import Database, Transition, Value
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
@@ -87,7 +89,20 @@ _MAY_BLOCK = frozenset({Origin.CLIENT, Origin.WAITER})
 class Context:
     """One command's access to the state, the session and the server."""
 
-    __slots__ = ("_journal", "_notify", "db", "dirty", "failed", "host", "may_block", "now", "origin", "row", "session")
+    __slots__ = (
+        "_journal",
+        "_notify",
+        "damage",
+        "db",
+        "dirty",
+        "failed",
+        "host",
+        "may_block",
+        "now",
+        "origin",
+        "row",
+        "session",
+    )
 
     def __init__(
         self,
@@ -109,15 +124,31 @@ class Context:
         self.dirty = 0  # Changes made so far, as Redis counts them (``rdb_changes_since_last_save``)
         # A script's reply contains an error, so the call counts as failed; the error itself is already counted
         self.failed = False
+        # Damage of cold entries that did not make the command fail, for the node to report
+        self.damage: ColdDamage | None = None
         self.row: Command | None = None  # Table row of the running command; None for the server's own work
 
-    def commit(self, step: Transition, *, soft: bool = False) -> Any:
-        """Apply a transition and log it; returns what its applier returns."""
+    def commit(self, step: Transition, *, soft: bool = False, is_planned: bool = False) -> Any:
+        """Apply a transition and log it; returns what its applier returns.
+
+        ``is_planned``: it touches no cold entries, or carries all that it needs of them.
+        """
+        space = self.host.keyspace
+        if space.reads.source is not None and not is_planned:
+            return self._commit_planned(step, soft=soft)
         if "n" in self.host.config.events and step[0] not in _OF_DATABASES:
             return self._commit_perhaps_new(step, soft=soft)
-        result = self.host.keyspace.apply(step)
+        result = space.apply(step)
         self._journal(step, soft)
         return result
+
+    def _commit_planned(self, step: Transition, *, soft: bool) -> Any:
+        """Commit the transitions that take the place of one that may touch cold entries; add up their results."""
+        space, results = self.host.keyspace, []
+        for each in cold_ops.cold_form(space, step) if step[0] in cold_ops.TOUCHING else (step,):
+            space.reads.may_wait = True  # the command cannot begin again
+            results.append(self.commit(each, soft=soft, is_planned=True))
+        return results[0] if len(results) == 1 else sum(result or 0 for result in results)
 
     def _commit_perhaps_new(self, step: Transition, *, soft: bool) -> Any:
         """Commit, and publish an event for a new key; one that replaces another key is always new, as in Redis."""
@@ -210,4 +241,5 @@ class Context:
 
     def notify(self, kind: str, event: str, key: bytes, database: Database | None = None) -> None:
         """Publish a keyspace event."""
+        self.host.keyspace.reads.may_wait = True  # the command cannot begin again
         self._notify(kind, event, (database or self.db).index, key)

@@ -15,6 +15,7 @@ Source: the command pages at https://redis.io/docs/latest/commands/ and, where t
 """
 
 from dataclasses import dataclass
+from itertools import islice
 
 from millstream.commands.context.context import Context
 from millstream.commands.streams.read import array_of, attend, no_group, note_seen
@@ -33,6 +34,7 @@ from millstream.commands.table.args import (
 )
 from millstream.commands.table.table import STREAM
 from millstream.engine import ids
+from millstream.engine.cold import want
 from millstream.engine.streams.group import ATTEMPTS, Group, next_count
 from millstream.engine.streams.pending import MAX_DELIVERIES, Pending
 from millstream.engine.streams.stream import Stream
@@ -100,7 +102,9 @@ def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
     stream, group = found
     answers: list[Reply] = []
     deleted: list[int] = []
-    for entry in entry_ids(words):
+    wanted = entry_ids(words)
+    want(stream.entries, (entry for entry in wanted if entry in group.pending))
+    for entry in wanted:
         if entry not in group.pending:
             answers.append(-1)
             continue
@@ -326,6 +330,7 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
         wanted.append(entry)
         at += 1
     options = _parse_claim(argv, at, ctx.now.wall, obeys=ctx.obeys)
+    want(stream.entries, wanted)
     moved = options.last_id > group.last_id
     if moved:
         # Redis 7.0 propagates each new delivery as this command, without the count of entries read
@@ -432,6 +437,7 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     stream, group = existing_group(ctx, key, name)
     if count >= _TOO_MANY:
         raise CommandError("ERR Insufficient memory, failed allocating transient memory, COUNT too high.")
+    want(stream.entries, (record.id for record in islice(group.pending.walk(start), count)))
     attend(ctx, key, name, group, consumer)
     options = _Claim(ctx.now.wall, just_id=just_id)
     claimer = _Claimer(ctx, argv, stream, options)

@@ -16,6 +16,7 @@ Source: the command pages at https://redis.io/docs/latest/commands/ and, where t
 
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from millstream.commands.context.context import Blocked, Context
 from millstream.commands.table.args import (
@@ -31,6 +32,7 @@ from millstream.commands.table.args import (
 )
 from millstream.commands.table.table import STREAM
 from millstream.engine import ids
+from millstream.engine.cold import ColdDamage
 from millstream.engine.keyspace import Database, Transition
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group, next_count
@@ -363,6 +365,7 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
     """
     options = _parse_read(argv, "xreadgroup", ctx.now.wall)
     plan = _plan_group_read(ctx, options)
+    _want_all(plan, options)
     answer = _Answer(options, ctx.session.resp)
     claiming = options.claim is not None
     claimers: list[_GroupRead] = []
@@ -418,6 +421,21 @@ def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, S
         # Redis itself represents ">" by the largest id, so a client that sends that id also gets new entries
         plan.append((key, stream, group, None if after == ids.MAX_ID else after))
     return plan
+
+
+def _want_all(plan: list[tuple[bytes, Stream, Group, int | None]], options: _ReadOptions) -> None:
+    """Ask for the cold entries that a command will read, as far as can be seen, before it changes anything."""
+    for _, stream, group, after in plan:
+        if not stream.entries.extent_count:
+            continue
+        if after is None:
+            stream.entries.want_range(group.last_id + 1, ids.MAX_ID, options.count)
+        most = None if options.count < 0 else options.count
+        if after is not None and options.consumer in group.consumers:
+            records = group.consumers[options.consumer].pending.walk(after + 1)
+            stream.entries.want([record.id for record in islice(records, most)])
+        elif options.claim is not None:
+            stream.entries.want([record.id for record in islice(group.order, most)])
 
 
 def no_group(key: bytes, group: bytes) -> str:
@@ -562,7 +580,11 @@ class _GroupRead:
         """Wall milliseconds at which the oldest record with an existing entry will be idle long enough."""
         assert self._options.claim is not None
         for record in self._group.order:
-            if record.id in self._stream.entries:
+            try:
+                is_there = record.id in self._stream.entries
+            except ColdDamage:
+                is_there = True  # the command then runs again, and reports the damage
+            if is_there:
                 return record.time + self._options.claim
         return None
 

@@ -16,6 +16,8 @@ from itertools import takewhile
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, entry_id, integer, keyword
 from millstream.engine import ids
+from millstream.engine.cold import want
+from millstream.engine.streams.cold import ColdNode
 from millstream.engine.streams.nodes import Block
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
@@ -138,7 +140,8 @@ def _referenced(stream: Stream, bound: int) -> list[int]:
     """Entries below an id that are pending in some group."""
     walks = (takewhile(lambda record: record.id < bound, group.pending.walk()) for group in stream.groups.values())
     pending = {record.id for walk in walks for record in walk}
-    return [entry for entry in stream.entries.ids(0, bound - 1) if entry in pending] if pending else []
+    want(stream.entries, pending)
+    return [entry for entry in sorted(pending) if entry in stream.entries]
 
 
 def packed_bound(bound: int) -> bytes | None:
@@ -146,7 +149,7 @@ def packed_bound(bound: int) -> bytes | None:
     return None if bound > ids.MAX_ID else ids.pack(bound)
 
 
-def _droppable(node: Block, trim: Trim, length: int) -> bool:
+def _droppable(node: Block | ColdNode, trim: Trim, length: int) -> bool:
     """True if a node may be removed as a whole, while ``length`` entries are left."""
     if trim.strategy == "MAXLEN":
         return length - node.live >= trim.threshold
@@ -156,11 +159,20 @@ def _droppable(node: Block, trim: Trim, length: int) -> bool:
 def _bound(stream: Stream, trim: Trim, budget: int) -> int:
     """The id below which all entries go.
 
-    Nodes go whole, from the oldest. The first that cannot ends this with ``~``; otherwise its oldest entries are
-    removed one by one. DELREF removes them even with ``~``.
+    Nodes go whole, from the oldest; extents of cold nodes go whole if each of their nodes would. The first node that
+    cannot ends this with ``~``; otherwise its oldest entries are removed one by one. DELREF removes them even with
+    ``~``.
     """
     length, removed = stream.length, 0
-    for node in stream.entries.nodes():
+    extents = 0
+    for live, last in stream.entries.extents():
+        goes = length - live > trim.threshold if trim.strategy == "MAXLEN" else last < trim.threshold
+        if not goes or (budget and removed + live > budget):
+            break
+        length -= live
+        removed += live
+        extents += 1
+    for node in stream.entries.nodes(extents):
         if trim.strategy == "MAXLEN" and length <= trim.threshold:
             return node.first
         if budget and removed + node.live > budget:

@@ -23,6 +23,7 @@ from millstream.commands.streams.trimming import REFERENCE_POLICIES, Trim, parse
 from millstream.commands.table.args import SYNTAX, entry_id, entry_ids, integer, is_sign, keyword, read_integer
 from millstream.commands.table.table import STREAM
 from millstream.engine import ids
+from millstream.engine.cold import ColdDamage, want
 from millstream.engine.streams.idempotence import content_digest
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
@@ -219,10 +220,21 @@ def _add(
     ctx.commit(("xadd", ctx.db.index, key, ids.pack(new_id), fields, fresh, list(idmp) if idmp else None))
     ctx.dirty += 1
     ctx.notify("t", "xadd", key)
-    if options.trim.strategy is not None and run_trim(ctx, key, stream, options.trim):
+    if options.trim.strategy is not None and _trim_after(ctx, key, stream, options.trim):
         ctx.notify("t", "xtrim", key)
     ctx.signal(key)
     return ids.text(new_id)
+
+
+def _trim_after(ctx: Context, key: bytes, stream: Stream, trim: Trim) -> int:
+    """Trim after an entry was added; return the number of removed entries. Damage leaves them all, and the new one."""
+    try:
+        return run_trim(ctx, key, stream, trim)
+    except ColdDamage as damage:
+        if ctx.obeys:
+            raise
+        ctx.damage = damage
+        return 0
 
 
 def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
@@ -280,6 +292,7 @@ def xdel(ctx: Context, argv: list[bytes]) -> Reply:
     if stream is None:
         return 0
     wanted = entry_ids(argv[2:])
+    want(stream.entries, wanted)
     there = list(dict.fromkeys(entry for entry in wanted if entry in stream.entries))
     if there:
         delete_entries(ctx, argv[1], there)
@@ -337,6 +350,7 @@ def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
     if stream is None:
         return [-1] * len(words)
     wanted = entry_ids(words)
+    want(stream.entries, wanted)
     answers: list[Reply] = []
     deleted = 0
     for entry in wanted:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from millstream.engine import ids
+from millstream.engine.cold import EXTENTS_MOST
+from millstream.engine.cold_ops import named_packs
 from millstream.engine.collection_ops import pack_scores
 from millstream.engine.collections import Collection, HashValue, ListValue, SetValue, ZSetValue
 from millstream.engine.history import NO_DATABASE
@@ -30,6 +32,9 @@ T = TypeVar("T")
 
 def transitions(space: Keyspace) -> Iterator[Transition]:
     """Yield transitions that make this keyspace from an empty one; it must not change meanwhile."""
+    packs = named_packs(space)
+    if packs:
+        yield ("tpacks", NO_DATABASE, packs)
     if space.primary is not None:
         yield ("role", NO_DATABASE, *space.primary, *([True] if space.hands_over else []))
     past = space.history
@@ -88,8 +93,9 @@ def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
     memory = stream.idempotence
     counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]
     yield ("xmake", db, key, ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters)
+    yield from (("tcold", db, key, *record) for record in stream.entries.cold_records(EXTENTS_MOST))
     packed, size = [], 0
-    for node in stream.entries.nodes():
+    for node in stream.entries.hot_nodes():
         packed.append(node.pack())
         # The last part contains the entries' bytes; ids and offsets are small in comparison
         size += len(packed[-1][-1])

@@ -19,15 +19,21 @@ see :mod:`millstream.engine.streams.listpack` for the sizes.
 
 Invariants, checked by the state-machine tests: ids ascend within and over blocks; only the last block is unsealed.
 ``length`` is the sum of the blocks' live entries; ``low`` and ``high`` of a block are its outermost live entries.
+
+The oldest nodes may be cold: in a file, and known here by extents (:mod:`millstream.engine.cold`). All below is about
+hot nodes, unless it says otherwise. If there is anything, at least one node is hot, and takes the next entry.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import takewhile
+from collections.abc import Iterable, Iterator
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from millstream import core
+from millstream.engine import cold
+from millstream.engine.cold import ColdReads, Extent, Places
 from millstream.engine.ids import MAX_ID
+from millstream.engine.streams.cold import ColdNode, PyCold
 from millstream.engine.streams.memory import Total
 from millstream.engine.streams.nodes import Block
 from millstream.replies import Buffer
@@ -41,13 +47,15 @@ Run = tuple[Block, int, int]
 class PyEntryStore:
     """A stream's entries."""
 
-    __slots__ = ("_blocks", "_counted", "_firsts", "length")
+    __slots__ = ("_blocks", "_cold", "_counted", "_firsts", "length", "reads")
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []  # oldest first
         self._firsts: list[int] = []  # first stored id of each block, for binary search
         self.length = 0  # Number of live entries
         self._counted = 0  # Bytes of this store that are included in Total
+        self._cold: PyCold | None = None  # Nodes before the first block; None if none is cold
+        self.reads: ColdReads | None = None  # The way to cold nodes
 
     def __del__(self) -> None:
         Total.bytes -= self._counted
@@ -59,7 +67,7 @@ class PyEntryStore:
     @property
     def footprint(self) -> int:
         """Memory of the store in bytes, computed from scratch."""
-        return sum(block.footprint for block in self._blocks)
+        return sum(block.footprint for block in self._blocks) + (0 if self._cold is None else self._cold.footprint)
 
     @property
     def taken(self) -> int:
@@ -130,6 +138,8 @@ class PyEntryStore:
     @property
     def first_id(self) -> int:
         """Id of the oldest live entry, 0 if there is none."""
+        if self._cold is not None and self._cold.live:
+            return self._cold.first_live
         for block in self._blocks:
             if block.live:
                 return block.ids[block.low]
@@ -141,7 +151,7 @@ class PyEntryStore:
         for block in reversed(self._blocks):
             if block.live:
                 return block.ids[block.high - 1]
-        return 0
+        return 0 if self._cold is None else self._cold.last_live
 
     def _find(self, entry_id: int) -> tuple[int, int] | None:
         """Return the indexes of a live entry: of its block, and within the block."""
@@ -155,18 +165,31 @@ class PyEntryStore:
             return None
         return index, position
 
+    def _is_cold(self, entry_id: int) -> bool:
+        return self._cold is not None and entry_id <= self._cold.last
+
     def __contains__(self, entry_id: int) -> bool:
+        if self._cold is not None and entry_id <= self._cold.last:
+            return self._cold.find(entry_id) is not None
         return self._find(entry_id) is not None
 
     def wire(self, entry_id: int) -> bytes | memoryview | None:
         """One entry's wire bytes, or None if it is not there."""
+        if self._cold is not None and entry_id <= self._cold.last:
+            there = self._cold.find(entry_id)
+            return None if there is None else there[0].block().slice(there[1], there[1] + 1)
         found = self._find(entry_id)
         if found is None:
             return None
         return self._blocks[found[0]].slice(found[1], found[1] + 1)
 
     def remove(self, entry_id: int, *, keep: bool = False) -> bool:
-        """Delete one entry; report whether it existed. A block without a live entry stays only if ``keep``."""
+        """Delete one entry; report whether it existed. A node without a live entry stays only if ``keep``."""
+        if self._cold is not None and entry_id <= self._cold.last:
+            if self._cold.find(entry_id) is None:
+                return False
+            self.punch(self._cold.plan_delete([entry_id], floor=0 if keep else None))
+            return True
         found = self._find(entry_id)
         if found is None:
             return False
@@ -181,7 +204,9 @@ class PyEntryStore:
         return True
 
     def remove_below(self, bound: int, *, keep: bool) -> int:
-        """Delete entries with ids below ``bound``, and blocks that end below it; return the number of entries."""
+        """Delete entries with ids below ``bound``, and nodes that end below it; return the number of entries."""
+        if self._cold is not None:
+            return self._cut(bound, self._cold.plan_cut(bound, keep=keep), keep=keep)
         removed = whole = 0
         for block in self._blocks:
             if block.ids[-1] >= bound:
@@ -207,21 +232,27 @@ class PyEntryStore:
         """True if :meth:`remove_below` would change anything."""
         # The second half: a first block that extends beyond the bound may still have live entries below it
         first = self.first_id
+        if self._cold is not None:
+            return 0 < first < bound or self._cold.begins_below(bound)
         return bool(self._blocks) and (self._blocks[0].ids[-1] < bound or 0 < first < bound)
 
     def emptied(self, bound: int) -> list[int]:
-        """Indexes of blocks that end below ``bound`` and have no live entry."""
-        below = takewhile(lambda block: block.ids[-1] < bound, self._blocks)
-        return [at for at, block in enumerate(below) if not block.live]
+        """Indexes of nodes that end below ``bound`` and have no live entry."""
+        return _emptied(self.nodes(), bound)
 
-    def drop_emptied(self, bound: int) -> None:
-        """Drop the blocks that end below ``bound`` and have no live entry."""
-        # From the back, so that the remaining indexes stay valid
-        for index in reversed(self.emptied(bound)):
-            self._drop(index)
+    def drop_emptied(self, bound: int, *, hot: bool = False) -> None:
+        """Drop the nodes that end below ``bound`` and have no live entry; with ``hot`` only blocks."""
+        if self._cold is not None and not hot:
+            self.punch(self._cold.plan_delete([], floor=bound))
+        # By block, since dropping the only one inserts another
+        for block in [self._blocks[index] for index in _emptied(self._blocks, bound)]:
+            self._drop(self._blocks.index(block))
 
     def _drop(self, index: int) -> None:
         """Drop a block. A block that becomes the last one takes entries again, as in Redis."""
+        if self._cold is not None and len(self._blocks) == 1:
+            self.warm(*self._cold.plan_warm())
+            index += 1
         self._count(-self._blocks[index].footprint)
         del self._blocks[index], self._firsts[index]
         if index and index == len(self._blocks):
@@ -245,11 +276,16 @@ class PyEntryStore:
     @property
     def node_count(self) -> int:
         """The number of nodes."""
-        return len(self._blocks)
+        return len(self._blocks) + (0 if self._cold is None else self._cold.nodes)
 
-    def nodes(self) -> Iterator[Block]:
-        """The nodes, oldest first; the store must not change while a caller iterates or holds a node."""
-        return iter(self._blocks)
+    def nodes(self, skipped: int = 0) -> Iterator[Block | ColdNode]:
+        """The nodes, oldest first, without those of the first ``skipped`` extents.
+
+        The store must not change while a caller iterates or holds a node.
+        """
+        if self._cold is None:
+            return iter(self._blocks)
+        return chain(self._cold.every(skipped), self._blocks)
 
     def reply(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> tuple[int, list[Buffer], int]:
         """Live entries with ids in [start, end] in wire form.
@@ -282,6 +318,10 @@ class PyEntryStore:
         if start > end or not self._blocks:
             return
         blocks, firsts = self._blocks, self._firsts
+        if self._cold is not None and start <= self._cold.last:
+            for run in self._cold_runs(self._cold, start, end, count):
+                yield run
+                count -= run[2] - run[1] if count > 0 else 0
         # The block that may contain ``start`` is the last one that begins at or before it, or else the first one
         index = max(bisect_right(firsts, start) - 1, 0)
         while index < len(blocks) and count:
@@ -298,6 +338,19 @@ class PyEntryStore:
                     if count == 0:
                         return
             index += 1
+
+    def _cold_runs(self, part: PyCold, start: int, end: int, count: int) -> Iterator[Run]:
+        """The same of cold nodes."""
+        part.want_range(start, end, count)
+        for node in part.between(start, end):
+            block = node.block()
+            low, high = max(block.left(start), block.low), min(block.right(end), block.high)
+            for run_low, run_high in self._live_runs(block, low, high):
+                if count == 0:
+                    return
+                stop = run_high if count < 0 else min(run_high, run_low + count)
+                yield block, run_low, stop
+                count -= stop - run_low if count > 0 else 0
 
     @staticmethod
     def _live_runs(block: Block, low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -344,15 +397,176 @@ class PyEntryStore:
             if low > 0 and block.ids[0] < start:
                 return
             index -= 1
+        if self._cold is not None and start <= self._cold.last and count:
+            yield from self._reversed_cold_runs(self._cold, start, end, count)
+
+    @staticmethod
+    def _reversed_cold_runs(part: PyCold, start: int, end: int, count: int) -> Iterator[Run]:
+        part.want_range(start, end, count, backwards=True)
+        for node in part.between(start, end, backwards=True):
+            block = node.block()
+            low, high = max(block.left(start), block.low), min(block.right(end), block.high)
+            for at in range(high - 1, low - 1, -1):
+                if at not in block.dead:
+                    yield block, at, at + 1
+                    count -= 1
+                    if count == 0:
+                        return
 
     def copy(self) -> "PyEntryStore":
         """An independent copy."""
         twin = PyEntryStore()
         twin._blocks = [block.copy() for block in self._blocks]
         twin._firsts = self._firsts.copy()
-        twin.length = self.length
+        twin.length, twin.reads = self.length, self.reads
+        twin._cold = None if self._cold is None else self._cold.copy()
         twin._count(twin.footprint)
         return twin
+
+    # ------------------------------------------------------------------ the cold part, see ColdStore
+
+    @property
+    def extent_count(self) -> int:
+        """Number of extents."""
+        return 0 if self._cold is None else len(self._cold.extents)
+
+    @property
+    def cold_live(self) -> int:
+        """Live entries of all extents."""
+        return 0 if self._cold is None else self._cold.live
+
+    @property
+    def cold_last(self) -> int:
+        """Last stored id of the last extent, -1 without one."""
+        return -1 if self._cold is None else self._cold.last
+
+    @property
+    def cold_bytes(self) -> int:
+        """Bytes of all frames."""
+        return 0 if self._cold is None else sum(extent.length for extent in self._cold.extents)
+
+    def extents(self) -> list[tuple[int, int]]:
+        """Live entries and last stored id of each extent."""
+        return [] if self._cold is None else [(extent.live, extent.last) for extent in self._cold.extents]
+
+    def hot_nodes(self) -> Iterator[Block]:
+        """The blocks."""
+        return iter(self._blocks)
+
+    def cold_records(self, most: int) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
+        """Yield arguments of :meth:`add_cold` that make the cold part again."""
+        return iter(()) if self._cold is None else cold.records_of(self._cold.extents, most)
+
+    def add_cold(self, pack: int, rows: bytes, holes: list[list[Any]]) -> None:
+        """Add extents behind the others; they take the place of the first blocks, if there are blocks."""
+        found = cold.unpack_extents(pack, rows, holes)
+        if self.reads is None:
+            raise ValueError("extents without a way to read them")
+        there = self._matching(found)
+        part = PyCold(self.reads) if self._cold is None else self._cold
+        before = part.taken
+        part.add(found)
+        self._cold = part
+        self.length += sum(extent.live for extent in found) - sum(block.live for block in self._blocks[:there])
+        self._count(part.taken - before - sum(block.footprint for block in self._blocks[:there]))
+        del self._blocks[:there], self._firsts[:there]
+
+    def _matching(self, found: list[Extent]) -> int:
+        """The number of blocks that are in these extents; raise if they differ."""
+        at = 0
+        for extent in found if self._blocks else ():
+            part = self._blocks[at : at + extent.left]
+            at += extent.left
+            if at >= len(self._blocks):
+                raise ValueError("extents of more nodes than there are")
+            there = cold.extent_of(part, *extent[:3])
+            if there[5:10] != extent[5:10] or (extent.left == extent.nodes and there.stored != extent.stored):
+                raise ValueError("extents of other entries")
+        return at
+
+    def want(self, ids: list[int]) -> None:
+        """Raise one miss for all that reading these entries needs."""
+        if self._cold is not None:
+            self._cold.want([entry_id for entry_id in ids if self._is_cold(entry_id)])
+
+    def want_range(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> None:
+        """Raise one miss for what reading a range needs."""
+        if self._cold is not None:
+            self._cold.want_range(start, end, count, backwards=backwards)
+
+    def _part(self) -> PyCold:
+        if self._cold is None:
+            raise ValueError("nothing is cold here")
+        return self._cold
+
+    def plan_delete(self, ids: list[int]) -> Places:
+        """Plan the deletion of cold entries."""
+        return self._part().plan_delete(ids)
+
+    def plan_drop(self, ids: list[int], floor: int) -> Places:
+        """Plan the same with ``keep``, and that emptied nodes below ``floor`` go."""
+        return self._part().plan_delete(ids, floor=floor)
+
+    def plan_cut(self, bound: int) -> Places:
+        """Plan the trimming of the extent that holds a bound."""
+        return self._part().plan_cut(bound)
+
+    def plan_warm(self) -> tuple[list[Any], Places]:
+        """Plan to make the last cold node hot."""
+        return self._part().plan_warm()
+
+    def punch(self, places: Places) -> int:
+        """Apply a plan; return the number of entries that died."""
+        if not places:
+            return 0
+        part = self._part()
+        before = part.taken
+        removed = part.punch(places)
+        self.length -= removed
+        self._count(part.taken - before)
+        if not part.extents:
+            self._cold = None
+        return removed
+
+    def cut(self, bound: int, places: Places) -> int:
+        """Apply a plan of :meth:`plan_cut`, then remove all below ``bound``."""
+        return self._cut(bound, places, keep=True)
+
+    def _cut(self, bound: int, places: Places, *, keep: bool) -> int:
+        removed = self.punch(places)
+        if self._cold is not None:
+            before = self._cold.taken
+            gone = self._cold.forget_below(bound)
+            self._count(self._cold.taken - before)
+            self.length -= gone
+            removed += gone
+            if self._cold.extents:
+                return removed
+            self._cold = None
+        return removed + self.remove_below(bound, keep=keep)
+
+    def warm(self, node: list[Any], places: Places) -> None:
+        """Apply a plan of :meth:`plan_warm`: the node is the first block."""
+        block = Block.unpack(node, None)
+        self.punch(places)
+        self._blocks.insert(0, block)
+        self._firsts.insert(0, block.first)
+        self.length += block.live
+        self._count(block.footprint)
+
+    def move_cold(self, index: int, pack: int, row: bytes, holes: list[list[Any]]) -> None:
+        """Replace an extent by one elsewhere with the same entries."""
+        part = self._part()
+        (extent,) = cold.unpack_extents(pack, row, holes)
+        before = part.taken
+        part.replace(index, extent)
+        self._count(part.taken - before)
+
+
+def _emptied(nodes: Iterable[Block | ColdNode], bound: int) -> list[int]:
+    """Indexes of nodes that end below ``bound`` and have no live entry."""
+    below = takewhile(lambda node: node.last < bound, nodes)
+    return [at for at, node in enumerate(below) if not node.live]
 
 
 def _node_bytes(max_bytes: int) -> int:

@@ -64,13 +64,27 @@ def encode(nodes: Sequence[Block]) -> bytes:
 
 def rows(payload: bytes) -> list[NodeRow]:
     """The table of an extent; its sizes fit the payload."""
-    if len(payload) < _HEAD.size:
+    return table_rows(payload, len(payload))
+
+
+def table_end(data: bytes, size: int) -> int:
+    """Return the end of the table of an extent that begins with this data and has this size in bytes."""
+    if len(data) < _HEAD.size:
         raise ValueError("an extent is damaged: it is cut short")
-    form, length, crc = _HEAD.unpack_from(payload)
+    form, length, _ = _HEAD.unpack_from(data)
     if form != FORM:
         raise NewerExtentError(f"an extent is of form {form}; this program reads form {FORM}")
-    place = _HEAD.size + length
-    table = payload[_HEAD.size : place]
+    place: int = _HEAD.size + length
+    if place > size:
+        raise ValueError("an extent is damaged: its table has another length")
+    return place
+
+
+def table_rows(data: bytes, size: int) -> list[NodeRow]:
+    """The table of an extent of this size in bytes that begins with this data."""
+    place = table_end(data, size)
+    _, length, crc = _HEAD.unpack_from(data)
+    table = data[_HEAD.size : place]
     if len(table) != length or crc32(table) != crc:
         raise ValueError("an extent is damaged: the checksum of its table is wrong")
     count, at = read_varint(table, 0)
@@ -80,10 +94,10 @@ def rows(payload: bytes) -> list[NodeRow]:
         raise ValueError("an extent is damaged: its table has another length")
     found = []
     for _ in range(count):
-        size, crc, facts, at = _read_row(table, at, last)
-        found.append(NodeRow(facts, place, size, crc))
-        place, last = place + size, facts.last
-    if at != length or place != len(payload):
+        length_of, crc, facts, at = _read_row(table, at, last)
+        found.append(NodeRow(facts, place, length_of, crc))
+        place, last = place + length_of, facts.last
+    if at != length or place != size:
         raise ValueError("an extent is damaged: its nodes have another length")
     return found
 
@@ -115,9 +129,18 @@ def _read_row(table: bytes, at: int, before: int) -> tuple[int, int, NodeFigures
 
 def node(payload: bytes, row: NodeRow) -> list[Any]:
     """One node of an extent, in the form that both cores unpack."""
-    data = payload[row.begin : row.begin + row.size]
+    return decode(checked(payload[row.begin : row.begin + row.size], row), row)
+
+
+def checked(data: bytes, row: NodeRow) -> bytes:
+    """Return the bytes of a node after comparing them with their checksum."""
     if crc32(data) != row.crc:
         raise ValueError("an extent is damaged: the checksum of a node is wrong")
+    return data
+
+
+def decode(data: bytes, row: NodeRow) -> list[Any]:
+    """A node's bytes in the form that both cores unpack."""
     return nodeform.decode(row.facts, data)
 
 

@@ -24,6 +24,7 @@ from millstream.engine.streams import listpack
 from millstream.engine.streams.nodes import Block, encode_entry
 
 _VARINT_BITS = 64
+NODE_MOST = 1 << 28  # Largest size in bytes of a node in a file
 _GROWTH_MAX = 1 << 28  # bytes by which a node's entries may be larger in replies than in this form
 
 
@@ -113,6 +114,19 @@ def encode(node: Block) -> tuple[NodeFigures, bytes]:
     payload = node.size - listpack.integer(len(entries) - dead) - listpack.integer(dead)
     facts = NodeFigures(begin, len(entries), dead, payload, first, before, low, before_low, first_live, last_live)
     return facts, bytes(out)
+
+
+def may_go(node: Block) -> bool:
+    """Return True if a node, of either core, may go to a file: a larger one would not be read back, and so stays."""
+    size, stored = node.size, node.stored
+    # Each entry repeats the names at most, and each word has at most five bytes more in replies
+    if size <= NODE_MOST and stored * (64 + 6 * size) <= _GROWTH_MAX:
+        return True
+    facts, data = encode(node)
+    if len(data) > NODE_MOST:
+        return False
+    words = stored * (64 + 6 * facts.begin) + 6 * len(data)
+    return words <= _GROWTH_MAX or len(node.pack()[-1]) - len(data) <= _GROWTH_MAX
 
 
 def _words(words: list[bytes]) -> bytes:

@@ -78,13 +78,16 @@ class Stream:
             found |= group.forget(entry_id)
         return found
 
-    def deliver(self, group: Group, consumer: Consumer, upto: int, now: int, *, noack: bool) -> None:
-        """Deliver every live entry above the group's position, up to an id, to the consumer.
+    def deliver(
+        self, group: Group, consumer: Consumer, upto: int, now: int, *, noack: bool, ids: list[int] | None = None
+    ) -> None:
+        """Deliver every live entry above the group's position, up to an id, to the consumer; ``ids`` are these entries.
 
         An entry that was pending already (the position was set back) moves to this consumer and its count starts over.
         """
         # Tombstones are not included, so the position passes them without a delivery
-        ids = self.entries.ids(group.last_id + 1, upto)
+        if ids is None:
+            ids = self.entries.ids(group.last_id + 1, upto)
         if not noack:
             group.assign_all(pack_all(ids), consumer, now, [1] * len(ids))
         if ids:  # after the records: if memory runs out in between, the same entries are delivered again

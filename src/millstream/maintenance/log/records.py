@@ -19,7 +19,8 @@ from millstream.texts import plural
 _OPS = keyspace.OPS
 _LOADED = transitions.MODULES  # importing them registers their ops, including those that only a snapshot contains
 _ID = frozenset({"entry_id", "bound", "last", "upto", "after", "max_deleted"})
-_SHORT = frozenset({"payload"})  # values that are shown only by their size
+# Values that are shown only by their size
+_SHORT = frozenset({"payload", "extents", "extent", "holes", "places", "node"})
 _HEAD = 32  # bytes of a record that contain its version and its time
 
 
@@ -147,6 +148,8 @@ def _readable(name: str, value: Any) -> object:
         return list(collection_ops.unpack_scores(value))
     if name in _SHORT and isinstance(value, bytes):
         return f"({plural(len(value), 'byte')})"
+    if name in _SHORT and isinstance(value, list):
+        return f"({plural(len(value), 'part')})"
     return value
 
 

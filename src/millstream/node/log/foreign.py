@@ -20,6 +20,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from millstream import core
+from millstream.engine import cold_ops
 from millstream.engine.collection_ops import unpack_scores
 from millstream.engine.collections import Collection
 from millstream.engine.history import EARLIER_MAX, NO_DATABASE, ReplicationState
@@ -62,6 +63,8 @@ class Kinds:
 
     def look(self, step: Sequence[Any]) -> None:
         """Check one transition; raise if it is invalid."""
+        if step[0] in cold_ops.OPS:
+            raise ValueError(f"{step[0]} of entries in packs, which did not come along")
         kinds = (step[0], *map(type, step))
         checks = self._found.get(kinds)
         if checks is None:

@@ -43,3 +43,5 @@ def adopt(space: Keyspace, fresh: Keyspace) -> None:
     """Replace a keyspace's contents by another's; its databases stay the same objects."""
     for mine, theirs in zip(space.databases, fresh.databases, strict=True):
         mine.replace(theirs.keys, theirs.expires, theirs.used)
+    fresh.reads.source = space.reads.source  # its streams have this way to their entries, and it leads nowhere yet
+    space.reads, space.packs = fresh.reads, fresh.packs

@@ -13,6 +13,7 @@ from millstream.commands.context.context import Context
 from millstream.commands.context.retention import Rule
 from millstream.commands.streams.trimming import packed_bound
 from millstream.engine import ids
+from millstream.engine.cold import ColdDamage
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.streams.stream import Stream
 from millstream.logs import logger
@@ -46,6 +47,7 @@ class Retention:
         self._places: dict[Place, Rule] = {}
         self._turn: list[Place] = []  # Remaining streams of this pass, in reverse order
         self._due = 0  # monotonic milliseconds of the next round
+        self._damaged: set[Place] = set()  # Streams whose damage was reported
         self._warned_at: int | None = None  # wall milliseconds of the last warning
 
     def scan(self, space: Keyspace) -> None:
@@ -95,7 +97,11 @@ class Retention:
         while self._turn and looked < LOOKED and room:
             looked += 1
             place = self._turn.pop()
-            room -= self._look(ctx, place, room)
+            try:
+                room -= self._look(ctx, place, room)
+            except ColdDamage as damage:
+                self._tell_damage(place, damage)
+                continue
             if not room:
                 self._turn.append(place)  # more of its entries may have to go
         self._due = now.mono + (INTERVAL if room and not self._turn else SOON)
@@ -121,6 +127,14 @@ class Retention:
             self._count(place[1], removed, unread, ctx.now.wall)
         return nodes
 
+    def _tell_damage(self, place: Place, damage: ColdDamage) -> None:
+        """Report once that a stream keeps its entries, since its oldest ones cannot be read."""
+        if place not in self._damaged:
+            self._damaged.add(place)
+            log.error(
+                "retention removes no entries of %s: its oldest ones cannot be read (%s)", _name(place[1]), damage
+            )
+
     def _count(self, key: bytes, removed: int, unread: int, wall: int) -> None:
         self._stats.retained_no_more += removed
         self._stats.removed_unread += unread
@@ -130,8 +144,12 @@ class Retention:
                 "retention removed %d entries of %s that a group had not read. Start its consumers, or lengthen "
                 "stream-retention",
                 unread,
-                printable(key[:_SHOWN].decode("utf-8", "surrogateescape")).replace("\n", " "),
+                _name(key),
             )
+
+
+def _name(key: bytes) -> str:
+    return printable(key[:_SHOWN].decode("utf-8", "surrogateescape")).replace("\n", " ")
 
 
 def find_bound(stream: Stream, rule: Rule, wall: int, floor: int, room: int) -> tuple[int, int, int]:
@@ -144,7 +162,7 @@ def find_bound(stream: Stream, rule: Rule, wall: int, floor: int, room: int) -> 
     newest, oldest = entries.last_live_id >> 64, 0
     if rule.age and _FIRST_TIME <= newest <= wall + _AHEAD:
         oldest = ids.make(max(wall - rule.age, 0), 0)
-    left, size = entries.node_count, entries.taken
+    left, size = entries.node_count, entries.taken + entries.cold_bytes
     hindmost = min((group.last_id for group in stream.groups.values()), default=ids.MAX_ID)
     gone = unread = 0
     for node in entries.nodes():

@@ -1,0 +1,318 @@
+"""Cold entries as plain values: extents of nodes in files, their holes, and what an entry store offers for them.
+
+PURE. A store is ``[extents][nodes]``: its oldest nodes are cold, all others are hot, and the last one is always hot. An
+:class:`Extent` says what its frame in a pack holds (:mod:`millstream.engine.streams.extents`), less the *holes*: what
+was deleted since. So length, ends and the number of nodes are right without reading.
+
+Reading goes through :class:`ColdReads`, which all stores of a keyspace share. A :class:`ColdSource` reads the files. A
+read that would wait raises :class:`ColdMiss` with the ranges that are missing, unless ``may_wait`` is set. Bytes that
+are not those of the frame raise :class:`ColdDamage`, for this reader only.
+
+Changes come in two steps, because a replayed log must not read a pack. A command *plans*: it reads, and returns plain
+values for a transition. The applier uses these values and reads nothing. A plan (``places``) is a list with one item
+for each changed extent, in order::
+
+    [index of the extent before the change,
+     number of live entries left,
+     ordinals of entries that die, 4 bytes each, little-endian,     an ordinal counts the entries of the whole frame
+     numbers of nodes that go, 4 bytes each, little-endian,         a node that goes takes its entries along
+     first, last, first live, last live id, 16 bytes each]          of the nodes that are left; all 0 without one
+
+An extent without a node goes. :class:`ColdStore` lists what an entry store of either core offers.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol
+
+from millstream.engine.ids import pack_all, unpack_all
+
+Range = tuple[int, int, int]
+"""A part of a pack: its number, an offset in the file, and a number of bytes."""
+Places = list[list[Any]]
+"""A plan, see the module's text."""
+
+FRAME_HEAD = 24  # Bytes of a frame before its payload
+ROW_SIZE = 88  # Bytes of an extent in a transition
+EXTENT_BYTES = 112  # Memory of an extent without holes
+EXTENTS_MOST = 4096  # Largest number of extents in one transition
+ASKED_MAX = 1 << 20  # Bytes that one miss asks for at most, apart from the last range
+_ROW = struct.Struct("<QIIII")
+_NUMBER = struct.Struct("<I")
+
+
+class ColdMiss(Exception):  # noqa: N818 - control flow, not an error
+    """Ranges that the reader wants, and that only waiting for a disk would return. Nothing was changed."""
+
+    def __init__(self, ranges: list[Range]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+class ColdDamage(Exception):  # noqa: N818 - becomes the reply MSDAMAGED of the one command that reads
+    """Entries of an extent cannot be read."""
+
+    def __init__(self, extent: "Extent", reason: str, reads: "ColdReads") -> None:
+        super().__init__(reason)
+        self.extent = extent  # Extent with the entries
+        self.reads = reads  # The reader that met the damage
+
+
+class ColdSource(Protocol):
+    """A reader of packs."""
+
+    def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:
+        """Return a part of a pack's file; raise :class:`ColdMiss` if that would wait, OSError if the disk fails."""
+        ...
+
+    def name(self, pack: int) -> str:
+        """Name of a pack's file, for errors."""
+        ...
+
+
+class ColdReads:
+    """The way from the stores of one keyspace to its packs; a replay has no source, and so reads none."""
+
+    __slots__ = ("blocking", "may_wait", "source")
+
+    def __init__(self) -> None:
+        self.source: ColdSource | None = None  # Reader of the packs
+        self.may_wait = True  # A read may wait for the disk
+        self.blocking = 0  # Number of reads that were allowed to wait
+
+    def read(self, pack: int, offset: int, length: int) -> bytes:
+        """Return a part of a pack's file."""
+        if self.source is None:
+            raise ValueError("an entry in a pack was read, but there is no reader of packs here")
+        self.blocking += self.may_wait
+        return self.source.read(pack, offset, length, may_wait=self.may_wait)
+
+
+class Holes(NamedTuple):
+    """The entries and nodes of an extent that were deleted since it was written, one bit each."""
+
+    dead: int = 0  # Entries by ordinal; entries of a node that is gone may be among them
+    gone: int = 0  # Nodes by number
+
+    @property
+    def footprint(self) -> int:
+        """Memory in bytes."""
+        return (self.dead.bit_length() + 7) // 8 + (self.gone.bit_length() + 7) // 8
+
+    def pack(self) -> list[bytes]:
+        """Both sets as bytes for a transition, see :func:`pack_bits`."""
+        return [pack_bits(self.dead), pack_bits(self.gone)]
+
+
+NO_HOLES = Holes()
+
+
+def bits_of(numbers: Iterable[int]) -> int:
+    """Return the set of these numbers."""
+    found = 0
+    for number in numbers:
+        found |= 1 << number
+    return found
+
+
+def numbers_of(bits: int) -> list[int]:
+    """Return the numbers of a set, ascending."""
+    found = []
+    while bits:
+        lowest = bits & -bits
+        found.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return found
+
+
+def pack_numbers(bits: int) -> bytes:
+    """Return the numbers of a set, 4 bytes each, little-endian."""
+    return b"".join(map(_NUMBER.pack, numbers_of(bits)))
+
+
+def unpack_numbers(data: bytes) -> int:
+    """Return the set of packed numbers."""
+    return bits_of(number for (number,) in _NUMBER.iter_unpack(data))
+
+
+def pack_bits(bits: int) -> bytes:
+    """Return a set as bytes: 0 and its numbers as of :func:`pack_numbers`, or 1 and a little-endian bitmap if shorter.
+
+    The empty set is packed as an empty string.
+    """
+    size = (bits.bit_length() + 7) // 8
+    if not bits:
+        return b""
+    if bits.bit_count() * _NUMBER.size <= size:
+        return b"\0" + pack_numbers(bits)
+    return b"\1" + bits.to_bytes(size, "little")
+
+
+def unpack_bits(data: bytes) -> int:
+    """Return the set of :func:`pack_bits`."""
+    if not data:
+        return 0
+    return int.from_bytes(data[1:], "little") if data[0] else unpack_numbers(data[1:])
+
+
+class Extent(NamedTuple):
+    """A run of neighbouring nodes in a pack; holes are taken off its live entries and its ends."""
+
+    pack: int  # Number of the pack
+    offset: int  # Position of the frame in the file
+    length: int  # Size of the frame in bytes, its head included
+    nodes: int  # Number of nodes in the frame
+    stored: int  # Number of entries in the frame, tombstones included
+    live: int  # Number of live entries
+    first: int  # First stored id of the nodes that are left
+    last: int  # Last stored id of these
+    first_live: int  # First live id; 0 if there is none
+    last_live: int  # Last live id; 0 if there is none
+    holes: Holes = NO_HOLES  # Entries and nodes that were deleted since
+
+    @property
+    def left(self) -> int:
+        """Number of nodes that are left."""
+        return self.nodes - self.holes.gone.bit_count()
+
+    @property
+    def footprint(self) -> int:
+        """Memory in bytes."""
+        return EXTENT_BYTES + self.holes.footprint
+
+    @property
+    def ends(self) -> bytes:
+        """The four ids, 16 bytes each."""
+        return pack_all([self.first, self.last, self.first_live, self.last_live])
+
+    def row(self) -> bytes:
+        """The extent without pack and holes, for a transition."""
+        return _ROW.pack(self.offset, self.length, self.nodes, self.stored, self.live) + self.ends
+
+    def expect_same_entries(self, other: "Extent") -> None:
+        """Raise unless another extent has the same live entries as far as this can be seen."""
+        if self[5:10] != other[5:10] or self.left != other.left:
+            raise ValueError("an extent is to take the place of another one that has other entries")
+
+
+def unpack_extents(pack: int, rows: bytes, holes: Sequence[Sequence[Any]]) -> list[Extent]:
+    """Return the extents of a transition; an item of ``holes`` is the index of an extent and its packed holes."""
+    if not rows or len(rows) % ROW_SIZE:
+        raise ValueError("extents of another size")
+    found = []
+    for at in range(0, len(rows), ROW_SIZE):
+        ids = unpack_all(rows[at + _ROW.size : at + ROW_SIZE])
+        found.append(Extent(pack, *_ROW.unpack_from(rows, at), *ids))
+    for index, dead, gone in holes:
+        found[index] = found[index]._replace(holes=Holes(unpack_bits(dead), unpack_bits(gone)))
+    return found
+
+
+def records_of(extents: Sequence[Extent], most: int) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
+    """Yield arguments of transitions that add extents: the pack, at most ``most`` rows, and the holes."""
+    for number, group in groupby(extents, key=lambda extent: extent.pack):
+        run = list(group)
+        for at in range(0, len(run), most):
+            part = run[at : at + most]
+            holes = [[index, *each.holes.pack()] for index, each in enumerate(part) if each.holes != NO_HOLES]
+            yield number, b"".join(each.row() for each in part), holes
+
+
+def extent_of(nodes: Sequence[Any], pack: int, offset: int, length: int) -> Extent:
+    """Return the extent that these neighbouring hot nodes, of either core, are once their frame is written."""
+    live = [(ids[0], ids[-1]) for node in nodes if (ids := node.live_ids())]
+    ends = (live[0][0], live[-1][1]) if live else (0, 0)
+    stored = sum(node.stored for node in nodes)
+    total = sum(node.live for node in nodes)
+    return Extent(pack, offset, length, len(nodes), stored, total, nodes[0].first, nodes[-1].last, *ends)
+
+
+def want(store: Any, ids: Iterable[int]) -> None:
+    """Raise a miss before anything is done, unless all that reading these entries needs is there."""
+    if store.extent_count:
+        store.want(list(ids))
+
+
+class ColdStore(Protocol):
+    """Members of an entry store of either core that concern its cold part.
+
+    The other members work with cold nodes too. For these, ``nodes()`` yields objects with the members of
+    :class:`~millstream.engine.streams.cold.ColdNode`, which read when they are asked for more than the table says.
+    ``append``, ``extend``, ``needs_block`` and ``reach_back`` concern hot nodes only. The methods that remove something
+    plan and apply by themselves, and keep one node hot; so they read, and no transition for cold nodes may call them.
+    """
+
+    reads: ColdReads | None  # Set before the first extent is added; a copy of a store has the same
+    extent_count: int  # Number of extents; read-only, as the next three
+    cold_live: int  # Live entries of all extents
+    cold_last: int  # Last stored id of the last extent, -1 without one; higher ids are hot
+    cold_bytes: int  # Bytes of all frames
+
+    def add_cold(self, pack: int, rows: bytes, holes: list[list[Any]]) -> None:
+        """Add extents behind the others. They take the place of the first hot nodes, if there are hot nodes.
+
+        As many hot nodes go as the extents have nodes left. Raise ValueError if ends, live or (without nodes gone)
+        stored entries differ, or if no hot node would be left.
+        """
+        ...
+
+    def cold_records(self, most: int) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
+        """Yield the arguments of :meth:`add_cold` that make the cold part again, see :func:`records_of`."""
+        ...
+
+    def extents(self) -> list[tuple[int, int]]:
+        """Live entries and last stored id of each extent, without reading."""
+        ...
+
+    def nodes(self, skipped: int = 0) -> Iterator[Any]:
+        """All nodes but those of the first ``skipped`` extents."""
+        ...
+
+    def hot_nodes(self) -> Iterator[Any]:
+        """The hot nodes."""
+        ...
+
+    def drop_emptied(self, bound: int, *, hot: bool = False) -> None:
+        """Drop the nodes that end below ``bound`` and have no live entry; with ``hot`` only hot ones."""
+        ...
+
+    def want(self, ids: list[int]) -> None:
+        """Raise one miss for all that reading these entries needs, unless all of it is there."""
+        ...
+
+    def want_range(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> None:
+        """Raise one miss for what reading a range needs, :data:`ASKED_MAX` at most. All range reads begin with it."""
+        ...
+
+    def plan_delete(self, ids: list[int]) -> Places:
+        """Plan the deletion of existing cold entries. A node without a live entry goes."""
+        ...
+
+    def plan_drop(self, ids: list[int], floor: int) -> Places:
+        """Plan the same, but only nodes without a live entry that end below ``floor`` go, of all extents."""
+        ...
+
+    def plan_cut(self, bound: int) -> Places:
+        """Plan the trimming of all entries below ``bound``; extents that end below it are not part of the plan."""
+        ...
+
+    def plan_warm(self) -> tuple[list[Any], Places]:
+        """Plan to make the last cold node hot: the node as packed for a snapshot, and the loss of its extent."""
+        ...
+
+    def punch(self, places: Places) -> int:
+        """Apply a plan; return the number of entries that died. This and the next three read nothing."""
+        ...
+
+    def cut(self, bound: int, places: Places) -> int:
+        """Apply a plan of :meth:`plan_cut`, then remove all below ``bound``, as ``remove_below`` with ``keep``."""
+        ...
+
+    def warm(self, node: list[Any], places: Places) -> None:
+        """Apply a plan of :meth:`plan_warm`: the node is the first hot one."""
+        ...
+
+    def move_cold(self, index: int, pack: int, row: bytes, holes: list[list[Any]]) -> None:
+        """Replace an extent by one elsewhere with the same entries; ``holes`` as of :meth:`add_cold`."""
+        ...

@@ -1,0 +1,1 @@
+"""Cold entries in a running node: commands that read them."""

@@ -1,0 +1,45 @@
+"""Cold entries answer as hot ones: random steps against a store without cold nodes, and one that reads no pack.
+
+A longer campaign (`make test-long`): a hundred thousand steps, see ``support.campaign``.
+"""
+
+from random import Random
+
+import pytest
+
+from engine.cold_twins import ColdTwins, step
+from millstream import core
+from millstream.engine.streams.entries import PyEntryStore
+from support import campaign
+
+STORES = [PyEntryStore] if core.native is None else [PyEntryStore, core.native.EntryStore]
+
+
+def steps(seed: int, store: type[PyEntryStore], count: int, every: int) -> int:
+    """Run random steps, and compare after some of them; return their number."""
+    random, twins = Random(seed), ColdTwins(store)
+    for at in range(count):
+        step(twins, random)
+        if at % every == 0:
+            ends = sorted((twins.some_id(random), twins.some_id(random)))
+            twins.compare(*ends, random.choice((-1, 1, 3, 1000)))
+    return count
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_steps(seed: int, store: type[PyEntryStore]) -> None:
+    """Replies, nodes, counts and the extents themselves are right after any sequence of steps."""
+    steps(seed, store, 120, 3)
+
+
+def a_thousand_steps(seed: int) -> int:
+    """Run a piece of the campaign, on each core."""
+    return sum(steps(seed * 100 + at, STORES[at % len(STORES)], 250, 5) for at in range(4))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_a_hundred_thousand_random_steps_lead_to_the_same() -> None:
+    """Hot and cold stores are equal after a hundred thousand random steps, and so is one that reads no pack."""
+    campaign.run("cold-twins", a_thousand_steps, range(1, 101), unit="steps")
