@@ -102,6 +102,16 @@ def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
     eventually(lambda: "20" in [fields["amount"] for _, fields in crew.client.xrange("paid")])
 
 
+def test_one_entry_is_set_aside(crew: OnCall, person: Person) -> None:
+    """``pending dead`` makes a dead letter of one pending entry."""
+    crew.client.xadd("poison", {"n": 1}, id="1-0")
+    crew.client.xgroup_create("poison", "takers", id="0")
+    crew.client.xreadgroup("takers", "c1", {"poison": ">"})
+    person.does("Set one entry aside as a dead letter")
+    person.types("pending", "dead", "poison", "takers", "1-0", "--reason", "poison", "--yes")
+    assert (crew.client.xlen("poison:dead"), crew.client.xpending("poison", "takers")["pending"]) == (1, 0)
+
+
 def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
     """A group is rewound by an hour after a preview, with a known lag."""
     person.does("Rewind a group by an hour, safely")

@@ -100,6 +100,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.asking": frozenset({"client"}),  # a question by the subcommands that take --url
     "worker.worker": frozenset({"worker", "client"}),
     "worker.job": frozenset({"ops"}),
+    "worker.handlers": frozenset({"ops"}),
     "partitions.balance": frozenset({"client", "ops"}),
     "partitions.owners": frozenset({"client", "ops"}),
     "worker.orders": frozenset({"worker", "client", "ops"}),
@@ -159,7 +160,7 @@ FROM_ROOT = frozenset({"millstream.__version__"})
 # The folders of ops that have the fixed modules: status, reading and, where a person may change something, changes
 NOUNS = (
     *("streams", "groups", "pending", "entries", "letters", "workers", "server", "spark", "findings"),
-    *("later", "schedules", "jobs", "limits"),
+    *("later", "schedules", "jobs", "limits", "handlers"),
 )
 
 # Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.

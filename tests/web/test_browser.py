@@ -22,6 +22,7 @@ from millstream.spark.model.offsets import Id
 from millstream.spark.monitoring import store
 from millstream.web.charts import Standing, ground, trend
 from support.console import ConsoleThread
+from support.enrolled import RECENT, enrol
 from support.needs import lacking, package
 
 if TYPE_CHECKING:
@@ -50,7 +51,14 @@ PATHS = {
     "hostile": f"/stream?key={quote(HOSTILE, safe='')}",
     "dead": "/dead",
     "letters": "/dead?key=orders:dead",
+    "letter": "/letter?key=orders:dead&id=9999999999999-0",
+    "strange letter": "/letter?key=orders:dead&id=1-0",
+    "letters filtered": "/dead?key=orders:dead&group=billing&text=img&since=1d-ago&until=2h-ago",
+    "entry aside": "/entry?key=orders&id=1-0&aside=billing",
     "workers": "/workers",
+    "handlers": "/handlers",
+    "handler": f"/handlers?key=orders&group=billing&handler={quote(HOSTILE, safe='')}",
+    "runs": "/run?key=orders&id=3-0",
     "server": "/server",
     "queries": "/spark",
     "query": "/query?id=lake",
@@ -95,10 +103,11 @@ def filled(data, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleTh
         client.xdel("clicks", "2-0")
         client.xadd(HOSTILE, {HOSTILE: HOSTILE})
         client.xgroup_create(HOSTILE, HOSTILE, id="0")
-        client.xadd("orders:dead", {"n": HOSTILE})
+        client.xadd("orders:dead", {"n": HOSTILE}, id="1-0")
         died = DeadLetter((b"n", HOSTILE.encode()), "orders", "1-0", "billing", "web-1", 5, "error", HOSTILE, "T", 1, 2)
         client.execute_command("XADD", "orders:dead", "9999999999999-0", *pack(died))
         client.hset(store.QUERIES, "lake", json.dumps(QUERY))
+        enrol(client, HOSTILE, handler=HOSTILE, recent=RECENT)
     places = {"orders": ArchivePosition(Id(20, 0), 20), HOSTILE: ArchivePosition(Id(1, 0), 1)}
     file = DataFile("stream=orders/date=1970-01-01/hour=00/a1-0-b.parquet", "orders", Id(1, 0), Id(20, 0), 20, 999)
     folder = tmp_path_factory.mktemp("archive")
@@ -201,7 +210,7 @@ def test_a_page_is_kept_live_paused_and_gone_on(browser: "Browser", filled: Cons
         client.xadd("live", {"n": "first"})
         page.goto(filled.address + "/stream?key=live")
         page.wait_for_selector("#state[data-state='live']")
-        page.click("summary")
+        page.click("details[data-key='raw'] summary")
         client.xadd("live", {"n": "second"})
         page.wait_for_selector("text=second")
         assert page.locator("details[data-key='raw']").get_attribute("open") is not None
@@ -248,10 +257,10 @@ def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThre
     assert page.locator("button:visible").count() == 0
     page.click("table a:text-is('billing')")  # findings of one kind are folded, and may be of this group
     page.wait_for_url("**/group?*")
-    page.fill("input[name=consumer][placeholder]", "web-1")
-    page.click("form:has(input[name=consumer][placeholder]) button")
+    page.fill(".filter input[name=consumer]", "web-1")
+    page.click(".filter:has(input[name=consumer]) button")
     page.wait_for_url("**consumer=web-1**")  # which waits until the new page is loaded
-    assert page.locator("#pending tbody tr").count() == 19
+    assert page.locator("#pending tbody tr").count() == 15
     page.goto(filled.address + "/stream?key=orders&count=10")
     older = page.locator("a", has_text="Older").get_attribute("href")
     page.click("text=Older")
@@ -286,11 +295,12 @@ def test_a_stuck_consumers_entries_are_moved(browser: "Browser", filled: Console
         client.xreadgroup("stuck", "gone", {"orders": ">"}, count=3)
         context = browser.new_context()
         page, wrong = opened(context, filled, "/group?key=orders&group=stuck")
-        form = page.locator(".actions form", has_text="pending claim")
+        page.locator("summary", has_text="Move entries to a consumer").click()
+        form = page.locator(".deed form:has(input[value='pending claim'])")
         form.locator("[name=consumer]").fill("gone")
         form.locator("[name=to]").fill("web-9")
         form.get_by_role("button", name="Preview").click()
-        page.get_by_role("button", name="Pending claim").click()
+        page.get_by_role("button", name="Move 3 entries").click()
         page.wait_for_selector("h1:has-text('Done')")
         held = {row["name"]: row["pending"] for row in client.xinfo_consumers("orders", "stuck")}
         assert (held, wrong) == ({b"gone": 0, b"web-9": 3}, [])

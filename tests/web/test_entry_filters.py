@@ -11,8 +11,8 @@ from millstream.cli.main import main
 from millstream.client.line import Line
 from millstream.ops.payloads.shown import CUT, LIGHT
 from millstream.server.thread import ServerThread
-from millstream.web.pages import entries as found
-from millstream.web.pages.entries import window
+from millstream.web import entries as found
+from millstream.web.entries import window
 from support.console import ConsoleThread
 
 

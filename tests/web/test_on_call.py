@@ -1,4 +1,4 @@
-"""The eight on-call tasks in a real browser, against a server with real workers.
+"""The nine on-call tasks in a real browser, against a server with real workers.
 
 Each step is one action: a click, a typed text, a ticked box. ``docs/console.md`` lists them.
 """
@@ -117,7 +117,7 @@ def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
     person.click("render")
     person.click("Claim")
     person.reads("Move 1 entry pending")
-    person.click("Pending claim")
+    person.click("Move 1 entry")
     person.reads("millstream audit undo")
     held = {row["name"]: row["pending"] for row in crew.client.xinfo_consumers("jobs", "render")}
     assert (held["stuck"], held["well"]) == (0, 1)
@@ -133,27 +133,40 @@ def test_why_entries_die_is_found(person: Person) -> None:
 
 
 def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
-    """A dead letter is corrected with a preview of the differences, and the worker handles it."""
+    """The newest dead letter is corrected with a preview of the differences beside it, and the worker handles it."""
     person.does("Correct one and replay it")
     person.click("Dead letters")
-    person.click("Edit", inside="tr:has-text('ValueError')")
     person.write('{"amount": "5"}', into="textarea")
-    person.click("Preview")
     person.reads("Differences")
-    person.click("Dead edit")
+    person.click("Put the corrected entry back")
     person.reads("Done")
     eventually(lambda: "20" in [fields["amount"] for _, fields in crew.client.xrange("paid")])
     assert crew.client.xlen("orders:dead") == 1
+
+
+def test_one_entry_is_set_aside(crew: OnCall, person: Person) -> None:
+    """The oldest pending entry of a group leads to its page, which previews the dead letter beside its button."""
+    crew.client.xadd("poison", {"n": 1})
+    crew.client.xgroup_create("poison", "takers", id="0")
+    crew.client.xreadgroup("takers", "c1", {"poison": ">"})
+    person.page.reload()
+    person.page.wait_for_selector("tr:has-text('takers') td[data-label='Oldest pending'] a")
+    person.does("Set one entry aside as a dead letter")
+    age = person.page.locator("tr:has-text('takers') td[data-label='Oldest pending'] a").inner_text()
+    person.click(age, inside="tr:has-text('takers') td[data-label='Oldest pending']")
+    person.reads("Set it aside in takers")
+    person.click("Make dead letters of 1 entry")
+    person.reads("Done")
+    assert (crew.client.xlen("poison:dead"), crew.client.xpending("poison", "takers")["pending"]) == (1, 0)
 
 
 def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
     """A rewind by an hour previews the number of redelivered entries, and the lag stays known."""
     person.does("Rewind a group by an hour, safely")
     person.click("mail")
-    person.write("1h-ago", into="form:has(input[value='group rewind']) [name=to]")
-    person.click("Preview", inside="form:has(input[value='group rewind'])")
+    person.click("1 hour back")
     person.reads("2 entries are delivered again")
-    person.click("Group rewind")
+    person.click("Move the group's position")
     person.reads("Done")
     (group,) = crew.client.xinfo_groups("events")
     (oldest, _), *_ = crew.client.xrange("events")
@@ -168,7 +181,7 @@ def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Perso
     person.reads("Reason for the unknown lag")
     person.reads("Counted by reading, it is 2")
     person.click("Preview it")
-    person.click("Group rewind")
+    person.click("Move the group's position")
     person.reads("Done")
     assert crew.client.xinfo_groups("clicks")[0]["lag"] == 2
 
@@ -191,7 +204,8 @@ def test_a_worker_is_drained_before_a_deploy(crew: OnCall, person: Person) -> No
     person.click("Workers")
     person.click("Drain", inside=f"tr:has-text('{worker}')")
     person.reads("No other worker reads 'billing' of 'orders'")
-    person.click("Worker drain")
-    person.click("Back")
+    person.click("Drain the worker")
+    person.reads("Done")
+    eventually(lambda: crew.worker("well") == "", what="the worker has ended")
+    person.page.goto(person.page.url.partition("/change")[0] + "/workers")
     person.page.wait_for_selector(f"tr:has-text('{worker}')", state="detached")
-    assert crew.worker("well") == ""

@@ -3,8 +3,8 @@
 import pytest
 import redis
 
+from millstream.web.entries import window
 from millstream.web.page import NoPageError
-from millstream.web.pages.entries import window
 from support.console import ConsoleThread
 
 NOW = 1_763_721_600_000

@@ -33,6 +33,7 @@ COMMANDS: Rows = {
     "dashboards": ("dashboards:dashboards", "Write Grafana dashboards and Prometheus alerts to a folder."),
     "audit": ("console.nouns:audit", "List the changes that users made, or undo one."),
     "worker": ("console.nouns:worker", "Show workers; quiet, drain, stop, pause or resume them."),
+    "handler": ("console.nouns:handler", "Show handlers over all workers, and the runs of one entry."),
     "outbox": ("console.nouns:outbox", "Publish rows from an outbox table of a SQL database."),
     "dead": ("console.nouns:dead", "Show, retry, edit, remove or export dead letters."),
     "later": ("console.nouns:later", "List, cancel, move or fire scheduled entries."),

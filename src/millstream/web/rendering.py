@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -17,6 +16,7 @@ from millstream.ops.words import raw_line, shell_line
 from millstream.texts import json_text, plural, time_text
 from millstream.web import page as links
 from millstream.web.page import Asked, WebPage
+from millstream.web.wording import LOSING, deed, label, short
 
 STATIC = files("millstream.web") / "static"
 
@@ -36,6 +36,7 @@ _WORDS = ("name", "brief", "lines", "count", "rate", "span", "ago", "idle", "mic
 SECTIONS = (
     ("/", "Overview", "o"),
     ("/dead", "Dead letters", "d"),
+    ("/handlers", "Handlers", "h"),
     ("/workers", "Workers", "w"),
     ("/schedules", "Schedules", "c"),
     ("/spark", "Spark", "q"),
@@ -58,12 +59,6 @@ def moment(milliseconds: int | None) -> Markup:
     except (ValueError, OverflowError, OSError):
         return escape(whole)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(whole, whole, short)
-
-
-@cache
-def button(action: str) -> str:
-    """Return the label of an action's button."""
-    return re.sub(r"\brm$", "delete", action).capitalize()
 
 
 def static(name: str) -> bytes:
@@ -89,9 +84,9 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update({name: getattr(words, name) for name in _WORDS})
-    made.filters.update(moment=moment, button=button, stamp=time_text, json=json_text)
+    made.filters.update(moment=moment, short=short, label=label, deed=deed, stamp=time_text, json=json_text)
     made.globals.update(
-        plural=plural, static=lambda name: f"/static/{name}?v={version(name)}", form_word=links.form_word
+        plural=plural, losing=LOSING, static=lambda name: f"/static/{name}?v={version(name)}", form_word=links.form_word
     )
     return made
 

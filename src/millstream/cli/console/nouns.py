@@ -41,6 +41,11 @@ WORKER: Rows = {
         "Show one worker: its subscribers, their running entries with the time of each run, its last error.",
     ),
 }
+HANDLER: Rows = {
+    "ls": ("worker.handlers:ls", "List the handlers of all live workers: rates, durations, failures, entries in hand."),
+    "show": ("worker.handlers:show", "Show one handler by version and by worker."),
+    "timeline": ("worker.handlers:timeline", "Show the runs of one entry in each group, and what cannot be known."),
+}
 OUTBOX: Rows = {
     "relay": ("worker.outbox:relay", "Move committed rows of a database's outbox to their streams."),
     "ls": ("worker.outbox:ls", "List the rows that could not be published, with their errors."),
@@ -178,6 +183,18 @@ def worker() -> None:
       millstream worker resume orders billing
       millstream worker drain web-1-4711               finish its running entries, then exit
       millstream worker reap orders --idle 1d          remove consumers of processes that are gone
+    """
+
+
+@click.group(cls=LazyGroup, rows=HANDLER, epilog=EXIT_LIST)
+def handler() -> None:
+    """Show handlers over all workers, and the runs of one entry.
+
+    \b
+    Examples:
+      millstream handler ls
+      millstream handler show orders billing bill
+      millstream handler timeline orders 1763721600000-0
     """
 
 

@@ -21,7 +21,16 @@ from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.words import command_words, milliseconds, shell_line
 
 LETTERS = 200
-"""Limit of letters that are read, the newest first; error classes count only these."""
+"""Limit of error classes that are told apart."""
+
+COUNTED = 2_000
+"""Limit of letters that one page counts, the newest first."""
+
+LISTED = 10
+"""Number of letters that one page lists."""
+
+VOLUME = 4 << 20
+"""Approximate limit of their size in bytes."""
 
 _ERROR, _TRACE = 2000, 4000  # shown characters: the first ones of an error, the last ones of a traceback
 
@@ -37,21 +46,92 @@ class ErrorClass:
     newest: StoredLetter  # The newest letter
 
 
-async def read_letters(line: Line, key: str) -> tuple[list[StoredLetter], int]:
-    """Return the newest letters with long values cut, newest first, and the number of all letters."""
-    rows, length = await calls(line, [("XREVRANGE", key, "+", "-", "COUNT", LETTERS), ("XLEN", key)])
-    return [_light(stored(row)) for row in checked(rows, key)], int(checked(length, key))
+@dataclass(frozen=True, slots=True)
+class LetterSearch:
+    """A filter for the letters that a page shows; an empty text or None matches all."""
+
+    group: str = ""  # Group that gave up on the entry
+    kind: str = ""  # Error class, exactly
+    text: str = ""  # Text in the error or in a field of the entry, ignoring case
+    since: int | None = None  # Earliest time of writing, wall milliseconds
+    until: int | None = None  # End of the times of writing, exclusive
+
+    def fits(self, one: StoredLetter) -> bool:
+        """Return True if the filter selects this letter, except for the times, which limit the range that is read."""
+        letter = one.letter
+        if letter is None:
+            return not (self.group or self.kind) and self._in(one.flat, "")
+        kind = self.kind in ("", error_class(letter.error), letter.reason)
+        return self.group in ("", letter.group) and kind and self._in(letter.fields, letter.error)
+
+    def _in(self, fields: Sequence[bytes], error: str) -> bool:
+        wanted = self.text.lower()
+        if wanted in error.lower():
+            return True
+        raw = wanted.encode(errors="surrogateescape" if wanted.isprintable() else "replace")
+        return any(raw in part.lower() for part in fields)
 
 
-def error_classes(letters: Sequence[StoredLetter]) -> list[ErrorClass]:
-    """Return the letters grouped by error, the most frequent first."""
-    found: dict[tuple[str, str, str], list[StoredLetter]] = {}
-    for one in letters:
+@dataclass(slots=True)
+class LetterCounts:
+    """Counts over the letters of one dead-letter stream, newest first, as far as they were read."""
+
+    length: int  # Number of all letters
+    looked_at: int = 0  # Number of letters that were read
+    last: str | None = None  # Id of the last letter that was read; None if there was none
+    more: bool = False  # True if further letters were not read
+    fitting: int = 0  # Number of letters that fit
+    letters: list[StoredLetter] = field(default_factory=list)  # First of these, with long values cut
+    classes: dict[tuple[str, str, str], ErrorClass] = field(default_factory=dict)  # Reason, error, group -> class
+    groups: Counter[str] = field(default_factory=Counter)  # Group -> number of letters that were read
+    times: list[int] = field(default_factory=list)  # Times of writing of those that fit
+
+    def add(self, one: StoredLetter) -> None:
+        """Count a letter that fits."""
+        self.fitting += 1
+        self.times.append(milliseconds(one.id))
         letter = one.letter
         what = ("", "", "") if letter is None else (letter.reason, error_class(letter.error), letter.group)
-        found.setdefault(what, []).append(one)
-    every = [ErrorClass(*what, len(ones), ones[0]) for what, ones in found.items()]
-    return sorted(every, key=lambda one: -one.letters)
+        if len(self.letters) < LISTED or (what not in self.classes and len(self.classes) < LETTERS):
+            one = _light(one)
+        if len(self.letters) < LISTED:
+            self.letters.append(one)
+        known = self.classes.get(what)
+        if known is not None:
+            self.classes[what] = replace(known, letters=known.letters + 1)
+        elif len(self.classes) < LETTERS:
+            self.classes[what] = ErrorClass(*what, 1, one)
+
+    @property
+    def by_count(self) -> list[ErrorClass]:
+        """The error classes, the most frequent first."""
+        return sorted(self.classes.values(), key=lambda one: -one.letters)
+
+
+async def count_letters(line: Line, key: str, wanted: LetterSearch, before: str | None = None) -> LetterCounts:
+    """Count the letters that fit, the newest first, within :data:`COUNTED` letters and :data:`VOLUME` bytes."""
+    near, size = line.near(key), 0
+    (length,) = await calls(near, [("XLEN", key)])
+    found = LetterCounts(int(checked(length, key)))
+    start = "-" if wanted.since is None else str(wanted.since)
+    end = f"({before}" if before else "+" if wanted.until is None else str(max(wanted.until - 1, 0))
+    page = FIRST
+    while True:
+        (rows,) = await calls(near, [("XREVRANGE", key, end, start, "COUNT", page)])
+        for row in checked(rows, key):
+            if found.looked_at >= COUNTED or size >= VOLUME:
+                found.more = True
+                return found
+            one = stored(row)
+            found.looked_at, found.last = found.looked_at + 1, one.id
+            size += sum(map(len, one.flat))
+            found.groups["" if one.letter is None else one.letter.group] += 1
+            if wanted.fits(one):
+                found.add(one)
+        if len(rows) < page:
+            return found
+        end = f"({found.last}"
+        page = max(1, min(5 * page, 500, (VOLUME // 4) * found.looked_at // max(size, 1)))
 
 
 def letter_payload(one: StoredLetter) -> EntryPayload:
@@ -110,17 +190,23 @@ async def place_in_parts(line: Line, stream: str, ident: str) -> str | None:
     return None
 
 
-async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list[tuple[bytes, bytes]]]:
-    """Return a letter and the fields of its entry; raise an error if it cannot be edited."""
+async def one_letter(line: Line, key: str, ident: str) -> StoredLetter:
+    """Return one entry of a dead-letter stream in full."""
     found, _ = await admin_of(line, key).find([ident])
     if not found:
         raise TargetMissingError(
             f"there is no letter {ident} in {key}; `{shell_line(command_words('dead ls', key))}` lists them"
         )
-    if found[0].letter is None:
-        raise UsageError(f"{ident} in {key} is {found[0].strange}")
-    flat = found[0].letter.fields
-    return found[0], list(zip(flat[::2], flat[1::2], strict=True))
+    return found[0]
+
+
+async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list[tuple[bytes, bytes]]]:
+    """Return a letter and the fields of its entry; raise an error if it cannot be edited."""
+    found = await one_letter(line, key, ident)
+    if found.letter is None:
+        raise UsageError(f"{ident} in {key} is {found.strange}")
+    flat = found.letter.fields
+    return found, list(zip(flat[::2], flat[1::2], strict=True))
 
 
 @dataclass(slots=True)

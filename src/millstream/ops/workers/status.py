@@ -3,8 +3,9 @@
 Any client may have written megabytes under the names of workers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.client.partitions.layout import logical
@@ -48,6 +49,27 @@ class HeldUpKey:
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerLimit:
+    """A limit of a handler, as its worker reports it."""
+
+    name: str  # Name of the limit
+    waiting: int  # Number of entries that wait for a permit
+
+
+@dataclass(frozen=True, slots=True)
+class RecentFigures:
+    """The runs of one handler in one worker in the last minutes."""
+
+    over_ms: int  # Length of that time
+    handled: int  # Number of entries handled
+    failed: int  # Number of failed attempts
+    retried: int  # Number of entries released for another try
+    dead: int  # Number of dead letters
+    # Upper bound of a duration in milliseconds -> number of runs within it and above the bound before
+    runs: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriberStatus:
     """The state of one handler in one worker."""
 
@@ -64,6 +86,9 @@ class SubscriberStatus:
     paused: str | None  # Reason of its pause; None if it is not paused
     jobs: tuple[RunningJob, ...]  # Entries being processed, the longest first
     held_up: tuple[HeldUpKey, ...] = ()  # Keys blocked by a failed entry, the longest first
+    limits: tuple[HandlerLimit, ...] = ()  # Limits of the handler
+    retried: int | None = None  # Number of tries put off since the start; None if the worker does not report it
+    recent: RecentFigures | None = None  # Runs of the last minutes; None if the worker does not report them
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +199,18 @@ def _subscriber(facts: Mapping[str, Any], one: Mapping[str, Any]) -> SubscriberS
         held_up=tuple(
             HeldUpKey(**{each.name: row[each.name] for each in fields(HeldUpKey)}) for row in one.get("held_up", ())
         ),
+        limits=tuple(HandlerLimit(row["name"], row["waiting"]) for row in one.get("limits", ())),
+        retried=one.get("retried"),
+        recent=_recent(one.get("recent"), facts.get("bounds_ms", ())),
     )
+
+
+def _recent(one: Mapping[str, Any] | None, bounds: Sequence[float]) -> RecentFigures | None:
+    if one is None:
+        return None
+    figures = {name: one[name] for name in ("over_ms", "handled", "failed", "retried", "dead")}
+    runs = zip((*bounds, inf), one["runs"], strict=False)
+    return RecentFigures(**figures, runs=tuple(runs))
 
 
 T = TypeVar("T")
@@ -183,7 +219,7 @@ LETTERS = 400_000
 """Limit of characters in each list's texts and figures, enough for some hundreds of usual workers."""
 
 _TEXT = 1000  # largest number of characters in a text; a longer name has no working link
-_ROW = 150  # characters of a row apart from its texts
+_ROW = 220  # characters of a row apart from its texts
 
 
 def within(seen: WorkersSeen, letters: int = LETTERS) -> WorkersSeen:
@@ -227,10 +263,11 @@ class _Room:
     def _subscribers(self, worker: WorkerStatus) -> tuple[SubscriberStatus, ...]:
         found: list[SubscriberStatus] = []
         for one in worker.subscribers:
-            kept = self.rows((replace(one, jobs=(), held_up=()),))
+            kept = self.rows((replace(one, jobs=(), held_up=(), limits=()),))
             if not kept:
                 break
-            found.append(replace(kept[0], jobs=self.rows(one.jobs), held_up=self.rows(one.held_up)))
+            jobs, held_up, limits = self.rows(one.jobs), self.rows(one.held_up), self.rows(one.limits)
+            found.append(replace(kept[0], jobs=jobs, held_up=held_up, limits=limits))
         return tuple(found)
 
 

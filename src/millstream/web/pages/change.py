@@ -4,20 +4,18 @@ import time
 from dataclasses import asdict, replace
 from typing import Any
 
-from millstream.client.line import Line
-from millstream.errors import UsageError
 from millstream.ops.actions import Action, form_of
 from millstream.ops.audit import Actor, undo_line, until_then
 from millstream.ops.every import BY_NAME
 from millstream.ops.guard import ChangeOutcome
 from millstream.ops.making import Prepared
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, joined
-from millstream.ops.spread import prepare
 from millstream.ops.watching.jobs import ChangeJob
 from millstream.ops.words import Facts, brief, raw_line
 from millstream.web.page import Asked, NoPageError, WebPage
 from millstream.web.pages.common import command_line
 from millstream.web.pages.correction import correction_page
+from millstream.web.planned import form_fields, plan_of, planned_reading, who_of
 
 PATIENCE = 2.0
 """Seconds after which a change in progress gets a page of its own."""
@@ -31,8 +29,7 @@ async def change_page(asked: Asked) -> WebPage:
     action = _action(asked)
     if action.name == "dead edit" and "document" not in asked.words:
         return await correction_page(asked)
-    question = ("change", _who(asked), tuple(sorted(asked.words.items())))
-    reading = await asked.watch.read(question, lambda line: _planned(asked, action, line))
+    reading = await planned_reading(asked, action)
     return _preview(asked, action, reading.value, at_ms=reading.at_ms)
 
 
@@ -44,11 +41,11 @@ async def make_change(asked: Asked) -> WebPage:
     action = _action(asked)
     if not asked.settings.allow_changes:
         raise ChangeRefusedError("the console is read-only: start it with --allow-changes, or use the shell")
-    found = await asked.watch.answered(_planned(asked, action, asked.watch.line))
+    found = await asked.watch.answered(plan_of(asked, action, asked.watch.line))
     shown = asked.words.get("digest")
     if found.nothing or ("anyway" not in asked.words and found.plan.digest != shown):
         return _preview(asked, action, found, at_ms=_now(), moved=shown is not None)
-    job = asked.watch.jobs.start(found, _form(found), Actor(_who(asked), asked.peer, "console"))
+    job = asked.watch.jobs.start(found, form_fields(found), Actor(who_of(asked), asked.peer, "console"))
     if not await job.ended(PATIENCE):
         return WebPage("change", action.name, {}, location=asked.link("/job", id=job.id))
     return result_page(asked, job)
@@ -70,30 +67,6 @@ def result_page(asked: Asked, job: ChangeJob) -> WebPage:
     return _result(asked, BY_NAME[job.prepared.plan.action], job, job.outcome)
 
 
-def _who(asked: Asked) -> str:
-    """Return the user's name, if the console knows it."""
-    return asked.user or "a user of the console"
-
-
-async def _planned(asked: Asked, action: Action, line: Line) -> Prepared:
-    """Plan the change of a form. Its parameters return with the facts that were read, and confirm this exact plan."""
-    words = {word.name: word for word in action.words if word.form}
-    texts = {
-        name: text
-        for name, text in asked.words.items()
-        if name in words and (text or words[name].flag or words[name].required)  # the other fields are empty
-    }
-    try:
-        return await prepare(action, line, texts, kept=True, who=_who(asked))
-    except UsageError as error:  # a field of the form is invalid
-        raise ChangeRefusedError(str(error)) from None
-
-
-def _form(found: Prepared) -> dict[str, str]:
-    """Return the fields of the form that requests the change again."""
-    return {"do": found.plan.action, **found.texts}
-
-
 def _action(asked: Asked) -> Action:
     found = BY_NAME.get(asked.word("do"))
     if found is None:
@@ -105,7 +78,7 @@ def _action(asked: Asked) -> Action:
 
 def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved: bool = False) -> WebPage:
     """Return the page with the effect of a planned change."""
-    plan, words = found.plan, _form(found)
+    plan, words = found.plan, form_fields(found)
     view = {
         **_view(asked, action, plan),
         "anyway": asked.link("/change", **words, even_if_moved="1") if plan.if_moved else "",

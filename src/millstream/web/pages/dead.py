@@ -1,16 +1,32 @@
-"""Dead letters: the streams with dead letters, and the letters of one stream, grouped by error."""
+"""Dead letters: their streams, the letters of one stream by error, filtered and counted, and one letter in full."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from millstream.client.dead_letter.letter import DeadLetter, dead_key
+from markupsafe import Markup
+
+from millstream.client.dead_letter.letter import DEATHS_LIMIT, PREFIX, DeadLetter, dead_key
 from millstream.client.dead_letter.put_back import StoredLetter
-from millstream.ops.letters.reading import ErrorClass, error_classes, letter_payload, letter_streams, read_letters
-from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
+from millstream.errors import UsageError
+from millstream.ops.letters import reading as letters
+from millstream.ops.letters.reading import ErrorClass, LetterSearch, letter_payload, letter_streams
+from millstream.ops.parameters import instant
+from millstream.ops.payloads.editing import document_of
+from millstream.ops.payloads.shown import Shown, in_brief, in_full, payload_facts
+from millstream.ops.watching.watch import Reading
 from millstream.ops.words import Facts, name
-from millstream.web.page import Asked, WebPage, form_word
+from millstream.texts import plural
+from millstream.web.charts import sparkline
+from millstream.web.page import Asked, NoPageError, WebPage, form_word
 from millstream.web.pages.common import closed_actions, command_line
+from millstream.web.pages.correction import LARGEST
 
-_LISTED = 50
+_LISTED = 50  # largest number of error classes
+_SMALL = 4_000  # characters of a document up to which a list of letters opens it
+_LONG = 2_000  # bytes of a raw field that are shown
+_BINS = 24  # number of points in the trend
 _STREAMS = 500  # largest number of streams, sorted by key
 
 
@@ -45,44 +61,139 @@ async def dead_page(asked: Asked) -> WebPage:
 
 
 async def _letters_page(asked: Asked, key: str) -> WebPage:
-    """Return the page with the letters of one stream."""
-    reading = await asked.watch.read(("dead", key), lambda line: read_letters(line, key))
-    letters, length = reading.value
-    every = error_classes(letters)
-    classes, listed = every[:_LISTED], letters[:_LISTED]
+    """Return the page with the letters of one stream: counts over those that fit, and the newest of them opened."""
+    wanted, before = _search(asked), asked.entry_id("before") if asked.words.get("before") else None
+    question = ("dead", key, wanted, before)
+    reading = await asked.watch.read(question, lambda line: letters.count_letters(line, key, wanted, before))
+    found = reading.value
+    classes = found.by_count
     facts: Facts = {
         "stream": key,
-        "letters": length,
-        "looked_at": len(letters),
+        "letters": found.length,
+        "looked_at": found.looked_at,
+        "fitting": found.fitting,
+        "more": found.more,
         "classes": [
             {
                 **{name: getattr(one, name) for name in ("reason", "error", "group", "letters")},
                 "newest": one.newest.id,
                 "newest_ms": None if one.newest.letter is None else one.newest.letter.died_ms,
             }
-            for one in classes
+            for one in classes[:_LISTED]
         ],
-        "classes_found": len(every),
-        "letter_list": [_letter_facts(one) for one in listed],
+        "classes_found": len(classes),
+        "groups": [{"group": group, "letters": count} for group, count in found.groups.most_common(_LISTED)],
+        "trend": [{"at_ms": round(at), "letters": count} for at, count in _bins(found.times)],
+        "letter_list": [_letter_facts(one) for one in found.letters],
     }
+    opened = await _opened(asked, key, found.letters)
     view = {
         "key": key,
-        "length": length,
-        "looked_at": len(letters),
-        "classes": classes,
-        "more_classes": len(every) - len(classes),
-        "letters": [LetterRow(one.id, one.letter, in_brief(letter_payload(one))) for one in listed],
+        "found": found,
+        "wanted": wanted,
+        "trend": _trend(found.times),
+        "classes": classes[:_LISTED],
+        "more_classes": len(classes) - _LISTED,
+        "letters": [LetterRow(one.id, one.letter, in_brief(letter_payload(one))) for one in found.letters],
+        "opened": None if opened is None else _view(opened.value, _SMALL),
         "now": reading.at_ms,
         "closed": await closed_actions(asked, key),
         "jobs": asked.watch.jobs.under_way(key),
-        "class_words": [_class_words(key, one) for one in classes],
+        "class_words": [_class_words(key, one) for one in classes[:_LISTED]],
+        "before": before,
+        "next": found.letters[-1].id if found.fitting > len(found.letters) else found.last if found.more else None,
     }
-    place = () if dead_key(key) == key else ("--key", key)
+    place = _place(key)
     shell = [
-        command_line(asked, "dead ls", key, options=place),
+        command_line(asked, "dead ls", key, options=[*place, *_options(asked)]),
         command_line(asked, "dead retry", key, options=(*place, "--all")),
     ]
     return WebPage("letters", name(key), facts, view, shell, **WebPage.source(reading))
+
+
+async def letter_page(asked: Asked) -> WebPage:
+    """Return the page of one letter: its entry, its error, and the changes of it."""
+    key, ident = asked.word("key"), asked.entry_id("id")
+    reading = await _letter(asked, key, ident)
+    one, letter = reading.value, reading.value.letter
+    facts: Facts = {
+        "key": key,
+        **_letter_facts(one),
+        "traceback": None if letter is None else letter.traceback[-LARGEST:],
+        "published_ms": None if letter is None else letter.published_ms,
+        "history": [] if letter is None else [dict(death) for death in letter.history[-_LISTED:]],
+    }
+    view = {"key": key, "opened": _view(one, LARGEST), "now": reading.at_ms, "closed": await closed_actions(asked, key)}
+    shell = [command_line(asked, f"dead {verb}", key, one.id, options=_place(key)) for verb in ("show", "retry")]
+    return WebPage("letter", f"Letter {ident}", facts, view, shell, **WebPage.source(reading))
+
+
+async def _letter(asked: Asked, key: str, ident: str) -> Reading[StoredLetter]:
+    return await asked.watch.read(("letter", key, ident), lambda line: letters.one_letter(line, key, ident))
+
+
+async def _opened(asked: Asked, key: str, listed: Sequence[StoredLetter]) -> Reading[StoredLetter] | None:
+    """Return the letter that the list opens: the first one, or the one that the address names."""
+    if not listed or (listed[0].letter is None and "open" not in asked.words):
+        return None
+    return await _letter(asked, key, asked.entry_id("open") if asked.words.get("open") else listed[0].id)
+
+
+def _view(one: StoredLetter, most: int) -> dict[str, Any]:
+    """Return the template values of an opened letter; its entry can be edited up to this number of characters."""
+    letter = one.letter
+    fields = () if letter is None else letter.fields
+    document = document_of(list(zip(fields[::2], fields[1::2], strict=True))) if letter is not None else ""
+    notes = [(raw, value) for raw, value in zip(one.flat[::2], one.flat[1::2], strict=True) if raw.startswith(PREFIX)]
+    return {
+        "id": one.id,
+        "letter": letter,
+        "traceback": "" if letter is None else letter.traceback[-LARGEST // 10 :],
+        "history": () if letter is None else letter.history[-DEATHS_LIMIT:],
+        "strange": one.strange,
+        "fields": in_full(letter_payload(one)),
+        "document": document if len(document) <= most else "",
+        "raw": [
+            (raw.decode(errors="replace"), value[:_LONG].decode(errors="replace")) for raw, value in notes[:_LISTED]
+        ],
+    }
+
+
+def _search(asked: Asked) -> LetterSearch:
+    """Return the filter for letters from the address."""
+    words = {name: text.strip() for name, text in asked.words.items()}
+    times: dict[str, int | None] = {}
+    for end in ("since", "until"):
+        try:
+            times[end] = instant(words[end]) if words.get(end) else None
+        except (ValueError, UsageError) as reason:
+            raise NoPageError(f"{end} {name(words[end])!r}: {reason}") from None
+    return LetterSearch(asked.words.get("group", ""), words.get("kind", ""), words.get("text", ""), **times)
+
+
+def _options(asked: Asked) -> list[str]:
+    """Return the filter as options of the command line, which has no option for a text in the fields."""
+    names = {"group": "--group", "kind": "--error", "since": "--since", "until": "--until"}
+    return [part for one, option in names.items() if asked.words.get(one) for part in (option, asked.words[one])]
+
+
+def _place(key: str) -> tuple[str, ...]:
+    return () if dead_key(key) == key else ("--key", key)
+
+
+def _bins(times: Sequence[int]) -> list[tuple[float, int]]:
+    """Return the numbers of letters in equal parts of the time from the oldest to the newest."""
+    if len(times) < 2 or min(times) == max(times):
+        return []
+    first, width = min(times), (max(times) - min(times)) / _BINS
+    counts = Counter(min(int((at - first) / width), _BINS - 1) for at in times)
+    return [(first + number * width, counts[number]) for number in range(_BINS)]
+
+
+def _trend(times: Sequence[int]) -> Markup:
+    bins = _bins(times)
+    most = max((count for _, count in bins), default=0)
+    return sparkline(bins, f"letters by time, {plural(most, 'letter')} at most in a part")
 
 
 def _class_words(key: str, one: ErrorClass) -> list[tuple[str, str]]:

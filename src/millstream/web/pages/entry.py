@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.client.dead_letter.letter import PREFIX
 from millstream.client.line import Command, Line
 from millstream.ops.asking import NotReadableError, calls, checked
 from millstream.ops.entries.reading import find
@@ -16,9 +17,12 @@ from millstream.ops.payloads.shown import in_full, payload_facts
 from millstream.ops.words import milliseconds, name
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
+from millstream.web.planned import planned_here
 
 _STATES = {"passed": "done"}
 """State -> its word in the JSON facts, which must not change."""
+_LETTER = PREFIX + b"fields"  # field that each dead letter has
+_FIELDS = 20  # largest number of fields on the page
 _HELD = ("consumer", "idle_ms", "due_in_ms", "deliveries")  # facts of a pending entry
 
 
@@ -55,6 +59,10 @@ async def entry_page(asked: Asked) -> WebPage:
         ],
         "job": None if job is None else [group_facts(one) for one in job.groups],
     }
+    aside, aside_why = None, ""
+    if "aside" in asked.words and asked.settings.allow_changes:
+        words = {"do": "pending dead", "key": key, "group": asked.words["aside"], "ids": entry}
+        aside, aside_why = await planned_here(asked, words)
     view = {
         "key": key,
         "id": entry,
@@ -67,7 +75,11 @@ async def entry_page(asked: Asked) -> WebPage:
         "before": reading.value.before,
         "after": reading.value.after,
         "jobs": [] if job is None else [(one, group_facts(one)) for one in job.groups],
-        "closed": {} if job is None else await closed_actions(asked, key),
+        "closed": await closed_actions(asked, key) if asked.settings.allow_changes else {},
+        "aside": aside,
+        "aside_why": aside_why,
+        "letter_here": found.entry is not None and any(name == _LETTER for name, _ in found.entry.fields),
+        "most": _FIELDS,
     }
     shell = [command_line(asked, "stream get", key, entry)]
     return WebPage("entry", f"{entry} in {name(key)}", facts, view, shell, **WebPage.source(reading))

@@ -23,7 +23,7 @@ from millstream.web.page import Asked, NoPageError, WebPage
 from millstream.web.pages.common import closed_actions, command_line, findings, group_row, kinds, trend_words
 from millstream.worker.registry import protocol
 
-ENTRIES, MOST = 50, 500
+ENTRIES, MOST = 15, 500
 """Default and largest number of pending entries on a page."""
 
 Sort: TypeAlias = Literal["id", "idle", "deliveries"]
@@ -33,6 +33,7 @@ _ACTIONS = (
     "group rm",
 )  # fmt: skip
 
+_ORDERS = ("worker pause", "worker resume")
 _SORTS: tuple[Sort, ...] = ("id", "idle", "deliveries")
 
 
@@ -81,11 +82,12 @@ async def group_page(asked: Asked) -> WebPage:
         "pending_next": page.next,
         "pending_looked_at": page.looked_at,
     }
+    closed, orders = await closed_actions(asked, key), await closed_actions(asked, protocol.CONTROL)
+    closed = {**closed, **{name: why for name, why in orders.items() if name in _ORDERS}}
     view = {
-        "closed": await closed_actions(asked, key),
-        "closed_orders": await closed_actions(asked, protocol.CONTROL),
+        "closed": closed,
         "pause": state.value.workers.pause_of(key, group_name) if state.value.workers else None,
-        "orders_here": [BY_NAME[each] for each in ("worker pause", "worker resume")],
+        "orders_here": [BY_NAME[each] for each in _ORDERS],
         "actions_here": [BY_NAME[each] for each in _ACTIONS],
         "row": row,
         "urgent": kinds([one for one in noted if one.advice.level != "hint"]),

@@ -1,13 +1,15 @@
 """The first page, with all streams and problems, and the search by name."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 
 from markupsafe import Markup
 
 from millstream.ops.findings.partitions import uneven_streams
 from millstream.ops.findings.status import finding_facts, letters_waiting, lost_queries
 from millstream.ops.groups.status import SORTS, group_facts, sorted_streams, totals
-from millstream.ops.streams.status import StreamStatus, refused_lines, search, stream_facts
+from millstream.ops.streams.status import GroupStatus, StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.watching import questions
 from millstream.ops.words import Facts, name
 from millstream.ops.words import rate as rate_words
@@ -17,7 +19,15 @@ from millstream.web.pages.common import GroupRow, command_line, findings, group_
 from millstream.web.pages.schedules import note_recurring
 
 STREAMS = 100
-"""Number of streams on one page."""
+"""Largest number of streams on one page."""
+
+ROWS = 16
+"""Number of rows that a page without ``count=`` shows, so that it stays short."""
+
+_GROUPS = 3  # largest number of groups of a stream on the page, the worst first
+_FEW = 12  # number of streams up to which idle ones are not folded
+_IDLE_MS = 3_600_000  # milliseconds without a new entry after which a stream can be idle
+_IDLE = 100  # largest number of idle streams that are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +50,10 @@ async def overview_page(asked: Asked) -> WebPage:
     seen, done = reading.value, questions.rates_of(reading)
     sort = asked.words.get("sort", "worst")
     found = sorted_streams(seen, sort)
-    first = (asked.count("page", 1, 1 + len(found) // STREAMS) - 1) * STREAMS
-    rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + STREAMS]]
+    listed = asked.count("count", STREAMS, STREAMS)
+    first = (asked.count("page", 1, 1 + len(found) // listed) - 1) * listed
+    rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + listed]]
+    shown = _shown(asked, found, seen.at_ms, done)
     whole = totals(seen, done[0])
     looked = await questions.worst_cases(asked.watch, parts, parts_done)
     queries = await questions.all_queries(asked.watch)
@@ -58,7 +70,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "first": first,
     }
     view = {
-        "rows": rows,
+        **shown,
         "needing": len(urgent),
         "urgent": kinds(urgent),
         "hints": kinds([one for one in noted if one.advice.level == "hint"]),
@@ -68,8 +80,6 @@ async def overview_page(asked: Asked) -> WebPage:
         "refused": refused_lines(seen.refused),
         "sort": sort,
         "sorts": SORTS,
-        "first": first,
-        "size": STREAMS,
     }
     shell = [command_line(asked, "stream ls"), command_line(asked, "group ls")]
     return WebPage("overview", "Overview", facts, view, shell, **WebPage.source(reading, looked, queries, servers))
@@ -83,6 +93,49 @@ def _row(asked: Asked, stream: StreamStatus, now_ms: int, done: questions.Rates)
     last = stream.last_entry_id
     quiet = None if last is None else max(now_ms - int(last.partition("-")[0]), 0)
     return StreamRow(stream, groups, added, spark, quiet)
+
+
+def _shown(asked: Asked, found: Sequence[StreamStatus], now_ms: int, done: questions.Rates) -> dict[str, object]:
+    """Return the template values of the table: the streams of the page, and the idle ones, which are folded."""
+    idle = [one for one in found if _is_idle(one, now_ms, done[0])] if len(found) > _FEW else []
+    folded = {one.key for one in idle}
+    busy = [one for one in found if one.key not in folded]
+    size = asked.count("count", _fitting(busy), STREAMS)
+    first = (asked.count("page", 1, 1 + len(busy) // size) - 1) * size
+    return {
+        "rows": [_row(asked, _worst_first(stream, now_ms), now_ms, done) for stream in busy[first : first + size]],
+        "first": first,
+        "size": size,
+        "listed": len(busy),
+        "idle": idle[:_IDLE],
+        "idle_found": len(idle),
+        "most_groups": _GROUPS,
+    }
+
+
+def _worst_first(stream: StreamStatus, now_ms: int) -> StreamStatus:
+    """Return a stream with its groups in the order of their oldest entry, if some of them are left out."""
+    if len(stream.groups) <= _GROUPS:
+        return stream
+
+    def oldest(group: GroupStatus) -> int:
+        return max(group.oldest_pending.age(now_ms) or 0, group.oldest_undelivered.age(now_ms) or 0)
+
+    return replace(stream, groups=tuple(sorted(stream.groups, key=oldest, reverse=True)))
+
+
+def _is_idle(stream: StreamStatus, now_ms: int, added: Mapping[str, float]) -> bool:
+    """Return True if no group waits or holds entries, and no entry was added for long."""
+    last = stream.last_entry_id
+    old = last is None or now_ms - int(last.partition("-")[0]) >= _IDLE_MS
+    waits = any(one.pending or not one.lag.known or one.lag.entries or one.unowned for one in stream.groups)
+    return old and not waits and not added.get(stream.key) and "groups" not in stream.missing
+
+
+def _fitting(found: Sequence[StreamStatus]) -> int:
+    """Return the number of streams for one page: as many as have :data:`ROWS` rows, the worst first."""
+    rows = [max(min(len(one.groups), _GROUPS + 1), 1) for one in found]
+    return max(next((at for at, whole in enumerate(accumulate(rows)) if whole > ROWS), len(rows)), 1)
 
 
 def _stream_facts(row: StreamRow, now_ms: int) -> Facts:

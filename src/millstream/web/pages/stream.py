@@ -14,12 +14,16 @@ from millstream.ops.streams.status import StreamStatus, stream_facts
 from millstream.ops.watching.questions import all_queries, archive_reading, rates_of, stream_reading
 from millstream.ops.words import EntryView, Facts, milliseconds, name, rate
 from millstream.web.charts import sparkline
+from millstream.web.entries import ENTRIES, KINDS, MOST, Window, filters, listed_entries, paging, window
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages import common
-from millstream.web.pages.entries import ENTRIES, KINDS, MOST, Window, filters, listed_entries, paging, window
 from millstream.web.pages.schedules import scheduled
 
-_ACTIONS = (*(one for one in ACTIONS if one.noun == "stream"), BY_NAME["group create"], BY_NAME["worker reap"])
+_ACTIONS = (
+    *(one for one in ACTIONS if one.noun == "stream" and one.name != "stream add"),
+    BY_NAME["group create"],
+    BY_NAME["worker reap"],
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,14 @@ from millstream.ops.asking import NotReadableError
 from millstream.ops.plan import ChangeRefusedError, TargetMissingError
 from millstream.ops.watching.watch import ServerWatch
 from millstream.web import rendering
+from millstream.web.entries import KINDS
 from millstream.web.page import AddressError, Asked, NoPageError, WebPage, words_of
 from millstream.web.pages.change import change_page, correct_letter, job_page, make_change, stop_job
 from millstream.web.pages.correction import correction_page
-from millstream.web.pages.dead import dead_page
-from millstream.web.pages.entries import KINDS
+from millstream.web.pages.dead import dead_page, letter_page
 from millstream.web.pages.entry import entry_page
 from millstream.web.pages.group import group_page
+from millstream.web.pages.handlers import handlers_page, run_page
 from millstream.web.pages.health import health_page
 from millstream.web.pages.overview import overview_page, search_page
 from millstream.web.pages.schedules import schedules_page
@@ -231,7 +232,10 @@ PAGES = {
     "/entry": entry_page,
     "/group": group_page,
     "/dead": dead_page,
+    "/letter": letter_page,
     "/workers": workers_page,
+    "/handlers": handlers_page,
+    "/run": run_page,
     "/schedules": schedules_page,
     "/spark": queries_page,
     "/query": query_page,

@@ -10,8 +10,8 @@ from millstream.ops.payloads.choice import COLUMNS, row_of
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.words import EntryView
 from millstream.texts import csv_cell, json_text
+from millstream.web.entries import ENTRIES, MOST, filters, read_entries, window
 from millstream.web.page import Asked
-from millstream.web.pages.entries import ENTRIES, MOST, filters, read_entries, window
 
 LARGEST = 32 << 20
 """Largest size of the entries in a file, in bytes."""

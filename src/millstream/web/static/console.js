@@ -36,7 +36,7 @@ function morph(old, fresh) {
   for (const { name, value } of fresh.attributes) {
     if (old.getAttribute(name) !== value && !kept(old, name)) old.setAttribute(name, value);
   }
-  if (old.nodeName === "INPUT") return;
+  if (old.nodeName === "INPUT" || old.nodeName === "TEXTAREA" || "inline" in old.dataset) return;
   morphChildren(old, fresh);
 }
 
@@ -86,6 +86,7 @@ addEventListener("DOMContentLoaded", () => {
   let at = Number(main.dataset.at);
   let trouble = notice.hidden ? "" : notice.textContent;
   let skew = 0; // the server's clock less ours
+  let held = null; // the newest page, while a pointer is over a row or somebody writes
 
   function age() {
     return Math.max(0, Math.round((Date.now() + skew - at) / 1000));
@@ -101,7 +102,7 @@ addEventListener("DOMContentLoaded", () => {
     const old = age();
     const kind = paused ? "paused" : lost || trouble ? "lost" : "live";
     const pace = every > 1.5 ? `, every ${Math.round(every)} s` : "";
-    const text = paused ? `paused, ${long(old)} old` : kind === "lost" ? `${long(old)} old` : `live${pace}`;
+    const text = paused ? `paused, ${long(old)} old` : held && kind === "live" ? "live, held still" : kind === "lost" ? `${long(old)} old` : `live${pace}`;
     if (state.dataset.state !== kind) state.dataset.state = kind;
     if (state.textContent !== text) state.textContent = text;
     const words = full && !paused ? full : lost && !paused
@@ -119,13 +120,46 @@ addEventListener("DOMContentLoaded", () => {
     every = facts.every;
     if (facts.at !== at || !skew) skew = Math.min(facts.at - Date.now(), skew || Infinity);
     at = facts.at;
-    if (facts.html !== undefined) {
-      morphChildren(main, parse(facts.html));
-      document.title = `${facts.title} · Millstream`;
-      bringOut();
-    }
+    if (facts.html !== undefined) held = facts;
+    settle();
     say();
   }
+
+  // A row that somebody points at must not move from under the pointer, nor a letter that somebody corrects
+  function still() {
+    return main.querySelector("tbody tr:hover, .findings li:hover, .deed:hover") !== null ||
+      [...main.querySelectorAll("textarea")].some((each) => each.value !== each.defaultValue);
+  }
+
+  function settle() {
+    if (held === null || still()) return;
+    morphChildren(main, parse(held.html));
+    document.title = `${held.title} · Millstream`;
+    held = null;
+    bringOut();
+  }
+
+  // The preview of a correction, beside it, while it is written
+  let asked = 0;
+  async function preview(form) {
+    const place = form.parentElement.querySelector("[data-inline]");
+    const mine = ++asked;
+    const body = new URLSearchParams(new FormData(form));
+    const answer = await fetch(form.action, { method: "POST", body }).catch(() => null);
+    if (answer === null || mine !== asked) return;
+    const page = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html");
+    const parts = page.querySelectorAll(".finding.problem, section:has(.difference), form.confirm");
+    place.replaceChildren(...[...parts].map((part) => document.importNode(part, true)));
+  }
+
+  let writing = 0;
+  main.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-preview]");
+    if (form === null) return;
+    clearTimeout(writing);
+    writing = setTimeout(() => preview(form), 400);
+  });
+  main.addEventListener("pointerout", () => setTimeout(settle, 200));
 
   function open() {
     if (source || paused || document.hidden || !isLive) return;

@@ -61,7 +61,7 @@ WORKER: dict[str, Declared] = {
     "millstream_consumers_reaped": Declared("counter", "Dead consumers removed.", _HANDLER),
     "millstream_handler_duration_seconds": Declared(
         "histogram",
-        "Durations of the handler's runs since the first scrape, publishing included; a batch is one run.",
+        "Durations of the handler's runs since the first heartbeat or scrape, with publishing; a batch is one run.",
         _HANDLER,
     ),
     "millstream_worker_slots": Declared("gauge", "Limit of simultaneous runs.", _HANDLER),

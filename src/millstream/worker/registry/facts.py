@@ -38,6 +38,11 @@ _HELD: dict[str, tuple[type, ...]] = {
 }
 _BLOCKED: dict[str, tuple[type, ...]] = {"since_ms": _COUNT, "where": _TEXT}
 _JOB: dict[str, tuple[type, ...]] = {"id": _TEXT, "since_ms": _COUNT, "deliveries": _COUNT}
+_RECENT: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("over_ms", "handled", "failed", "retried", "dead"), _COUNT),
+    "runs": (list,),
+}
+_BUCKETS = 64  # largest number of buckets in a histogram
 _ERROR: dict[str, tuple[type, ...]] = {"error": _TEXT, "at_ms": _COUNT, "entry": _TEXT}
 
 
@@ -56,6 +61,7 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
         return None
     if parsed.setdefault("blocked", None) is not None and not _fits(parsed["blocked"], _BLOCKED):
         return None
+    bounds = parsed["bounds_ms"] = _bounds(parsed.get("bounds_ms"))
     for subscriber in parsed["subscribers"]:
         if not _fits(subscriber, _SUBSCRIBER) or not all(_fits(job, _JOB) for job in subscriber["jobs"]):
             return None
@@ -63,11 +69,31 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
             rows = subscriber.setdefault(name, [])
             if not isinstance(rows, list) or not all(_fits(one, shape) for one in rows):
                 return None
+        subscriber["recent"] = _recent(subscriber.get("recent"), len(bounds))
+        subscriber["retried"] = retried if _is_one_of(retried := subscriber.get("retried"), _COUNT) else None
         names = [subscriber[name] for name in ("stream", "group", "consumer")]
         if not all(map(can_be_name, [*names, *(one["stream"] for one in subscriber["held_up"])])):
             return None
     found: dict[str, Any] = parsed
     return found
+
+
+def _bounds(value: Any) -> list[float]:
+    """Return the upper bounds of a worker's buckets in milliseconds; none from a worker of an earlier version."""
+    if not isinstance(value, list) or len(value) >= _BUCKETS:
+        return []
+    if not all(type(bound) in (int, float) and 0 < bound < _HIGHEST for bound in value):
+        return []
+    return list(map(float, value)) if sorted(set(value)) == value else []
+
+
+def _recent(value: Any, bounds: int) -> dict[str, Any] | None:
+    """Return the runs of the last minutes; None for a worker of an earlier version, or for another form."""
+    if not bounds or not _fits(value, _RECENT) or len(value["runs"]) > bounds + 1:
+        return None
+    figures = [*(value[name] for name in _RECENT if name != "runs"), *value["runs"]]
+    found: dict[str, Any] = value
+    return found if all(type(one) is int and 0 <= one < _HIGHEST for one in figures) else None
 
 
 def _fits(value: Any, shape: dict[str, tuple[type, ...]]) -> bool:

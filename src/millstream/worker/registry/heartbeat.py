@@ -21,6 +21,7 @@ from millstream.client.line import Disconnected, Line
 from millstream.clock import Clock
 from millstream.texts import plural
 from millstream.worker.limits.limiter import asked, facts_of, learn
+from millstream.worker.model.histogram import BOUNDS, RecentRuns
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.partitions.loop import PartitionedLoop, Runner
 from millstream.worker.registry import protocol
@@ -70,6 +71,7 @@ class Heartbeat:
             )
         self._started = clock.now().wall  # wall milliseconds
         self._running = [RunningSince() for _ in loops]  # one for each loop, in the same order
+        self._recent = [RecentRuns() for _ in loops]  # see above
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self.scheduled = not listed  # True if some stream on the server has schedules, or if that is unknown
@@ -127,7 +129,9 @@ class Heartbeat:
 
     async def _beat(self) -> bool:
         """Send one beat and apply the reply; return True if that changed what this process does."""
-        now = self._clock.now().wall
+        now, mono = self._clock.now()
+        for loop, recent in zip(self._loops, self._recent, strict=True):
+            recent.note(mono, loop.durations(), loop.stats)
         pairs = [(loop.subscription.sub.stream, loop.subscription.group) for loop in self._loops]
         fields = [protocol.order_field(self.id), *(protocol.pause_field(*pair) for pair in pairs)]
         renews = self._renewed_ms is None or not 0 <= now - self._renewed_ms < protocol.RENEWAL_MS
@@ -200,7 +204,7 @@ class Heartbeat:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts about this process for the registry."""
-        now = self._clock.now().wall
+        now, mono = self._clock.now()
         errors = [loop.last_error for loop in self._loops if loop.last_error is not None]
         return {
             "id": self.id,
@@ -210,9 +214,11 @@ class Heartbeat:
             "state": self.state,
             "started_ms": self._started,
             "beat_ms": now,
+            "bounds_ms": [1000 * bound for bound in BOUNDS],
             "subscribers": [
                 self._subscriber(loop, running.look(loop.entries(), now))
-                for loop, running in zip(self._loops, self._running, strict=True)
+                | {"recent": recent.facts(mono, loop.durations(), loop.stats)}
+                for loop, running, recent in zip(self._loops, self._running, self._recent, strict=True)
             ],
             "last_error": max(errors, key=lambda error: error["at_ms"], default=None),
         }
@@ -236,6 +242,7 @@ class Heartbeat:
             "buffered": loop.buffered,
             "handled": stats.handled,
             "failed": stats.failed,
+            "retried": stats.retried,
             "dead": stats.dead,
             "paused": loop.paused.reason if loop.paused is not None else None,
             **({"limits": facts_of(loop.limiters)} if subscription.limits else {}),

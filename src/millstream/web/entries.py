@@ -122,7 +122,7 @@ def paging(found: FoundEntries, wanted: Window) -> dict[str, Any]:
     return {"to_first": further, "to_next": {**nowhere, on: ends[-1]} if ends else None}
 
 
-ENTRIES, MOST = 50, 500
+ENTRIES, MOST = 15, 500
 """Default and largest number of entries on a page."""
 
 

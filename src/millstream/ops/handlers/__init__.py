@@ -1,0 +1,1 @@
+"""Handlers over all workers, and the timeline of one entry's runs."""

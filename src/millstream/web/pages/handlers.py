@@ -1,0 +1,96 @@
+"""Handlers over all workers, one handler by worker and version, and the timeline of one entry's runs."""
+
+from dataclasses import replace
+from typing import Any
+
+from millstream.ops.handlers.reading import read_handlers, read_timeline
+from millstream.ops.handlers.status import HandlerStatus, figure_facts, handler_facts, part_facts, spent
+from millstream.ops.handlers.timeline import timeline_facts
+from millstream.ops.watching.watch import Reading
+from millstream.ops.words import milliseconds, name
+from millstream.web.page import Asked, NoPageError, WebPage
+from millstream.web.pages.common import command_line
+
+HANDLERS = 25
+"""Number of handlers on one page, and of workers on the page of one handler."""
+
+
+async def handlers_page(asked: Asked) -> WebPage:
+    """Return the page of all handlers, or of the one that the address names."""
+    reading = await asked.watch.read("handlers", lambda line: read_handlers(line, cut=True))
+    seen = reading.value
+    if "handler" in asked.words:
+        wanted = tuple(asked.word(each) for each in ("key", "group", "handler"))
+        one = next((each for each in seen.handlers if (each.stream, each.group, each.handler) == wanted), None)
+        if one is None:
+            raise NoPageError(seen.why or f"no live worker runs the handler {name(wanted[2])!r} in this group")
+        return _handler_page(asked, one, reading)
+    found = [one for one in seen.handlers if _is_wanted(asked, one)]
+    first, shown = _paged(asked, found)
+    facts = {
+        "handlers": [handler_facts(one) for one in shown],
+        "found": len(found),
+        "unknown": seen.why,
+        "schedules_unknown": seen.schedules_why,
+    }
+    view = {
+        "rows": [(one, spent(one.whole)) for one in shown],
+        "found": len(found),
+        "first": first,
+        "size": HANDLERS,
+        "seen": seen,
+        "workers": len({part.worker for one in seen.handlers for part in one.parts}),
+        "chosen": asked.words.get("worker") or asked.words.get("group") or asked.words.get("key"),
+    }
+    return WebPage("handlers", "Handlers", facts, view, [command_line(asked, "handler ls")], **WebPage.source(reading))
+
+
+def _paged(asked: Asked, rows: list[Any]) -> tuple[int, list[Any]]:
+    """Return the index of the first row on the page, and the rows of the page."""
+    first = (asked.count("page", 1, 1 + len(rows) // HANDLERS) - 1) * HANDLERS
+    return first, rows[first : first + HANDLERS]
+
+
+def _is_wanted(asked: Asked, one: HandlerStatus) -> bool:
+    """Return True if the page's address selects this handler, by its stream, group or worker."""
+    wanted = asked.words
+    return (
+        wanted.get("key", one.stream) == one.stream
+        and wanted.get("group", one.group) == one.group
+        and ("worker" not in wanted or any(part.worker == wanted["worker"] for part in one.parts))
+    )
+
+
+def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any]) -> WebPage:
+    """Return the page of one handler, by worker and by version."""
+    parts, versions = one.by_worker(), one.by_version()
+    first, shown = _paged(asked, parts)
+    facts = {
+        **handler_facts(one),
+        "versions": [{"version": version, **figure_facts(sums)} for version, sums in versions],
+        "worker_list": [part_facts(*each) for each in shown],
+    }
+    jobs = sorted((job for part in one.parts for job in part.sub.jobs), key=lambda job: -job.for_ms)
+    view = {
+        "one": one,
+        "times": spent(one.whole),
+        "parts": [(part, sums, spent(sums)) for part, sums in shown],
+        "versions": [(version, sums, spent(sums)) for version, sums in versions[:HANDLERS]],
+        "jobs": jobs[:HANDLERS],
+        "found": len(parts),
+        "first": first,
+        "size": HANDLERS,
+    }
+    shell = [command_line(asked, "handler show", one.stream, one.group, one.handler)]
+    return WebPage("handler", name(one.handler), facts, view, shell, **WebPage.source(reading))
+
+
+async def run_page(asked: Asked) -> WebPage:
+    """Return the timeline of the runs of one entry."""
+    key, entry = asked.word("key"), asked.entry_id("id")
+    reading = await asked.watch.read(("run", key, entry), lambda line: read_timeline(line, key, entry))
+    found = reading.value
+    groups = [replace(one, events=one.events[:HANDLERS]) for one in found.groups]
+    view = {"run": found, "groups": groups, "key": key, "id": entry, "began_ms": milliseconds(entry)}
+    shell = [command_line(asked, "handler timeline", key, entry)]
+    return WebPage("run", f"Runs of {entry}", timeline_facts(found), view, shell, **WebPage.source(reading))

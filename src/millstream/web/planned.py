@@ -1,0 +1,63 @@
+"""A change that is planned for a page: its preview, with the form that confirms exactly this plan."""
+
+from dataclasses import dataclass, replace
+
+from millstream.client.line import Line
+from millstream.errors import MillstreamError, UsageError
+from millstream.ops.actions import Action
+from millstream.ops.every import BY_NAME
+from millstream.ops.making import Prepared
+from millstream.ops.plan import ChangePlan, ChangeRefusedError
+from millstream.ops.spread import prepare
+from millstream.ops.watching.watch import Reading
+from millstream.web.page import Asked
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """A planned change as a page shows it beside its button."""
+
+    action: Action
+    plan: ChangePlan
+    form: list[tuple[str, str]]  # Fields of the form that confirms it
+    nothing: bool  # True if there is nothing to change
+
+
+def who_of(asked: Asked) -> str:
+    """Return the user's name, if the console knows it."""
+    return asked.user or "a user of the console"
+
+
+async def plan_of(asked: Asked, action: Action, line: Line) -> Prepared:
+    """Plan the change of a form. Its parameters return with the facts that were read, and confirm this exact plan."""
+    words = {word.name: word for word in action.words if word.form}
+    texts = {
+        name: text
+        for name, text in asked.words.items()
+        if name in words and (text or words[name].flag or words[name].required)  # the other fields are empty
+    }
+    try:
+        return await prepare(action, line, texts, kept=True, who=who_of(asked))
+    except UsageError as error:  # a field of the form is invalid
+        raise ChangeRefusedError(str(error)) from None
+
+
+async def planned_reading(asked: Asked, action: Action) -> Reading[Prepared]:
+    """Return the plan of a form's change; one reading serves all viewers of the same form."""
+    question = ("change", who_of(asked), tuple(sorted(asked.words.items())))
+    return await asked.watch.read(question, lambda line: plan_of(asked, action, line))
+
+
+def form_fields(found: Prepared) -> dict[str, str]:
+    """Return the fields of the form that requests the change again."""
+    return {"do": found.plan.action, **found.texts}
+
+
+async def planned_here(asked: Asked, words: dict[str, str]) -> tuple[PlannedChange | None, str]:
+    """Return the plan of a change for a page about its object, or None and the reason of the refusal."""
+    action, form = BY_NAME[words["do"]], replace(asked, words=words)
+    try:
+        found = (await planned_reading(form, action)).value
+    except MillstreamError as error:
+        return None, str(error)
+    return PlannedChange(action, found.plan, list(form_fields(found).items()), found.nothing), ""

@@ -1,0 +1,68 @@
+"""Words for changes: the label of the button that begins one, and of the button that makes it."""
+
+import re
+
+from millstream.ops.every import ACTIONS
+from millstream.ops.plan import ChangePlan
+
+LOSING = frozenset(one.name for one in ACTIONS if one.loses)
+"""Actions whose undo does not restore everything."""
+
+LABELS = {
+    "group rewind": "Move the group's position",
+    "group create": "Create a group",
+    "group rm": "Delete the group",
+    "consumer rm": "Remove a consumer",
+    "pending ack": "Acknowledge entries",
+    "pending claim": "Move entries to a consumer",
+    "pending nack": "Release entries",
+    "pending dead": "Set entries aside as dead letters",
+    "stream repartition": "Change the number of partitions",
+    "stream unseal": "Withdraw the change of partitions",
+    "stream add": "Publish an entry",
+    "stream trim": "Delete the oldest entries",
+    "stream partition": "Divide into partitions",
+    "stream rm": "Delete the stream",
+    "stream rename": "Rename the stream",
+    "audit undo": "Undo the change",
+    "dead retry": "Put the letters back",
+    "dead edit": "Put the corrected entry back",
+    "dead rm": "Delete the letters",
+    "worker quiet": "Stop reading",
+    "worker drain": "Drain the worker",
+    "worker stop": "Stop the worker",
+    "worker pause": "Pause the group",
+    "worker resume": "Resume",
+    "worker reap": "Remove consumers of ended processes",
+    "later cancel": "Cancel the schedule",
+    "later move": "Move the schedule",
+    "later fire": "Publish the entry now",
+    "schedule pause": "Pause the schedule",
+    "schedule resume": "Resume the schedule",
+    "schedule fire": "Fire the schedule now",
+    "schedule rm": "Delete the schedule",
+    "job cancel": "Cancel the job",
+    "limit set": "Set the rate",
+    "limit rm": "Take back the rate",
+}
+"""Label of each action."""
+
+_SHORT = {"pending ack": "Acknowledge", "pending nack": "Release", "pending dead": "Set aside", "limit rm": "Take back"}
+_COUNTED = re.compile(r"[A-Z][a-z]+(?: back| dead letters of)? [\d,]+ (?:dead )?[a-z]+")
+
+
+def label(action: str) -> str:
+    """Return the words of an action, for the button that begins it."""
+    return LABELS.get(action, action.capitalize())
+
+
+def short(action: str) -> str:
+    """Return one word for an action, for a button beside its object."""
+    return _SHORT.get(action) or {"rm": "Delete"}.get(verb := action.partition(" ")[2], verb.capitalize())
+
+
+def deed(plan: ChangePlan) -> str:
+    """Return the words of a planned change, for the button that makes it: ``Move 10,000 entries``."""
+    counted = _COUNTED.match(plan.question)
+    words = counted[0] if counted else label(plan.action)
+    return re.sub(r"\d{4,}", lambda found: f"{int(found[0]):,}", words)
