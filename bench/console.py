@@ -4,16 +4,19 @@
     python bench/console.py overview [--streams 1000] [--groups 10] [--server redis]
     python bench/console.py pending [--entries 1000000] [--server redis]
     python bench/console.py page [--streams 1000] [--groups 10] [--server redis]
+    python bench/console.py history [--streams 1000] [--groups 10] [--seconds 330] [--server redis]
 
 ``start`` runs commands and ``python -c "import redis"`` in turn, each in a separate process, and shows the median of
 their processor time and of the time above the import. ``overview`` and ``pending`` read one server repeatedly: round
 trips, processor time of the server (Linux), time until the reply, and the peak memory of the reading process.
-``page`` opens the overview in the console: the times of its first and last byte, and the server's processor time. The
-server is Millstream in memory, or redis-server.
+``page`` opens the overview in the console: the times of its first and last byte, and the server's processor time.
+``history`` compares the server's processor time without and with the writer of the console's history.
+The server is Millstream in memory, or redis-server.
 """
 
 import argparse
 import asyncio
+import contextlib
 import http.client
 import os
 import resource
@@ -31,6 +34,8 @@ import redis
 
 from millstream.client.line import Line
 from millstream.ops.findings import reading as case
+from millstream.ops.history import model
+from millstream.ops.history.keeping import keeping
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.status import PendingChoice
 from millstream.ops.streams import reading as streams
@@ -191,6 +196,27 @@ def _open(name: str, port: int, pid: int) -> None:
     )
 
 
+def history(kind: str, count: int, groups: int, seconds: float) -> None:
+    """Measure the server's processor time without and with the writer of the history, with one entry added a second."""
+
+    async def main(server: ServerProcess, client: redis.Redis, *, writes: bool) -> None:
+        assert server.process is not None
+        before = _used(server.process.pid)
+        async with keeping(server.url) if writes else contextlib.nullcontext():
+            for number in range(round(seconds)):
+                await asyncio.sleep(1)
+                client.xadd(f"orders-{number % count}", {"n": number})
+        share = (_used(server.process.pid) - before) / seconds * 100
+        print(f"{'with' if writes else 'without':8} the writer: {share:.3f} % of a processor", flush=True)
+
+    with serving(kind) as server, server.client() as client:
+        fill(client, count, groups)
+        for writes in (False, True):
+            asyncio.run(main(server, client, writes=writes))
+        used = sum(client.memory_usage(key) or 0 for key in model.BYTES)
+        print(f"memory of the history: {used} bytes in {client.xlen(model.TEN)} and {client.xlen(model.FIVE)} entries")
+
+
 def pages(kind: str, entries: int) -> None:
     """Measure pages of a group with so many pending entries."""
 
@@ -229,11 +255,12 @@ def pages(kind: str, entries: int) -> None:
 def main() -> None:
     """Run the chosen measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=("start", "overview", "pending", "page"))
+    parser.add_argument("what", choices=("start", "overview", "pending", "page", "history"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--groups", type=int, default=10)
     parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=330)
     parser.add_argument("--server", choices=("millstream", "redis"), default="millstream")
     given = parser.parse_args()
     if given.what == "start":
@@ -242,6 +269,8 @@ def main() -> None:
         overview(given.server, given.streams, given.groups)
     elif given.what == "page":
         page(given.server, given.streams, given.groups)
+    elif given.what == "history":
+        history(given.server, given.streams, given.groups, given.seconds)
     else:
         pages(given.server, given.entries)
 

@@ -26,6 +26,7 @@ INTERNAL = frozenset(
         "FAILPOINTS",
         "GRACE",
         "HEALTH",
+        "HISTORY",
         "IS_SPARE",
         "KILL_BLOCKED_AFTER",
         "HEALTH_ALLOW",

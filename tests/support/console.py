@@ -50,6 +50,7 @@ class ConsoleThread:
         access: Users that may log in.
         allow_changes: The console's option.
         archive: The console's option.
+        history: The console's option.
         base: The value of ``--base-path``, without a slash at its end.
 
     Attributes:
@@ -64,9 +65,10 @@ class ConsoleThread:
         allow_changes: bool = False,
         archive: Path | str | None = None,
         base: str = "",
+        history: bool = False,
     ) -> None:
         servers = tuple(map(ConsoleServer, urls))
-        self.settings = ConsoleSettings(servers, access or Access(), allow_changes, archive, base)
+        self.settings = ConsoleSettings(servers, access or Access(), allow_changes, archive, history, base)
         self._ready = threading.Event()
         self.process = ConsoleProcess(self.settings, self._ready.set)
         self._socket = bind("127.0.0.1", 0)

@@ -198,6 +198,7 @@ PURE = (
     "millstream.ops.findings.advice",
     "millstream.ops.findings.check",
     "millstream.ops.payloads",
+    *(f"millstream.ops.history.{name}" for name in ("model", "sampling", "windows")),
     "millstream.ops.server.replicas",
     "millstream.client.payloads.envelope",
 )

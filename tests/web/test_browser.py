@@ -279,11 +279,12 @@ def test_what_somebody_types_stays_while_the_page_is_refreshed(browser: "Browser
     with redis.Redis.from_url(data.url) as client:
         client.xgroup_create("orders", "typed", id="0")
         client.xreadgroup("typed", "web-1", {"orders": ">"}, count=1)
-    context = browser.new_context()
-    page, _ = opened(context, filled, "/group?key=orders&group=typed")
-    field = page.locator("tr form:has(input[value='pending claim']) [name=to]")
-    field.fill("web-2")
-    page.wait_for_selector("text=Lag over time")
+        context = browser.new_context()
+        page, _ = opened(context, filled, "/group?key=orders&group=typed")
+        field = page.locator("tr form:has(input[value='pending claim']) [name=to]")
+        field.fill("web-2")
+        client.xadd("millstream:audit", {"action": "group rewind", "stream": "orders", "group": "typed"})
+        page.wait_for_selector("text=1 mark:")
     assert field.input_value() == "web-2"
     context.close()
 

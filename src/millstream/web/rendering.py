@@ -23,6 +23,7 @@ STATIC = files("millstream.web") / "static"
 FILES = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
+    "charts.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 """Every file that a page loads, with its type."""

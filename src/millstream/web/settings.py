@@ -50,6 +50,7 @@ class ConsoleSettings:
     access: Access = Access()  # Rules for access
     allow_changes: bool = False  # True if the console may make changes
     archive: Path | str | None = None  # Location of an archive of the streams; None for none
+    history: bool = False  # True if the console may write the history of its servers
     base: str = ""  # Path below which a proxy shows the console, such as ``/millstream``; empty for the root
 
 

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -86,6 +86,7 @@ def _run(target: str, supervisor: int | None) -> int:
         isolation.announce = lambda alone: _say(supervisor, ALONE if alone else BESIDE)
         if kill_after is not None:
             watchdog.supervision = watchdog.Supervision(os.getpid(), float(kill_after), supervisor)
+    _keep_history(app)
     _say(supervisor, GRACE + f"{app.grace}\n".encode())
     pipelines = PIPELINES if app.pipelines else b""
     if pipelines and not app.subscriptions:
@@ -99,6 +100,20 @@ def _run(target: str, supervisor: int | None) -> int:
         health=_health(os.environ),
         health_allow=os.environ.get(ALLOW_VARIABLE, "").split(),
     )
+
+
+def _keep_history(app: App) -> None:
+    """Let the app write the history of its server, with the module that ``millstream run`` names."""
+    named = os.environ.pop("MILLSTREAM_HISTORY", None)
+    if named is None or not app.registry or spare.is_here():
+        return
+    keeping, stack = importlib.import_module(named).keeping, AsyncExitStack()
+
+    async def begin() -> None:
+        await stack.enter_async_context(keeping(app.url))
+
+    app.after_startup(begin)
+    app.on_shutdown(stack.aclose)
 
 
 def prepared(target: str) -> App | None:

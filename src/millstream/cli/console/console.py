@@ -68,6 +68,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     show_default=False,
     help="URL path at which a proxy serves the console, such as /millstream.",
 )
+@click.option(
+    "--history",
+    is_flag=True,
+    help="Write a history of the servers for the charts, up to 50 MB on each, whenever no worker does. Default: off, "
+    "and on with --allow-changes.",
+)
 @click.option("--ends-with-stdin", is_flag=True, hidden=True, help="End when standard input does.")
 @context_option
 def console(  # noqa: PLR0917 - click passes every option by name
@@ -82,13 +88,15 @@ def console(  # noqa: PLR0917 - click passes every option by name
     reports: tuple[str, ...],
     archive: Path | str | None,
     base_path: str,
+    history: bool,
     ends_with_stdin: bool,
 ) -> None:
     """Show streams, groups and pending entries in the browser, live.
 
-    Prints one line, `ready http://HOST:PORT/`, to standard output; open that address. The console queries servers only
-    while a page is open. It is read-only unless started with --allow-changes. It listens on this machine only, unless
-    users log in with a password or through a proxy.
+    Prints one line, `ready http://HOST:PORT/`, to standard output; open that address. It is read-only unless started
+    with --allow-changes. It listens on this machine only, unless users log in with a password or through a proxy. The
+    console queries servers only while a page is open. With --history or --allow-changes it also writes the history
+    that the charts show, if no worker does.
 
     Other users of this machine can read a command line, so put a URL with a password into MILLSTREAM_URL or into a
     file. The argument @FILE names a file with one URL a line, context:NAME a named server (`millstream context`).
@@ -98,6 +106,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
       millstream console                                    the server that `millstream config show` prints
       millstream console redis://127.0.0.1:6400/0 redis://127.0.0.1:6401/0
       millstream console @servers.txt --port 9000 --allow-changes
+      millstream console --history                          also writes the history of the charts
       millstream console --report incident.json.gz          a file of `millstream report`
       millstream console --archive /data/archive            with the progress of its archive
       millstream console --host 0.0.0.0 --allow-host console.example.org --password-file console.password
@@ -123,7 +132,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
         servers = tuple(ConsoleServer(one.url, one.context) for one in given_servers(urls, reports))
         if allow_changes:
             check_changes([server.url for server in servers])
-        settings = ConsoleSettings(servers, access, allow_changes, archive, _base(base_path))
+        settings = ConsoleSettings(servers, access, allow_changes, archive, history or allow_changes, _base(base_path))
 
         def ready(address: str) -> None:
             print(f"ready {address}", flush=True)  # noqa: T201 - the one line of facts

@@ -65,6 +65,13 @@ from millstream.worker.process.supervisor import Supervisor
 @click.option(
     "--conf", multiple=True, metavar="NAME=VALUE", help="Setting of the Spark session, as for spark-submit; repeatable."
 )
+@click.option(
+    "--history/--no-history",
+    default=True,
+    show_default=False,
+    help="Write the history that the console's charts show: one of all workers does, up to 50 MB on the server "
+    "(docs/console.md). Default: on, and off with App(registry=False).",
+)
 @click.option("--health-host", default="127.0.0.1", help="Address that --health-port listens at.")
 @click.option(
     "--health-allow",
@@ -87,6 +94,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
     reload: bool,
     master: str | None,
     conf: tuple[str, ...],
+    history: bool,
 ) -> None:
     """Run the subscribers and the pipelines of an app.
 
@@ -130,6 +138,8 @@ def run(  # noqa: PLR0917 - click passes every option by name
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
     if app_dir is not None:
         environment["MILLSTREAM_APP_DIR"] = app_dir
+    if history:
+        environment["MILLSTREAM_HISTORY"] = "millstream.ops.history.keeping"
     watched = (app_dir or ".") if reload else None
     if reload and importlib.util.find_spec("watchfiles") is None:
         raise click.UsageError("--reload needs watchfiles: pip install 'millstream[reload]'")

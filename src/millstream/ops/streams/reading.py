@@ -1,11 +1,11 @@
-"""Reading streams with their groups and consumers, in one round trip for up to 200 streams.
+"""Reading streams with their groups and consumers, in one round trip for up to 250 streams.
 
 The ages of a group's oldest entries are read by id, without a scan, and only if the group has such entries. They are
 read with the next page of streams, so that they need no extra round trip. If the server does not report a lag, its
 entries are counted page by page, up to a limit. Unknown fields of newer versions are skipped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from millstream.ops.streams.status import (
 )
 from millstream.ops.words import EntryView, order, text_of
 
-STREAMS_A_TRIP = 200
+STREAMS_A_TRIP = 250
 """Limit of streams that are read in one round trip."""
 
 _FIRST_TRIP = 50
@@ -38,11 +38,14 @@ _FIRST_TRIP = 50
 
 _BULK = 4 << 20  # expected size of the entries in one round trip, in bytes
 
-_SCANNED = 1000  # keys that one SCAN examines
+HISTORY = "millstream:{history}:"
+"""Beginning of the keys of a server's history, see ``ops/history``."""
+
+_SCANNED = 4000  # keys that one SCAN examines; a server examines as many in about a millisecond
 
 
 async def names(line: Line, pattern: str | None = None, *, part: bool = False) -> list[str]:
-    """Return the sorted keys of all streams; on a cluster, of all nodes."""
+    """Return the sorted keys of all streams; on a cluster, of all nodes. A history is listed only by a pattern."""
     found: set[bytes] = set()
     fits: tuple[str, ...] = () if pattern is None else ("MATCH", pattern)
     nodes = await line.nodes()
@@ -56,7 +59,7 @@ async def names(line: Line, pattern: str | None = None, *, part: bool = False) -
             found.update(keys)
             if cursor == b"0":
                 break
-    return sorted(map(text_of, found))
+    return sorted(key for key in map(text_of, found) if pattern or not key.startswith(HISTORY))
 
 
 async def overview(line: Line, pattern: str | None = None, *, limit: int | None = None) -> StreamsSeen:
@@ -98,6 +101,42 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
         at += len(page)
         size = _fitting(len(page), answers[:split:2])
     return StreamsSeen(at_ms, tuple(found), refused)
+
+
+async def read_some(line: Line, groups: Mapping[str, Collection[str]]) -> StreamsSeen:
+    """Read streams by key, with the oldest undelivered entries of these groups only, in two round trips."""
+    seen = await read(line, list(groups), ages=False)
+    asked = [
+        (stream.key, group)
+        for stream in seen.streams
+        for group in stream.groups
+        if group.name in groups[stream.key] and _is_behind(stream, group)
+    ]
+    replies = await asking.calls(line, [_first_after(key, group) for key, group in asked])
+    ages = {(key, group.name): _undelivered(reply) for (key, group), reply in zip(asked, replies, strict=True)}
+    return replace(seen, streams=tuple(_aged(stream, groups[stream.key], ages) for stream in seen.streams))
+
+
+def _aged(stream: StreamStatus, names: Collection[str], ages: Mapping[tuple[str, str], OldestEntry]) -> StreamStatus:
+    """Return a stream in which some groups have their oldest undelivered entry, or none if all are delivered."""
+    return replace(
+        stream,
+        groups=tuple(
+            replace(group, oldest_undelivered=ages.get((stream.key, group.name), OldestEntry()))
+            if group.name in names
+            else group
+            for group in stream.groups
+        ),
+    )
+
+
+def _first_after(key: str, group: GroupStatus) -> Command:
+    return ("XRANGE", key, f"({group.last_delivered_id}", "+", "COUNT", 1)
+
+
+def _undelivered(entries: Reply) -> OldestEntry:
+    said = asking.refusal(entries)
+    return OldestEntry(text_of(entries[0][0]) if entries else None) if said is None else OldestEntry(why=said)
 
 
 def _fitting(asked: int, infos: Sequence[Reply]) -> int:
@@ -172,7 +211,7 @@ def _oldest_of(stream: StreamStatus, group: GroupStatus) -> list[Command]:
     if group.pending:
         commands += [("XPENDING", stream.key, group.name), ("ZCARD", due.key(stream.key, group.name))]
     if _is_behind(stream, group):
-        commands.append(("XRANGE", stream.key, f"({group.last_delivered_id}", "+", "COUNT", 1))
+        commands.append(_first_after(stream.key, group))
     return commands
 
 
@@ -183,8 +222,7 @@ def _is_behind(stream: StreamStatus, group: GroupStatus) -> bool:
 
 def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatus:
     """Return a group with its oldest entries from the replies."""
-    said = asking.refusal(entries)
-    undelivered = OldestEntry(text_of(entries[0][0]) if entries else None) if said is None else OldestEntry(why=said)
+    undelivered = _undelivered(entries)
     said = asking.refusal(summary)
     if said is not None:
         return replace(group, oldest_undelivered=undelivered, oldest_pending=OldestEntry(why=said))

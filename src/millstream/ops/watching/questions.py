@@ -11,6 +11,9 @@ from millstream.ops.findings.advice import Advice, Case
 from millstream.ops.findings.reading import read_case, read_cases
 from millstream.ops.findings.status import servers_advice, worst_groups
 from millstream.ops.groups.status import GroupRate, rates
+from millstream.ops.history.model import Subject
+from millstream.ops.history.series import SeriesSeen, changes, with_marks
+from millstream.ops.history.windows import TimeRange
 from millstream.ops.payloads.shown import light
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.status import PendingEntry, PendingPage
@@ -34,10 +37,30 @@ async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
 
     async def work(line: Line) -> StreamsSeen:
         seen = await streams.overview(line)
-        watch.history.note(seen.streams, seen.at_ms)
+        _note(watch, seen, whole=True)
         return seen
 
     return await watch.read("overview", work)
+
+
+def _note(watch: ServerWatch, seen: StreamsSeen, *, whole: bool = False) -> None:
+    watch.history.note(seen.streams, seen.at_ms)
+    if not watch.written.is_there:
+        watch.own.note(seen, whole=whole)
+
+
+async def history_reading(watch: ServerWatch, subjects: tuple[Subject, ...], window: TimeRange) -> Reading[SeriesSeen]:
+    """Read the history of some subjects with its marks; while nobody writes one, take the console's own figures."""
+
+    async def work(line: Line) -> SeriesSeen:
+        if watch.recorded:
+            return SeriesSeen(why="a report has no history")
+        seen = await watch.written.read(line, subjects, window)
+        if seen.first_ms is None:
+            seen = replace(watch.own.read(subjects, window), why=seen.why)
+        return with_marks(seen, await changes(line, window))
+
+    return await watch.read(("history", subjects, window.name), work)
 
 
 async def layouts_reading(watch: ServerWatch, seen: StreamsSeen) -> dict[str, PartitionLayout]:
@@ -58,7 +81,7 @@ async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
 
     async def work(line: Line) -> StreamsSeen:
         seen = await streams.read_one(line, key)
-        watch.history.note(seen.streams, seen.at_ms)
+        _note(watch, seen)
         return seen
 
     return await watch.read(("stream", key), work)
@@ -69,7 +92,7 @@ async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Cas
 
     async def work(line: Line) -> Case:
         found = await read_case(line, key, group)
-        watch.history.note(found.seen.streams.streams, found.seen.at_ms)
+        _note(watch, found.seen.streams)
         return found
 
     found = await watch.read(("group", key, group), work)

@@ -19,6 +19,8 @@ from millstream.client.open import open_line
 from millstream.client.url import REPORT, remedy
 from millstream.errors import MillstreamError
 from millstream.ops.asking import NotedLine
+from millstream.ops.history.own import OwnHistory
+from millstream.ops.history.series import HistoryReader
 from millstream.ops.watching.history import History
 from millstream.ops.watching.jobs import ChangeJobs
 from millstream.ops.watching.servers import ConsoleServer
@@ -96,7 +98,9 @@ class ServerWatch:
 
     def __init__(self, server: ConsoleServer) -> None:
         self.server = server
-        self.history = History()
+        self.history = History()  # of the small charts in tables, which cover some minutes
+        self.written = HistoryReader()
+        self.own = OwnHistory()  # in place of a written one
         #: number of recurring schedules at the last reading; pages link to them only if there are some
         self.recurring = 0
         self.jobs = ChangeJobs(server.url, self.changed)

@@ -1,7 +1,7 @@
 """One group: its lag or the reason that it is unknown, the trend, its consumers, and pending entries with payloads."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -9,6 +9,7 @@ from millstream.errors import UsageError
 from millstream.ops.every import BY_NAME
 from millstream.ops.findings.status import finding_facts
 from millstream.ops.groups.status import consumer_facts, group_facts, is_idle, is_left, lag_facts
+from millstream.ops.history.model import Subject
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
 from millstream.ops.pending.choosing import choice_of, choice_options
@@ -18,9 +19,9 @@ from millstream.ops.streams.status import ConsumerStatus
 from millstream.ops.watching.questions import group_reading, pending_reading
 from millstream.ops.words import Facts, name
 from millstream.ops.workers.status import RunningJob, WorkersSeen, WorkerStatus
-from millstream.web.charts import trend
 from millstream.web.page import Asked, NoPageError, WebPage
-from millstream.web.pages.common import closed_actions, command_line, findings, group_row, kinds, trend_words
+from millstream.web.pages.common import closed_actions, command_line, findings, group_row, kinds
+from millstream.web.pages.trends import group_plots, trend_facts, trends
 from millstream.worker.registry import protocol
 
 ENTRIES, MOST = 15, 500
@@ -70,8 +71,8 @@ async def group_page(asked: Asked) -> WebPage:
     seen, page, done = state.value.seen, held.value, state.value.rate
     noted = findings(asked, [state.value])
     row = group_row(asked, seen.group, done, seen.at_ms)
-    moments = asked.watch.history.lags(key, group_name)
-    most = [moment.most for moment in moments]
+    plots = group_plots(key, group_name, _runs(state.value.workers, asked.watch.written.handlers, key, group_name))
+    shown, kept = await trends(asked, plots, about=key)
     facts = {
         **group_facts(seen.group, seen.at_ms, done),
         "findings": [finding_facts(one.advice, one.remedy) for one in noted],
@@ -81,6 +82,7 @@ async def group_page(asked: Asked) -> WebPage:
         "pending_list": [pending_facts(each, _payload(each)) for each in page.entries],
         "pending_next": page.next,
         "pending_looked_at": page.looked_at,
+        "history": trend_facts(shown, plots),
     }
     closed, orders = await closed_actions(asked, key), await closed_actions(asked, protocol.CONTROL)
     closed = {**closed, **{name: why for name, why in orders.items() if name in _ORDERS}}
@@ -97,9 +99,7 @@ async def group_page(asked: Asked) -> WebPage:
         "rate": done,
         "over_ms": state.over_ms,
         "repair": None if seen.group.lag.repair is None else shlex.join(seen.group.lag.repair),
-        "trend": trend(moments, f"Lag of {name(group_name)}: {trend_words(moments)}") if any(most) else "",
-        "unsure": any(moment.value is None for moment in moments),
-        "watched_ms": moments[-1].at_ms - moments[0].at_ms if moments else 0,
+        "trends": shown,
         "consumers": [_consumer_row(each, state.value.workers, seen.consumers) for each in seen.consumers],
         "consumers_why": seen.consumers_why,
         "pending": [_pending_row(each) for each in page.entries],
@@ -114,7 +114,16 @@ async def group_page(asked: Asked) -> WebPage:
         command_line(asked, "group show", key, group_name),
         command_line(asked, "pending ls", key, group_name, options=_options(asked, sort)),
     ]
-    return WebPage("group", f"{name(group_name)} on {name(key)}", facts, view, shell, **WebPage.source(state, held))
+    source = WebPage.source(state, held, kept)
+    return WebPage("group", f"{name(group_name)} on {name(key)}", facts, view, shell, **source)
+
+
+def _runs(workers: WorkersSeen | None, before: Iterable[Subject], key: str, group: str) -> list[Subject]:
+    """Return the handlers of a group as subjects of the history: of living workers, and of earlier ones."""
+    where = (key if workers is None else workers.named(key, group), group)
+    alive = () if workers is None else [one for worker in workers.workers for one in worker.subscribers]
+    now = {one.handler for one in alive if (one.stream, one.group) == where}
+    return [("handler", name, *where) for name in sorted(now | {one[1] for one in before if one[2:] == where})]
 
 
 def _choice(asked: Asked) -> PendingChoice | None:

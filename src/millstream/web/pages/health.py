@@ -8,6 +8,7 @@ from millstream.ops.server.status import CommandCost, ServerStatus, SlowCommand
 from millstream.ops.words import Facts, brief, raw_line
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import command_line
+from millstream.web.pages.trends import SERVER, trend_facts, trends
 
 _COSTS = 12  # number of commands in the table of costs
 _SLOW = 50  # number of slow commands in the table
@@ -34,14 +35,16 @@ async def health_page(asked: Asked) -> WebPage:
     """Return the page of the server, or of each node of a cluster."""
     reading = await asked.watch.read("server", server)
     nodes = reading.value
-    facts: Facts = {"servers": [_facts(node) for node in nodes]}
+    shown, kept = await trends(asked, SERVER)
+    facts: Facts = {"servers": [_facts(node) for node in nodes], "history": trend_facts(shown, SERVER)}
     view = {
         "nodes": [(node, _costs(node), [SlowRow(slow, _line(slow)) for slow in node.slow[:_SLOW]]) for node in nodes],
         "now": reading.at_ms,
+        "trends": shown,
         "is_cluster": asked.watch.server.url.startswith(CLUSTERS),
     }
     shell = [command_line(asked, does) for does in ("server show", "server slow", "doctor")]
-    return WebPage("health", "Server", facts, view, shell, **WebPage.source(reading))
+    return WebPage("health", "Server", facts, view, shell, **WebPage.source(reading, kept))
 
 
 def _costs(node: ServerStatus) -> list[CostRow]:

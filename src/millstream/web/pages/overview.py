@@ -17,6 +17,7 @@ from millstream.web.charts import sparkline
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import GroupRow, command_line, findings, group_row, kinds
 from millstream.web.pages.schedules import note_recurring
+from millstream.web.pages.trends import TOTALS, trend_facts, trends
 
 STREAMS = 100
 """Largest number of streams on one page."""
@@ -58,6 +59,7 @@ async def overview_page(asked: Asked) -> WebPage:
     looked = await questions.worst_cases(asked.watch, parts, parts_done)
     queries = await questions.all_queries(asked.watch)
     servers = await questions.server_standing(asked.watch)
+    shown, kept = await trends(asked, TOTALS)
     await note_recurring(asked)
     besides = [*questions.on_servers(servers), *lost_queries(queries.value, parts), *letters_waiting(seen)]
     noted = findings(asked, looked.value, [*besides, *uneven_streams(parts, layouts)])
@@ -68,6 +70,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "streams": [_stream_facts(row, seen.at_ms) for row in rows],
         "refused": dict(seen.refused),
         "first": first,
+        "history": trend_facts(shown, TOTALS),
     }
     view = {
         **shown,
@@ -76,13 +79,15 @@ async def overview_page(asked: Asked) -> WebPage:
         "hints": kinds([one for one in noted if one.advice.level == "hint"]),
         "totals": whole,
         "over_ms": reading.over_ms,
+        "trends": shown,
         "now": seen.at_ms,
         "refused": refused_lines(seen.refused),
         "sort": sort,
         "sorts": SORTS,
     }
     shell = [command_line(asked, "stream ls"), command_line(asked, "group ls")]
-    return WebPage("overview", "Overview", facts, view, shell, **WebPage.source(reading, looked, queries, servers))
+    source = WebPage.source(reading, looked, queries, servers, kept)
+    return WebPage("overview", "Overview", facts, view, shell, **source)
 
 
 def _row(asked: Asked, stream: StreamStatus, now_ms: int, done: questions.Rates) -> StreamRow:

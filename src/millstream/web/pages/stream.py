@@ -18,6 +18,7 @@ from millstream.web.entries import ENTRIES, KINDS, MOST, Window, filters, listed
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages import common
 from millstream.web.pages.schedules import scheduled
+from millstream.web.pages.trends import stream_plots, trend_facts, trends
 
 _ACTIONS = (
     *(one for one in ACTIONS if one.noun == "stream" and one.name != "stream add"),
@@ -50,6 +51,8 @@ async def stream_page(asked: Asked) -> WebPage:
     path = asked.settings.archive
     archived = [] if path is None else [await archive_reading(asked.watch, path)]
     seen, parted = state.value, whole.value
+    plots = stream_plots(key)
+    shown, kept = await trends(asked, plots, about=key)
     if parted is not None:
         state = whole.mapped(lambda one: seen if one is None else one.seen)
     seen, (added, group_rates) = state.value, rates_of(state)
@@ -67,6 +70,7 @@ async def stream_page(asked: Asked) -> WebPage:
         ],
         "scheduled": stream_schedules_facts(later.value)
         | {"first": [schedule_facts(one, later.value.at_ms) for one in later.value.schedules]},
+        "history": trend_facts(shown, plots),
         "looked_at": found.looked_at,
         "looked_up_to": found.last,
         "more": found.further,
@@ -75,6 +79,7 @@ async def stream_page(asked: Asked) -> WebPage:
         "closed": await common.closed_actions(asked, key),
         "actions_here": _ACTIONS,
         "stream": stream,
+        "trends": shown,
         "parted": parted,
         "sealed_id": HIGHEST_ID,
         "groups": groups,
@@ -105,7 +110,8 @@ async def stream_page(asked: Asked) -> WebPage:
     }
     shell = [common.command_line(asked, "stream show" if parted is None else "stream balance", key)]
     shell += [common.command_line(asked, "stream tail", key, options=sought.words)]
-    return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, later, entries, queries, *archived))
+    source = WebPage.source(state, later, entries, queries, *archived, kept)
+    return WebPage("stream", name(key), facts, view, shell, **source)
 
 
 def _partition(parted: PartitionedStream, part: StreamStatus) -> Facts:

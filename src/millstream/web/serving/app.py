@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeAlias
 
 from starlette.applications import Starlette
@@ -16,6 +16,7 @@ from millstream.client.line import AccessDenied, Disconnected, WrongReplyError, 
 from millstream.client.partitions.layout import LayoutError
 from millstream.errors import MillstreamError
 from millstream.ops.asking import NotReadableError
+from millstream.ops.history.keeping import keeping
 from millstream.ops.plan import ChangeRefusedError, TargetMissingError
 from millstream.ops.watching.watch import ServerWatch
 from millstream.web import rendering
@@ -52,7 +53,11 @@ def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIAp
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
+        async with AsyncExitStack() as writers:
+            for watch in watches if settings.history else ():
+                if not watch.recorded:
+                    await writers.enter_async_context(keeping(watch.server.url))
+            yield
         await asyncio.gather(*(watch.close() for watch in watches))
 
     live = LivePages()

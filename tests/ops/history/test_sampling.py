@@ -1,0 +1,88 @@
+"""Figures of one moment: rates between readings, percentiles of all workers, and the choice of series."""
+
+from typing import Any
+
+import pytest
+
+from millstream.ops.history.model import TOTAL
+from millstream.ops.history.sampling import CounterRates, Sampler
+from millstream.ops.streams.status import GroupStatus, Lag, OldestEntry, StreamsSeen, StreamStatus
+
+HANDLER = ("handler", "bill", "orders", "billing")
+
+
+def worker(name: str, beat_ms: int, handled: int, bounds: Any = None, runs: Any = None) -> dict[str, Any]:
+    """Return a worker's record."""
+    one = {"handler": "bill", "stream": "orders", "group": "billing", "handled": handled, "failed": 0}
+    one |= {"recent": runs if runs is None or isinstance(runs, str) else {"runs": runs}}
+    return {"id": name, "version": "1", "beat_ms": beat_ms, "bounds_ms": bounds, "subscribers": [one]}
+
+
+def test_rates_are_of_counters() -> None:
+    """A rate needs two readings of a counter that grew; the same report again has the same rate."""
+    rates = CounterRates()
+    found = [rates.rate(("a",), *each) for each in ((0, 5), (1000, 15), (1000, 15), (2000, 3), (4000, 5), (5000, None))]
+    assert found == [None, 10, 10, None, 1, None]
+    rates.keep([])
+    assert rates.rate(("a",), 6000, 9) is None
+
+
+def test_workers_are_summed() -> None:
+    """The runs of all workers are added, and their percentile is that of all their last minutes."""
+    sampler = Sampler()
+    bounds = [10.0, 25.0, 50.0]
+    sampler.note_workers([worker("a", 1000, 100, bounds, [90, 4]), worker("b", 1000, 7, bounds, [0, 0, 0, 6])])
+    sampler.note_workers([worker("a", 2000, 110, bounds, [90, 4]), worker("b", 2000, 12, bounds, [0, 0, 0, 6])])
+    assert sampler.rows[HANDLER] == (15, 0, 50)
+    assert sampler.rows["version", "1"] == (2,)
+    sampler.note_workers([])
+    assert sampler.rows == {}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "runs"),
+    [
+        *((None, [1]), ([], [1]), ([1.0], None), ([1.0], "x"), ([1.0], [1, 2, 3]), (["1"], [1]), ([1.0], ["1"])),
+        *(([1.0], [-1]), ([1.0], [10**30]), ([1.0], [0]), ({}, {}), ([float("nan")], [1])),
+    ],
+)
+def test_a_hostile_report_has_no_percentile(bounds: Any, runs: Any) -> None:
+    """A record with other figures than a histogram leaves the percentile unknown, and the counters known."""
+    sampler = Sampler()
+    sampler.note_workers([worker("a", 1000, 100, bounds, runs)])
+    assert sampler.rows[HANDLER] == (0, 0, None)
+
+
+def stream(number: int, groups: int) -> StreamStatus:
+    """Return a stream whose groups lag by its number."""
+    lag = Lag(number, at_least=number, at_most=number)
+    one = OldestEntry()
+    there = tuple(
+        GroupStatus(f"s{number}", f"g{each}", 1, 0, "1-0", 5, lag, oldest_undelivered=one) for each in range(groups)
+    )
+    return StreamStatus(f"s{number}", 9, "9-0", "1-0", "9-0", 9, "0-0", there)
+
+
+def test_at_most_the_limit_is_chosen() -> None:
+    """The total, handlers and the groups with the most lag are chosen, up to the limit of series."""
+    sampler = Sampler()
+    seen = StreamsSeen(1000, tuple(stream(number, 3) for number in range(200)))
+    sampler.note(seen, whole=True)
+    sampler.note_workers([worker("a", 1000, 1)])
+    found = sampler.chosen(seen)
+    assert found[0] == TOTAL
+    assert HANDLER in found
+    assert ("group", "s199", "g0") in found
+    assert ("group", "s0", "g0") not in found
+    wide = {"total": 10, "handler": 3, "group": 4, "stream": 3, "version": 0}
+    assert 380 < sum(wide[name[0]] for name in found) <= 400
+    assert sampler.total()[0] == sum(range(200)) * 3
+
+
+def test_a_part_of_the_groups_keeps_the_age_of_the_others() -> None:
+    """A reading without the ages of some groups leaves their last known ones."""
+    sampler = Sampler()
+    sampler.note(StreamsSeen(1000, (stream(1, 1),)), whole=True)
+    bare = StreamStatus("s1", 9, "9-0", "1-0", "9-0", 9, "0-0", (GroupStatus("s1", "g0", 1, 0, "1-0", 5, Lag(4)),))
+    sampler.note(StreamsSeen(2000, (bare,)), whole=False)
+    assert sampler.rows["group", "s1", "g0"] == (4, 0, 0, 0)
