@@ -16,6 +16,8 @@ VARIABLES = {
     "MILLSTREAM_CONTEXT": "the context to use, a named server (docs/contexts.md)",
     "MILLSTREAM_COMPLETE_TIMEOUT": "seconds that completion by Tab waits for the server's names; 0.5 unless given",
     "MILLSTREAM_CONSOLE_PASSWORD": "password that browsers must send to `millstream console`",
+    "MILLSTREAM_ALERT_WEBHOOK": "URL that `millstream alert watch` tells of alerts",
+    "MILLSTREAM_ALERT_SECRET": "secret that signs its requests",
     "MILLSTREAM_CORE": "`python` or `native`: which core is used; `native` makes it an error if there is none",
 }
 #: Set by ``millstream run`` for the processes that it starts, or by tests.

@@ -13,6 +13,7 @@ from cli.test_console import fill
 from millstream.cli.console import checked
 from millstream.cli.main import main
 from millstream.ops.findings.check import CheckBounds, Measured, check
+from support.frozen import WORKER, freeze
 from support.ports import free_port
 from support.servers import ServerProcess
 
@@ -162,7 +163,39 @@ def test_a_stream_that_cannot_be_looked_at_is_not_ok(server: ServerProcess, clie
 def test_large_figures_are_written_in_full(style: str) -> None:
     """Large figures are written with all digits and without an exponent."""
     found = check([Measured("lag", "orders", "billing", 12_345_678)], {"lag": CheckBounds(10_000_001, 20_000_001)})
-    text = checked.STYLES[style](found, "0")
+    text = checked.STYLES[style](found, "0", [])
     assert "12345678" in text
     assert "e+" not in text
     assert style != "nagios" or "=12345678;10000001;20000001;0" in text
+
+
+def test_figures_that_a_frozen_worker_holds_up_are_below_it(server: ServerProcess, client: redis.Redis) -> None:
+    """A cause stands before the figures that it holds up. Exit code, figures and metrics stay as they are."""
+    freeze(client)
+    done = run(server, "--pending", "1")
+    first = done.stdout.splitlines()[0]
+    assert done.exit_code == 2
+    assert first.startswith(
+        f"MILLSTREAM CRITICAL - the worker {WORKER} is blocked at bill.py:7 in bill: its event loop"
+    )
+    assert " and 16 more figures |" in first
+    assert first.count("pending 3 (critical from 1)") == 1
+    facts = json.loads(run(server, "--pending", "1", "-o", "json").stdout)
+    (cause,) = facts["causes"]
+    assert {one["cause"] for one in facts["figures"]} == {cause["id"]}
+    assert run(server, "--pending", "9", "-o", "json").stdout.count('"causes": []') == 1
+
+
+def test_doctor_folds_findings_below_their_cause(server: ServerProcess, client: redis.Redis) -> None:
+    """``doctor`` shows the frozen worker first, and folds the pending entries and consumers that it explains."""
+    freeze(client)
+    words = ["doctor", server.url, "--pending-older", "0s"]
+    done = CliRunner().invoke(main, words)
+    assert done.stdout.startswith(f"problem: the worker {WORKER} is blocked at bill.py:7 in bill")
+    assert "holds up  billing on orders: 48 pending, in 16 partitions" in done.stdout
+    assert "dead consumer" not in done.stdout
+    rows = json.loads(CliRunner().invoke(main, [*words, "-o", "json"]).stdout)
+    folded = [row for row in rows if row["check"] in {"pending", "dead consumer"}]
+    assert folded
+    assert None not in {row["cause"] for row in folded}
+    assert done.exit_code == (3 if any(row["level"] == "problem" for row in rows) else 1)

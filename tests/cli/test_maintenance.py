@@ -207,7 +207,7 @@ def test_doctor(our_server: ServerProcess, data: Path, tmp_path: Path) -> None:
     well = here("doctor", data, "-o", "json")
     rows = json.loads(well.stdout)
     assert well.exit_code == (1 if any(row["level"] == "warning" for row in rows) else 0)
-    assert {"level", "check", "what", "why", "advice"} == set(rows[0])
+    assert {"level", "check", "what", "why", "advice", "cause"} == set(rows[0])
     assert any("which runs" in row["what"] for row in rows)
     assert here("doctor", our_server.url).exit_code == 0
     with our_server.client() as client:

@@ -115,12 +115,13 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "compare": frozenset({"migrate", "client"}),
     "server.replicas": frozenset({"ops"}),
     "server.failover": frozenset({"ops", "client"}),
-    "server.doctor": frozenset({"maintenance"}),
+    "server.doctor": frozenset({"maintenance", "ops", "client"}),
     "spark.archive": frozenset({"spark"}),
     "spark.replay": frozenset({"spark", "client"}),
     "shared.lazy": frozenset(),  # groups of subcommands
     "console.console": frozenset({"ops", "web", "client"}),
     "console.servers": frozenset({"client"}),  # as a command line names them
+    "alerts.alert": frozenset({"ops", "client"}),
     "console.nouns": frozenset(),  # tables of subcommands
     "console.shown": frozenset({"ops"}),  # how groups are shown
     "console.watching": frozenset({"client"}),  # the same question again and again
@@ -160,7 +161,7 @@ FROM_ROOT = frozenset({"millstream.__version__"})
 # The folders of ops that have the fixed modules: status, reading and, where a person may change something, changes
 NOUNS = (
     *("streams", "groups", "pending", "entries", "letters", "workers", "server", "spark", "findings"),
-    *("later", "schedules", "jobs", "limits", "handlers"),
+    *("later", "schedules", "jobs", "limits", "handlers", "alerts"),
 )
 
 # Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.
@@ -196,6 +197,7 @@ PURE = (
     "millstream.ops.words",
     *(f"millstream.ops.{noun}.status" for noun in NOUNS),
     "millstream.ops.findings.advice",
+    "millstream.ops.findings.causes",
     "millstream.ops.findings.check",
     "millstream.ops.payloads",
     *(f"millstream.ops.history.{name}" for name in ("model", "sampling", "windows")),

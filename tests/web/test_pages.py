@@ -152,7 +152,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     )
     assert overview == FRAME | {
         "totals": dict.fromkeys(totals.split()),
-        "findings": None,
+        **dict.fromkeys(["findings", "causes", "alerts", "alerts_unknown"]),
         "streams": [STREAM | {"groups": [GROUP]}],
         "refused": {},
         "first": None,
@@ -214,7 +214,7 @@ def test_findings_of_one_kind_are_one_row(console: ConsoleThread, client: redis.
     text = console.ask("/").text
     assert "12 problems need attention" in text
     assert (text.count("millstream run MODULE:APP</code>"), text.count(">11 more of this kind<")) == (1, 1)
-    assert all(f">g{number:02} on s</a>: entries wait" in text for number in range(12))
+    assert all(f">g{number:02} on s: 1 not delivered</a>" in text for number in range(12))
     assert len(console.ask("/overview.json").facts["findings"]) == 12
 
 

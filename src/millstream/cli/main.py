@@ -27,6 +27,7 @@ COMMANDS: Rows = {
     "failover": ("server.failover:failover", "Promote a replica without losing data."),
     "compare": ("compare:compare", "Compare all keys of two servers, such as a primary and a replica."),
     "check": ("console.check:check", "Check lag, ages, pending and dead letters against thresholds."),
+    "alert": ("console.nouns:alert", "List past alerts, watch a server, notify a webhook or a command."),
     "report": ("console.report:report", "Write a redacted report of an incident to one file."),
     "context": ("contexts.context:context", "Name servers, list them, and choose the one in use."),
     "config": ("contexts.config:config", "Show the server that commands use, and the source of that setting."),

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import click
@@ -15,12 +15,15 @@ from millstream.client.line import Line
 from millstream.client.url import db_label
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.findings import check as model
-from millstream.ops.findings.check import AGES, CheckBounds, Figure, Measured
-from millstream.ops.findings.reading import count_undecided
+from millstream.ops.findings.causes import Cause
+from millstream.ops.findings.check import AGES, CheckBounds, CheckedFigure, Figure, Measured
+from millstream.ops.findings.reading import count_undecided, read_causes
+from millstream.ops.findings.status import LOOKED_AT
 from millstream.ops.later.reading import read_counts, scheduled_streams, scheduling_keys
 from millstream.ops.letters.reading import letter_streams
 from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.streams.reading import overview, read, read_one
+from millstream.ops.streams.status import StreamsSeen
 from millstream.printable import printable
 from millstream.times import span
 
@@ -102,17 +105,31 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
     with _ends_as_a_plugin():
         every = {figure: _bounds(figure, given) for figure in model.FIGURES}
         bounds = {figure: each for figure, each in every.items() if each is not None}
-        measured = ask(url, lambda line: _measure(line, stream, group, bounds, count))
-        found = model.check(measured, bounds)
-        text = STYLES[form](found, db_label(url))
+        found, causes = ask(url, lambda line: _check(line, stream, group, bounds, count))
+        text = STYLES[form](found, db_label(url), causes)
         click.echo(text)
     sys.exit(exit_code(found))
 
 
+async def _check(
+    line: Line, stream: str | None, group: str | None, bounds: dict[Figure, CheckBounds], count: int
+) -> tuple[list[CheckedFigure], list[Cause]]:
+    """Return the checked figures, and the causes of those that are not ok."""
+    measured, seen = await _measure(line, stream, group, bounds, count)
+    found = model.check(measured, bounds)
+    bad = {(one.measured.stream, one.measured.group) for one in found if one.status in {"warning", "critical"}}
+    groups = [each for one in seen.streams for each in one.groups if (one.key, each.name) in bad]
+    causes: list[Cause] = []
+    if groups:
+        with suppress(MillstreamError):  # the user may lack the rights; the figures are known
+            causes = await read_causes(line, seen, groups[:LOOKED_AT])
+    return found, causes
+
+
 async def _measure(
     line: Line, stream: str | None, group: str | None, bounds: dict[Figure, CheckBounds], count: int
-) -> list[Measured]:
-    """Return the measured figures."""
+) -> tuple[list[Measured], StreamsSeen]:
+    """Return the measured figures, and the streams."""
     parts = () if stream is None else await parts_of(line, stream)
     keys = parts or (() if stream is None else (stream,))
     if stream is None:
@@ -129,7 +146,7 @@ async def _measure(
         known = ", ".join(sorted({one.name for part in seen.streams for one in part.groups}))
         has = f"its groups are: {known}" if known else "it has no groups"
         raise MillstreamError(f"the stream {stream!r} has no group {group!r}; {has}")
-    return found
+    return found, seen
 
 
 @contextmanager

@@ -4,11 +4,12 @@ Names may contain any characters; they are escaped, so they cannot break a line 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millstream.cli.shared.exposition import gauge
+from millstream.ops.findings.causes import Cause, cause_facts, explained
 from millstream.ops.findings.check import AGES, EXIT_CODES, CheckedFigure, CheckStatus, Measured, worst
-from millstream.texts import Kind, in_one_line, json_text, shown
+from millstream.texts import Kind, in_one_line, json_text, plural, shown
 
 _NAMED = 20  # number of listed figures that are not ok
 _DATA = 100  # number of figures in the performance data
@@ -31,12 +32,17 @@ _METRICS = {
 """Metric names that workers export too, so that the same dashboards and alerts fit."""
 
 
-def nagios(found: list[CheckedFigure]) -> str:
-    """Return one line: the status, the figures that are not ok, and the performance data."""
+def nagios(found: list[CheckedFigure], causes: Sequence[Cause] = ()) -> str:
+    """Return one line: the status, the causes, the figures that are not ok, and the performance data.
+
+    A cause comes before the figures that it holds up, of which the first one is shown.
+    """
     status = worst(found)
-    bad = [one for one in found if one.status != "ok"]
-    first, *rest = [in_one_line(_sentence(one)) for one in bad[:_NAMED]] or [_all_well(len(found))]
-    more = f" (and {len(bad) - 1} more): {'; '.join(rest)}" if rest else ""
+    folded, bad = _by_cause(found, causes)
+    said = [in_one_line(_caused(cause, rows)) for cause, rows in folded]
+    said += [in_one_line(_sentence(one)) for one in bad[:_NAMED]]
+    first, *rest = said or [_all_well(len(found))]
+    more = f" (and {len(folded) + len(bad) - 1} more): {'; '.join(rest)}" if rest else ""
     data = " ".join(_datum(one) for one in found[:_DATA] if one.measured.value is not None)
     text = f"MILLSTREAM {status.upper()} - {first}{more}".replace("|", "/")
     return f"{text} | {data}" if data else text
@@ -46,12 +52,33 @@ def _all_well(figures: int) -> str:
     return "1 figure is within its thresholds" if figures == 1 else f"{figures} figures are within their thresholds"
 
 
-def as_json(found: list[CheckedFigure]) -> str:
-    """Return one JSON object: the status, its exit code, and every figure."""
-    status = worst(found)
-    return json_text(
-        {"status": status, "code": EXIT_CODES[status], "figures": [_facts(one) for one in found]}, indent=2
-    )
+def _by_cause(
+    found: list[CheckedFigure], causes: Sequence[Cause]
+) -> tuple[list[tuple[Cause, list[CheckedFigure]]], list[CheckedFigure]]:
+    """Return each cause with the figures that it holds up, and the other figures that are not ok."""
+    known, folded, left = explained(causes), dict[str, list[CheckedFigure]](), list[CheckedFigure]()
+    for one in (one for one in found if one.status != "ok"):
+        cause = known.get((one.measured.stream, one.measured.group))
+        (left if cause is None else folded.setdefault(cause.id, [])).append(one)
+    return [(cause, folded[cause.id]) for cause in causes if cause.id in folded], left
+
+
+def _caused(cause: Cause, rows: Sequence[CheckedFigure]) -> str:
+    more = f" and {plural(len(rows) - 1, 'more figure')}" if len(rows) > 1 else ""
+    return f"{cause.says}, which holds up {_sentence(rows[0])}{more}"
+
+
+def as_json(found: list[CheckedFigure], causes: Sequence[Cause] = ()) -> str:
+    """Return one JSON object: the status, its exit code, every figure, and the causes of those that are not ok."""
+    status, known = worst(found), explained(causes)
+    figures = [_facts(one) | {"cause": _cause_id(known, one)} for one in found]
+    facts = {"status": status, "code": EXIT_CODES[status], "figures": figures}
+    return json_text({**facts, "causes": [cause_facts(one) for one in causes]}, indent=2)
+
+
+def _cause_id(known: Mapping[tuple[str, str | None], Cause], one: CheckedFigure) -> str | None:
+    cause = None if one.status == "ok" else known.get((one.measured.stream, one.measured.group))
+    return None if cause is None else cause.id
 
 
 def prometheus(found: list[CheckedFigure], db: str) -> str:
@@ -66,10 +93,10 @@ def prometheus(found: list[CheckedFigure], db: str) -> str:
     return "\n".join(text)
 
 
-STYLES: Mapping[str, Callable[[list[CheckedFigure], str], str]] = {
-    "nagios": lambda found, _: nagios(found),
-    "json": lambda found, _: as_json(found),
-    "prometheus": prometheus,
+STYLES: Mapping[str, Callable[[list[CheckedFigure], str, Sequence[Cause]], str]] = {
+    "nagios": lambda found, _, causes: nagios(found, causes),
+    "json": lambda found, _, causes: as_json(found, causes),
+    "prometheus": lambda found, db, _: prometheus(found, db),
 }
 
 

@@ -34,6 +34,11 @@ SERVER: Rows = {
     "slow": ("console.server:slow", "List the slow commands."),
 }
 AUDIT: Rows = {"ls": ("changes.audit:ls", "List changes, the newest first: of all streams, or of STREAM.")}
+ALERT: Rows = {
+    "ls": ("alerts.alert:ls", "List open and past alerts: event, time and duration."),
+    "watch": ("alerts.alert:watch", "Watch a server: keep its alerts, and notify hooks."),
+    "test": ("alerts.alert:test", "Send a test message to the hooks."),
+}
 WORKER: Rows = {
     "ls": ("worker.worker:ls", "List the workers that are alive, and the handlers that are paused."),
     "show": (
@@ -165,6 +170,18 @@ def audit() -> None:
     Examples:
       millstream audit ls --since 1d
       millstream audit undo 8f3c01a94b7e
+    """
+
+
+@click.group(cls=LazyGroup, rows=ALERT)
+def alert() -> None:
+    """List past alerts, watch a server, and notify a webhook or a command.
+
+    \b
+    Examples:
+      millstream alert ls
+      millstream alert watch --webhook https://alerts.example.org/millstream --secret-file alert.secret
+      millstream alert test --command 'notify --team ops'
     """
 
 

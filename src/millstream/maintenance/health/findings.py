@@ -19,6 +19,7 @@ class Finding:
     what: str  # Fact that was found
     why: str = ""  # Reason why it matters; empty for ``ok``
     advice: str = ""  # Next step; empty if there is none
+    place: tuple[str, str] | None = None  # Stream and group of the finding; None for another subject
 
 
 ok, note, warning, problem = (partial(Finding, level) for level in LEVELS)

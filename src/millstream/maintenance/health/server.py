@@ -353,6 +353,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
             f"{stream} {name}: {group['pending']} pending; {oldest[0]['message_id']} and perhaps others idle too long",
             "they were delivered and never acknowledged: no consumer handles them until one claims them",
             f"start workers with min_idle_time, or XAUTOCLAIM {stream} {name} CONSUMER {limits.pending_ms} 0",
+            place=(stream, name),
         )
     for consumer in client.xinfo_consumers(_raw(stream), _raw(name)):
         if consumer["pending"] and consumer["idle"] >= limits.pending_ms:
@@ -363,4 +364,5 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
                 "it has probably ended; deleting it now would drop its entries",
                 f"claim its entries (XAUTOCLAIM {stream} {name} ...), then XGROUP DELCONSUMER {stream} {name} "
                 f"{consumer['name']}",
+                place=(stream, name),
             )

@@ -5,7 +5,7 @@ facts do not show. Thresholds are arguments.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from millstream.ops.groups.status import GroupRate
@@ -38,6 +38,8 @@ class Advice:
     query: tuple[str, str] | None = None  # Id and title of the Spark query with the problem; None if none
     # Name of the server with the problem, without a stream; None for a group's finding
     server: str | None = None
+    worker: str | None = None  # Id of the worker, or name of the consumer, that causes it; None if the facts name none
+    since_ms: int | None = None  # Its beginning, wall milliseconds; None if it is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,14 @@ class Case:
         remedy: Iterable[str] | None = None,
         raw: Iterable[tuple[str, ...]] = (),
         consumer: str | None = None,
+        worker: str | None = None,
+        for_ms: int | None = None,
     ) -> Advice:
-        """Return a finding about this group."""
+        """Return a finding about this group, which began ``for_ms`` milliseconds ago."""
         words = None if remedy is None else _safe(tuple(remedy))
-        group = self.seen.group
-        return Advice(code, level, group.stream, group.name, says, dict(evidence), words, tuple(raw), consumer)
+        group, began = self.seen.group, None if for_ms is None else self.seen.at_ms - for_ms
+        bare = Advice(code, level, group.stream, group.name, says, dict(evidence), words, tuple(raw), consumer)
+        return replace(bare, worker=worker, since_ms=began)
 
 
 def advise(case: Case) -> list[Advice]:
@@ -98,8 +103,10 @@ def _unknown_lag(case: Case) -> Iterable[Advice]:
     evidence |= {"note": lag.repair_note} if lag.repair_note else {}
     says = f"the server does not know the lag: {lag.why}"
     where, raw = (group.stream, group.name), () if lag.repair is None else (lag.repair,)
-    # Equals the raw command, but has a preview, and is refused if the group has moved
-    remedy = ("group", "rewind", *where, "--to", "+0") if raw else ("group", "show", *where, "--count", "1000000")
+    few = lag.reason != "deleted" and lag.at_most is not None and lag.at_most <= _COUNTED and not lag.repair_note
+    # Equals the raw command, but has a preview, which counts, and is refused if the group has moved
+    known = ("group", "rewind", *where, "--to", "+0")
+    remedy = known if raw or few else ("group", "show", *where, "--count", "1000000")
     yield case.about("lag-unknown", "hint", says, evidence=evidence, remedy=remedy, raw=raw)
 
 
@@ -127,9 +134,9 @@ def _nobody_reads(case: Case) -> Iterable[Advice]:
     if pause is not None:
         evidence |= {"by": pause.by, "reason": pause.reason, "for_ms": max(case.seen.at_ms - pause.at_ms, 0)}
         says = f"the group is paused by {pause.by or 'somebody'}: {pause.reason}"
-        yield case.about(
-            "paused", "warning", says, evidence=evidence, remedy=("worker", "resume", pause.stream, pause.group)
-        )
+        remedy: tuple[str, ...] = ("worker", "resume", pause.stream, pause.group)
+        long = max(case.seen.at_ms - pause.at_ms, 0)
+        yield case.about("paused", "warning", says, evidence=evidence, remedy=remedy, for_ms=long)
         return
     quiet = min((one.idle_ms for one in consumers), default=None)
     if quiet is None or quiet >= case.at.away_ms:
@@ -140,24 +147,36 @@ def _nobody_reads(case: Case) -> Iterable[Advice]:
             else "entries wait and the group has no consumer: start the worker or program that reads it (XREADGROUP)"
         )
         remedy = _who_reads(case) if consumers else ("run", "MODULE:APP")
-        if frozen := _all_frozen(case):
+        first = None
+        if frozen := all_frozen(case):
             says, remedy = _frozen_words(frozen, case.seen.at_ms), ("worker", "show", frozen[0].id)
             evidence |= {"frozen": [worker.id for worker in frozen]}
+            first = culprit(frozen).id
         elif case.workers is not None and (gone := case.workers.vanished):
             latest = span_text(max(case.seen.at_ms - gone[0].beat_ms, 0))
             says += f"; {plural(len(gone), 'worker')} vanished without signing off, {gone[0].id} {latest} ago"
-        yield case.about("nobody-reads", "problem", says, evidence=evidence, remedy=remedy)
+        yield case.about("nobody-reads", "problem", says, evidence=evidence, remedy=remedy, worker=first, for_ms=quiet)
 
 
-def _all_frozen(case: Case) -> list[WorkerStatus]:
-    """Return the group's workers if all of them are frozen: blocked, or without a heartbeat; otherwise none."""
+def frozen_workers(case: Case) -> list[WorkerStatus]:
+    """Return the group's workers that are frozen: blocked, or without a heartbeat."""
     readers = _group_workers(case)
-    frozen = [one for one in readers if one.blocked_at is not None or _silent_ms(one, case.seen.at_ms) >= _SILENT_MS]
-    return frozen if len(frozen) == len(readers) else []
+    return [one for one in readers if one.blocked_at is not None or _silent_ms(one, case.seen.at_ms) >= _SILENT_MS]
+
+
+def all_frozen(case: Case) -> list[WorkerStatus]:
+    """Return the group's workers if all of them are frozen, otherwise none."""
+    frozen = frozen_workers(case)
+    return frozen if len(frozen) == len(_group_workers(case)) else []
+
+
+def culprit(frozen: Sequence[WorkerStatus]) -> WorkerStatus:
+    """Return the frozen worker that a finding names: a blocked one, whose line of code is known, if there is one."""
+    return min(frozen, key=lambda one: one.blocked_at is None)
 
 
 def _frozen_words(frozen: Sequence[WorkerStatus], now_ms: int) -> str:
-    first = min(frozen, key=lambda one: one.blocked_at is None)
+    first = culprit(frozen)
     reason = (
         f"has sent no heartbeat for {span_text(_silent_ms(first, now_ms))}"
         if first.blocked_at is None
@@ -225,16 +244,25 @@ def _untried(case: Case, one: ConsumerStatus, lively: list[str]) -> Iterable[Adv
     says = f"{due} {wait} next try, and no worker reads the group: start its workers"
     evidence = {"idle_ms": one.idle_ms, "pending": due}
     remedy = ("run", "MODULE:APP")
-    yield case.about("untried", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
+    yield case.about(
+        "untried", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name, for_ms=one.idle_ms
+    )
 
 
 def _blocked(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Advice:
-    says = f"the worker {worker.id} is blocked at {worker.blocked_at}: its event loop does not run, and its "
-    says += f"{_entries(one.pending)} with it"
+    says = f"the worker {worker.id} is blocked at {worker.blocked_at}: its event loop does not run"
     evidence = {"worker": worker.id, "blocked_ms": worker.blocked_ms, "where": worker.blocked_at}
     evidence |= {"pending": one.pending, "host": worker.host, "pid": worker.pid}
-    remedy = ("worker", "show", worker.id)
-    return case.about("blocked-worker", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
+    found = case.about(
+        "blocked-worker",
+        "problem",
+        says,
+        evidence=evidence,
+        remedy=("worker", "show", worker.id),
+        consumer=one.name,
+        worker=worker.id,
+    )
+    return replace(found, since_ms=worker.beat_ms - (worker.blocked_ms or 0))
 
 
 def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
@@ -250,7 +278,16 @@ def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
         remedy: tuple[str, ...] = ("pending", "claim", *where, "--consumer", one.name, "--to", others[0])
     else:  # no other consumer could take the entries, so list them first
         remedy = ("pending", "ls", *where, "--consumer", one.name, "--payload")
-    return case.about("stuck-consumer", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
+    return case.about(
+        "stuck-consumer",
+        "problem",
+        says,
+        evidence=evidence,
+        remedy=remedy,
+        consumer=one.name,
+        worker=one.name,
+        for_ms=one.idle_ms,
+    )
 
 
 def _workers_known(case: Case) -> bool:
@@ -267,7 +304,16 @@ def _idle(case: Case, one: ConsumerStatus, others: int) -> Advice:
     says += f", while {reads}; no live worker has this name"
     evidence = {"idle_ms": one.idle_ms, "pending": one.pending, "others": others}
     remedy = ("pending", "ls", group.stream, group.name, "--consumer", one.name, "--payload")
-    return case.about("idle-consumer", "warning", says, evidence=evidence, remedy=remedy, consumer=one.name)
+    return case.about(
+        "idle-consumer",
+        "warning",
+        says,
+        evidence=evidence,
+        remedy=remedy,
+        consumer=one.name,
+        worker=one.name,
+        for_ms=one.idle_ms,
+    )
 
 
 def _long_jobs(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Iterable[Advice]:
@@ -278,7 +324,10 @@ def _long_jobs(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Iterabl
         says = f"{job.handler} of {worker.id} has been at entry {job.id} for {span_text(job.for_ms)}"
         evidence = {"worker": worker.id, "entry": job.id, "for_ms": job.for_ms, "deliveries": job.deliveries}
         remedy = ("worker", "show", worker.id)
-        yield case.about("long-job", "warning", says, evidence=evidence, remedy=remedy, consumer=one.name)
+        found = case.about(
+            "long-job", "warning", says, evidence=evidence, remedy=remedy, consumer=one.name, worker=worker.id
+        )
+        yield replace(found, since_ms=job.since_ms)
 
 
 def _unowned(case: Case) -> Iterable[Advice]:
@@ -325,7 +374,25 @@ def _held_up(case: Case) -> Iterable[Advice]:
         evidence = {"key": one.key, "partition": one.stream, "entry": one.id, "waiting": one.waiting}
         evidence |= {"for_ms": since, "error": one.error}
         remedy = ("pending", "ls", one.stream, group.name, "--payload")
-        yield case.about("held-up", "warning", one.text(case.seen.at_ms), evidence=evidence, remedy=remedy)
+        text = one.text(case.seen.at_ms)
+        yield case.about("held-up", "warning", text, evidence=evidence, remedy=remedy, for_ms=since)
+
+
+def _limited(case: Case) -> Iterable[Advice]:
+    """Yield a finding for each limit by which entries of a group with old entries wait."""
+    group = case.seen.group
+    oldest = max(group.oldest_undelivered.age(case.seen.at_ms) or 0, group.oldest_pending.age(case.seen.at_ms) or 0)
+    if oldest < case.at.stuck_ms or case.workers is None:
+        return
+    where = (case.workers.named(group.stream, group.name), group.name)
+    rows = [one for worker in case.workers.workers for one in worker.subscribers if (one.stream, one.group) == where]
+    waiting: dict[str, int] = {}
+    for limit in (limit for one in rows for limit in one.limits if limit.waiting):
+        waiting[limit.name] = waiting.get(limit.name, 0) + limit.waiting
+    for name, waits in waiting.items():
+        says = f"the limit {name!r} holds the group up: {_entries(waits)} in hand or put aside for a permit"
+        evidence = {"waiting": waits, "oldest_ms": oldest}
+        yield case.about("limit-reached", "warning", says, evidence=evidence | {"limit": name}, remedy=("limit", "ls"))
 
 
 def _falling_behind(case: Case) -> Iterable[Advice]:
@@ -347,6 +414,7 @@ def _left_behind(case: Case) -> Iterable[Advice]:
         yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)
 
 
+_COUNTED = 1000  # entries that the preview of a rewind counts at once
 _IDS = 20  # limit of ids in a raw command
 _HELD = 3  # limit of findings about blocked keys
 
@@ -356,6 +424,7 @@ _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
     _nobody_reads,
     _failing,
     _held_up,
+    _limited,
     _unowned,
     _falling_behind,
     _unknown_lag,

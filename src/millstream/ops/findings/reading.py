@@ -8,11 +8,14 @@ from millstream.client.line import Command, Line, Reply
 from millstream.client.partitions.layout import HIGHEST_ID
 from millstream.ops.asking import NotAllowedError, NotReadableError, calls, refusal
 from millstream.ops.findings.advice import Case
+from millstream.ops.findings.causes import Cause, find_causes
 from millstream.ops.findings.check import CheckBounds, undecided
+from millstream.ops.findings.status import advice_on, servers_advice
 from millstream.ops.groups.status import GroupRate
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.reading import pending_entry
 from millstream.ops.pending.status import PendingEntry
+from millstream.ops.server.reading import standing
 from millstream.ops.streams.partitioned import PartitionedStream, all_consumers, read_partitioned
 from millstream.ops.streams.reading import COUNT, consumer_status, count_lag, named, read_group
 from millstream.ops.streams.status import ConsumerStatus, GroupSeen, GroupStatus, StreamsSeen
@@ -107,6 +110,12 @@ async def read_cases(
         alone = replace(seen, streams=(streams[group.stream],))
         found.append(_case(alone, group, (members, held), workers, done.get((group.stream, group.name))))
     return tuple(found)
+
+
+async def read_causes(line: Line, seen: StreamsSeen, groups: Sequence[GroupStatus]) -> list[Cause]:
+    """Read the facts about some groups and the servers, and return the causes of their problems."""
+    cases, servers = await read_cases(line, seen, groups, {}), await standing(line)
+    return find_causes(advice_on(cases, servers_advice(servers)), cases, servers)
 
 
 def _case(

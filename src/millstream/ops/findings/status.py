@@ -1,6 +1,6 @@
 """Findings as data and as text, and findings about servers, Spark queries and dead letters. PURE."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from millstream.client.dead_letter.letter import SUFFIX
@@ -8,7 +8,7 @@ from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, advise
 from millstream.ops.server.status import SILENT_SECONDS, Replication, ServerStatus
 from millstream.ops.spark.status import QueriesSeen, QueryStatus
 from millstream.ops.streams.status import GroupStatus, StreamsSeen, StreamStatus
-from millstream.ops.words import DASH, Facts, brief, command_words, milliseconds, name, span, text_of
+from millstream.ops.words import DASH, Facts, brief, command_words, milliseconds, name, size, span, text_of
 from millstream.texts import plural
 
 LOOKED_AT = 20
@@ -76,14 +76,18 @@ def _query(query: QueryStatus, code: str, level: Level, says: str, silent_ms: in
     evidence |= {"streams": ", ".join(place.stream for place in query.places) or None}
     remedy = command_words("spark show", query.id)
     stream = query.places[0].stream if query.places else ""
-    return Advice(code, level, stream, None, says, evidence, remedy, query=(query.id, query.title))
+    who = (query.id, query.title)
+    return Advice(code, level, stream, None, says, evidence, remedy, query=who, since_ms=query.at_ms)
 
 
-def by_kind(found: Sequence[Advice]) -> list[list[Advice]]:
-    """Group findings of one kind, since they share a remedy; the kinds keep their order."""
-    kinds: dict[tuple[str, str], list[Advice]] = {}
+def by_kind(found: Sequence[Advice], apart: Container[int] = ()) -> list[list[Advice]]:
+    """Group findings of one kind, since they share a remedy; the kinds keep their order.
+
+    Findings whose identity is in ``apart`` stay alone.
+    """
+    kinds: dict[tuple[str, str, int], list[Advice]] = {}
     for one in found:
-        kinds.setdefault((one.level, one.code), []).append(one)
+        kinds.setdefault((one.level, one.code, id(one) if id(one) in apart else 0), []).append(one)
     return list(kinds.values())
 
 
@@ -112,6 +116,8 @@ def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
         "consumer": advice.consumer,
         "query": None if advice.query is None else advice.query[0],
         "server": advice.server,
+        "worker": advice.worker,
+        "since_ms": advice.since_ms,
         "says": advice.says,
         "evidence": dict(advice.evidence),
         "remedy": remedy or None,
@@ -119,9 +125,41 @@ def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
     }
 
 
+_STATED: Mapping[str, frozenset[str]] = {
+    "blocked-worker": frozenset({"worker", "where"}),
+    "nobody-reads": frozenset({"frozen"}),
+    "paused": frozenset({"by", "reason"}),
+    "stuck-consumer": frozenset({"idle_ms", "pending", "others"}),
+    "idle-consumer": frozenset({"idle_ms", "pending", "others"}),
+    "untried": frozenset({"pending"}),
+    "long-job": frozenset({"worker", "entry", "for_ms"}),
+    "unowned": frozenset({"unowned"}),
+    "fatal": frozenset({"entries", "first"}),
+    "delivered-often": frozenset({"entries", "worst", "deliveries"}),
+    "gone": frozenset({"entries"}),
+    "held-up": frozenset({"key", "partition", "entry", "waiting", "for_ms", "error"}),
+    "limit-reached": frozenset({"limit", "waiting"}),
+    "falling-behind": frozenset({"added_per_second", "delivered_per_second"}),
+    "left-behind": frozenset({"consumers"}),
+    "dead-letters": frozenset({"letters"}),
+    "lost-query": frozenset({"state"}),
+    "lost-link": frozenset({"primary", "link_down_ms"}),
+    "copy-under-way": frozenset({"primary"}),
+    "silent-replica": frozenset({"replica", "silent_ms"}),
+    "slow-replica": frozenset({"replica", "silent_ms"}),
+    "writes-refused": frozenset({"sync_replicas", "confirming", "min_replicas_to_write", "good_replicas"}),
+    "uneven-partitions": frozenset({"skew"}),
+    "out-of-memory": frozenset({"memory_bytes", "memory_limit"}),
+}
+"""Code of a finding -> the facts that its sentence already states."""
+
+
 def evidence_text(advice: Advice) -> str:
-    """Return the evidence of a finding in words; durations have units."""
-    return "; ".join(_fact(each, value) for each, value in advice.evidence.items() if value is not None)
+    """Return the evidence that a finding's sentence does not state, in words; durations have units."""
+    stated = _STATED.get(advice.code, frozenset())
+    return "; ".join(
+        _fact(each, value) for each, value in advice.evidence.items() if value is not None and each not in stated
+    )
 
 
 def _fact(fact: str, value: object) -> str:
@@ -152,20 +190,27 @@ def _server(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable
     if node.log_status not in {None, "ok"}:
         says = "the last write to its disk failed, so writes are refused until one succeeds"
         yield _advice(name, "writes-refused", "problem", says, {"log_on_disk": node.log_status})
+    if node.memory_limit and (node.memory_bytes or 0) >= node.memory_limit:
+        figures: dict[str, object] = {"memory_bytes": node.memory_bytes, "memory_limit": node.memory_limit}
+        used = f"{size(node.memory_bytes)} of {size(node.memory_limit)}"
+        says = f"its memory is full ({used}), so it refuses new entries with OOM"
+        yield _advice(name, "out-of-memory", "problem", says, figures)
     state = node.replication
     if state is None:
         return
-    yield from _link(state, name)
+    yield from _link(state, name, node.at_ms)
     yield from _refusals(state, name)
     yield from _replicas(node, was, name)
 
 
-def _advice(name: str, code: str, level: Level, says: str, evidence: dict[str, object]) -> Advice:
+def _advice(
+    name: str, code: str, level: Level, says: str, evidence: dict[str, object], since_ms: int | None = None
+) -> Advice:
     """Return a finding about a server."""
-    return Advice(code, level, "", None, says, evidence, ("millstream", "doctor"), server=name)
+    return Advice(code, level, "", None, says, evidence, ("millstream", "doctor"), server=name, since_ms=since_ms)
 
 
-def _link(state: Replication, name: str) -> Iterable[Advice]:
+def _link(state: Replication, name: str, now_ms: int) -> Iterable[Advice]:
     link = state.primary
     if link is None or link.state == "up":
         return
@@ -178,7 +223,8 @@ def _link(state: Replication, name: str) -> Iterable[Advice]:
     why = f": {brief(link.error, _REASON)}" if link.error else ""
     says = f"its link to its primary {link.address} has been down for {DASH if down_ms is None else span(down_ms)}{why}"
     says += "; its data is that old, so do not promote it"
-    yield _advice(name, "lost-link", "problem", says, evidence | {"link_down_ms": down_ms})
+    since = None if down_ms is None else now_ms - down_ms
+    yield _advice(name, "lost-link", "problem", says, evidence | {"link_down_ms": down_ms}, since)
 
 
 def _refusals(state: Replication, name: str) -> Iterable[Advice]:
@@ -196,7 +242,8 @@ def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterab
         evidence |= {"behind_bytes": each.behind_bytes}
         if each.is_silent:
             says = f"its replica {each.address} was last heard from {span(silent * 1000)} ago"
-            yield _advice(name, "silent-replica", "warning", f"{says}, and does not have the writes since", evidence)
+            says, since = f"{says}, and does not have the writes since", node.at_ms - silent * 1000
+            yield _advice(name, "silent-replica", "warning", says, evidence, since)
         elif (late_ms := _late(node, was, each.behind_bytes)) is not None:
             says = f"its replica {each.address} has not received the writes of {span(late_ms)} ago"
             yield _advice(name, "slow-replica", "warning", says, evidence)

@@ -1,15 +1,19 @@
 """Queries that pages and live views share: each has a name, so that one reading serves all viewers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from millstream.client.line import Line
 from millstream.client.partitions.layout import PartitionLayout
+from millstream.ops.alerts.reading import read_alerts
+from millstream.ops.alerts.status import AlertsSeen
 from millstream.ops.findings.advice import Advice, Case
+from millstream.ops.findings.causes import Cause, find_causes
+from millstream.ops.findings.partitions import uneven_streams
 from millstream.ops.findings.reading import read_case, read_cases
-from millstream.ops.findings.status import servers_advice, worst_groups
+from millstream.ops.findings.status import advice_on, letters_waiting, lost_queries, servers_advice, worst_groups
 from millstream.ops.groups.status import GroupRate, rates
 from millstream.ops.history.model import Subject
 from millstream.ops.history.series import SeriesSeen, changes, with_marks
@@ -126,6 +130,36 @@ async def all_queries(watch: ServerWatch) -> Reading[QueriesSeen]:
 async def server_standing(watch: ServerWatch) -> Reading[list[ServerStatus]]:
     """Read the state of each server from INFO alone."""
     return await watch.read("standing", standing)
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """The causes of all problems of a server, with the readings that they come from."""
+
+    seen: Reading[StreamsSeen]  # All streams, each partition alone
+    layouts: Mapping[str, PartitionLayout]  # Layouts of partitioned streams
+    found: list[Advice]  # All findings
+    causes: list[Cause]  # Their causes
+    readings: tuple[Reading[Any], ...]  # The other readings
+
+
+async def problems(watch: ServerWatch) -> Problems:
+    """Read all that findings need, and return them with their causes."""
+    reading = await everything(watch)
+    layouts = await layouts_reading(watch, reading.value)
+    looked = await worst_cases(watch, reading.value, rates_of(reading))
+    queries = await all_queries(watch)
+    servers = await server_standing(watch)
+    whole = folded(reading.value, layouts)
+    besides = [*on_servers(servers), *lost_queries(queries.value, reading.value), *letters_waiting(whole)]
+    found = advice_on(looked.value, [*besides, *uneven_streams(reading.value, layouts)])
+    causes = find_causes(found, looked.value, servers.value)
+    return Problems(reading, layouts, found, causes, (looked, queries, servers))
+
+
+async def alerts_reading(watch: ServerWatch) -> Reading[AlertsSeen]:
+    """Read open and past alerts."""
+    return await watch.read("alerts", read_alerts)
 
 
 def on_servers(reading: Reading[list[ServerStatus]]) -> list[Advice]:

@@ -1,20 +1,23 @@
 """Common parts of several pages: rows of groups, findings, and the positions of readers in a stream."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
 from millstream.ops.actions import form_of
+from millstream.ops.alerts.status import AlertsSeen, alert_facts
 from millstream.ops.every import ACTIONS
 from millstream.ops.findings.advice import Advice, Case
-from millstream.ops.findings.status import advice_on, by_kind, evidence_text, place_of
+from millstream.ops.findings.causes import Affected, Cause, cause_facts, causes_of
+from millstream.ops.findings.status import advice_on, by_kind, evidence_text, finding_facts, place_of
 from millstream.ops.groups.status import GroupRate, is_late, is_stuck
 from millstream.ops.spark.status import ArchivedStream, QueriesSeen
 from millstream.ops.streams.status import GroupStatus, StreamStatus
 from millstream.ops.watching.history import TrendPoint
-from millstream.ops.watching.questions import refused_actions
-from millstream.ops.words import command_words, count, milliseconds, name, raw_line, shell_line, span
+from millstream.ops.watching.questions import Problems, refused_actions
+from millstream.ops.watching.watch import Reading
+from millstream.ops.words import Facts, command_words, count, milliseconds, name, raw_line, shell_line, span
 from millstream.texts import plural
 from millstream.web.charts import Standing, ground, sparkline
 from millstream.web.page import Asked
@@ -76,10 +79,11 @@ class ShownAdvice:
 
 def findings(asked: Asked, found: Sequence[Case], besides: Sequence[Advice] = ()) -> list[ShownAdvice]:
     """Return the findings about these cases, the most important first."""
-    return [_finding(asked, advice) for advice in advice_on(found, besides)]
+    return [shown_advice(asked, advice) for advice in advice_on(found, besides)]
 
 
-def _finding(asked: Asked, advice: Advice) -> ShownAdvice:
+def shown_advice(asked: Asked, advice: Advice) -> ShownAdvice:
+    """Return a finding as a page shows it."""
     remedy = "" if advice.remedy is None else shell_line(asked.watch.server.command_line(*advice.remedy[1:]))
     raw = "" if remedy or not advice.raw else raw_line(advice.raw[0])
     change = form_of(advice.remedy) if advice.remedy is not None and asked.settings.allow_changes else None
@@ -102,6 +106,68 @@ def kinds(shown: Sequence[ShownAdvice]) -> list[list[ShownAdvice]]:
     """Return the findings grouped by kind, in the order of :func:`by_kind`."""
     pages = {id(one.advice): one for one in shown}
     return [[pages[id(advice)] for advice in kind] for kind in by_kind([one.advice for one in shown])]
+
+
+_AFFECTED = 6  # number of groups that a card names
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCause:
+    """A cause as a card shows it."""
+
+    cause: Cause  # Cause
+    head: ShownAdvice  # Its remedy, its evidence and its page
+    affects: list[tuple[str, str]]  # Groups that it holds up, as text, each with the address of its page
+    more: int  # Number of further groups
+    effects: list[ShownAdvice]  # Findings folded below it
+
+
+def cards(asked: Asked, causes: Sequence[Cause], *, hints: bool) -> list[list[ShownCause]]:
+    """Return hints, or all other causes, as cards; those of one kind that explain nothing else are together."""
+    heads = {id(one.head): one for one in causes if (one.level == "hint") is hints}
+    kinds = by_kind([one.head for one in heads.values()], apart=[id(one.head) for one in causes if one.effects])
+    return [[_card(asked, heads[id(head)]) for head in kind] for kind in kinds]
+
+
+def _card(asked: Asked, cause: Cause) -> ShownCause:
+    head = shown_advice(asked, cause.head)
+    affects = [(one.text(), _place_href(asked, one)) for one in cause.affects[:_AFFECTED]]
+    if cause.kind == "other" or [text for text, _ in affects] == [head.place]:  # the title names it
+        affects = []
+    effects = [_effect(asked, one, cause) for one in cause.effects]
+    return ShownCause(cause, head, affects, max(len(cause.affects) - _AFFECTED, 0), effects)
+
+
+def _effect(asked: Asked, one: Advice, cause: Cause) -> ShownAdvice:
+    """Return a folded finding; one that states the same as the card shows its place and its entries alone."""
+    shown = shown_advice(asked, one)
+    if one.says != cause.findings[0].says:
+        return shown
+    held = one.evidence.get("pending")
+    evidence = f"{plural(held, 'entry', 'entries')} pending" if isinstance(held, int) else ""
+    return replace(shown, advice=replace(one, says=""), evidence=evidence)
+
+
+def _place_href(asked: Asked, one: Affected) -> str:
+    if one.group is None or one.partitions:
+        return asked.link("/stream", key=one.stream)
+    return asked.link("/group", key=one.stream, group=one.group)
+
+
+def alerts_facts(seen: Reading[AlertsSeen]) -> Facts:
+    """Return open and past alerts as data."""
+    return {"alerts": [alert_facts(one, seen.at_ms) for one in seen.value.alerts], "alerts_unknown": seen.value.why}
+
+
+def problem_facts(asked: Asked, seen: Problems) -> Facts:
+    """Return findings and their causes as data."""
+    of = causes_of(seen.causes)
+    return {
+        "findings": [
+            finding_facts(one, shown_advice(asked, one).remedy) | {"cause": of.get(id(one))} for one in seen.found
+        ],
+        "causes": [cause_facts(one, shown_advice(asked, one.head).remedy) for one in seen.causes],
+    }
 
 
 MOST_DRAWN = 20

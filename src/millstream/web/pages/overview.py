@@ -6,8 +6,6 @@ from itertools import accumulate
 
 from markupsafe import Markup
 
-from millstream.ops.findings.partitions import uneven_streams
-from millstream.ops.findings.status import finding_facts, letters_waiting, lost_queries
 from millstream.ops.groups.status import SORTS, group_facts, sorted_streams, totals
 from millstream.ops.streams.status import GroupStatus, StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.watching import questions
@@ -15,9 +13,11 @@ from millstream.ops.words import Facts, name
 from millstream.ops.words import rate as rate_words
 from millstream.web.charts import sparkline
 from millstream.web.page import Asked, WebPage
-from millstream.web.pages.common import GroupRow, command_line, findings, group_row, kinds
+from millstream.web.pages.common import GroupRow, alerts_facts, cards, command_line, group_row, problem_facts
 from millstream.web.pages.schedules import note_recurring
 from millstream.web.pages.trends import TOTALS, trend_facts, trends
+
+_ALERTS = 5  # number of alerts on the overview; the page of the server has more
 
 STREAMS = 100
 """Largest number of streams on one page."""
@@ -44,10 +44,8 @@ class StreamRow:
 
 async def overview_page(asked: Asked) -> WebPage:
     """Return the page of all streams."""
-    reading = await questions.everything(asked.watch)
-    layouts = await questions.layouts_reading(asked.watch, reading.value)
-    parts, parts_done = reading.value, questions.rates_of(reading)
-    reading = questions.by_stream(reading, layouts)
+    trouble = await questions.problems(asked.watch)
+    reading = questions.by_stream(trouble.seen, trouble.layouts)
     seen, done = reading.value, questions.rates_of(reading)
     sort = asked.words.get("sort", "worst")
     found = sorted_streams(seen, sort)
@@ -56,37 +54,36 @@ async def overview_page(asked: Asked) -> WebPage:
     rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + listed]]
     shown = _shown(asked, found, seen.at_ms, done)
     whole = totals(seen, done[0])
-    looked = await questions.worst_cases(asked.watch, parts, parts_done)
-    queries = await questions.all_queries(asked.watch)
-    servers = await questions.server_standing(asked.watch)
-    shown, kept = await trends(asked, TOTALS)
+    charted, kept = await trends(asked, TOTALS)
     await note_recurring(asked)
-    besides = [*questions.on_servers(servers), *lost_queries(queries.value, parts), *letters_waiting(seen)]
-    noted = findings(asked, looked.value, [*besides, *uneven_streams(parts, layouts)])
-    urgent = [one for one in noted if one.advice.level != "hint"]
+    alerts = await questions.alerts_reading(asked.watch)
+    urgent = cards(asked, trouble.causes, hints=False)
     facts: Facts = {
         "totals": whole,
-        "findings": [finding_facts(one.advice, one.remedy) for one in noted],
+        **problem_facts(asked, trouble),
+        **alerts_facts(alerts),
         "streams": [_stream_facts(row, seen.at_ms) for row in rows],
         "refused": dict(seen.refused),
         "first": first,
-        "history": trend_facts(shown, TOTALS),
+        "history": trend_facts(charted, TOTALS),
     }
     view = {
         **shown,
-        "needing": len(urgent),
-        "urgent": kinds(urgent),
-        "hints": kinds([one for one in noted if one.advice.level == "hint"]),
+        "needing": sum(map(len, urgent)),
+        "urgent": urgent,
+        "hints": cards(asked, trouble.causes, hints=True),
+        "alerts": alerts.value.alerts[:_ALERTS],
+        "more_alerts": max(len(alerts.value.alerts) - _ALERTS, 0),
         "totals": whole,
         "over_ms": reading.over_ms,
-        "trends": shown,
+        "trends": charted,
         "now": seen.at_ms,
         "refused": refused_lines(seen.refused),
         "sort": sort,
         "sorts": SORTS,
     }
     shell = [command_line(asked, "stream ls"), command_line(asked, "group ls")]
-    source = WebPage.source(reading, looked, queries, servers, kept)
+    source = WebPage.source(reading, *trouble.readings, alerts, kept)
     return WebPage("overview", "Overview", facts, view, shell, **source)
 
 

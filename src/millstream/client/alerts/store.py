@@ -1,0 +1,98 @@
+"""The keys of alerts: a bounded stream, the lease of its one writer, and the last entry that each hook was told of.
+
+::
+
+    millstream:alerts                           stream, about 1,000 entries: an alert opened or closed
+    millstream:{millstream:alerts}:owner:watch  string, with a time to live: the watcher that may write
+    millstream:{millstream:alerts}:fence:watch  counter: the number of the last watcher
+    millstream:{millstream:alerts}:sent         hash: hook -> id of the last entry that it was told of
+
+A watcher that lost its lease cannot write: the script that adds an entry checks the lease in the same step.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from redis.exceptions import RedisError
+
+from millstream.client.later.scripts import ServerScript
+from millstream.client.line import Line, Reply
+from millstream.client.partitions import lease
+from millstream.client.partitions.lease import PartitionLease
+from millstream.errors import MillstreamError
+from millstream.texts import said
+
+KEY = "millstream:alerts"
+"""Key of the stream; a cluster keeps it on one node, like any key."""
+
+SENT = "millstream:{millstream:alerts}:sent"
+
+MOST = 1_000
+"""Approximate limit of the stream's length, in entries; the oldest go."""
+
+SCRIPT = ServerScript.beside("millstream.client.alerts", "alert.lua")
+_GROUP = "watch"  # divides watchers as a group's name divides the readers of a partition
+
+
+class AlertStoreError(MillstreamError):
+    """The server refuses to show or to keep alerts; the message is the server's.
+
+    What to do: give the user the keys `millstream:alerts` and `millstream:{millstream:alerts}:*`, or mend the server.
+    """
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except RedisError as error:
+        raise AlertStoreError(f"{KEY}: {said(error)}") from error
+
+
+async def rows(line: Line, count: int = MOST * 2) -> list[Reply]:
+    """Return the last entries of the stream, oldest first."""
+    with _refusals():
+        found: list[Reply] = await line.near(KEY).call("XREVRANGE", KEY, "+", "-", "COUNT", count)
+    return found[::-1]
+
+
+async def take(line: Line, watcher: str, lasts_ms: int) -> PartitionLease | None:
+    """Return the lease of the watcher that may write; None if another watcher has it."""
+    with _refusals():
+        fence = await lease.take(line.near(KEY), KEY, _GROUP, watcher, lasts_ms)
+    if fence is None:
+        return None
+    return PartitionLease(KEY, None, _GROUP, watcher, fence, lasts_ms, int(time.monotonic() * 1000))
+
+
+async def renew(line: Line, held: PartitionLease) -> bool:
+    """Extend the lease; return False if it was lost."""
+    with _refusals():
+        return await lease.renew(line.near(KEY), held)
+
+
+async def give(line: Line, held: PartitionLease) -> None:
+    """End the lease, so that another watcher may take it at once."""
+    with _refusals():
+        await lease.give(line.near(KEY), held)
+
+
+async def add(line: Line, held: PartitionLease, words: Sequence[str]) -> bytes | None:
+    """Add an entry and return its id; None if the lease was lost."""
+    with _refusals():
+        reply: bytes | None = await SCRIPT.call(line.near(KEY), (held.key, KEY), (held.text, MOST, *words))
+    return reply
+
+
+async def sent(line: Line) -> dict[bytes, bytes]:
+    """Return the id of the last entry that each hook was told of."""
+    with _refusals():
+        flat = await line.near(KEY).call("HGETALL", SENT)
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+async def note_sent(line: Line, hook: str, entry: str) -> None:
+    """Store that a hook was told of an entry."""
+    with _refusals():
+        await line.near(KEY).call("HSET", SENT, hook, entry)

@@ -1,0 +1,1 @@
+"""Alerts: causes of problems that opened and closed, kept on the server."""

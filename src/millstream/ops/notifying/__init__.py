@@ -1,0 +1,1 @@
+"""Watching a server for alerts, and telling hooks of them."""

@@ -1,0 +1,116 @@
+"""Causes and alerts on the pages: one card for a frozen worker, in a real browser at 1440 and 390 pixels."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from millstream.client.alerts import store
+from millstream.ops.alerts.status import Alert, AlertEvent, words_of
+from millstream.server.thread import ServerThread
+from support.console import ConsoleThread
+from support.frozen import WORKER, freeze
+from support.needs import lacking, package
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+HOSTILE = "<img src=x onerror=document.title='run'>"
+TITLE = f"he worker {WORKER} is blocked at {HOSTILE}.py:7 in {HOSTILE}: its event loop does not run"
+AA = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+def add(client: redis.Redis, event: AlertEvent) -> None:
+    words = words_of(event)
+    client.xadd(store.KEY, dict(zip(words[::2], words[1::2], strict=True)))
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[ConsoleThread]:
+    """A read-only console over a server with a frozen worker, and alerts, all with names that try to run as script."""
+    with ServerThread() as server, redis.Redis.from_url(server.url) as client:
+        freeze(client, handler=HOSTILE)
+        for number in range(7):
+            alert = Alert(f"a{number}", "x", "problem", f"{HOSTILE} {number}", 1000, 2000 + number, None, (HOSTILE,))
+            add(client, AlertEvent("opened", alert))
+            if number:
+                add(client, AlertEvent("closed", Alert(*_fields(alert)[:6], 63_000, (HOSTILE,))))
+        with ConsoleThread(server.url) as console:
+            yield console
+
+
+def _fields(alert: Alert) -> tuple[object, ...]:
+    return alert.id, alert.code, alert.level, alert.says, alert.since_ms, alert.opened_ms
+
+
+@pytest.fixture(scope="module")
+def tab() -> "Iterator[Page]":
+    """A tab of the system's Chromium in headless mode."""
+    api = package("playwright.sync_api")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        lacking("no chromium on PATH")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path)
+        yield browser.new_page()
+        browser.close()
+
+
+def test_seventeen_findings_of_a_frozen_worker_are_one_problem(scene: ConsoleThread) -> None:
+    """The overview and its twin have one cause for seventeen findings, with sums over the partitions."""
+    facts = json.loads(scene.ask("/overview.json").body)
+    (cause,) = facts["causes"]
+    assert (cause["kind"], cause["code"], cause["level"], cause["findings"]) == (
+        "worker",
+        "blocked-worker",
+        "problem",
+        17,
+    )
+    assert {one["cause"] for one in facts["findings"]} == {cause["id"]}
+    assert len(facts["findings"]) == 17
+    billing, send = cause["affects"]
+    assert (billing["stream"], billing["partitions"], billing["pending"], send["pending"]) == ("orders", 16, 48, 3)
+    assert "<h1>1 problem needs attention</h1>" in re.sub(r"\s+", " ", scene.ask("/").text).replace("> ", ">")
+    server = json.loads(scene.ask("/server.json").body)
+    assert [one["id"] for one in server["causes"]] == [cause["id"]]
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("path", ["/", "/server"])
+def test_a_cause_is_a_card_and_runs_nothing(tab: "Page", scene: ConsoleThread, path: str, width: int) -> None:
+    """A card has what, since, what it holds up and the command, at each width, and what a client wrote does not run."""
+    axe = package("axe_core_python.sync_playwright").Axe()
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.goto(scene.address + path)
+    card = tab.locator("li.finding.problem")
+    assert card.count() == 1
+    text = card.inner_text()
+    for words in (TITLE, "Since", "3 min ago", "billing on orders: 48 pending, in 16 partitions", "worker show"):
+        assert words in text
+    assert "orders{3}" not in text
+    card.locator("summary", has_text="It explains 16 more findings").click()
+    assert card.locator(".effects li", has_text="billing on orders{3}").is_visible()
+    assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    found = axe.run(tab, options={"runOnly": AA})
+    assert [(rule["id"], [node["target"] for node in rule["nodes"]]) for rule in found["violations"]] == []
+    assert tab.title() != "run"
+
+
+def test_past_alerts_are_listed(tab: "Page", scene: ConsoleThread) -> None:
+    """A read-only console lists alerts, the open one first, with time and duration; the page of the server has all."""
+    tab.goto(scene.address + "/")
+    rows = tab.locator("[data-key='card alerts'] tbody tr")
+    assert rows.count() == 5
+    assert "open" in rows.first.inner_text()
+    assert f"{HOSTILE} 6" in rows.nth(1).inner_text()
+    tab.click("text=2 earlier")
+    tab.wait_for_url("**/server#alerts")
+    rows = tab.locator("[data-key='card alerts'] tbody tr")
+    assert rows.count() == 7
+    assert "1 min" in rows.nth(1).inner_text()
+    twin = json.loads(scene.ask("/server.json").body)
+    assert (len(twin["alerts"]), twin["alerts"][1]["for_ms"], twin["alerts_unknown"]) == (7, 62_000, None)
