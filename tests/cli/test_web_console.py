@@ -89,7 +89,7 @@ def test_a_port_that_is_taken_is_said_so() -> None:
 def test_its_help_says_what_it_does() -> None:
     """The help of ``console`` has examples and loads no web packages."""
     found = console("--help")
-    assert (found.exit_code, found.stdout.count("millstream console")) == (0, 6)
+    assert (found.exit_code, found.stdout.count("millstream console")) == (0, 7)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,17 @@ def test_an_alert_opens_when_its_cause_lasts_and_closes_when_it_is_absent() -> N
     assert board.update([], 10**7) == []
 
 
+def test_a_clock_that_is_set_back_delays_nothing() -> None:
+    """After the clock was set back by a day, a cause opens its alert and closes it in the usual times."""
+    board, day = AlertBoard(), 86_400_000
+    assert board.update([ALERT], day) == board.update([ALERT], 1000) == []
+    (opened,) = board.update([ALERT], 1000 + OPENS_MS)
+    assert opened.became == "opened"
+    assert board.update([ALERT], day) == board.update([], 1000) == []
+    (closed,) = board.update([], 1000 + CLOSES_MS)
+    assert closed.became == "closed"
+
+
 def test_a_moment_and_a_hint_open_no_alert() -> None:
     """A cause that a single reading shows, and a hint, open nothing."""
     board = AlertBoard()
@@ -321,6 +332,24 @@ async def test_a_watcher_that_lost_its_lease_cannot_write(server: ServerProcess,
     assert await store.add(line, held, words_of(AlertEvent("opened", ALERT))) is None
     assert client.xlen(store.KEY) == 0
     await line.close()
+
+
+@pytest.mark.realserver
+@pytest.mark.parametrize("last", [b"5-x", "\u00b2-1".encode(), b"5", b"", b"\xff", b"9" * 5000])
+async def test_a_forged_record_of_a_hook_ends_no_watcher(
+    server: ServerProcess, client: redis.Redis, last: bytes
+) -> None:
+    """Any client may have written the id of the last notification; the hook is then told of open alerts."""
+    client.xadd(store.KEY, dict(zip(*[iter(words_of(AlertEvent("opened", ALERT)))] * 2, strict=True)))
+    client.hset(store.SENT, "webhook", last)
+    async with receiver() as told:
+        watcher = AlertWatcher(ConsoleServer(server.url), [webhook(told.url, SECRET)], every=1)
+        stop = asyncio.Event()
+        running = asyncio.create_task(watcher.run(stop))
+        await aeventually(lambda: bool(told.notes) or running.done(), what="the hook was told")
+        stop.set()
+        await running
+        assert [note["alert"]["id"] for note in told.notes] == [ALERT.id]
 
 
 @pytest.mark.realserver

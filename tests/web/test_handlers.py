@@ -178,3 +178,16 @@ def test_a_timeline_reads_no_more_than_its_limits(console: ConsoleThread, client
     pipe.execute()
     found = runs(console, entry)
     assert any("200 letters of orders:dead were looked at" in each for each in found["unknown"])
+
+
+def test_no_report_makes_the_page_of_a_group_long(console: ConsoleThread, client: redis.Redis) -> None:
+    """A worker that reports very many handlers, or a job of another form, changes the page's length and text little."""
+    client.xadd("orders", {"n": 1}, id="1-0")
+    client.xgroup_create("orders", "billing", id="0")
+    client.xreadgroup("billing", "c1", {"orders": ">"})
+    enrol(client, "web-0", jobs=[{"id": HOSTILE, "since_ms": 1, "deliveries": 1}])
+    for number in range(100):
+        enrol(client, f"web-{number + 1}", handler=f"h{number}")
+    assert "\x1b" not in console.ask("/group?key=orders&group=billing").text
+    history = console.ask("/group.json?key=orders&group=billing").facts["history"]
+    assert len({one["chart"] for one in history["figures"] if one["chart"].startswith("Runs of ")}) == 20

@@ -33,11 +33,14 @@ def test_somebody_who_reads_nothing_is_hung_up_on(
     console: ConsoleThread, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that reads nothing is closed and its data freed. One that reads slowly receives all of it."""
-    monkeypatch.setattr(connections, "PATIENCE", 0.3)
+    monkeypatch.setattr(connections, "PATIENCE", 1.0)
     for _ in range(20):
         client.xadd("large", {"v": _LARGE})
     eventually(lambda: connected(console) == 0, what="the pages before are gone")
-    with unread(console, "/stream.jsonl?key=large") as stuck, unread(console, "/stream.jsonl?key=large") as slow:
+    with (
+        unread(console, "/stream.jsonl?key=large&count=20") as stuck,
+        unread(console, "/stream.jsonl?key=large&count=20") as slow,
+    ):
         read = 0
 
         def hung_up() -> bool:
@@ -94,7 +97,7 @@ def test_a_request_that_does_not_come_is_not_awaited_for_ever(
     console: ConsoleThread, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     """A connection without a complete request is closed, also after an earlier request."""
-    monkeypatch.setattr(connections, "PATIENCE", 0.3)
+    monkeypatch.setattr(connections, "PATIENCE", 1.0)
     with socket.create_connection(("127.0.0.1", console.port), DEADLINE) as opened:
         opened.sendall(begun)
         with contextlib.suppress(ConnectionResetError):

@@ -124,3 +124,33 @@ def test_a_step_has_the_mean_and_the_ends() -> None:
     found = [None if step is None else (step.value, step.least, step.most) for step in steps]
     assert found[:4] == [(2, 1, 3), None, (None, 5, 8), None]
     assert set(found[4:]) == {None}
+
+
+def test_the_highest_figures_stay_finite() -> None:
+    """The highest figures that a client may cause, or write, give finite sums and points."""
+    row = (2.0**100, (2**62, 2**63), 0, 1.0)
+    back = row_of(opened([b"v", b"1", *_pair(packed(table({GROUP: row})))]) or b"", GROUP)
+    assert back == (1e18, (1e18, 1e18), 0, 1)
+    high = row_of(b'\n["stream","a"] 1e308 1e308 1e308', ("stream", "a"))
+    assert high is not None
+    window = window_of("1h", 3_600_000)
+    (step,) = [one for one in stepped([(60_000, high[0]), (60_001, high[0])], window) if one is not None]
+    assert step.value == 1e18
+
+
+def test_names_are_looked_for_in_few_and_short_lines() -> None:
+    """Damaged lines count like others, and a line of megabytes has no name: any client may have written the table."""
+    damaged = b'\n["version",' * 1000 + b'\n["version","1.2"] 3'
+    assert named(damaged, "version", 20) == frozenset()
+    long = b'\n["version","' + b"x" * 5000 + b'"] 3\n["version","1.2"] 3'
+    assert named(long, "version", 20) == {("version", "1.2")}
+
+
+def test_a_very_long_name_leaves_out_its_own_line_alone() -> None:
+    """A name of megabytes takes no other series from the table, and does not fill the stream."""
+    rows: dict[Subject, Row] = {("version", "x" * model.LARGEST): (1,), ("stream", "a"): (1, 2, 3)}
+    assert table(rows) == b'["stream","a"] 1 2 3'
+
+
+def _pair(field: tuple[str, bytes]) -> list[bytes]:
+    return [field[0].encode(), field[1]]

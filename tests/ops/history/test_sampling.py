@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from millstream.ops.history.model import TOTAL
+from millstream.ops.history.own import OwnHistory
 from millstream.ops.history.sampling import CounterRates, Sampler
+from millstream.ops.history.windows import window_of
 from millstream.ops.streams.status import GroupStatus, Lag, OldestEntry, StreamsSeen, StreamStatus
 
 HANDLER = ("handler", "bill", "orders", "billing")
@@ -25,6 +27,32 @@ def test_rates_are_of_counters() -> None:
     assert found == [None, 10, 10, None, 1, None]
     rates.keep([])
     assert rates.rate(("a",), 6000, 9) is None
+
+
+def test_the_reports_of_workers_are_bounded() -> None:
+    """Any client may report more versions and handlers than there are; the first ones count."""
+    sampler, many = Sampler(), [worker(f"w{number}", 1000, 1) | {"version": f"v{number}"} for number in range(100)]
+    sub = many[0]["subscribers"][0]
+    many.append(many[0] | {"id": "x", "subscribers": [sub | {"handler": f"h{number}"} for number in range(60_000)]})
+    sampler.note_workers(many)
+    assert sum(name[0] == "version" for name in sampler.rows) == 20
+    assert sum(name[0] == "handler" for name in sampler.rows) == 50_000 - 99
+
+
+def test_a_rate_goes_on_after_a_clock_was_set_back() -> None:
+    """A counter begins anew at a time before the last one, and does not keep its last rate for a day."""
+    rates = CounterRates()
+    found = [rates.rate(("a",), *each) for each in ((86_400_000, 5), (86_401_000, 15), (1000, 15), (2000, 16))]
+    assert found == [None, 10, None, 1]
+
+
+def test_a_console_goes_on_after_a_clock_was_set_back() -> None:
+    """The figures of a console's own readings continue after the clock was set back by a day."""
+    own, subject = OwnHistory(), ("stream", "s1")
+    for at_ms in (100_000_000, 100_010_000, 1_000_000, 1_010_000):
+        own.note(StreamsSeen(at_ms, (stream(1, 0),)), whole=True)
+        last = own.read((subject,), window_of("15m", at_ms + 1))
+    assert [at for at, _ in last.rows[subject]] == [1_000_000, 1_010_000]
 
 
 def test_workers_are_summed() -> None:

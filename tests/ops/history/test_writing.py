@@ -1,6 +1,7 @@
 """The writer of the history on real servers: one at a time, bounded, and read again by the console's reader."""
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -255,6 +256,57 @@ def test_one_reading_is_bounded(client: redis.Redis, server: ServerProcess, monk
 
     first, second, third = on(server.url, work)
     assert (first[0] < 250, first[1], second[0] > first[0], third) == (True, True, True, (250, False))
+
+
+def test_tables_that_are_long_when_uncompressed_end_a_reading(client: redis.Redis, server: ServerProcess) -> None:
+    """Entries of a few kilobytes may have tables of megabytes; one page of them does not stop the console."""
+    bomb = zlib.compress(b"x" * model.LARGEST)
+    for _ in range(45):
+        client.xadd(TEN, {"v": 1, "zlib": bomb})
+
+    async def work(line: Line) -> list[bool]:
+        reader, window = HistoryReader(), window_of("15m", line.wall_time())
+        return [(await reader.read(line, (TOTAL,), window)).more for _ in range(2)]
+
+    assert on(server.url, work) == [True, False]
+
+
+def test_a_writer_that_stood_still_reads_all_streams_again_soon() -> None:
+    """A reading that seems to have taken a day, since the process was suspended, is repeated after an hour."""
+    assert list(map(writer.pause_after, (0.001, 0.5, 2, 86_400))) == [30, 200, 400, 3600]
+
+
+def test_old_figures_are_not_written_as_new_ones(server: ServerProcess, client: redis.Redis) -> None:
+    """A writer that stood still for an hour does not write the figures from before as those of the last minutes."""
+    orders(client)
+    now = int(client.time()[0]) * 1000
+    found: list[int] = []
+
+    async def work(line: Line) -> None:
+        one = HistoryWriter(line, "me")
+        for minutes in (0, 60, 65):
+            line.wall_time = lambda later=minutes: now + later * 60_000  # type: ignore[method-assign,misc] # a clock that this test sets
+            assert await one.turn()
+            found.append(client.xlen(FIVE))
+
+    on(server.url, work)
+    assert found == [0, 0, 1]
+
+
+def test_a_writer_with_a_wrong_clock_removes_nothing(server: ServerProcess, client: redis.Redis) -> None:
+    """The server's clock says which entries are old, as it gives the entries their times."""
+    now = int(client.time()[0]) * 1000
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(1000):  # more than a node of the stream
+            put(pipe, TEN, now - 3_600_000 + number, {("stream", "a"): (1, 2, 3)})
+        pipe.execute()
+
+    async def work(line: Line) -> None:
+        line.wall_time = lambda: now + 10 * model.KEPT_MS[TEN]  # type: ignore[method-assign] # the clock of this machine
+        assert await HistoryWriter(line, "me").turn()
+
+    on(server.url, work)
+    assert client.xlen(TEN) == 1001
 
 
 def test_deploys_and_changes_are_marks(server: ServerProcess, client: redis.Redis) -> None:

@@ -34,7 +34,7 @@ _HANDLERS = (
     *_FIGURES,
     Column("limits", rank=7, people="filled"),
     Column("schedules", rank=8, people="filled"),
-    Column("paused", "prose", people="filled"),
+    Column("paused", "prose", people="filled", rank=12),
 )
 _VERSIONS = (Column("version"), *_FIGURES)
 _PARTS = (Column("worker"), Column("version", rank=5), Column("state", rank=6), *_FIGURES)

@@ -174,7 +174,9 @@ class AlertBoard:
     def update(self, present: Iterable[Alert], now_ms: int) -> list[AlertEvent]:
         """Note the alerts whose causes a reading shows; return those that opened and closed with it."""
         there = {one.id: one for one in present if one.level != "hint"}
-        self._first = {one: self._first.get(one, now_ms) for one in there if one not in self._open}
+        # A time in the future is from before the clock was set back
+        self._first = {one: min(self._first.get(one, now_ms), now_ms) for one in there if one not in self._open}
+        self._seen = {one: min(seen, now_ms) for one, seen in self._seen.items()}
         self._seen.update(dict.fromkeys((one for one in there if one in self._open), now_ms))
         found = [self._opened(there[one], now_ms) for one, first in self._first.items() if now_ms - first >= OPENS_MS]
         gone = [one for one, seen in self._seen.items() if now_ms - seen >= self.patience(one, now_ms)]
@@ -182,7 +184,7 @@ class AlertBoard:
 
     def patience(self, alert: str, now_ms: int) -> int:
         """Return the milliseconds of absence that close an alert; more for one that opens again and again."""
-        times = sum(now_ms - closed < _FLAPS_MS for closed in self._closed.get(alert, ()))
+        times = sum(0 <= now_ms - closed < _FLAPS_MS for closed in self._closed.get(alert, ()))
         return min(CLOSES_MS << min(times, 16), _LONGEST_MS)
 
     def _opened(self, alert: Alert, now_ms: int) -> AlertEvent | None:

@@ -4,7 +4,8 @@
 -- An end that no writer can have set, as after the server's clock was set back, is ignored.
 --
 -- KEYS: the lease, then streams. ARGV: name of the writer, milliseconds of the lease (0 gives it back), then for each
--- stream: the oldest time that is kept, the name of the table's field, the table. Returns 1; 0 if another has the lease.
+-- stream: the milliseconds for which entries are kept, the name of the table's field, the table. Returns 1; 0 if another
+-- has the lease.
 if redis.replicate_commands then redis.replicate_commands() end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -14,6 +15,7 @@ if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. string.format('%.0f', now + tonumber(ARGV[2])))
 for at = 2, #KEYS do
   local word = 3 * at - 3
-  redis.call('XADD', KEYS[at], 'MINID', '~', ARGV[word], '*', 'v', '1', ARGV[word + 1], ARGV[word + 2])
+  local oldest = string.format('%.0f', math.max(now - tonumber(ARGV[word]), 0))
+  redis.call('XADD', KEYS[at], 'MINID', '~', oldest, '*', 'v', '1', ARGV[word + 1], ARGV[word + 2])
 end
 return 1

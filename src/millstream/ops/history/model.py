@@ -61,13 +61,17 @@ MEANS = frozenset({"in", "out", "handled", "failed", "commands"})
 
 _PLAIN = 1000  # largest size in bytes of a table that is not compressed
 _DIGITS = 32  # largest number of characters of a figure
+_HIGHEST = 1e18  # largest figure: any client may write higher ones, whose sums would be infinite
+_LINE = 4000  # largest size of a line in bytes: any client may choose names of megabytes
 
 
 def table(rows: Mapping[Subject, Row]) -> bytes:
-    """Return the lines of some subjects; those that do not fit are left out."""
+    """Return the lines of some subjects; those that do not fit are left out, and those with very long names."""
     lines, size = [], 0
     for subject, row in rows.items():
         line = _name(subject) + b" " + " ".join(map(_text, row)).encode()
+        if len(line) > _LINE:
+            continue
         size += len(line) + 1
         if size > LARGEST:
             break
@@ -104,9 +108,8 @@ def row_of(lines: bytes, subject: Subject) -> Row | None:
     if at < 0:
         return None
     at += len(start)
-    end = lines.find(b"\n", at)
-    cells = lines[at : len(lines) if end < 0 else end].split(b" ")
     wide = len(COLUMNS[subject[0]])  # a later version may add columns
+    cells = lines[at : at + _LINE].partition(b"\n")[0].split(b" ", wide)
     try:
         return tuple(map(_cell, cells[:wide])) if len(cells) >= wide else None
     except ValueError:
@@ -114,12 +117,15 @@ def row_of(lines: bytes, subject: Subject) -> Row | None:
 
 
 def named(lines: bytes, kind: str, most: int = 100) -> frozenset[Subject]:
-    """Return the subjects of a kind in an opened table."""
+    """Return the subjects of a kind among the first lines of this kind in an opened table."""
     found = set[Subject]()
     start, at = b'\n["' + kind.encode() + b'",', -1
-    while len(found) < most and (at := lines.find(start, at + 1)) >= 0:
+    for _ in range(most):
+        if (at := lines.find(start, at + 1)) < 0:
+            break
+        line = lines[at + 1 : at + _LINE].partition(b"\n")[0]
         try:
-            name = json.loads(lines[at + 1 : lines.find(b"] ", at) + 1])
+            name = json.loads(line[: line.find(b"] ") + 1])
         except (ValueError, RecursionError):
             continue
         if len(name) == (4 if kind == "handler" else 2) and all(isinstance(each, str) for each in name):
@@ -148,14 +154,13 @@ def _text(cell: Cell) -> str:
         return "-"
     if isinstance(cell, tuple):
         return "..".join(map(_text, cell))
+    cell = min(cell, _HIGHEST)
     return str(int(cell)) if cell == int(cell) else f"{cell:.1f}" if cell >= 100 else f"{cell:.3g}"
 
 
 def _cell(text: bytes) -> Cell:
     if text == b"-":
         return None
-    if len(text) > _DIGITS:
-        raise ValueError("too long")
     least, dots, most = text.partition(b"..")
     if dots:
         return _number(least), _number(most)
@@ -163,7 +168,9 @@ def _cell(text: bytes) -> Cell:
 
 
 def _number(text: bytes) -> float:
+    if len(text) > _DIGITS:
+        raise ValueError("too long")
     found = float(text)
     if not math.isfinite(found) or found < 0:
         raise ValueError("not a figure")
-    return found
+    return min(found, _HIGHEST)

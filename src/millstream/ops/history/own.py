@@ -26,6 +26,10 @@ class OwnHistory:
 
     def note(self, seen: StreamsSeen, *, whole: bool) -> None:
         """Store the figures of a reading, unless the last one is younger than ten seconds."""
+        if self._entries and self._entries[-1][0] > seen.at_ms + TEN_MS:  # the clock was set back
+            self._entries.clear()
+            self._reads.clear()
+            self._size = 0
         if self._entries and seen.at_ms - self._entries[-1][0] < TEN_MS:
             return
         self._sampler.note(seen, whole=whole)

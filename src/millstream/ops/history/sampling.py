@@ -8,10 +8,12 @@ from typing import Any
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.ops.findings.status import worst_groups
-from millstream.ops.history.model import COLUMNS, SERIES, TOTAL, Cell, Row, Subject
+from millstream.ops.history.model import COLUMNS, SERIES, TEN_MS, TOTAL, Cell, Row, Subject
 from millstream.ops.streams.status import NOT_ASKED, GroupStatus, StreamsSeen
 
 _HANDLERS = 200  # largest number of series of handlers among the chosen ones
+# Largest numbers of versions, and of handlers in workers; any client may report more
+_VERSIONS, _REPORTED = 20, 50_000
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class CounterRates:
     def rate(self, name: tuple[str, ...], at_ms: int, value: int | None) -> float | None:
         """Return the rate per second; None for a first reading, and for a counter that began anew."""
         before = self._counters.get(name)
+        if before is not None and before.at_ms > at_ms + TEN_MS:  # the clock was set back
+            before = None
         if value is None or (before is not None and before.at_ms >= at_ms):  # the same report of a worker
             return None if value is None or before is None else before.rate
         rate = None
@@ -84,8 +88,9 @@ class Sampler:
         self._named = set()
         for worker in workers:
             version = ("version", worker["version"])
-            alive[version] = (1 + _figure(alive.get(version, (0,))[0]),)
-            for one in worker["subscribers"]:
+            if version in alive or len(alive) < _VERSIONS:
+                alive[version] = (1 + _figure(alive.get(version, (0,))[0]),)
+            for one in worker["subscribers"][: _REPORTED - len(self._named) // 2]:
                 subject = ("handler", one["handler"], one["stream"], one["group"])
                 mine = sums.setdefault(subject, [0.0, 0.0])
                 for at, counter in enumerate(("handled", "failed")):

@@ -4,6 +4,7 @@ Any client with the right to write may have written anything into these streams.
 skipped and counted. One reading is bounded in entries, bytes and uncompressed bytes.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from millstream.ops.words import milliseconds, text_of
 
 _READ = 12_000  # largest number of entries in one reading
 _WORK = 256 << 20  # largest number of uncompressed bytes in one reading
+_SLICE = 4 << 20  # uncompressed bytes that are looked at without a pause
 _PAGE, _PAGE_BYTES = 500, 4 << 20  # entries of one page, and their expected size
 _NAMING, _HANDLERS = 10, 1000  # handlers are looked up in each tenth entry, up to this number
 _VERSIONS = 20  # largest number of versions in one entry
@@ -151,13 +153,18 @@ async def _extend(line: Line, key: str, subjects: tuple[Subject, ...], found: St
         found.first_ms = milliseconds(text_of(oldest[0][0])) if oldest else None
         page = asking.checked(rows, key)
         for entry, flat in page:
-            work += found.take(milliseconds(text_of(entry)), flat, subjects)
-        if page:
-            found.next = behind(page[-1][0]) or found.next
+            if work >= _WORK:  # a page of a few kilobytes may be very long when it is uncompressed
+                found.more = True
+                return
+            there = found.take(milliseconds(text_of(entry)), flat, subjects)
+            found.next = behind(entry) or found.next
+            work += there
+            if work // _SLICE != (work - there) // _SLICE:
+                await asyncio.sleep(0)  # the other pages of a console go on
         read += len(page)
         if len(page) < size:
             return
-        if read >= _READ or work >= _WORK:
+        if read >= _READ:
             found.more = True
             return
         bulk = sum(len(word) for _, flat in page for word in flat or ())

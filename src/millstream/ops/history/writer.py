@@ -35,8 +35,15 @@ _OFTEN = 30.0  # shortest seconds between two readings of all streams
 # A reading of all streams, and the work with it here, takes at most the first of these parts of the time. It takes the
 # second one if it is made more often than every five minutes.
 _SHARE, _RARELY = 200, 400
+_LONGEST = 3600.0  # longest seconds between two: a process that was suspended seems to have read for hours
+_OLD_MS = 300_000  # milliseconds after which the rows for an entry of five minutes are too old for it
 _REFUSED = 300.0  # seconds until the next try after a refusal, such as a missing right
 _END = 1.0  # seconds for giving the lease back
+
+
+def pause_after(took: float) -> float:
+    """Return the seconds from the begin of a reading of all streams to the next one, if it took this many seconds."""
+    return min(max(_OFTEN, min(took * _RARELY, FIVE_MS / 1000), took * _SHARE), _LONGEST)
 
 
 class HistoryWriter:
@@ -53,6 +60,7 @@ class HistoryWriter:
         self._all_at = 0.0  # monotonic seconds of the next reading of all streams
         self._five: defaultdict[Subject, list[Row]] = defaultdict(list)  # rows since the last entry of five minutes
         self._five_at = 0  # number of the five minutes of that entry
+        self._noted_ms = 0  # time of the last rows
         self._whole = False  # all streams were read since that entry
         self._cuts: dict[
             str, dict[Subject, Row]
@@ -86,9 +94,9 @@ class HistoryWriter:
 
     async def _add(self, tables: Mapping[str, bytes], *, lasts_ms: int = LEASE_MS) -> bool:
         """Add entries to streams if the lease is free or ours."""
-        now, words = self._line.wall_time(), list[Word]()
+        words = list[Word]()
         for key, lines in tables.items():
-            words += [max(now - model.KEPT_MS[key], 0), *model.packed(lines)]
+            words += [model.KEPT_MS[key], *model.packed(lines)]
         line = self._line.near(LEASE)
         return bool(await SCRIPT.call(line, (LEASE, *tables), (self._name, lasts_ms, *words)))
 
@@ -97,8 +105,7 @@ class HistoryWriter:
         sampler, now = self._sampler, time.monotonic()
         if whole := now >= self._all_at:
             seen = await reading.overview(self._line)
-            took = time.monotonic() - now
-            self._all_at = now + max(_OFTEN, min(took * _RARELY, FIVE_MS / 1000), took * _SHARE)
+            self._all_at = now + pause_after(time.monotonic() - now)
             self._whole = True
         else:
             groups: defaultdict[str, set[str]] = defaultdict(set)
@@ -124,13 +131,16 @@ class HistoryWriter:
         return found
 
     def _tables(self, seen: StreamsSeen) -> dict[str, bytes]:
+        five = seen.at_ms // FIVE_MS
+        if seen.at_ms - self._noted_ms > _OLD_MS:  # this process was suspended, or another one wrote meanwhile
+            self._five, self._five_at = defaultdict(list), five
+        self._noted_ms = seen.at_ms
         rows = {name: self._sampler.rows[name] for name in self._chosen if name in self._sampler.rows}
         rows |= {name: row for name, row in self._sampler.rows.items() if name[0] == "version"}
         for name, row in rows.items():
             self._five[name].append(row)
         found = {TEN: rows}
-        five = seen.at_ms // FIVE_MS
-        if five != self._five_at and self._five_at:
+        if five != self._five_at:
             found[FIVE] = {name: model.merged(every, COLUMNS[name[0]]) for name, every in self._five.items()}
             rest = {name: row for name, row in self._sampler.rows.items() if name not in self._five}
             found |= {REST: rest} if rest and self._whole else {}

@@ -8,6 +8,7 @@ it when the server accepts it. Until then, each watcher acts alone.
 import asyncio
 import logging
 import os
+import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from dataclasses import replace
 from millstream.client.alerts import store
 from millstream.client.line import AccessDenied
 from millstream.client.partitions.lease import PartitionLease
+from millstream.client.ranges import order_of
 from millstream.errors import MillstreamError
 from millstream.ops.alerts.reading import read_events
 from millstream.ops.alerts.status import Alert, AlertBoard, AlertEvent, alert_of, folded, words_of
@@ -31,6 +33,7 @@ log = logging.getLogger("millstream.alerts")
 
 _UNWRITTEN = 200  # largest number of events that wait until the server accepts them
 _FLUSH = 5.0  # seconds for notifications at the end
+_ID = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 SILENT = "no-answer"
 """Id and code of the alert about a server that does not answer."""
 
@@ -107,7 +110,8 @@ class AlertWatcher:
         """Read the alerts on the server, and queue the events that a hook was not told of."""
         try:
             events = await read_events(self._watch.line)
-            sent = await store.sent(self._watch.line) if self.queues else {}
+            hooks = [queue.hook.name for queue in self.queues]
+            sent = await store.sent(self._watch.line, hooks) if hooks else {}
         except MillstreamError as error:
             log.info("the alerts on the server are unknown: %s", error)
             return
@@ -116,10 +120,10 @@ class AlertWatcher:
         self._is_loaded = True
         opened = {(one.id, one.opened_ms) for one in known if one.closed_ms is None}
         for queue in self.queues:
-            last = sent.get(queue.hook.name.encode())
+            last = _order(sent[queue.hook.name])
             for event in events:
                 is_open = (event.alert.id, event.alert.opened_ms) in opened
-                if is_open if last is None else _order(event.entry) > _order(text_of(last)):
+                if is_open if last is None else order_of(event.entry.encode()) > last:
                     self._tell(queue, event)
 
     async def _present(self, trouble: str | None) -> list[Alert]:
@@ -186,6 +190,6 @@ class AlertWatcher:
                 log.debug("the lease was not given back: %s", error)
 
 
-def _order(entry: str) -> tuple[int, int]:
-    milliseconds, _, number = entry.partition("-")
-    return (int(milliseconds), int(number or 0)) if milliseconds.isdigit() else (0, 0)
+def _order(entry: bytes | None) -> tuple[int, int] | None:
+    """Return the place of an entry in the stream; None if no watcher stored it."""
+    return order_of(entry) if entry is not None and _ID.fullmatch(entry) else None

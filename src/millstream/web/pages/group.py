@@ -24,7 +24,9 @@ from millstream.web.pages.common import closed_actions, command_line, findings, 
 from millstream.web.pages.trends import group_plots, trend_facts, trends
 from millstream.worker.registry import protocol
 
-ENTRIES, MOST = 15, 500
+_RUNS = 20  # largest number of handlers with charts; any client may report thousands
+
+ENTRIES, MOST = 12, 500
 """Default and largest number of pending entries on a page."""
 
 Sort: TypeAlias = Literal["id", "idle", "deliveries"]
@@ -119,11 +121,12 @@ async def group_page(asked: Asked) -> WebPage:
 
 
 def _runs(workers: WorkersSeen | None, before: Iterable[Subject], key: str, group: str) -> list[Subject]:
-    """Return the handlers of a group as subjects of the history: of living workers, and of earlier ones."""
+    """Return handlers of a group as subjects of the history: of living workers, and then of earlier ones."""
     where = (key if workers is None else workers.named(key, group), group)
     alive = () if workers is None else [one for worker in workers.workers for one in worker.subscribers]
     now = {one.handler for one in alive if (one.stream, one.group) == where}
-    return [("handler", name, *where) for name in sorted(now | {one[1] for one in before if one[2:] == where})]
+    names = [*sorted(now), *sorted({one[1] for one in before if one[2:] == where} - now)]
+    return [("handler", name, *where) for name in sorted(names[:_RUNS])]
 
 
 def _choice(asked: Asked) -> PendingChoice | None:

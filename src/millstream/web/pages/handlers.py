@@ -10,6 +10,7 @@ from millstream.ops.watching.watch import Reading
 from millstream.ops.words import milliseconds, name
 from millstream.web.page import Asked, NoPageError, WebPage
 from millstream.web.pages.common import command_line
+from millstream.web.pages.trends import handler_plots, trend_facts, trends
 
 HANDLERS = 25
 """Number of handlers on one page, and of workers on the page of one handler."""
@@ -24,7 +25,7 @@ async def handlers_page(asked: Asked) -> WebPage:
         one = next((each for each in seen.handlers if (each.stream, each.group, each.handler) == wanted), None)
         if one is None:
             raise NoPageError(seen.why or f"no live worker runs the handler {name(wanted[2])!r} in this group")
-        return _handler_page(asked, one, reading)
+        return await _handler_page(asked, one, reading)
     found = [one for one in seen.handlers if _is_wanted(asked, one)]
     first, shown = _paged(asked, found)
     facts = {
@@ -61,14 +62,17 @@ def _is_wanted(asked: Asked, one: HandlerStatus) -> bool:
     )
 
 
-def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any]) -> WebPage:
-    """Return the page of one handler, by worker and by version."""
+async def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any]) -> WebPage:
+    """Return the page of one handler, by worker and by version, with its history."""
+    plots = handler_plots([("handler", one.handler, one.stream, one.group)])
+    charted, kept = await trends(asked, plots)
     parts, versions = one.by_worker(), one.by_version()
     first, shown = _paged(asked, parts)
     facts = {
         **handler_facts(one),
         "versions": [{"version": version, **figure_facts(sums)} for version, sums in versions],
         "worker_list": [part_facts(*each) for each in shown],
+        "history": trend_facts(charted, plots),
     }
     jobs = sorted((job for part in one.parts for job in part.sub.jobs), key=lambda job: -job.for_ms)
     view = {
@@ -77,12 +81,13 @@ def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any]) -> We
         "parts": [(part, sums, spent(sums)) for part, sums in shown],
         "versions": [(version, sums, spent(sums)) for version, sums in versions[:HANDLERS]],
         "jobs": jobs[:HANDLERS],
+        "trends": charted,
         "found": len(parts),
         "first": first,
         "size": HANDLERS,
     }
     shell = [command_line(asked, "handler show", one.stream, one.group, one.handler)]
-    return WebPage("handler", name(one.handler), facts, view, shell, **WebPage.source(reading))
+    return WebPage("handler", name(one.handler), facts, view, shell, **WebPage.source(reading, kept))
 
 
 async def run_page(asked: Asked) -> WebPage:

@@ -144,7 +144,6 @@ def group_plots(stream: str, group: str, runs: Sequence[Subject] = ()) -> list[W
         WantedPlot("Behind", "ms", (("behind", this, "behind"),)),
         WantedPlot("Pending", "count", (("pending", this, "pending"),)),
         WantedPlot("In and out", "rate", (("out", this, "out"), ("in", whole, "in"))),
-        WantedPlot("Dead letters", "count", (("letters", whole, "dead"),)),
         *handler_plots(runs),
     ]
 
