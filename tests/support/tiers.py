@@ -11,6 +11,8 @@ FULL = (
     "tests/architecture/test_installing.py",
     "tests/clients/",
     "tests/web/test_browser.py",
+    "tests/web/test_history.py",
+    "tests/web/test_layout.py",
     "tests/dashboards/",
     "tests/examples/",
     "tests/deploy/",
@@ -30,6 +32,7 @@ FULL = (
     "tests/cli/test_on_call.py",
     "tests/web/test_on_call.py",
     # the second half of a promise of which the first tier tries the first: further cases, whole files and whole sites
+    "tests/cli/test_alert.py::test_a_watcher_keeps_and_sends_alerts_until_it_is_stopped[memory_server",
     "tests/cli/test_dead.py::test_no_letter_ends_a_command[memory_server",
     "tests/engine/test_no_memory.py",
     "tests/migrate/test_commandfile.py::test_a_file_that_lost_commands_is_refused[False",
