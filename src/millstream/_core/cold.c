@@ -3,36 +3,22 @@
  * Reading goes through `reads`. If its source is a PackReader, no Python code runs but for an exception; else its method
  * is called, after which the store must be as before. Neighbouring nodes are read in runs, a node of its own as such.
  */
-#include "cold.h"
+#include "extent.h"
 #include <errno.h>
 
 #define RUN ((Py_ssize_t)256 << 10) /* bytes that are read at once */
 #define ROW_GUESS 40                /* bytes of a row of a table, nearly always fewer */
 #define GUESS_MAX ((Py_ssize_t)1 << 18)
 
-static PyObject *s_source, *s_may_wait, *s_read, *s_ranges;
+static PyObject *s_source, *s_may_wait, *s_read;
 
 int cold_prepare(void)
 {
-    const Name names[] = {{&s_source, "source"}, {&s_may_wait, "may_wait"}, {&s_read, "read"}, {&s_ranges, "ranges"}};
+    const Name names[] = {{&s_source, "source"}, {&s_may_wait, "may_wait"}, {&s_read, "read"}};
     return intern_names(names, sizeof names / sizeof *names);
 }
 
 /* ---------------------------------------------------------------- what is raised */
-
-int refuse_cold(const char *what)
-{
-    PyErr_SetString(PyExc_ValueError, what);
-    return -1;
-}
-
-static PyObject *cold_class(const char *name)
-{
-    PyObject *module = PyImport_ImportModule("millstream.engine.cold");
-    PyObject *found = module == NULL ? NULL : PyObject_GetAttrString(module, name);
-    Py_XDECREF(module);
-    return found;
-}
 
 /* While the runner of plain commands reads: making one of the exceptions would run Python code, and it needs none. It never
  * waits for a disk, since the ordinary way can ask for what is missing. */
@@ -44,32 +30,6 @@ static int fail_quietly(void)
 {
     PyErr_SetNone(PyExc_LookupError);
     return -1;
-}
-
-int cold_raise_miss(PyObject *ranges)
-{
-    PyObject *type = ranges == NULL ? NULL : cold_class("ColdMiss");
-    PyObject *miss = type == NULL ? NULL : PyObject_CallOneArg(type, ranges);
-    if (miss != NULL)
-        PyErr_SetObject(type, miss);
-    Py_XDECREF(miss);
-    Py_XDECREF(type);
-    Py_XDECREF(ranges);
-    return -1;
-}
-
-PyObject *cold_take_miss(void)
-{
-    PyObject *error = take_error(), *type = cold_class("ColdMiss"), *ranges = NULL;
-    if (type == NULL)
-        PyErr_Clear();
-    if (type != NULL && PyObject_TypeCheck(error, (PyTypeObject *)type))
-        ranges = PyObject_GetAttr(error, s_ranges);
-    else
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_XDECREF(type);
-    Py_DECREF(error);
-    return ranges;
 }
 
 /* ColdDamage of an extent; takes the reference of the reason */

@@ -3,7 +3,7 @@
  *
  * Invariant: a plan changes nothing. Only the last part plans and applies at once, for callers that have no log.
  */
-#include "cold.h"
+#include "extent.h"
 #include <stdlib.h>
 
 /* ---------------------------------------------------------------- asking before anything is changed */
@@ -409,6 +409,17 @@ int cold_warm(EntryStore *store)
     Py_XDECREF(plan);
     Py_XDECREF(nothing);
     return nothing == NULL ? -1 : 0;
+}
+
+int store_let_go(EntryStore *store, Py_ssize_t index)
+{
+    if (store->count == 1 && is_cold(store)) {
+        if (cold_warm(store) < 0)
+            return -1;
+        index++;
+    }
+    store_drop(store, index);
+    return 0;
 }
 
 /* Apply a plan (NULL: an exception was raised), which is released; the number of entries that died, or -1 */

@@ -3,7 +3,7 @@
  *
  * Invariants: nothing here reads a pack. A change of a store asks for all its memory before.
  */
-#include "cold.h"
+#include "extent.h"
 
 #define ROW_SIZE 88
 

@@ -4,102 +4,13 @@
  * Invariants: those of node.h. Ids do not descend from node to node; every node but the last is trimmed to its size. A
  * method gathers all its results, and all the memory it needs, before it changes anything.
  */
-#include "cold.h"
+#include "extent.h"
 
 #define NODE_BYTES_CAP (1 << 30) /* Redis: STREAM_LISTPACK_MAX_SIZE */
 #define WORDS_AT_ONCE 64         /* arguments of an entry for which no memory is allocated */
-#define SMALL (1 << 16)          /* bytes of full nodes up to which a stream has no blocks */
 #define PIECE (1 << 18)          /* smallest size of a piece of a reply in bytes */
 
 /* ---------------------------------------------------------------- the array of nodes */
-
-static int store_reserve(EntryStore *store, Py_ssize_t more)
-{
-    if (store->head + store->count + more <= store->room)
-        return 0;
-    if (store->head > store->room / 2 && store->count + more <= store->room) {
-        memmove(store->nodes, store->nodes + store->head, (size_t)store->count * sizeof(Node *));
-        store->head = 0;
-        return 0;
-    }
-    Py_ssize_t room = store->room ? store->room : 4;
-    while (room < store->head + store->count + more)
-        room *= 2;
-    Node **nodes = resize_counted(store->nodes, (size_t)store->room * sizeof(Node *), (size_t)room * sizeof(Node *));
-    if (nodes == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    store->nodes = nodes;
-    store->room = room;
-    return 0;
-}
-
-static Node *last_node(EntryStore *store)
-{
-    return store->count ? STORE_NODE(store, store->count - 1) : NULL;
-}
-
-/* Close a node: give back unused memory; a small stream has no blocks of its own */
-static void store_seal(EntryStore *store, Node *node)
-{
-    node_seal(node, store->sealed < SMALL ? NULL : &store->block);
-    store->sealed += node_memory(node);
-}
-
-/* Append it; there is room */
-static void store_push(EntryStore *store, Node *node)
-{
-    if (store->count)
-        store_seal(store, last_node(store));
-    STORE_NODE(store, store->count) = node;
-    store->count++;
-    store->length += node->live;
-}
-
-void store_drop(EntryStore *store, Py_ssize_t index)
-{
-    Node *node = STORE_NODE(store, index);
-    store->length -= node->live;
-    if (index < store->count - 1)
-        store->sealed -= node_memory(node);
-    else if (index > 0)
-        store->sealed -= node_memory(STORE_NODE(store, index - 1)); /* open it again */
-    node_free(node);
-    store->count--;
-    if (index == 0)
-        store->head++;
-    else
-        memmove(&STORE_NODE(store, index), &STORE_NODE(store, index + 1), (size_t)(store->count - index) * sizeof(Node *));
-    if (store->count == 0)
-        store->head = 0;
-}
-
-int store_let_go(EntryStore *store, Py_ssize_t index)
-{
-    if (store->count == 1 && is_cold(store)) {
-        if (cold_warm(store) < 0)
-            return -1;
-        index++;
-    }
-    store_drop(store, index);
-    return 0;
-}
-
-int store_put_first(EntryStore *store, Node *node)
-{
-    if (store->head == 0 && store_reserve(store, 1) < 0)
-        return -1;
-    if (store->head)
-        store->head--;
-    else
-        memmove(store->nodes + 1, store->nodes, (size_t)store->count * sizeof(Node *));
-    store->nodes[store->head] = node;
-    if (store->count++)
-        store_seal(store, node);
-    store->length += node->live;
-    return 0;
-}
 
 /* A live entry in memory */
 static Node *store_find(EntryStore *store, Id id, Py_ssize_t *index, Entry *entry)
@@ -161,24 +72,6 @@ Py_ssize_t store_length(EntryStore *store)
     return store->length;
 }
 
-Id store_first_live(EntryStore *store)
-{
-    if (is_cold(store) && store->cold->live)
-        return cold_first_live(store->cold);
-    for (Py_ssize_t index = 0; index < store->count; index++)
-        if (STORE_NODE(store, index)->live)
-            return STORE_NODE(store, index)->first_live;
-    return 0;
-}
-
-Id store_last_live(EntryStore *store)
-{
-    for (Py_ssize_t index = store->count - 1; index >= 0; index--)
-        if (STORE_NODE(store, index)->live)
-            return STORE_NODE(store, index)->last_live;
-    return is_cold(store) ? cold_last_live(store->cold) : 0;
-}
-
 /* Write entries until there are count of them, or out has this many bytes; on failure the earlier contents stay. A
  * buffer, if given, receives the ids. */
 static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out, Id *last, Buf *ids)
@@ -213,24 +106,6 @@ Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, in
 }
 
 /* ---------------------------------------------------------------- arguments */
-
-int store_flag(PyObject *const *args, Py_ssize_t positional, PyObject *names, const char *name, int missing)
-{
-    for (Py_ssize_t at = 0; names != NULL && at < PyTuple_GET_SIZE(names); at++)
-        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, at), name) == 0)
-            return PyObject_IsTrue(args[positional + at]);
-    if (missing < 0)
-        PyErr_Format(PyExc_TypeError, "missing keyword: %s", name);
-    return missing;
-}
-
-int store_positional(Py_ssize_t got, Py_ssize_t wanted)
-{
-    if (got == wanted)
-        return 0;
-    PyErr_Format(PyExc_TypeError, "%zd arguments expected, not %zd", wanted, got);
-    return -1;
-}
 
 /* start, end, count, backwards in the methods' form; 1; 0 for a range that must be empty; -1 */
 static int range(PyObject *args, PyObject *keywords, Id *start, Id *end, Py_ssize_t *count, int *backwards)

@@ -4,7 +4,7 @@
  * Invariants: nothing outside of the given bytes is read, whatever they say. A table or a node that is not refused has all
  * invariants of node.h, except that a name may be spelled out where the first entry's would do.
  */
-#include "cold.h"
+#include "extent.h"
 
 #define NEWER "an extent is of a form that only a newer program reads"
 #define LENGTH "an extent is damaged: its table has another length"

@@ -5,7 +5,7 @@
  * ascending numbers, more are bits. Bits end with a byte that is not 0, as the numbers of millstream.engine.cold
  * do.
  */
-#include "cold.h"
+#include "extent.h"
 
 #define LISTED 64
 

@@ -2,7 +2,7 @@
  *
  * Invariant: a type or function is here only if it does everything that its double in Python does.
  */
-#include "cold.h"
+#include "extent.h"
 #include "dumps.h"
 
 static PyTypeObject *const types[] = {&EntryStoreType, &GroupType, &ConsumerType, &RunnerType, &PackReaderType,

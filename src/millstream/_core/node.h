@@ -29,7 +29,7 @@ typedef struct {
 } Node;
 
 typedef struct Block Block;
-typedef struct Cold Cold;         /* cold.h */
+typedef struct Cold Cold;         /* extent.h */
 typedef struct ColdWalk ColdWalk;
 
 typedef struct {

@@ -6,7 +6,7 @@
  * Invariants: held is the size of all parts in the ring, each of which is in one bucket; a part that others have, too, is
  * not dropped. No Python code runs here before an exception is raised.
  */
-#include "cold.h"
+#include "extent.h"
 #include <errno.h>
 #include <unistd.h>
 

@@ -5,7 +5,7 @@
  * useless to the caller, who drops it.
  */
 #include "dumps.h"
-#include "cold.h"
+#include "extent.h"
 
 enum { NONE, FALSE, TRUE, INT, NEGATIVE, BYTES, LIST };
 

@@ -1,5 +1,5 @@
 /* The plain forms of GET, PING, SET, XADD, XLEN, XRANGE, XREVRANGE and XREAD, and keys as handlers find them. */
-#include "cold.h"
+#include "extent.h"
 #include "runs.h"
 
 PyObject *s_entries, *s_last_id, *s_entries_added;

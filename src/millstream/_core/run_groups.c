@@ -3,7 +3,7 @@
  * Delivering is plain if the group reads in order: its count is known and rises with the deliveries, and nothing above
  * its position is pending. So all records are new, and those made so far are removed again if memory ends.
  */
-#include "cold.h"
+#include "extent.h"
 #include "runs.h"
 
 #define ROWS_MAX 50000 /* of XPENDING; more are surely too many bytes, or nearly so */

@@ -1,7 +1,7 @@
 /* Removals from the front of a store: trimming, and nodes without a live entry; and room above its last id. The docstrings
  * are those of PyEntryStore in millstream/engine/streams/entries.py.
  */
-#include "cold.h"
+#include "extent.h"
 
 /* Number of live entries below a bound */
 static Py_ssize_t count_below(EntryStore *store, Id bound, int all)
@@ -16,24 +16,6 @@ static Py_ssize_t count_below(EntryStore *store, Id bound, int all)
         count++;
     walk_end(&walk);
     return count;
-}
-
-void store_cut(EntryStore *store, Id bound, int all, int keep)
-{
-    while (store->count && (all || STORE_NODE(store, 0)->last < bound))
-        store_drop(store, 0);
-    if (store->count) {
-        Node *node = STORE_NODE(store, 0);
-        Entry entry;
-        while (node->live && node->first_live < bound) {
-            entry_read(node->data + node->low, node->before_low, &entry);
-            node_kill(node, &entry);
-            store->length--;
-        }
-        if (node->live == 0 && !keep)
-            store_drop(store, 0);
-    }
-    store->version++;
 }
 
 PyObject *store_remove_below(EntryStore *store, PyObject *const *args, Py_ssize_t count, PyObject *names)

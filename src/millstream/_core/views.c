@@ -4,7 +4,7 @@
  * the version before it uses the place; within a call nothing changes the store. Making a tuple or a list may start the
  * garbage collector, which may run any code. So none is made between reading a place and using it.
  */
-#include "cold.h"
+#include "extent.h"
 
 /* ---------------------------------------------------------------- ways */
 

@@ -4,8 +4,8 @@
  * have been walked through (extent.c) before the other parts of the core see them. So those parts work on a cold node as
  * on a hot one.
  */
-#ifndef MILLSTREAM_COLD_H
-#define MILLSTREAM_COLD_H
+#ifndef MILLSTREAM_EXTENT_H
+#define MILLSTREAM_EXTENT_H
 #include "node.h"
 
 #define FRAME_HEAD 24     /* bytes of a frame before its payload */
@@ -82,6 +82,13 @@ PyObject *marks_numbers(const Buf *marks);          /* pack_numbers of cold.py *
 int holes_marks(const Holes *holes, Buf *dead, Buf *gone); /* into two empty buffers */
 int holes_make(const Buf *dead, const Buf *gone, Holes **made);
 
+/* ---------------------------------------------------------------- cold_errors.c */
+
+PyObject *cold_class(const char *name);             /* a new reference; NULL with an exception */
+int refuse_cold(const char *what);                  /* ValueError; always -1 */
+int cold_raise_miss(PyObject *ranges);              /* takes the reference, which may be NULL; always -1 */
+PyObject *cold_take_miss(void);                     /* the ranges of a miss that was raised; NULL with any other exception */
+
 /* ---------------------------------------------------------------- cold.c: extents, and walks through them */
 
 typedef struct {
@@ -118,6 +125,8 @@ struct ColdWalk {
 
 #define RANGE_MAX ((Py_ssize_t)1 << 20) /* bytes that one miss asks for, apart from the last range */
 
+static inline Node *last_node(EntryStore *store) { return store->count ? STORE_NODE(store, store->count - 1) : NULL; }
+
 static inline int is_cold(const EntryStore *store) { return store->cold != NULL && store->cold->count > 0; }
 
 static inline Id cold_last(const EntryStore *store) { return EXTENT(store->cold, store->cold->count - 1).last; }
@@ -140,9 +149,6 @@ void cold_drop(EntryStore *store, Py_ssize_t index, Py_ssize_t count);
 int cold_copy(const EntryStore *store, EntryStore *twin);
 void cold_free(EntryStore *store);
 Py_ssize_t cold_memory(const EntryStore *store);    /* counted size, see bytes.h */
-int cold_raise_miss(PyObject *ranges);              /* takes the reference, which may be NULL; always -1 */
-PyObject *cold_take_miss(void);                    /* the ranges of a miss that was raised; NULL with any other exception */
-int refuse_cold(const char *what);                  /* ValueError; always -1 */
 int cold_prepare(void);                             /* once, before the functions are used; -1 with an exception */
 
 /* ---------------------------------------------------------------- cold_records.c: plain values, and what applies a plan */
@@ -186,6 +192,7 @@ PyObject *cold_want(EntryStore *store, PyObject *ids), *cold_want_range(EntrySto
     *cold_plan_delete(EntryStore *store, PyObject *ids), *cold_plan_drop(EntryStore *store, PyObject *args),
     *cold_plan_cut(EntryStore *store, PyObject *number), *cold_plan_warm(EntryStore *store, PyObject *nothing);
 int cold_warm(EntryStore *store);                   /* makes the last cold node hot; -1 with an exception */
+int store_let_go(EntryStore *store, Py_ssize_t index); /* as store_drop; the last cold node replaces the only hot one */
 int cold_remove(EntryStore *store, Id id, int keep); /* whether a cold entry was there; -1 with an exception */
 /* As remove_below, where something is cold; the number of removed entries, -1 with an exception */
 Py_ssize_t cold_remove_below(EntryStore *store, Id bound, int all, int keep);
@@ -195,10 +202,12 @@ int cold_drop_emptied(EntryStore *store, Id bound, int all); /* -1 with an excep
  * below it, -1 with an exception */
 Py_ssize_t cold_emptied(EntryStore *store, Id bound, int all, PyObject *list);
 
-/* ---------------------------------------------------------------- entries.c, trims.c */
+/* ---------------------------------------------------------------- store.c, trims.c */
 
+int store_reserve(EntryStore *store, Py_ssize_t more); /* room for more nodes; -1 with MemoryError */
+void store_seal(EntryStore *store, Node *node);      /* give back unused memory; a small stream has no blocks of its own */
+void store_push(EntryStore *store, Node *node);      /* append it; there is room */
 void store_drop(EntryStore *store, Py_ssize_t index);
-int store_let_go(EntryStore *store, Py_ssize_t index); /* the same; the last cold node takes the place of the only hot one */
 int store_put_first(EntryStore *store, Node *node);  /* takes the node; -1 with an exception, and then it does not */
 void store_cut(EntryStore *store, Id bound, int all, int keep); /* removes hot entries below a bound, or all */
 

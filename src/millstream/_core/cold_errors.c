@@ -1,0 +1,42 @@
+/* Exceptions about cold entries, whose classes are in millstream/engine/cold.py. */
+#include "extent.h"
+
+int refuse_cold(const char *what)
+{
+    PyErr_SetString(PyExc_ValueError, what);
+    return -1;
+}
+
+PyObject *cold_class(const char *name)
+{
+    PyObject *module = PyImport_ImportModule("millstream.engine.cold");
+    PyObject *found = module == NULL ? NULL : PyObject_GetAttrString(module, name);
+    Py_XDECREF(module);
+    return found;
+}
+
+int cold_raise_miss(PyObject *ranges)
+{
+    PyObject *type = ranges == NULL ? NULL : cold_class("ColdMiss");
+    PyObject *miss = type == NULL ? NULL : PyObject_CallOneArg(type, ranges);
+    if (miss != NULL)
+        PyErr_SetObject(type, miss);
+    Py_XDECREF(miss);
+    Py_XDECREF(type);
+    Py_XDECREF(ranges);
+    return -1;
+}
+
+PyObject *cold_take_miss(void)
+{
+    PyObject *error = take_error(), *type = cold_class("ColdMiss"), *ranges = NULL;
+    if (type == NULL)
+        PyErr_Clear();
+    if (type != NULL && PyObject_TypeCheck(error, (PyTypeObject *)type))
+        ranges = PyObject_GetAttrString(error, "ranges");
+    else
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(type);
+    Py_DECREF(error);
+    return ranges;
+}
