@@ -26,7 +26,7 @@ from millstream.worker.registry import protocol
 
 _RUNS = 20  # largest number of handlers with charts; any client may report thousands
 
-ENTRIES, MOST = 12, 500
+ENTRIES, MOST = 15, 500
 """Default and largest number of pending entries on a page."""
 
 Sort: TypeAlias = Literal["id", "idle", "deliveries"]
