@@ -151,7 +151,6 @@ def overview(kind: str, count: int, groups: int) -> None:
         await line.call("PING")
         name = f"{count} streams x {groups} groups"
         await _measure(name, line, pid, lambda: streams.overview(line), 10)
-        await _measure(f"{name}, no ages", line, pid, lambda: streams.overview(line, ages=False), 10)
         await line.close()
 
     with serving(kind) as server, server.client() as client:
