@@ -102,7 +102,7 @@ def chill(space: Keyspace, packs: MemoryPacks, db: int, key: bytes, each: int = 
 
 
 IS_COLD = os.environ.get("MILLSTREAM_TEST_TIER") == "cold"
-hot_log = pytest.mark.skipif(IS_COLD, reason="it looks into the log, which tells of cold entries too")
+hot_log = pytest.mark.skipif(IS_COLD, reason="the test reads the log, which also records cold entries")
 EVERYWHERE = MemoryPacks()
 """The packs of all nodes of a process whose tests run with cold entries."""
 

@@ -177,7 +177,7 @@ def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
 def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Person) -> None:
     """The overview gives the reason of an unknown lag, and the preview its count and the change that repairs it."""
     person.does("Explain an unknown lag")
-    person.reads("the server does not know the lag: the group's position was set")
+    person.reads("the lag is unknown: the group's position was set")
     person.click("Preview the remedy", inside="li:has-text('sessions on clicks')")
     lag = person.page.locator("tr", has=person.page.locator("th:text-is('lag')"))
     assert lag.locator("td").all_inner_texts() == ["2", "2"]

@@ -101,7 +101,7 @@ def _unknown_lag(case: Case) -> Iterable[Advice]:
     evidence |= {"entries_read": group.entries_read, "last_delivered_id": group.last_delivered_id}
     evidence |= {"max_deleted_id": case.seen.stream.max_deleted_id}
     evidence |= {"note": lag.repair_note} if lag.repair_note else {}
-    says = f"the server does not know the lag: {lag.why}"
+    says = f"the lag is unknown: {lag.why}"
     where, raw = (group.stream, group.name), () if lag.repair is None else (lag.repair,)
     few = lag.reason != "deleted" and lag.at_most is not None and lag.at_most <= _COUNTED and not lag.repair_note
     # Equals the raw command, but has a preview, which counts, and is refused if the group has moved
