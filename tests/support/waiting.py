@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
@@ -65,10 +65,3 @@ async def aeventually(probe: Callable[[], T | Awaitable[T]], seconds: float = DE
 async def pace(seconds: float) -> None:
     """Wait to set the rate of a load or the interval of a measurement; never to wait for a condition."""
     await asyncio.sleep(seconds)
-
-
-async def cancelled(task: asyncio.Task[Any]) -> None:
-    """Cancel a task of a library until it ends, since a read that returns at the same moment loses a cancellation."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait([task], timeout=1)
