@@ -25,6 +25,7 @@ from support.accounts import user
 from support.clusters import Three
 from support.console import ConsoleThread
 from support.servers import ServerProcess
+from support.thief import Thief
 from support.waiting import aeventually
 from worker.later.test_rights import BASE, rights
 
@@ -158,6 +159,22 @@ async def test_the_rights_of_the_page_are_enough(server: ServerProcess, client: 
         line = open_line(server.url.replace("redis://", f"redis://{name}"))
         assert await read_limits(line) == LimitsSeen()
         await line.close()
+
+
+async def test_slots_whose_reply_is_lost_are_given_back(server: ServerProcess, client: redis.Redis) -> None:
+    """Slots that the server granted in a lost reply are free again after the next round, not after their lease."""
+    async with Thief(server.port, b"EVALSHA") as thief:
+        line, direct = open_line(f"redis://127.0.0.1:{thief.port}/0"), open_line(server.url)
+        ours, other = (FleetLimit(Limit(running=2), "crm", one) for one in (line, direct))
+        other.free((await other.take(1)).slots)  # leaves the script with the server
+        await other.send(renew=False)
+        assert not (await ours.take(2)).asked
+        assert thief.stolen == 1
+        assert (await other.take(2)).granted == 0
+        await ours.send(renew=False)
+        assert (await other.take(2)).granted == 2
+        await line.close()
+        await direct.close()
 
 
 async def test_nothing_runs_without_the_rights_to_a_limit(

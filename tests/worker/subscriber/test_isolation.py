@@ -159,6 +159,40 @@ async def test_an_isolated_entry_is_alone_in_the_whole_app(server: ServerProcess
     assert app.stats()["other"]["handled"] == 300
 
 
+@pytest.mark.parametrize("batch", [False, True])
+async def test_entries_without_acks_wait_for_an_isolated_run(
+    server: ServerProcess, client: redis.Redis, batch: bool
+) -> None:
+    """With no_ack, entries in the buffer cannot go back: they wait until the isolated run has ended, and all run."""
+    crashed(client, 3, deliveries=2, row="0:1:0")
+    app, ran, meanwhile = App(server.url), [], []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000))
+    async def isolated(msg: Message) -> None:
+        before = len(ran)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        meanwhile.append(len(ran) - before)
+
+    async def one(x: int) -> None:
+        await asyncio.sleep(0)
+        ran.append(x)
+
+    async def many(x: list[int]) -> None:
+        await asyncio.sleep(0)
+        ran.extend(x)
+
+    app.subscriber(StreamSub("other", group="g", no_ack=True), batch=batch)(many if batch else one)
+    client.xgroup_create("other", "g", "0", mkstream=True)
+    for number in range(300):
+        client.xadd("other", {"x": number})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+        await aeventually(lambda: len(ran) >= 300)
+    assert sorted(ran) == list(range(300))
+    assert meanwhile == [0, 0, 0]
+
+
 async def test_a_stop_hands_isolated_entries_back_uncharged(server: ServerProcess, client: redis.Redis) -> None:
     """A stop hands back entries that wait for their run alone, with an unchanged delivery count."""
     ids, app, began = crashed(client, 4, deliveries=2, row="0:1:0"), App(server.url), asyncio.Event()
@@ -288,7 +322,7 @@ from millstream import App, Message, Retry, StreamSub
 app = App()
 
 @app.subscriber(
-    StreamSub("jobs", group="g", min_idle_time=300, max_records=50),
+    StreamSub("jobs", group="g", min_idle_time=1000, max_records=50),
     retry=Retry(max_deliveries=3, base=0.02),
     concurrency=8,
 )

@@ -87,6 +87,8 @@ class FleetLimit:
         names = self._names(wanted) if slots and self.limit.running else []
         reply = await self._ask(key, wanted, back, "take" if names else "look", names, paced=paced)
         if reply is None:
+            if names:  # the server may have granted them, and would keep them until their lease ends
+                self._dropped.setdefault(key, []).extend(names)
             return Permits(asked=False)
         granted, wait = int(reply[0]), float(reply[1])
         taken = tuple(names[:granted])

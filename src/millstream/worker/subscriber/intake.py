@@ -94,16 +94,20 @@ class Intake(SubscriberPart):
         self.held_up = held_up
         self._buffer.room.set()  # wakes the reader, which also waits there while it is held up
         if held_up and self.task is not None:
-            if not self._member.no_ack:  # entries without a record on the server can only be run
-                self._buffer.hand_back()
-                self._isolated.hand_back()
+            self._hand_back()
+            self._isolated.hand_back()
             self._unblock()
 
     def make_way(self) -> None:
         """Release waiting entries and end a blocking read, since an entry is about to run in isolation."""
-        self._buffer.hand_back()
+        self._hand_back()
         self._buffer.room.set()
-        self._unblock()  # entries that it may still return are released
+        self._unblock()  # entries that it may still return are released, or wait
+
+    def _hand_back(self) -> None:
+        """Release waiting entries; without a record on the server they can only be run, so they stay."""
+        if not self._member.no_ack:
+            self._buffer.hand_back()
 
     def go_on(self) -> None:
         """Read again after an isolated run, and look for the entries released before it."""
@@ -294,13 +298,13 @@ class Intake(SubscriberPart):
         return [held for held in found if held not in alone]
 
     def _store(self, found: list[Held], *, overtaking: bool) -> None:
-        """Put the entries of a read into the buffer, or release them if they may not run now."""
+        """Put the entries of a read into the buffer, or release them if they may not run now and can be released."""
         if not found:
             return
         # The read was running when the pause, the isolated run or the stop was requested. Earlier entries with its keys
         # may already be released.
-        late = self.held_up or self._buffer.closed.is_set()
-        if self._gate.wanted or overtaking or (late and not self._member.no_ack):
+        late = self.held_up or self._gate.wanted or self._buffer.closed.is_set()
+        if (late or overtaking) and not self._member.no_ack:
             for held in found:
                 self._buffer.give_back(held)
         else:

@@ -189,9 +189,11 @@ class Lanes(SubscriberPart):
             except Disconnected:
                 self._member.lose(held)  # it stays pending, and is claimed after its idle time
             self._isolated.add(held)
-        elif self._gate.wanted:
+        elif self._gate.wanted and not self._member.no_ack:
             self._buffer.give_back(held)  # uncharged, since it never began
         else:
+            while self._gate.wanted:  # without a record on the server it can only wait
+                await self._gate.opened()
             await self._start(held)
 
     async def _still_ours(self, held: Held) -> bool:
