@@ -40,6 +40,7 @@ INTERNAL = frozenset(
         "SPARE",
         "SPARE_ENDS",
         "SPARK",
+        "TEST_TIER",
         "WORKER",
     ]
 )

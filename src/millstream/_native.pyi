@@ -56,6 +56,7 @@ class PackReader:
     read_bytes: int  # Bytes that were read
     misses: int  # Reads that would have waited for the disk
     blocking: int  # Reads that waited for the disk
+    nowait: int  # 1 if the file system reads without waiting for the disk, 0 if not, -1 if that is not known yet
 
     def add(self, number: int, descriptor: int, name: str, /) -> None:
         """Read a pack by its descriptor, which the reader closes."""
@@ -68,3 +69,27 @@ class PackReader:
 
     def name(self, pack: int, /) -> str:
         """Name of a pack's file."""
+
+    def fetch(self, pack: int, offset: int, length: int, /) -> bytes:
+        """Return a part of a pack, in any thread: others run while it waits for the disk. OSError if that fails."""
+
+    def pin(self, pack: int, offset: int, data: bytes, /) -> None:
+        """Keep the bytes of a part until :meth:`unpin`, so that a read finds them."""
+
+    def fail(self, pack: int, offset: int, length: int, code: int, /) -> None:
+        """Let reads that need a part and would wait for it fail with this ``errno``, until :meth:`unpin`."""
+
+    def unpin(self, pack: int, offset: int, length: int, /) -> bool:
+        """Undo one :meth:`pin` or :meth:`fail`; return False if there is none."""
+
+    def mark(self, pack: int, offset: int, length: int, /) -> None:
+        """Let reads within a part that may not wait miss, until :meth:`unmark`."""
+
+    def unmark(self, pack: int, offset: int, length: int, /) -> bool:
+        """Remove one mark; return False if there is none."""
+
+    def advise(self, pack: int, offset: int, length: int, is_needed: bool, /) -> None:
+        """Tell the system that a part will be needed, or will not be needed again."""
+
+    def limit(self, cache: int, /) -> None:
+        """Keep at most this many bytes of tables and nodes."""

@@ -17,6 +17,7 @@
     │   │       └── NoContextError      the user has no context with that name (cli)
     │   ├── AlreadySettledError     an entry was given a second outcome (worker)
     │   ├── DataLossError           entries that a query had to read are gone (spark)
+    │   ├── NothingChosenError      a change has no selection (console)
     │   ├── ListenError             the server cannot listen there (server)
     │   ├── ReplacedError           a stream is not the one that was archived (spark)
     │   ├── PortError               the console cannot listen there (console)
@@ -89,9 +90,11 @@
     │   ├── ChangedError            a client is writing to the source
     │   └── UnequalError            the copy differs from the source
     ├── ChangeRefusedError   a change is not made: its condition, the server or rights forbid it (console)
-    │   └── TargetMissingError      the object to change does not exist (console)
+    │   ├── TargetMissingError      the object to change does not exist (console)
+    │   └── FormError               the form of a change is incomplete or invalid (console)
     ├── UnreachableError     the server cannot be reached, or refuses access (maintenance)
     ├── NoPageError          the console has no page at this address (console)
+    │   └── FilterError             a filter in an address is invalid (console)
     ├── NoFileError          no dashboard or rules file has that name (dashboards)
     ├── FileThereError       a file exists with other contents; nothing was written (dashboards)
     ├── AclFileError         the ACL file is invalid; none of it was loaded (commands)

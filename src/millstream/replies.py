@@ -15,7 +15,7 @@ Python value              RESP2                    RESP3
 ``float``                 bulk string              ``,``
 ``Simple``                ``+``                    ``+``
 ``Error``                 ``-``                    ``-``
-``Map``                   flat array               ``%``
+``Map``, ``MapRow``       flat array               ``%``
 ``Set``                   array                    ``~``
 ``Push``                  array                    ``>``
 ``Verbatim``              bulk string              ``=``
@@ -90,6 +90,38 @@ class Map:
         return f"Map({self.pairs!r})"
 
 
+class MapNames:
+    """Names that many :class:`MapRow` share, without a per cent sign. They are encoded once."""
+
+    __slots__ = ("forms", "names")
+
+    def __init__(self, *names: bytes) -> None:
+        self.names = names
+        # Formats by protocol version and types of the values, filled in by the encoder
+        self.forms: dict[tuple[int, tuple[type, ...]], tuple[bytes, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"MapNames{self.names!r}"
+
+
+class MapRow:
+    """A map with fixed names, for replies with many of them."""
+
+    __slots__ = ("names", "values")
+
+    def __init__(self, names: MapNames, *values: "Reply") -> None:
+        self.names = names
+        self.values = values
+
+    @property
+    def pairs(self) -> "Sequence[tuple[Reply, Reply]]":
+        """The pairs of the map."""
+        return list(zip(self.names.names, self.values, strict=True))
+
+    def __repr__(self) -> str:
+        return f"MapRow({self.pairs!r})"
+
+
 class Set:
     """An unordered collection."""
 
@@ -156,7 +188,23 @@ class Fixed:
 
 
 Reply: TypeAlias = Union[
-    bool, int, float, bytes, "list[Reply]", NilArray, Simple, Error, Map, Set, Push, Verbatim, Raw, Many, Fixed, None
+    bool,
+    int,
+    float,
+    bytes,
+    "list[Reply]",
+    NilArray,
+    Simple,
+    Error,
+    Map,
+    MapRow,
+    Set,
+    Push,
+    Verbatim,
+    Raw,
+    Many,
+    Fixed,
+    None,
 ]
 
 OK = Simple(b"OK")

@@ -1,4 +1,4 @@
-"""Times and durations as people write them: one spelling in every subcommand and every option.
+"""Times, durations and sizes as people write them: one spelling in every subcommand and every option.
 
 A duration is ``500ms``, ``30s``, ``10m``, ``12h`` or ``7d``. Parts may be joined (``1h30m``) and have a fraction
 (``1.5h``). A time is ISO 8601 (UTC unless it names a zone), a duration before now (``10m``, ``10m ago``, ``10m-ago``),
@@ -11,6 +11,9 @@ from datetime import UTC, datetime, timedelta
 from millstream.errors import ConfigError
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 10**6, "mb": 1024**2, "g": 10**9, "gb": 1024**3}
+# As many digits as Redis reads: for thousands of them, Python raises its own errors
+_SIZE = re.compile(r"([0-9]{1,127})([A-Za-z]*)")
 _PIECE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([a-z]+)\s*", re.ASCII)
 _ID = re.compile(r"(\d{10,20})-\d{1,20}", re.ASCII)
 _CENTURY = 100 * 366 * _UNITS["d"]
@@ -99,3 +102,12 @@ def _number(text: str) -> int:
 def score_ms(score: bytes | str | float) -> int:
     """Return a sorted set's score as milliseconds. Any client may write one, also an infinite one."""
     return int(min(max(float(score), 0), 2**53))
+
+
+def bytes_of(text: str) -> int:
+    """Return a size such as ``512mb`` in bytes, as Redis reads it."""
+    found = _SIZE.fullmatch(text)
+    unit = None if found is None else _BYTES.get(found[2].lower())
+    if found is None or unit is None:
+        raise ValueError("argument must be a memory value")
+    return int(found[1]) * unit

@@ -156,6 +156,9 @@ class ColdTwins:
             assert getattr(hot, name) == getattr(cold, name) == getattr(self.blind, name), name
         assert list(cold.cold_records(3)) == list(self.blind.cold_records(3))
         assert cold.extents() == self.blind.extents()
+        assert cold.hole_bytes == self.blind.hole_bytes
+        assert cold.sealed_bytes == self.blind.sealed_bytes
+        assert (cold.sealed_bytes > 0) == (len(list(cold.hot_nodes())) > 1)
         shown = self.packs.patiently(self.reads, lambda: [seen(node) for node in cold.nodes()], most=1000)
         assert [seen(node) for node in hot.nodes()] == shown
         self.both("ids", start, end, count)

@@ -148,6 +148,7 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "dump": native.pack_entries,
     "records": lambda store: list(store.cold_records(2)),
     "extents": lambda store: store.extents(),
+    "packs": lambda store: store.packs(),
     "copy": lambda store: store.copy(),
     "emptied": lambda store: store.emptied(2**128),
     "remove": lambda store: store.remove(store.ids()[3]),

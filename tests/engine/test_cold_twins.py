@@ -9,6 +9,7 @@ import pytest
 
 from engine.cold_twins import ColdTwins, step
 from millstream import core
+from millstream.engine.cold import ColdReads, Extent
 from millstream.engine.streams.entries import PyEntryStore
 from support import campaign
 
@@ -31,6 +32,22 @@ def steps(seed: int, store: type[PyEntryStore], count: int, every: int) -> int:
 def test_random_steps(seed: int, store: type[PyEntryStore]) -> None:
     """Replies, nodes, counts and the extents themselves are right after any sequence of steps."""
     steps(seed, store, 120, 3)
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+@pytest.mark.parametrize("seed", [4337, 4401, 4409, 4470])
+def test_a_first_node_that_was_empty_before_goes(seed: int, store: type[PyEntryStore]) -> None:
+    """Trimming lets the first node that is left go if nothing lives in it, wherever it begins."""
+    steps(seed, store, 250, 5)
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+def test_an_extent_of_no_entries_has_a_weight(store: type[PyEntryStore]) -> None:
+    """A forged record of an extent without any entry ends no process: its weight is 0."""
+    entries = store()
+    entries.reads = ColdReads()
+    entries.add_cold(1, Extent(1, 32, 100, 1, 0, 0, 5, 9, 0, 0).row(), [])
+    assert entries.cold_weight(0, 100) == 0
 
 
 def a_thousand_steps(seed: int) -> int:

@@ -8,6 +8,7 @@ DISPLACED = "tests/server/disk/test_displaced.py"
 RECOVERED = (*ASSERTION, "LogCorruptError")
 DISPLACES = (*RECOVERED, "DiskError")  # the log itself finds that its file has another length than it should
 BACKUP = "tests/maintenance/test_backup.py"
+PACKED = "tests/node/test_packed_log.py"
 
 FAULTS = (
     Fault(
@@ -152,6 +153,36 @@ FAULTS = (
         "if unsynced >= SYNC_BYTES: ...",
         "if unsynced < 0: ...",
         "tests/persistence/test_rewrite.py::test_no_sync_of_a_snapshot_is_large",
+    ),
+    Fault(
+        "pack-released-while-needed",
+        "A rewriting does not remove a pack to which the data in memory refer.",
+        "node/log/rewriting.py",
+        "Rewriter._releasable",
+        "kept = self._packs.needed(gone) if gone else gone",
+        "kept = set()",
+        f"{PACKED}::test_a_pack_that_memory_needs_stays_and_is_reported",
+    ),
+    Fault(
+        "pack-released-while-filled",
+        "A rewriting does not remove a pack that is being filled.",
+        "persistence/log.py",
+        "Log.add_pack",
+        "self._filled_until[entry.number] = sys.maxsize",
+        "",
+        f"{PACKED}::test_a_rewriting_removes_the_packs_that_nothing_needs",
+    ),
+    Fault(
+        "start-without-a-pack",
+        "A start is refused if its data refer to a pack that the manifest does not name.",
+        "node/log/packs.py",
+        "expect_packs",
+        """
+        if number in named and end <= sizes[number] and identity in {"", named[number].identity}:
+            continue
+        """,
+        "continue",
+        f"{PACKED}::test_records_that_need_a_pack_which_is_not_named_are_refused",
     ),
     Fault(
         "always-stands-back",

@@ -18,6 +18,15 @@ FAULTS = (
         which="2 of 2",
     ),
     Fault(
+        "parked-commands-count-twice",
+        "A command that waits for cold entries counts once, when it has run.",
+        "node/node.py",
+        "Node._call",
+        "waits = is_parked = True",
+        "waits = True",
+        "tests/server/sessions/test_parking.py::test_a_client_that_misses_is_parked_and_others_are_not",
+    ),
+    Fault(
         "turn-answers-before-its-commit",
         "What was run together in a turn is answered when it is where the fsync mode promises.",
         "server/serving.py",

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -168,3 +169,16 @@ def test_a_file_of_the_log_that_may_not_be_read_is_an_error(tmp_path: Path, log:
     (home / "lost+found").touch()
     with FrozenView(Forbidding("lost+found"), home) as view:
         assert check(home, view).ok
+
+
+def test_a_view_of_many_files_raises_the_limit_of_open_files(tmp_path: Path) -> None:
+    """A directory may have more packs than a process may have open by default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for number in range(300):
+        (tmp_path / f"pack-{number}").touch()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with FrozenView(RealDisk(), tmp_path) as view:
+            assert len(view.list(tmp_path)) == 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

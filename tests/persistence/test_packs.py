@@ -304,3 +304,40 @@ def test_a_manifest_with_a_pack_that_is_none_is_refused(change: dict[str, object
     for other in ({"next_pack": 2}, {"next_pack": None}, {"gone": facts["packs"]}, {"packs": None}):
         with pytest.raises((ValueError, TypeError)):
             Manifest.of(facts | other)
+
+
+def test_a_pack_that_begins_during_a_rewriting_is_left_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rewriting does not let a new pack go, not even while the manifest begins to name it."""
+    disk = SimDisk()
+    log = begun(disk)
+    rewrite = log.begin_rewrite()
+    assert rewrite is not None
+    sync = SimDisk.sync_directory
+    found: list[set[int]] = []
+
+    def observed(self: SimDisk, directory: Path) -> None:
+        sync(self, directory)
+        found.append(log.settled_packs(rewrite))
+
+    monkeypatch.setattr(SimDisk, "sync_directory", observed)
+    log.end_pack(log.add_pack())
+    assert log.settled_packs(rewrite) == {1}
+    assert found
+    assert all(each == {1} for each in found)
+
+
+def test_a_pack_whose_end_the_disk_refused_is_settled() -> None:
+    """A full disk may refuse the manifest of a pack's end. The next rewriting may let the pack go all the same."""
+    disk = SimDisk()
+    log, _ = Log.open(HOME, disk)
+    pack = log.add_pack()
+    pack.add(EXTENTS)
+    log.append(b"one")
+    log.write()
+    disk.faults = {disk.operations + step: Fault.ENOSPC for step in range(3, 6)}
+    with pytest.raises(DiskFullError):
+        log.end_pack(pack)
+    disk.faults = {}
+    rewrite = log.begin_rewrite()
+    assert rewrite is not None
+    assert log.settled_packs(rewrite) == {1}

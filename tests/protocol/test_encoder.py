@@ -1,5 +1,6 @@
 """The encoder: each reply type in both protocols, and a parser reads back what was encoded."""
 
+import itertools
 import math
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.protocol.encoder import encode, error_line
-from millstream.replies import NIL_ARRAY, OK, Error, Map, Push, Raw, Reply, Set, Simple, Verbatim
+from millstream.protocol.encoder import encode, error_line, weight
+from millstream.replies import NIL_ARRAY, OK, Error, Map, MapNames, MapRow, Push, Raw, Reply, Set, Simple, Verbatim
 
 
 def wire(value: Reply, resp: int) -> bytes:
@@ -93,3 +94,15 @@ def test_resp2_round_trip(value: Any) -> None:
     reader = hiredis.Reader()
     reader.feed(wire(value, 2))
     assert reader.gets() == value
+
+
+@pytest.mark.parametrize("resp", [2, 3])
+def test_a_row_is_encoded_as_the_map_of_its_pairs(resp: int) -> None:
+    """Rows with values of any kinds have the same bytes as maps, also with a per cent sign or a large string."""
+    names = MapNames(b"name", b"entries-read", b"lag")
+    kinds: list[Reply] = [1, 2**70, None, b"", b"a%db", b"x" * 70_000, Raw([b"*0\r\n"]), True, [1, b"z"], Simple(b"OK")]
+    for values in itertools.product(kinds, repeat=3):
+        row = MapRow(names, *values)
+        pairs: list[tuple[Reply, Reply]] = [*zip(names.names, values, strict=True)]
+        assert b"".join(encode(row, resp)) == b"".join(encode(Map(pairs), resp))
+        assert weight(row) == weight(Map(pairs))

@@ -5,6 +5,7 @@ stream is cold as soon as it is sealed, in an extent of its own. A test must see
 """
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from millstream.engine.streams import extents
 from millstream.engine.streams.stream import Stream
 from millstream.errors import DiskError
 from millstream.node.batch import Batches, PlainRun
-from millstream.node.log import codec, replay
+from millstream.node.log import codec, packs, replay
 from millstream.node.tiering.reading import ColdRunner
 
 T = TypeVar("T")
@@ -31,6 +32,11 @@ class MemoryPacks:
         self.files: dict[int, bytearray] = {1: bytearray()}  # bytes of each pack
         self.there: list[Range] = []  # ranges that were read before
         self.misses = 0  # number of reads that would have waited
+        self.reads = self.read_bytes = self.held = self.blocking = 0  # figures for INFO, which are not counted here
+        self.nowait = 1
+        self.marks: list[Range] = []  # parts that are missed once more
+        self.advice: list[tuple[Range, bool]] = []  # what a node has told the system
+        self.pins: list[tuple[Range, bytes | int]] = []  # what a node keeps for its clients, or an errno
         self.fails = False  # every read fails, as on a broken disk
         self.blind = False  # no read is allowed
 
@@ -47,10 +53,15 @@ class MemoryPacks:
             raise AssertionError("a replay reads a pack")
         if self.fails:
             raise OSError(5, "Input/output error")
-        here = any(
+        here = any(_contains(each, (pack, offset, length)) for each, data in self.pins if isinstance(data, bytes))
+        here = here or any(
             each[0] == pack and each[1] <= offset and offset + length <= each[1] + each[2] for each in self.there
         )
-        if not here and not may_wait:
+        is_marked = not may_wait and any(_contains(mark, (pack, offset, length)) for mark in self.marks)
+        broken = [code for each, code in self.pins if isinstance(code, int) and _overlap(each, (pack, offset, length))]
+        if broken and not (here or is_marked):
+            raise OSError(broken[0], "what a thread could not read")
+        if is_marked or not (here or may_wait):
             self.misses += 1
             raise ColdMiss([(pack, offset, length)])
         if not here:
@@ -60,6 +71,40 @@ class MemoryPacks:
     def name(self, pack: int) -> str:
         """Return the name of a pack's file."""
         return f"pack-{pack}"
+
+    def fetch(self, pack: int, offset: int, length: int) -> bytes:
+        """Return a part of a pack as a thread would."""
+        if self.fails:
+            raise OSError(5, "Input/output error")
+        return bytes(self.files[pack][offset : offset + length])
+
+    def pin(self, pack: int, offset: int, data: bytes) -> None:
+        """Keep a part."""
+        self.pins.append(((pack, offset, len(data)), data))
+
+    def fail(self, pack: int, offset: int, length: int, code: int) -> None:
+        """Note that a part cannot be read."""
+        self.pins.append(((pack, offset, length), code))
+
+    def unpin(self, pack: int, offset: int, length: int) -> bool:
+        """Let a part go."""
+        at = next((at for at, (pin, _) in enumerate(self.pins) if pin == (pack, offset, length)), -1)
+        if at >= 0:
+            del self.pins[at]
+        return at >= 0
+
+    def mark(self, pack: int, offset: int, length: int) -> None:
+        """Let a part be missed once more."""
+        self.marks.append((pack, offset, length))
+
+    def unmark(self, pack: int, offset: int, length: int) -> bool:
+        """Remove a mark."""
+        self.marks.remove((pack, offset, length))
+        return True
+
+    def advise(self, pack: int, offset: int, length: int, is_needed: bool) -> None:
+        """Note what a node tells the system."""
+        self.advice.append(((pack, offset, length), is_needed))
 
     def forget(self) -> None:
         """Let every range be missed again."""
@@ -79,6 +124,40 @@ class MemoryPacks:
             raise DiskError("a read misses again and again")
         finally:
             reads.may_wait = before
+
+
+class GatedPacks(MemoryPacks):
+    """Packs whose reads by threads end when a test says so."""
+
+    def __init__(self, seconds: float = 0) -> None:
+        super().__init__()
+        self.gate = threading.Event()  # set: reads end
+        self.seconds = seconds  # time that each read takes once the gate is open
+        self.begun: list[Range] = []  # reads that threads have begun, in order
+        self.waited: list[Range] = []  # reads that were allowed to wait for the disk, outside of the threads
+
+    def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:
+        """Return a part of a pack, which is there only while it is pinned."""
+        found = super().read(pack, offset, length, may_wait=may_wait)
+        if self.there:
+            self.waited.append(self.there.pop())
+        return found
+
+    def fetch(self, pack: int, offset: int, length: int) -> bytes:
+        """Return a part of a pack once the gate is open."""
+        self.begun.append((pack, offset, length))
+        self.gate.wait()
+        if self.seconds:
+            threading.Event().wait(self.seconds)
+        return super().fetch(pack, offset, length)
+
+
+def _overlap(one: Range, other: Range) -> bool:
+    return one[0] == other[0] and one[1] < other[1] + other[2] and other[1] < one[1] + one[2]
+
+
+def _contains(outer: Range, inner: Range) -> bool:
+    return outer[0] == inner[0] and outer[1] <= inner[1] and inner[1] + inner[2] <= outer[1] + outer[2]
 
 
 def chilled(store: Any, packs: MemoryPacks, nodes: int, each: int, pack: int = 1) -> list[bytes]:
@@ -109,6 +188,7 @@ EVERYWHERE = MemoryPacks()
 
 def begin() -> None:
     """Let every node of this process have cold entries, and forbid a replay to read them."""
+    packs.references = lambda _: iter(())  # type: ignore[assignment]  # no manifest names these packs
     make, commit, run, apply = Keyspace.__init__, Context.commit, ColdRunner.run, replay.apply
 
     def _make(space: Keyspace) -> None:

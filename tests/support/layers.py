@@ -201,7 +201,7 @@ PURE = (
     "millstream.ops.findings.check",
     "millstream.ops.payloads",
     *(f"millstream.ops.history.{name}" for name in ("model", "sampling", "windows")),
-    "millstream.ops.server.replicas",
+    *(f"millstream.ops.server.{name}" for name in ("replicas", "retention")),
     "millstream.client.payloads.envelope",
 )
 

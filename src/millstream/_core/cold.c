@@ -136,7 +136,7 @@ static int read_part(EntryStore *store, const Extent *extent, Py_ssize_t at, cha
         return fail_quietly();
     if (found == 0)
         return cold_raise_miss(
-            Py_BuildValue("[(IKn)]", extent->pack, (unsigned long long)extent->offset + (uint64_t)at, size));
+            Py_BuildValue("[(IKn)]", extent->pack, (unsigned long long)extent->offset + (uint64_t)at, size), NULL);
     return errno == 0 ? damaged(store, extent, "the file ends there")
                       : raise_damage(store, extent, PyUnicode_FromFormat("the disk reports: %s", strerror(errno)));
 }
@@ -402,29 +402,54 @@ static int load(Walk *walk, int32_t number)
     return show(walk->store, &extent, row, at, at->run + (row->at - at->run_at), 0);
 }
 
-/* After a miss: ask also for what of the walk's range lies behind it */
+/* An extent of the walk's range; NULL behind it */
+static const Extent *extent_at(const Walk *walk, Py_ssize_t index)
+{
+    const Cold *cold = walk->store->cold;
+    const Extent *extent = index < 0 || index >= cold->count ? NULL : &EXTENT(cold, index);
+    return extent == NULL || is_out(walk, extent->first, extent->last) ? NULL : extent;
+}
+
+/* Add the place of an extent to a list, which goes if that fails */
+static void add_place(PyObject **list, const Extent *extent)
+{
+    PyObject *range = Py_BuildValue("(IKI)", extent->pack, (unsigned long long)extent->offset, extent->length);
+    if (range == NULL || PyList_Append(*list, range) < 0)
+        Py_CLEAR(*list);
+    Py_XDECREF(range);
+}
+
+/* After a miss: ask also for what of the walk's range lies behind it, and name the extents from this one on */
 static int ask_for_more(const Walk *walk)
 {
-    PyObject *ranges = cold_take_miss();
-    if (ranges == NULL)
-        return -1;
-    const Cold *cold = walk->store->cold;
-    Py_ssize_t asked = 0, wanted = walk->wanted, index = walk->cold->extent;
-    for (int is_first = 1; ranges != NULL && asked < RANGE_MAX && wanted > 0; is_first = 0) {
-        if (index < 0 || index >= cold->count || is_out(walk, EXTENT(cold, index).first, EXTENT(cold, index).last))
+    PyObject *ranges = cold_take_miss(), *ahead = ranges == NULL ? NULL : PyList_New(0);
+    const Extent *extent;
+    Py_ssize_t asked = 0, wanted = walk->wanted, index = walk->cold->extent, step = walk->backwards ? -1 : 1;
+    for (int is_first = 1; ahead != NULL && asked < RANGE_MAX && wanted > 0; is_first = 0) {
+        if ((extent = extent_at(walk, index)) == NULL)
             break;
-        const Extent *extent = &EXTENT(cold, index);
         wanted -= extent->live < wanted ? extent->live : wanted;
         asked += extent->length;
-        index += walk->backwards ? -1 : 1;
+        index += step;
         if (is_first && wanted == 0)
             break; /* nearly always it is not the whole extent that is wanted */
-        PyObject *range = Py_BuildValue("(IKI)", extent->pack, (unsigned long long)extent->offset, extent->length);
-        if (range == NULL || PyList_Append(ranges, range) < 0)
-            Py_CLEAR(ranges);
-        Py_XDECREF(range);
+        add_place(&ranges, extent);
+        if (ranges == NULL)
+            Py_CLEAR(ahead);
     }
-    return cold_raise_miss(ranges);
+    index = walk->cold->extent;
+    for (Py_ssize_t size = 0, count = 0; ahead != NULL && size < AHEAD_MAX && count < AHEAD_COUNT; count++, index += step) {
+        if ((extent = extent_at(walk, index)) == NULL)
+            break;
+        size += extent->length;
+        add_place(&ahead, extent);
+    }
+    if (ahead == NULL)
+        Py_CLEAR(ranges);
+    if (ranges != NULL)
+        cold_raise_miss(ranges, ahead);
+    Py_XDECREF(ahead);
+    return -1;
 }
 
 /* The table of the extent at work, and the place before the first node of the range; 0: it has nothing of the range */

@@ -15,10 +15,10 @@ PyObject *cold_class(const char *name)
     return found;
 }
 
-int cold_raise_miss(PyObject *ranges)
+int cold_raise_miss(PyObject *ranges, PyObject *ahead)
 {
     PyObject *type = ranges == NULL ? NULL : cold_class("ColdMiss");
-    PyObject *miss = type == NULL ? NULL : PyObject_CallOneArg(type, ranges);
+    PyObject *miss = type == NULL ? NULL : PyObject_CallFunctionObjArgs(type, ranges, ahead, NULL);
     if (miss != NULL)
         PyErr_SetObject(type, miss);
     Py_XDECREF(miss);

@@ -56,7 +56,7 @@ PyObject *cold_want(EntryStore *store, PyObject *ids)
     }
     Py_XDECREF(given);
     if (status == 0 && PyList_GET_SIZE(missed)) {
-        cold_raise_miss(missed);
+        cold_raise_miss(missed, NULL);
         return NULL;
     }
     Py_XDECREF(missed);
@@ -92,6 +92,28 @@ PyObject *cold_want_range(EntryStore *store, PyObject *args, PyObject *keywords)
     if (found < 0)
         return NULL;
     Py_RETURN_NONE;
+}
+
+/* Bytes that the live entries between two ids take at least, of the extents that lie there whole */
+PyObject *cold_weight(EntryStore *store, PyObject *args)
+{
+    PyObject *first, *last;
+    Id start, end;
+    uint64_t weight = 0;
+    if (!PyArg_ParseTuple(args, "OO", &first, &last))
+        return NULL;
+    int low = id_clamp(first, &start), high = id_clamp(last, &end);
+    if (low == -2 || high == -2)
+        return NULL;
+    if (low > 0 || high < 0 || !is_cold(store))
+        return PyLong_FromLong(0);
+    Py_ssize_t index = cold_index(store->cold, start);
+    for (index = index < 0 ? 0 : index; index < store->cold->count && EXTENT(store->cold, index).last <= end; index++) {
+        const Extent *extent = &EXTENT(store->cold, index);
+        if (extent->first >= start)
+            weight += (uint64_t)extent->length * extent->live / (extent->stored ? extent->stored : 1); /* a forged record's */
+    }
+    return PyLong_FromUnsignedLongLong(weight);
 }
 
 /* ---------------------------------------------------------------- plans */
@@ -337,6 +359,8 @@ static int plan_bound(EntryStore *store, Py_ssize_t index, Id bound, int keep, P
         }
         if (row->node.first < bound && row_live(extent, row))
             status = mark_below(store, extent, table, node, bound, keep ? NULL : &marks.gone, &marks.dead);
+        else if (!keep && row_live(extent, row) == 0)
+            status = marks_add(&marks.gone, node);
         break;
     }
     if (status == 0 && (marks.dead.size || marks.gone.size)) {
@@ -357,7 +381,7 @@ static PyObject *plan_below(EntryStore *store, Id bound, int all, int keep)
     Py_ssize_t index = 0;
     while (cold != NULL && index < cold->count && (all || EXTENT(cold, index).last < bound))
         index++;
-    if (plan != NULL && cold != NULL && index < cold->count && EXTENT(cold, index).first < bound
+    if (plan != NULL && cold != NULL && index < cold->count && (!keep || EXTENT(cold, index).first < bound)
         && plan_bound(store, index, bound, keep, plan) < 0)
         Py_CLEAR(plan);
     return plan;

@@ -285,6 +285,21 @@ PyObject *cold_extents(EntryStore *store, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+/* The number of the pack of each run of extents in one pack: quick, as it is asked for between two commands */
+PyObject *cold_packs(EntryStore *store, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t index = 0; list != NULL && store->cold != NULL && index < store->cold->count; index++) {
+        if (index && EXTENT(store->cold, index).pack == EXTENT(store->cold, index - 1).pack)
+            continue;
+        PyObject *number = PyLong_FromUnsignedLong(EXTENT(store->cold, index).pack);
+        if (number == NULL || PyList_Append(list, number) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(number);
+    }
+    return list;
+}
+
 /* ---------------------------------------------------------------- holes at work */
 
 void marks_free(Marks *marks)
@@ -477,8 +492,10 @@ int cold_set_reads(EntryStore *store, PyObject *reads, void *Py_UNUSED(closure))
 PyObject *cold_figure(EntryStore *store, void *which)
 {
     const Cold *cold = store->cold;
-    int figure = (int)(intptr_t)which;
-    return PyLong_FromSsize_t(cold == NULL ? 0 : figure == EXTENTS ? cold->count : figure == COLD_LIVE ? cold->live : cold->bytes);
+    if (cold == NULL)
+        return PyLong_FromLong(0);
+    const Py_ssize_t figures[] = {cold->count, cold->live, cold->bytes, cold->holes};
+    return PyLong_FromSsize_t(figures[(intptr_t)which]);
 }
 
 PyObject *cold_get_last(EntryStore *store, void *Py_UNUSED(closure))

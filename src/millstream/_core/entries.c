@@ -433,6 +433,12 @@ static PyObject *taken(EntryStore *store, void *Py_UNUSED(closure))
     return PyLong_FromSsize_t(size);
 }
 
+/* Counted size of the hot nodes but the last */
+static PyObject *sealed_bytes(EntryStore *store, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(store->sealed);
+}
+
 static PyMethodDef methods[] = {
     {"needs_block", (PyCFunction)(void (*)(void))needs_block, METH_FASTCALL, NULL},
     {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL | METH_KEYWORDS, NULL},
@@ -454,7 +460,9 @@ static PyMethodDef methods[] = {
     {"move_cold", (PyCFunction)cold_move, METH_VARARGS, NULL},
     {"cold_records", (PyCFunction)cold_records, METH_O, NULL},
     {"extents", (PyCFunction)cold_extents, METH_NOARGS, NULL},
+    {"packs", (PyCFunction)cold_packs, METH_NOARGS, NULL},
     {"want", (PyCFunction)cold_want, METH_O, NULL},
+    {"cold_weight", (PyCFunction)cold_weight, METH_VARARGS, NULL},
     {"want_range", (PyCFunction)(void (*)(void))cold_want_range, METH_VARARGS | METH_KEYWORDS, NULL},
     {"plan_delete", (PyCFunction)cold_plan_delete, METH_O, NULL},
     {"plan_drop", (PyCFunction)cold_plan_drop, METH_VARARGS, NULL},
@@ -481,6 +489,8 @@ static PyGetSetDef properties[] = {
     {"extent_count", (getter)cold_figure, NULL, NULL, (void *)EXTENTS},
     {"cold_live", (getter)cold_figure, NULL, NULL, (void *)COLD_LIVE},
     {"cold_bytes", (getter)cold_figure, NULL, NULL, (void *)FRAMES},
+    {"hole_bytes", (getter)cold_figure, NULL, NULL, (void *)HOLES},
+    {"sealed_bytes", (getter)sealed_bytes, NULL, NULL, NULL},
     {"cold_last", (getter)cold_get_last, NULL, NULL, NULL},
     {NULL},
 };

@@ -86,7 +86,8 @@ int holes_make(const Buf *dead, const Buf *gone, Holes **made);
 
 PyObject *cold_class(const char *name);             /* a new reference; NULL with an exception */
 int refuse_cold(const char *what);                  /* ValueError; always -1 */
-int cold_raise_miss(PyObject *ranges);              /* takes the reference, which may be NULL; always -1 */
+/* Takes the reference of the ranges, which may be NULL; what a reader in order wants next may be NULL, too; always -1 */
+int cold_raise_miss(PyObject *ranges, PyObject *ahead);
 PyObject *cold_take_miss(void);                     /* the ranges of a miss that was raised; NULL with any other exception */
 
 /* ---------------------------------------------------------------- cold.c: extents, and walks through them */
@@ -123,6 +124,8 @@ struct ColdWalk {
     Node shown;
 };
 
+#define AHEAD_MAX ((Py_ssize_t)8 << 20) /* bytes of the extents that a miss names as next */
+#define AHEAD_COUNT 64                  /* number of these */
 #define RANGE_MAX ((Py_ssize_t)1 << 20) /* bytes that one miss asks for, apart from the last range */
 
 static inline Node *last_node(EntryStore *store) { return store->count ? STORE_NODE(store, store->count - 1) : NULL; }
@@ -179,9 +182,9 @@ Py_ssize_t change_cut(EntryStore *store, Change *change, Id bound, int all, int 
 /* Methods and properties of a store */
 PyObject *cold_add(EntryStore *store, PyObject *args), *cold_move(EntryStore *store, PyObject *args),
     *cold_records(EntryStore *store, PyObject *number), *cold_extents(EntryStore *store, PyObject *nothing),
-    *cold_punch(EntryStore *store, PyObject *places), *cold_cut(EntryStore *store, PyObject *args),
-    *cold_put_warm(EntryStore *store, PyObject *args);
-enum { EXTENTS, COLD_LIVE, FRAMES }; /* which figure */
+    *cold_packs(EntryStore *store, PyObject *nothing), *cold_punch(EntryStore *store, PyObject *places),
+    *cold_cut(EntryStore *store, PyObject *args), *cold_put_warm(EntryStore *store, PyObject *args);
+enum { EXTENTS, COLD_LIVE, FRAMES, HOLES }; /* which figure */
 PyObject *cold_figure(EntryStore *store, void *which), *cold_get_last(EntryStore *store, void *closure),
     *cold_get_reads(EntryStore *store, void *closure);
 int cold_set_reads(EntryStore *store, PyObject *reads, void *closure);
@@ -189,7 +192,7 @@ int cold_set_reads(EntryStore *store, PyObject *reads, void *closure);
 /* ---------------------------------------------------------------- cold_plans.c */
 
 PyObject *cold_want(EntryStore *store, PyObject *ids), *cold_want_range(EntryStore *store, PyObject *args, PyObject *keywords),
-    *cold_plan_delete(EntryStore *store, PyObject *ids), *cold_plan_drop(EntryStore *store, PyObject *args),
+    *cold_weight(EntryStore *store, PyObject *args), *cold_plan_delete(EntryStore *store, PyObject *ids), *cold_plan_drop(EntryStore *store, PyObject *args),
     *cold_plan_cut(EntryStore *store, PyObject *number), *cold_plan_warm(EntryStore *store, PyObject *nothing);
 int cold_warm(EntryStore *store);                   /* makes the last cold node hot; -1 with an exception */
 int store_let_go(EntryStore *store, Py_ssize_t index); /* as store_drop; the last cold node replaces the only hot one */

@@ -1,13 +1,16 @@
 /* PackReader: reads extents of packs, whose descriptors it has by the packs' numbers.
  *
  * It reads what the page cache of the system has, and waits for a disk only where it may. Parsed tables and single nodes
- * read lately are kept, those not used again go first (CLOCK).
+ * read lately are kept, those not used again go first (CLOCK). A thread may fetch bytes, which are pinned here for the
+ * reader that missed them. Marked bytes are missed once more though they are there, so that a sequential reader is noticed.
  *
  * Invariants: held is the size of all parts in the ring, each of which is in one bucket; a part that others have, too, is
- * not dropped. No Python code runs here before an exception is raised.
+ * not dropped. No Python code runs here before an exception is raised. Only fetch and advise let other
+ * threads run.
  */
 #include "extent.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #ifdef __linux__
@@ -23,10 +26,26 @@ typedef struct {
     PyObject *name; /* of its file */
 } Pack;
 
+/* Bytes of a pack: pinned ones, or, without bytes, marked ones and those that a thread could not read */
+typedef struct {
+    uint32_t pack;
+    uint64_t offset;
+    Py_ssize_t size;
+    PyObject *bytes;
+    int code; /* errno of what could not be read */
+} Piece;
+
+typedef struct {
+    Piece *pieces;
+    Py_ssize_t count, room;
+} Pieces;
+
 struct PackReader {
     PyObject_HEAD
     Pack *packs; /* by number, ascending */
     Py_ssize_t count, room;
+    Pieces pins, marks;
+    int nowait; /* whether the file system can read without waiting; -1: not known yet */
     Part **ring; /* parts that are kept */
     Py_ssize_t parts, ring_room, hand, held, cache;
     Part *buckets[BUCKETS];
@@ -138,14 +157,48 @@ static ssize_t read_cached(int descriptor, char *to, size_t size, uint64_t offse
 #endif
 }
 
+static int has_part(const Piece *piece, uint32_t pack, uint64_t offset, Py_ssize_t size)
+{
+    return piece->pack == pack && piece->offset <= offset
+           && offset + (uint64_t)size <= piece->offset + (uint64_t)piece->size;
+}
+
+static int is_marked(const Pieces *marks, uint32_t pack, uint64_t offset, Py_ssize_t size)
+{
+    for (Py_ssize_t at = 0; at < marks->count; at++)
+        if (has_part(marks->pieces + at, pack, offset, size))
+            return 1;
+    return 0;
+}
+
+/* 1 with pinned bytes; 0: there are none; -1 with errno if a thread could not read some of them */
+static int read_pinned(const Pieces *pins, uint32_t pack, uint64_t offset, char *to, Py_ssize_t size)
+{
+    int code = 0;
+    for (const Piece *pin = pins->pieces, *end = pin + pins->count; pin < end; pin++) {
+        if (pin->bytes != NULL && has_part(pin, pack, offset, size)) {
+            memcpy(to, PyBytes_AS_STRING(pin->bytes) + (offset - pin->offset), (size_t)size);
+            return 1;
+        }
+        if (pin->bytes == NULL && pin->pack == pack && offset < pin->offset + (uint64_t)pin->size
+            && pin->offset < offset + (uint64_t)size)
+            code = pin->code;
+    }
+    errno = code;
+    return code ? -1 : 0;
+}
+
 int reader_read(PackReader *reader, uint32_t pack, uint64_t offset, char *to, Py_ssize_t size, int may_wait)
 {
     Py_ssize_t place, done = 0;
     int descriptor = descriptor_of(reader, pack, &place), waits = 0;
+    int found;
     if (descriptor < 0) {
         errno = ENOENT;
         return -1;
     }
+    if (reader->marks.count && !may_wait && is_marked(&reader->marks, pack, offset, size))
+        return 0;
     reader->reads++;
     while (done < size) {
         uint64_t from = offset + (uint64_t)done;
@@ -153,12 +206,18 @@ int reader_read(PackReader *reader, uint32_t pack, uint64_t offset, char *to, Py
                              : read_cached(descriptor, to + done, (size_t)(size - done), from);
         if (some > 0) {
             done += some;
+            reader->nowait = waits ? reader->nowait : 1;
         } else if (some == 0) {
             errno = 0;
             return -1;
         } else if (errno == EINTR) {
             continue;
         } else if (!waits && (errno == EAGAIN || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)) {
+            reader->nowait = errno == EAGAIN ? 1 : 0;
+            if ((found = read_pinned(&reader->pins, pack, offset, to, size)) < 0)
+                return -1;
+            if (found)
+                break;
             if (!may_wait) {
                 reader->misses++;
                 return 0;
@@ -199,6 +258,22 @@ static PyObject *reader_add(PackReader *reader, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Pieces of a pack that is dropped, or (size >= 0) the first one of these bytes */
+static int remove_pieces(Pieces *pieces, uint32_t pack, uint64_t offset, Py_ssize_t size)
+{
+    int removed = 0;
+    for (Py_ssize_t at = pieces->count - 1; at >= 0; at--) {
+        Piece *piece = pieces->pieces + at;
+        if (piece->pack != pack || (size >= 0 && (removed || piece->offset != offset || piece->size != size)))
+            continue;
+        PyObject *bytes = piece->bytes;
+        *piece = pieces->pieces[--pieces->count];
+        Py_XDECREF(bytes);
+        removed = 1;
+    }
+    return removed;
+}
+
 static PyObject *reader_drop(PackReader *reader, PyObject *args)
 {
     unsigned int number;
@@ -214,6 +289,8 @@ static PyObject *reader_drop(PackReader *reader, PyObject *args)
     for (Py_ssize_t at = reader->parts - 1; at >= 0; at--)
         if (reader->ring[at]->pack == number)
             drop_part(reader, at);
+    remove_pieces(&reader->pins, number, 0, -1);
+    remove_pieces(&reader->marks, number, 0, -1);
     close(descriptor);
     Py_DECREF(name);
     Py_RETURN_NONE;
@@ -238,11 +315,157 @@ static PyObject *reader_bytes(PackReader *reader, PyObject *args, PyObject *keyw
         return bytes;
     Py_DECREF(bytes); /* which may change errno */
     if (found == 0)
-        return cold_raise_miss(Py_BuildValue("[(IKn)]", pack, offset, size)), NULL;
+        return cold_raise_miss(Py_BuildValue("[(IKn)]", pack, offset, size), NULL), NULL;
     if (code == 0)
         return PyBytes_FromStringAndSize(NULL, 0);
     errno = code;
     return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+static PyObject *add_piece(Pieces *pieces, uint32_t pack, unsigned long long offset, Py_ssize_t size, PyObject *bytes,
+                           int code)
+{
+    if (size < 0 || size > FRAME_MAX || offset > INT64_MAX - FRAME_MAX)
+        return PyErr_Format(PyExc_ValueError, "a part of another size");
+    if (pieces->count == pieces->room) {
+        Py_ssize_t room = pieces->room ? 2 * pieces->room : 16;
+        Piece *grown = resize_counted(pieces->pieces, (size_t)pieces->room * sizeof *grown, (size_t)room * sizeof *grown);
+        if (grown == NULL)
+            return PyErr_NoMemory();
+        pieces->pieces = grown;
+        pieces->room = room;
+    }
+    pieces->pieces[pieces->count++] = (Piece){pack, offset, size, Py_XNewRef(bytes), code};
+    Py_RETURN_NONE;
+}
+
+static void free_pieces(Pieces *pieces)
+{
+    while (pieces->count)
+        Py_XDECREF(pieces->pieces[--pieces->count].bytes);
+    free_counted(pieces->pieces, (size_t)pieces->room * sizeof *pieces->pieces);
+}
+
+static PyObject *reader_pin(PackReader *reader, PyObject *args)
+{
+    unsigned int pack;
+    unsigned long long offset;
+    PyObject *bytes;
+    if (!PyArg_ParseTuple(args, "IKS", &pack, &offset, &bytes))
+        return NULL;
+    return add_piece(&reader->pins, pack, offset, PyBytes_GET_SIZE(bytes), bytes, 0);
+}
+
+static PyObject *reader_fail(PackReader *reader, PyObject *args)
+{
+    unsigned int pack;
+    unsigned long long offset;
+    Py_ssize_t size;
+    int code;
+    if (!PyArg_ParseTuple(args, "IKni", &pack, &offset, &size, &code))
+        return NULL;
+    return add_piece(&reader->pins, pack, offset, size, NULL, code);
+}
+
+static PyObject *reader_mark(PackReader *reader, PyObject *args)
+{
+    unsigned int pack;
+    unsigned long long offset;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "IKn", &pack, &offset, &size))
+        return NULL;
+    return add_piece(&reader->marks, pack, offset, size, NULL, 0);
+}
+
+static PyObject *remove_piece(Pieces *pieces, PyObject *args)
+{
+    unsigned int pack;
+    unsigned long long offset;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "IKn", &pack, &offset, &size))
+        return NULL;
+    return PyBool_FromLong(size >= 0 && remove_pieces(pieces, pack, offset, size));
+}
+
+static PyObject *reader_unpin(PackReader *reader, PyObject *args) { return remove_piece(&reader->pins, args); }
+
+static PyObject *reader_unmark(PackReader *reader, PyObject *args) { return remove_piece(&reader->marks, args); }
+
+static PyObject *reader_fetch(PackReader *reader, PyObject *args)
+{
+    unsigned int pack;
+    unsigned long long offset;
+    Py_ssize_t size, place, done = 0;
+    if (!PyArg_ParseTuple(args, "IKn", &pack, &offset, &size))
+        return NULL;
+    if (size < 0 || size > FRAME_MAX || offset > INT64_MAX - FRAME_MAX)
+        return PyErr_Format(PyExc_ValueError, "a part of another size");
+    int descriptor = descriptor_of(reader, pack, &place), code = 0;
+    errno = ENOENT;
+    if (descriptor >= 0)
+        descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 0); /* the pack may be dropped meanwhile */
+    if (descriptor < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
+    char *to = bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
+    Py_BEGIN_ALLOW_THREADS
+    while (to != NULL && done < size) {
+        ssize_t some = pread(descriptor, to + done, (size_t)(size - done), (off_t)(offset + (uint64_t)done));
+        if (some < 0 && errno == EINTR)
+            continue;
+        if (some <= 0) {
+            code = some < 0 ? errno : 0;
+            break;
+        }
+        done += some;
+    }
+    close(descriptor);
+    Py_END_ALLOW_THREADS
+    if (code != 0) {
+        Py_DECREF(bytes);
+        errno = code;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    reader->reads++;
+    reader->bytes += done;
+    if (bytes != NULL && done < size)
+        _PyBytes_Resize(&bytes, done);
+    return bytes;
+}
+
+static PyObject *reader_advise(PackReader *reader, PyObject *args)
+{
+    unsigned int pack;
+    unsigned long long offset;
+    Py_ssize_t size, place;
+    int is_needed;
+    if (!PyArg_ParseTuple(args, "IKnp", &pack, &offset, &size, &is_needed))
+        return NULL;
+    int descriptor = descriptor_of(reader, pack, &place);
+#ifdef POSIX_FADV_WILLNEED
+    if (descriptor >= 0)
+        descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 0); /* as in fetch; without one it is only slower */
+    if (descriptor < 0)
+        Py_RETURN_NONE;
+    Py_BEGIN_ALLOW_THREADS
+    posix_fadvise(descriptor, (off_t)offset, (off_t)size, is_needed ? POSIX_FADV_WILLNEED : POSIX_FADV_DONTNEED);
+    close(descriptor);
+    Py_END_ALLOW_THREADS
+#else
+    (void)descriptor;
+#endif
+    Py_RETURN_NONE;
+}
+
+static PyObject *reader_limit(PackReader *reader, PyObject *number)
+{
+    Py_ssize_t cache = PyLong_AsSsize_t(number);
+    if (cache == -1 && PyErr_Occurred())
+        return NULL;
+    reader->cache = cache;
+    make_room(reader, 0);
+    make_room(reader, 0); /* the first round only forgets that they were used */
+    Py_RETURN_NONE;
 }
 
 static PyObject *reader_name(PackReader *reader, PyObject *args)
@@ -263,8 +486,10 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|n", names, &cache))
         return NULL;
     PackReader *reader = (PackReader *)type->tp_alloc(type, 0);
-    if (reader != NULL)
+    if (reader != NULL) {
         reader->cache = cache;
+        reader->nowait = -1;
+    }
     return (PyObject *)reader;
 }
 
@@ -276,6 +501,8 @@ static void reader_dealloc(PackReader *reader)
         close(reader->packs[at].descriptor);
         Py_DECREF(reader->packs[at].name);
     }
+    free_pieces(&reader->pins);
+    free_pieces(&reader->marks);
     free_counted(reader->ring, (size_t)reader->ring_room * sizeof *reader->ring);
     free_counted(reader->packs, (size_t)reader->room * sizeof *reader->packs);
     Py_TYPE(reader)->tp_free((PyObject *)reader);
@@ -286,10 +513,19 @@ static PyMethodDef methods[] = {
     {"drop", (PyCFunction)reader_drop, METH_VARARGS, NULL},
     {"read", (PyCFunction)(void (*)(void))reader_bytes, METH_VARARGS | METH_KEYWORDS, NULL},
     {"name", (PyCFunction)reader_name, METH_VARARGS, NULL},
+    {"fetch", (PyCFunction)reader_fetch, METH_VARARGS, NULL},
+    {"pin", (PyCFunction)reader_pin, METH_VARARGS, NULL},
+    {"fail", (PyCFunction)reader_fail, METH_VARARGS, NULL},
+    {"unpin", (PyCFunction)reader_unpin, METH_VARARGS, NULL},
+    {"mark", (PyCFunction)reader_mark, METH_VARARGS, NULL},
+    {"unmark", (PyCFunction)reader_unmark, METH_VARARGS, NULL},
+    {"advise", (PyCFunction)reader_advise, METH_VARARGS, NULL},
+    {"limit", (PyCFunction)reader_limit, METH_O, NULL},
     {NULL},
 };
 
 static PyMemberDef members[] = {
+    {"nowait", Py_T_INT, offsetof(PackReader, nowait), Py_READONLY, NULL},
     {"held", Py_T_PYSSIZET, offsetof(PackReader, held), Py_READONLY, NULL},
     {"reads", Py_T_LONGLONG, offsetof(PackReader, reads), Py_READONLY, NULL},
     {"read_bytes", Py_T_LONGLONG, offsetof(PackReader, bytes), Py_READONLY, NULL},

@@ -50,7 +50,7 @@ COMMANDS: Rows = {
     "archive": ("spark.archive:archive", "Archive streams to Parquet, Delta or Iceberg, and trim archived entries."),
     "replay": ("spark.replay:replay", "Replay entries of an archive or a stream into a stream."),
     "demo": ("demo:demo", "Describe the demo: a year of real flights."),
-    "log": ("server.log:log", "Check, dump or cut the log of a data directory."),
+    "log": ("server.log:log", "Check, dump, thaw or cut the log of a data directory."),
     "backup": ("server.backup:backup", "Copy a data directory while its server runs."),
     "restore": ("server.restore:restore", "Restore a data directory from a backup, if needed to a point in time."),
     "doctor": ("server.doctor:doctor", "Diagnose problems of this machine, a data directory or a server."),

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from millstream.clock import Clock, ManualClock, Now, SystemClock
 from millstream.commands.admin.info import LogFacts, ShellFacts
@@ -31,6 +32,7 @@ from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_safely
 from millstream.node.durability.held_replies import HeldReplies, ReplyGate
 from millstream.node.facts import log_facts
+from millstream.node.log.packs import KeyspacePacks, expect_packs, open_log
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
@@ -300,22 +302,29 @@ class Store:
         if directory is None:
             return Node(Config())
         config = Config({"dir": str(directory), "appendonly": "yes", "appendfsync": self.fsync})
-        log_, recovery = Log.open(directory, disk)
+        log_, recovery = open_log(directory, disk)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
         try:
             node = Node(config, log_)
             recovered = node.recover(recovery.payloads())
+            expect_packs(node.keyspace, log_)
+            node.cold.open(log_)
             config.set([("disk-free-floor", str(default_floor(log_.total())))])
         except BaseException:
             log_.close()
             raise
         disk_guard = DiskGuard(log_, node.journal, lambda: config.disk_floor, self.clock)
-        rewriter = node.host.rewriter = Rewriter(log_, config, thread=Helper)
+        packs = KeyspacePacks(node.keyspace, self._in_turn, node.cold.drop_packs)
+        rewriter = node.host.rewriter = Rewriter(log_, config, packs=packs, thread=Helper)
         commit = GroupCommit(log_, self.fsync, disk_guard, time.monotonic())
         self._durable = _Durable(log_, disk_guard, rewriter, commit, recovered)
         self.gate = commit.gate
         return node
+
+    def _in_turn(self, job: Callable[[], Any]) -> Any:
+        with self._guard:
+            return job()
 
     def _look_at_disk(self) -> None:
         """Check the free space before the first write. If it is too small, check again without a caller."""
@@ -601,6 +610,7 @@ class Store:
             self._closing = False
         if self._durable is not None:
             self._durable.rewriter.stop()
+            self.node.cold.close()
             self._durable.log.close()
 
     def abandon(self) -> None:
@@ -608,4 +618,5 @@ class Store:
         self.forked = True
         if self._durable is not None:
             self._durable.rewriter.abandon()
+            self.node.cold.close()
             self._durable.log.abandon()

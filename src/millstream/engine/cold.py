@@ -25,6 +25,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 from millstream.engine.ids import pack_all, unpack_all
 
@@ -38,6 +39,7 @@ ROW_SIZE = 88  # Bytes of an extent in a transition
 EXTENT_BYTES = 112  # Memory of an extent without holes
 EXTENTS_MOST = 4096  # Largest number of extents in one transition
 ASKED_MAX = 1 << 20  # Bytes that one miss asks for at most, apart from the last range
+AHEAD_MAX, AHEAD_COUNT = 8 << 20, 64  # Bytes and number of the extents that a miss names as next
 _ROW = struct.Struct("<QIIII")
 _NUMBER = struct.Struct("<I")
 
@@ -45,9 +47,10 @@ _NUMBER = struct.Struct("<I")
 class ColdMiss(Exception):  # noqa: N818 - control flow, not an error
     """Ranges that the reader wants, and that only waiting for a disk would return. Nothing was changed."""
 
-    def __init__(self, ranges: list[Range]) -> None:
+    def __init__(self, ranges: list[Range], ahead: Sequence[Range] = ()) -> None:
         super().__init__(ranges)
         self.ranges = ranges
+        self.ahead = ahead  # Extents from the missed one on that a reader in order wants next; none if that is unknown
 
 
 class ColdDamage(Exception):  # noqa: N818 - becomes the reply MSDAMAGED of the one command that reads
@@ -74,12 +77,13 @@ class ColdSource(Protocol):
 class ColdReads:
     """The way from the stores of one keyspace to its packs; a replay has no source, and so reads none."""
 
-    __slots__ = ("blocking", "may_wait", "source")
+    __slots__ = ("blocking", "may_wait", "source", "streams")
 
     def __init__(self) -> None:
         self.source: ColdSource | None = None  # Reader of the packs
         self.may_wait = True  # A read may wait for the disk
         self.blocking = 0  # Number of reads that were allowed to wait
+        self.streams: WeakSet[Any] = WeakSet()  # Streams in memory that had cold entries
 
     def read(self, pack: int, offset: int, length: int) -> bytes:
         """Return a part of a pack's file."""
@@ -87,6 +91,10 @@ class ColdReads:
             raise ValueError("an entry in a pack was read, but there is no reader of packs here")
         self.blocking += self.may_wait
         return self.source.read(pack, offset, length, may_wait=self.may_wait)
+
+    def packs(self) -> set[int]:
+        """Numbers of the packs to which a stream in memory refers, without a walk over all keys."""
+        return {pack for stream in self.streams for pack in stream.entries.packs()}
 
 
 class Holes(NamedTuple):
@@ -221,8 +229,8 @@ def records_of(extents: Sequence[Extent], most: int) -> Iterator[tuple[int, byte
 
 def extent_of(nodes: Sequence[Any], pack: int, offset: int, length: int) -> Extent:
     """Return the extent that these neighbouring hot nodes, of either core, are once their frame is written."""
-    live = [(ids[0], ids[-1]) for node in nodes if (ids := node.live_ids())]
-    ends = (live[0][0], live[-1][1]) if live else (0, 0)
+    live = [node for node in nodes if node.live]
+    ends = (live[0].live_ids()[0], live[-1].live_ids()[-1]) if live else (0, 0)
     stored = sum(node.stored for node in nodes)
     total = sum(node.live for node in nodes)
     return Extent(pack, offset, length, len(nodes), stored, total, nodes[0].first, nodes[-1].last, *ends)
@@ -244,10 +252,12 @@ class ColdStore(Protocol):
     """
 
     reads: ColdReads | None  # Set before the first extent is added; a copy of a store has the same
-    extent_count: int  # Number of extents; read-only, as the next three
+    extent_count: int  # Number of extents; read-only, as the next five
     cold_live: int  # Live entries of all extents
     cold_last: int  # Last stored id of the last extent, -1 without one; higher ids are hot
     cold_bytes: int  # Bytes of all frames
+    hole_bytes: int  # Memory of all holes in bytes
+    sealed_bytes: int  # Memory in bytes of the hot nodes except the last
 
     def add_cold(self, pack: int, rows: bytes, holes: list[list[Any]]) -> None:
         """Add extents behind the others. They take the place of the first hot nodes, if there are hot nodes.
@@ -259,6 +269,10 @@ class ColdStore(Protocol):
 
     def cold_records(self, most: int) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
         """Yield the arguments of :meth:`add_cold` that make the cold part again, see :func:`records_of`."""
+        ...
+
+    def packs(self) -> list[int]:
+        """The number of the pack of each run of extents in one pack, without reading."""
         ...
 
     def extents(self) -> list[tuple[int, int]]:
@@ -283,6 +297,10 @@ class ColdStore(Protocol):
 
     def want_range(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> None:
         """Raise one miss for what reading a range needs, :data:`ASKED_MAX` at most. All range reads begin with it."""
+        ...
+
+    def cold_weight(self, start: int, end: int, /) -> int:
+        """Return the least size in bytes of the live entries of the extents that lie whole between two ids."""
         ...
 
     def plan_delete(self, ids: list[int]) -> Places:

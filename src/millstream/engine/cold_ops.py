@@ -11,7 +11,7 @@ by which replicas are told.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from millstream.engine.cold import EXTENTS_MOST, unpack_extents
+from millstream.engine.cold import EXTENTS_MOST, Extent, unpack_extents
 from millstream.engine.ids import MAX_ID, MIN_ID, PackedId, pack, pack_all, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, Transition, transition
 from millstream.engine.streams.entries import EntryStore
@@ -36,9 +36,10 @@ def _packs(space: Keyspace, db: int, packs: list[Any]) -> None:  # noqa: ARG001 
 @transition("tcold")
 def _cold(space: Keyspace, db: int, key: bytes, pack: int, extents: bytes, holes: list[Any]) -> None:
     """Add extents to a stream's cold part; they take the place of its first hot nodes, if it has any."""
-    entries = stream_in(space, db, key).entries
-    entries.reads = space.reads
-    entries.add_cold(pack, extents, holes)
+    stream = stream_in(space, db, key)
+    stream.entries.reads = space.reads
+    stream.entries.add_cold(pack, extents, holes)
+    space.reads.streams.add(stream)
 
 
 @transition("tmove")
@@ -209,12 +210,19 @@ def hot_form(step: Transition) -> Transition:
     return ("gread", *step[1:-1]) if op == "tread" else step
 
 
-def named_packs(space: Keyspace) -> list[list[Any]]:
-    """Number, identity and bytes referred to of each pack that a stream needs, by number."""
-    sizes: dict[int, int] = {}
+def references(space: Keyspace) -> Iterator[tuple[int, bytes, list[Extent]]]:
+    """Yield the cold part of each stream in pieces: database, key, and neighbouring extents of one pack."""
     for base in space.databases:
-        for value in base.keys.values():
+        for key, value in base.keys.items():
             if isinstance(value, Stream) and value.entries.extent_count:
-                for pack, rows, _ in value.entries.cold_records(EXTENTS_MOST):
-                    sizes[pack] = sizes.get(pack, 0) + sum(each.length for each in unpack_extents(pack, rows, []))
+                for record in value.entries.cold_records(EXTENTS_MOST):
+                    yield base.index, key, unpack_extents(*record)
+
+
+def named_packs(space: Keyspace) -> list[list[Any]]:
+    """Number, identity and bytes referred to of each pack that a stream needs, by number. It looks at every key."""
+    sizes: dict[int, int] = {}
+    for _, _, extents in references(space):
+        pack = extents[0].pack
+        sizes[pack] = sizes.get(pack, 0) + sum(each.length for each in extents)
     return [[pack, space.packs.get(pack, ""), size] for pack, size in sorted(sizes.items())]

@@ -1,6 +1,6 @@
 """INFO's facts, gathered from a node and from its surroundings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from millstream.commands.admin.info import CommandFacts, DatabaseFacts, InfoFacts, LogFacts, MachineFacts, ShellFacts
@@ -28,6 +28,8 @@ class Surroundings:
     machine: Callable[[], MachineFacts] = MachineFacts  # Reads the operating system's facts about the process
     log: Callable[[], LogFacts] = LogFacts  # Reads the state of the log
     max_clients: int = 0  # Largest number of simultaneous connections
+    # Each returns figures of INFO's section ``tier`` at a time (wall milliseconds)
+    tier: list[Callable[[int], Iterable[tuple[str, object]]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class NodeFacts:
         return InfoFacts(
             now=wall,
             connected_clients=sum(not session.is_replica for session in sessions),
-            blocked_clients=sum(session.blocked for session in sessions),
+            blocked_clients=sum(session.blocked and not session.parked for session in sessions),
             watching_clients=sum(bool(session.watched) for session in sessions),
             watched_keys=len({place for session in sessions for place in session.watched}),
             pubsub_clients=sum(session.is_subscribed for session in sessions),
@@ -104,6 +106,8 @@ class NodeFacts:
             shutdown_in=self.ending.left(mono),
             loading=self.journal.loading,
             log=logged,
+            has_tier=self.memory.has_tier,
+            tier=[row for rows in around.tier for row in rows(wall)],
         )
 
 

@@ -77,6 +77,11 @@ class Memory:
 
     # ------------------------------------------------------------------ the limit
 
+    @property
+    def has_tier(self) -> bool:
+        """True if entries may be moved to files."""
+        return self._config.tier
+
     def left(self, wall: int) -> int:
         """Bytes that may be added before ``maxmemory`` is passed, negative above it; only called with a limit."""
         return self._config.max_memory - self._used(wall)

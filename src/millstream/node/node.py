@@ -24,7 +24,8 @@ from millstream.commands.context.session import Queue, Session
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find, resolve
 from millstream.commands.users.accounts import Accounts
-from millstream.engine.keyspace import Keyspace
+from millstream.engine.cold import ColdMiss
+from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import CommandError
 from millstream.logs import logger
 from millstream.node.admission import Admission
@@ -45,12 +46,13 @@ from millstream.node.log import rebuilding
 from millstream.node.log.replay import read_back
 from millstream.node.maintenance.cron import Cron
 from millstream.node.maintenance.retention import Retention
-from millstream.node.memory import Memory
+from millstream.node.memory import OOM, Memory
 from millstream.node.outcome import Outcome
 from millstream.node.primary import Primary
-from millstream.node.queued import Answers, PlainPiece
+from millstream.node.queued import Answers, PlainPiece, reading
 from millstream.node.scripting.scripts import Scripts
 from millstream.node.stats import NodeStats
+from millstream.node.tiering.policy import Spills
 from millstream.node.tiering.reading import ColdRunner
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import encode, weight
@@ -80,12 +82,13 @@ class Node:
         self.replies = Replies(config, self.journal)  # Encodes replies
         # Clients with their waits, watches and subscriptions
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
+        self._stalled = self.sessions.stalls.until
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
         self.primary = Primary(config, self.keyspace, self.journal, self.sessions)  # Replicas
         self._cron = Cron(Retention(config, self.stats))
         # Link to the primary, if this is a replica
         self.following = Following(config, self.keyspace, self.journal, self.sessions, self.primary)
-        self.following.scan = lambda: self._cron.scan(self.keyspace)
+        self.following.scan = self._scan
         self.primary.may_serve = lambda: self.following.is_up or not self.following.is_replica
         # Planned change of the primary
         self.failover = Failover(self.sessions, self.journal, self.primary, self.following)
@@ -128,7 +131,10 @@ class Node:
         self.surroundings = self.facts.surroundings
         # The server, as commands see it
         self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
-        self.cold = ColdRunner(self.keyspace, self.stats.lookups)  # Runs of commands that may read cold entries
+        # Runs of commands that may read cold entries
+        self.cold = ColdRunner(config, self.keyspace, self.sessions, self.stats.lookups, self.replies.ceiling)
+        self.cold.serve_woken = self._serve_woken
+        self.spills: Spills | None = None  # Moves entries to files while a tier is on
         self._nobody = Session(0)  # session for the node's own work
 
     # ------------------------------------------------------------------ commands
@@ -144,7 +150,11 @@ class Node:
         try:
             row = self.admission.admit(session, argv, now)
         except CommandError as error:
+            if error.line == OOM and self.sessions.stalls.holds(session, argv, now):
+                return None
             return self._refuse(session, argv, error, now)
+        if self._stalled:
+            self._stalled.pop(session, None)
         session.last_command = row.name
         session.commands += 1
         if self._pause.ends is not None and self._pause.holds(session, row, argv):
@@ -157,7 +167,12 @@ class Node:
                 session.queue.append(argv)
             return self.replies.outcome(session, QUEUED, row)
         if row.name == "exec" and session.queue is not None:
+            if self.keyspace.reads.source is not None and self.cold.parks(session, reading(session.queue), now):
+                self._park(session, argv)
+                return None
             reply: Reply = self._exec(session, session.queue, now)
+            if self.keyspace.reads.source is not None:
+                self.cold.end(session)
             self.stats.command("exec").calls += 1
             self.stats.processed += 1
         else:
@@ -169,12 +184,20 @@ class Node:
                 self._flush(now)
                 self.waits.start(session, wait, argv, now)
                 return None
+            except ColdMiss:
+                self._park(session, argv)
+                return None
             self.stats.dirty += ctx.dirty
         self._flush(now)
         outcome = self.replies.outcome(session, reply, row)
         if self.waits.ready and self.journal.outage is None:
             self._serve_ready(now)
         return outcome
+
+    def _park(self, session: Session, argv: list[bytes]) -> None:
+        """Hold a command until the cold entries that it needs are there; it has changed nothing."""
+        session.held, session.blocked = argv, True
+        session.commands -= 1  # it is counted again when it runs
 
     def serve(self, db: int, key: bytes, now: Now) -> None:
         """Run the commands that waited for a key again, since a plain command has changed it."""
@@ -187,6 +210,8 @@ class Node:
         A refused EXEC ends the transaction, as in Redis: otherwise a client could not know if it is still open.
         """
         session.commands += 1
+        if session.id in self.sessions.parking.by_session:
+            self.sessions.parking.drop(session)
         if session.queue is not None:
             session.queue_failed = True
         row, line = find(argv), error.line
@@ -228,12 +253,25 @@ class Node:
         """End the current unit: make its record, and serve clients that waited for its changes."""
         self.stats.dirty += ctx.dirty
         self._flush(ctx.now)
-        if self.waits.ready and self.journal.outage is None:
-            self._serve_ready(ctx.now)
+        self._serve_woken(ctx.now)
+
+    def commit_alone(self, steps: list[Transition], now: Now) -> None:
+        """Commit transitions that no client sees as a record of their own, for which no reply waits."""
+        for step in steps:
+            self.keyspace.apply(step)
+            self.journal.note(step, soft=True)
+        self._flush(now)
+        self._release_stalled(now)
+
+    def _release_stalled(self, now: Now) -> None:
+        """Let commands that wait for room in memory try again, if there is room or their time is over."""
+        if self.sessions.stalls.held:
+            limit = self.config.max_memory
+            self.sessions.release_stalled(now, has_room=not limit or self.memory.left(now.wall) >= 0)
 
     def _call(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
         """Call the handler; count, and turn its exceptions into a reply."""
-        waits = failed = False
+        waits = failed = is_parked = False
         ctx.row = row
         started = time.perf_counter_ns()
         assert row.handler is not None
@@ -241,6 +279,9 @@ class Node:
             if self.keyspace.reads.source is None:
                 return row.handler(ctx, argv)
             return self.cold.run(ctx, row.handler, argv)
+        except ColdMiss:
+            waits = is_parked = True
+            raise
         except CommandError as error:
             failed = True
             self.stats.error(error.line)
@@ -261,7 +302,8 @@ class Node:
             took = time.perf_counter_ns() - started
             stats = self.stats.command(row.name)  # after the run, so that CONFIG RESETSTAT counts itself
             stats.nanoseconds += took
-            if ctx.origin is not Origin.WAITER:  # a waiter's call was counted when it began to wait
+            # A waiter's call was counted when it began to wait; a parked one is counted when it has run
+            if ctx.origin is not Origin.WAITER and not is_parked:
                 stats.calls += 1
                 self.stats.processed += 1
             stats.failed += failed or ctx.failed  # includes a script whose reply contains errors
@@ -354,6 +396,8 @@ class Node:
         """Append the transitions since the last flush as one record; then send the messages published meanwhile."""
         for step in self.journal.flush(now.wall):
             self._cron.observe(step, now)
+            if self.spills is not None:
+                self.spills.observe(step)
             if self.waits.by_session:
                 self.waits.observe(step, now)
         if self.sessions.messages:
@@ -371,14 +415,17 @@ class Node:
             self.primary.recovered(wall)
         return records
 
-    def prepared(self, payloads: Iterable[bytes]) -> Callable[[Log], None]:
+    def prepared(
+        self, payloads: Iterable[bytes], check: Callable[[Keyspace], None] = lambda _: None
+    ) -> Callable[[Log], None]:
         """Read a log, in any thread, while clients get the loading error (``journal.loading``).
 
-        The returned function makes its data this node's, and the log the target of new records; its caller will call
-        :meth:`Primary.resume`.
+        ``check`` may refuse the data. The returned function makes them this node's, and the log the target of new
+        records; its caller will call :meth:`Primary.resume`.
         """
         space = Keyspace()
         read_back(space, payloads)
+        check(space)
         return lambda log: self._adopt(space, log)
 
     def _adopt(self, space: Keyspace, log: Log) -> None:
@@ -389,11 +436,21 @@ class Node:
         self.batches.make_records()
         self._begin()
 
-    def _begin(self) -> None:
+    def _scan(self) -> None:
+        """Search data that came from elsewhere for periodic work."""
         self._cron.scan(self.keyspace)
+        if self.spills is not None:
+            self.spills.scan()
+
+    def _begin(self) -> None:
+        self._scan()
         self.journal.recovered()
 
     # ------------------------------------------------------------------ waiting
+
+    def _serve_woken(self, now: Now) -> None:
+        if self.waits.ready and self.journal.outage is None:
+            self._serve_ready(now)
 
     def _serve_ready(self, now: Now) -> None:
         """Run the commands that waited for the changed keys again, in the order in which they began to wait."""
@@ -402,6 +459,8 @@ class Node:
             del self.waits.ready[place]
             db, key = place
             for waiter in self.waits.lines.line(place):
+                if waiter.session.parked:
+                    continue  # it is run again once its cold entries are there
                 is_held = self._pause.ends is not None and self._pause.holds(
                     waiter.session, resolve(waiter.argv), waiter.argv
                 )
@@ -458,6 +517,10 @@ class Node:
                 wait.timeout = 0
             self.waits.start(session, wait, waiter.given, now, waiter.deadline)
             return
+        except ColdMiss:
+            self._flush(now)
+            self.cold.wait_on(self.waits.go_on(waiter))
+            return
         self.stats.dirty += ctx.dirty
         self._flush(now)
         self.sessions.send(session, reply, row)
@@ -473,6 +536,7 @@ class Node:
             self.sessions.unpause(now)
         if self.journal.outage is None:
             self.waits.revive_overdue(now)
+        self._release_stalled(now)
         self.waits.look(now)
         for waiter in self.waits.ringing(now):
             if waiter.over:
@@ -480,6 +544,8 @@ class Node:
             if waiter.deadline is not None and waiter.deadline <= now.mono:
                 self.sessions.end_wait(waiter, waiter.late(), now.wall)
                 continue
+            if waiter.session.parked:
+                continue  # it is run again anyway
             waiter.alarm = None
             if self._pause.ends is not None:
                 continue
@@ -490,15 +556,16 @@ class Node:
                 self._retry(waiter, now)
             else:
                 self.waits.set_alarm(waiter, now)  # another client was faster; this one keeps its place in the line
-        if self._may_look_after and self._cron.is_due(now):
+        if self.may_look_after and self._cron.is_due(now):
             ctx = self.context(self._nobody, now, Origin.SERVER)
             self._cron.run(ctx, now)
             self._flush(now)
-        if self.waits.ready and self.journal.outage is None:
-            self._serve_ready(now)
+        if self.keyspace.reads.source is not None:
+            self.cold.forget_behind(now.mono / 1000)
+        self._serve_woken(now)
 
     @property
-    def _may_look_after(self) -> bool:
+    def may_look_after(self) -> bool:
         """True if the server may change data by itself now."""
         return self.journal.outage is None and self._pause.ends is None and not self.following.is_taking
 
@@ -506,8 +573,8 @@ class Node:
         """Monotonic milliseconds of the next needed :meth:`tick`; None if nothing will be due."""
         if self.journal.outage is None and (self.waits.overdue or self.waits.ready):
             return 0
-        cron = self._cron.next_due() if self._may_look_after else None
+        cron = self._cron.next_due() if self.may_look_after else None
         look = self.waits.next_look() if self.journal.outage is None and self._pause.ends is None else None
-        known = (self.waits.next_alarm(), look, cron, self._pause.ends)
+        known = (self.waits.next_alarm(), look, cron, self._pause.ends, self.sessions.stalls.next_due())
         moments = [moment for moment in known if moment is not None]
         return min(moments) if moments else None

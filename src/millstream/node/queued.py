@@ -6,6 +6,7 @@ are enough to queue them, so they are counted together and not parsed. EXEC pass
 sizes of all of them count for the transaction's record.
 """
 
+import re
 from collections.abc import Iterator
 
 from millstream import core
@@ -17,6 +18,8 @@ from millstream.replies import Buffer
 
 # Largest number of bytes that a queued command takes for each input byte: an empty argument takes six
 _QUEUED_MAX = 11
+# Plain commands that may read entries, in the bytes of a queue
+_READS = re.compile(rb"(?i)\r\n(xreadgroup|xclaim|xdel)\r\n")
 
 
 class PlainPiece:
@@ -38,6 +41,15 @@ class PlainPiece:
         while (words := reader.next()) is not None or reader.has_more:
             if words is not None:
                 yield words
+
+
+def reading(queue: Queue) -> Iterator[list[bytes]]:
+    """The queued commands that may read entries, whose names are not searched for one by one."""
+    for item in queue.items:
+        if isinstance(item, list):
+            yield item
+        elif isinstance(item, PlainPiece) and _READS.search(item.data):
+            yield from item
 
 
 class Answers:

@@ -5,7 +5,7 @@ disk. Even then the last log file may end in an incomplete record, which is repo
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -79,13 +79,14 @@ def check(
     on_progress: Progress | None = None,
     *,
     quick: bool = False,
+    unread: Container[str] = (),
 ) -> CheckReport:
-    """Check a data directory; a quick check reads of a pack what a start reads."""
+    """Check a data directory; of packs named in ``unread``, and of all in a quick check, read what a start reads."""
     disk, report = disk or RealDisk(), CheckReport(Path(directory))
     try:
         names = disk.list(report.directory)
         report.owner = read_owner(disk, report.directory)
-        results = _log_files(disk, report, names, on_progress, quick=quick)
+        results = _log_files(disk, report, names, on_progress, lambda pack: not quick and pack.name not in unread)
         report.files = [FileReport(n, size_of(disk, report.directory / n), results.get(n)) for n in names]
     except OSError as error:
         raise disk_error(f"cannot check {report.directory}", error) from error
@@ -93,7 +94,11 @@ def check(
 
 
 def _log_files(
-    disk: Disk, report: CheckReport, names: list[str], on_progress: Progress | None, *, quick: bool
+    disk: Disk,
+    report: CheckReport,
+    names: list[str],
+    on_progress: Progress | None,
+    is_read: Callable[[PackEntry], bool],
 ) -> dict[str, ScanResult]:
     manifest = _manifest(disk, report)
     before = _fallback(disk, report, manifest) if manifest else None
@@ -102,7 +107,7 @@ def _log_files(
     results: dict[str, ScanResult] = {}
     named = manifest.names if manifest else {entry.name for entry in entries}
     packs = manifest.packs if manifest else ()
-    read = [*named, *(() if quick else (pack.name for pack in packs))]
+    read = [*named, *(pack.name for pack in packs if is_read(pack))]
     sizes = [size_of(disk, report.directory / name) for name in read]
     meter = Meter("check", sum(sizes), on_progress)
     if manifest is not None and manifest.snapshot is not None:
@@ -130,8 +135,8 @@ def _log_files(
             report.lost_records += result.records + result.whole_behind
             report.lost_bytes += result.size
     for pack in packs:
-        _pack(disk, report, pack, results, None if quick else meter.at)
-        meter.base += size_of(disk, report.directory / pack.name)
+        _pack(disk, report, pack, results, meter.at if is_read(pack) else None)
+        meter.base += size_of(disk, report.directory / pack.name) if is_read(pack) else 0
     meter.finish()
     if manifest:
         _unnamed(disk, report, manifest)

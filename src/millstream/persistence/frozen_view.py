@@ -8,6 +8,7 @@ removes them meanwhile, since they are open. The view does not take a lock or wr
 
 import contextlib
 import errno
+import resource
 import time
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +33,13 @@ def _is_of_log(name: str) -> bool:
 
 def _refuse(*_: object, **__: object) -> NoReturn:
     raise OSError(errno.EROFS, "a frozen view of a data directory is only read")
+
+
+def _allow_descriptors() -> None:
+    """Raise the system's limit of open files as far as it may be, since a directory may have thousands of packs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class FrozenFile:
@@ -83,6 +91,7 @@ class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
         self._disk = disk
         self._directory = directory
         self._files: dict[str, FrozenFile] = {}
+        _allow_descriptors()
         for _ in range(TRIES):
             before = self._manifest()
             self._hold()

@@ -50,6 +50,7 @@ was durable at its start, whole, and perhaps later ones.
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -58,9 +59,17 @@ from pathlib import Path
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskFile, DiskLock, RealDisk, datasync, disk_error, put, tried
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
-from millstream.persistence.inventory import Progress, payloads_of, take_inventory, unnamed
+from millstream.persistence.inventory import Progress, payloads_of, size_of, take_inventory, unnamed
 from millstream.persistence.lockfile import Owner, take_lock, write_owner
-from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, read_manifest, segment_name
+from millstream.persistence.manifest import (
+    NEW_NAME,
+    Manifest,
+    PackEntry,
+    is_pack_name,
+    is_snapshot_name,
+    read_manifest,
+    segment_name,
+)
 from millstream.persistence.packs import PackWriter, begin_pack, new_pack
 from millstream.persistence.recovery import Opened, RecoveredLog, name_manifest, recover, stage_manifest, stage_segment
 from millstream.persistence.rewrite import Rewrite
@@ -116,6 +125,8 @@ class Log:
         self._io = threading.RLock()  # guards the following attributes and the file
         self._batch: list[bytes] = []  # taken by write() and not on disk: refused by a full disk, or being written
         self._busy = False  # True while the file and these attributes change together
+        # Last position at which a record may add extents of a pack, by number; 0 for packs from before this start
+        self._filled_until: dict[int, int] = {}
         self._failure: str = ""
         self._closed = False
 
@@ -290,6 +301,21 @@ class Log:
         """Number of the log's files."""
         return len(self._manifest.names)
 
+    @property
+    def packs(self) -> tuple[PackEntry, ...]:
+        """The packs, in order of their numbers."""
+        return self._manifest.packs
+
+    def settled_packs(self, rewrite: Rewrite) -> set[int]:
+        """Numbers of the packs whose extents no record behind the rewrite's source can name for the first time."""
+        last = rewrite.target.last  # later packs are left to the next rewrite
+        with self._io:
+            return {pack.number for pack in rewrite.source.packs if self._filled_until.get(pack.number, 0) <= last}
+
+    def pack_sizes(self) -> dict[int, int]:
+        """Numbers of valid bytes by number of the pack; the file's size if the pack was never ended."""
+        return {each.number: each.bytes or size_of(self._disk, self._directory / each.name) for each in self.packs}
+
     def begin_rewrite(self) -> Rewrite | None:
         """Begin a new log file, so that all earlier files never change again; see ``rewrite``.
 
@@ -303,11 +329,28 @@ class Log:
             sealed = self._manifest.segments[:-1]
             if not sealed:
                 return None
-            return Rewrite(Manifest(sealed, self._manifest.snapshot), new_entry(self.written, self._entropy))
+            source = Manifest(
+                sealed, self._manifest.snapshot, packs=self._manifest.packs, next_pack=self._manifest.next_pack
+            )
+            return Rewrite(source, new_entry(self.written, self._entropy))
 
     def rewritten(self, rewrite: Rewrite, synced: Iterable[int] = ()) -> Iterator[bytes]:
         """Yield the payloads of the new snapshot, complete or still being written, before the log uses it."""
         return snapshot_payloads(self._disk, self._directory, rewrite.target, synced=synced)
+
+    @property
+    def pack_count(self) -> int:
+        """Number of packs."""
+        return len(self._manifest.packs)
+
+    def pack_bytes(self) -> int:
+        """Size of all packs in bytes; of one that was not ended, the size of its file."""
+        return sum(self.pack_sizes().values())
+
+    def open_pack(self, name: str) -> DiskFile:
+        """Open a pack for reading."""
+        path = self._directory / name
+        return tried(lambda: self._disk.open_unreserved(path), f"cannot open {path}")
 
     def add_pack(self) -> PackWriter:
         """Begin a pack. The manifest names it before it holds an entry, so that it is never a stray file."""
@@ -320,6 +363,7 @@ class Log:
             except OSError as error:
                 raise self._refused("add a pack after", error, entry.name) from error
             manifest = replace(old, packs=(*old.packs, entry), next_pack=entry.number + 1)
+            self._filled_until[entry.number] = sys.maxsize
             try:
                 self._sync_names()
                 self._switch(manifest, self._others, "add a pack after", entry.name)
@@ -328,14 +372,27 @@ class Log:
                 raise
             return pack
 
-    def end_pack(self, pack: PackWriter) -> None:
-        """Seal a pack, or close it as it is after an error; the manifest then records its number of valid bytes."""
-        ended = pack.end()
+    def open_packs(self) -> Iterator[tuple[int, str, DiskFile]]:
+        """Open each pack that the manifest names for reading; yield its number and its name too."""
         with self._io:
-            self._check()
-            packs = tuple(ended if each.number == ended.number else each for each in self._manifest.packs)
-            self._switch(replace(self._manifest, packs=packs), self._others, "end a pack after")
-        pack.close()
+            found = self._manifest.packs
+        for each in found:
+            yield each.number, each.name, self.open_pack(each.name)
+
+    def end_pack(self, pack: PackWriter) -> None:
+        """Seal a pack, or close it as it is after an error; the manifest then records its number of valid bytes.
+
+        Call it after the last record that adds extents of the pack was appended: a rewrite may then release it.
+        """
+        ended = pack.end()
+        try:
+            with self._io:
+                self._filled_until[ended.number] = self.appended  # even if the manifest cannot say that it has ended
+                self._check()
+                packs = tuple(ended if each.number == ended.number else each for each in self._manifest.packs)
+                self._switch(replace(self._manifest, packs=packs), self._others, "end a pack after")
+        finally:
+            pack.close()
 
     def commit_rewrite(self, rewrite: Rewrite, gone: Collection[int] = ()) -> None:
         """Replace the sources by the new snapshot, which must be whole and synced.
@@ -389,7 +446,8 @@ class Log:
                 raise self._poison("remove files of", OSError("the manifest on disk is not this process's"))
             obsolete = {entry.name for entry in manifest.obsolete} | {entry.name for entry in manifest.gone}
             names = (name for name, _ in unnamed(self._disk, self._directory, manifest))
-            return [name for name in names if is_snapshot_name(name) or name in obsolete]
+            found = [name for name in names if is_snapshot_name(name) or name in obsolete]
+            return sorted(found, key=is_pack_name)  # a log that a start can fall back to has all its packs
 
     def close(self) -> None:
         """Write, sync and seal what is buffered, and release the directory. A second call does nothing.

@@ -232,6 +232,11 @@ def is_pack_name(name: str) -> bool:
     return _PACK.fullmatch(name) is not None
 
 
+def pack_number(name: str) -> int:
+    """Return the number in the name of a pack."""
+    return int(name[5:25])
+
+
 def read_manifest(disk: Disk, directory: Path) -> Manifest | None:
     """Return the manifest of a data directory, or None if it has none."""
     path = directory / NAME

@@ -17,7 +17,7 @@ batch may follow the valid bytes. A start reads only header, size and seal. So d
 start; it is an error for a reader of these entries.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +72,16 @@ class PackWriter:
         self._count = 0  # number of extents so far
         self._size = HEADER_SIZE  # number of valid bytes
         self._closed = False  # True if nothing more may be written
+
+    @property
+    def size(self) -> int:
+        """Number of valid bytes."""
+        return self._size
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the pack takes nothing more."""
+        return self._closed
 
     def add(self, extents: Sequence[bytes]) -> list[tuple[int, int]]:
         """Write extents, sync them and read them back; return offset and size of each frame in bytes.
@@ -189,3 +199,22 @@ def extents_of(disk: Disk, directory: Path, entry: PackEntry) -> Iterator[tuple[
             for payload in run:
                 yield at, payload
                 at += FRAME_SIZE + len(payload)
+
+
+class PackFiles:
+    """A reader of packs for programs that may wait for the disk: it opens a pack for each read."""
+
+    def __init__(self, disk: Disk, directory: Path, entries: Callable[[], Iterable[PackEntry]]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._entries = entries
+
+    def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:  # noqa: ARG002 - it always waits
+        """Return a part of a pack; raise OSError if it cannot be read."""
+        with closing(self._disk.open_read(self._directory / self.name(pack))) as file:
+            return file.read_at(offset, length)
+
+    def name(self, pack: int) -> str:
+        """Name of a pack's file."""
+        found = (entry.name for entry in self._entries() if entry.number == pack)
+        return next(found, f"pack {pack}, which the manifest does not name")

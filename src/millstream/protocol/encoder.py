@@ -9,7 +9,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from millstream.protocol import doubles
-from millstream.replies import Buffer, Error, Fixed, Many, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
+from millstream.replies import (
+    Buffer,
+    Error,
+    Fixed,
+    Many,
+    Map,
+    MapNames,
+    MapRow,
+    NilArray,
+    Push,
+    Raw,
+    Reply,
+    Set,
+    Simple,
+    Verbatim,
+)
 
 # Replies up to this size are joined into one buffer; in larger ones, large buffers are passed on without a copy.
 _JOIN_MAX = 64 * 1024
@@ -74,7 +89,7 @@ def weight(value: Reply) -> int:
         return _weight_of(value.items)
     if isinstance(value, Many):
         return _weight_of(value.values)
-    if isinstance(value, Map):
+    if isinstance(value, Map | MapRow):
         return sum([_weight_of(pair) for pair in value.pairs])
     if isinstance(value, Fixed):
         return max(map(len, value.written.values()), default=0)
@@ -160,10 +175,40 @@ def _list(out: list[Buffer], value: list[Reply], resp: int) -> None:
 
 
 # In RESP2 a map is a list of alternating keys and values, and sets and pushes are lists
-def _map(out: list[Buffer], value: Map, resp: int) -> None:
+def _map(out: list[Buffer], value: Map | MapRow, resp: int) -> None:
     out.append(b"*%d\r\n" % (2 * len(value.pairs)) if resp == 2 else b"%%%d\r\n" % len(value.pairs))
     for pair in value.pairs:
         _items(out, pair, resp)
+
+
+# One formatting of a whole row costs half as much as one of each value
+def _row(out: list[Buffer], value: MapRow, resp: int) -> None:
+    kinds = tuple(map(type, value.values))
+    form, plain = value.names.forms.get((resp, kinds)) or _form(value.names, resp, kinds)
+    given: list[object] = []
+    for item in value.values[:plain]:
+        if type(item) is bytes:
+            if len(item) > _JOIN_MAX:
+                return _map(out, value, resp)
+            given.append(len(item))
+        if item is not None:
+            given.append(item)
+    out.append(form % tuple(given))
+    if plain < len(kinds):
+        for pair in value.pairs[plain:]:
+            _items(out, pair, resp)
+    return None
+
+
+def _form(names: MapNames, resp: int, kinds: tuple[type, ...]) -> tuple[bytes, int]:
+    """Return the format of rows with values of these kinds, up to the first that has none, and the number of those."""
+    forms = {bytes: b"$%d\r\n%b\r\n", int: b":%d\r\n", type(None): _NULL2 if resp == 2 else _NULL3}
+    parts = [b"*%d\r\n" % (2 * len(kinds)) if resp == 2 else b"%%%%%d\r\n" % len(kinds)]
+    plain = next((at for at, kind in enumerate(kinds) if kind not in forms), len(kinds))
+    for name, kind in zip(names.names[:plain], kinds, strict=False):
+        parts += (b"$%d\r\n%b\r\n" % (len(name), name), forms[kind])
+    names.forms[resp, kinds] = found = (b"".join(parts), plain)
+    return found
 
 
 # Several replies to one command (SUBSCRIBE to several channels) follow each other without a header
@@ -208,6 +253,7 @@ _WRITERS: dict[type, Write] = {
     Raw: _raw,
     list: _list,
     Map: _map,
+    MapRow: _row,
     Set: _set,
     Push: _push,
     Many: _many,

@@ -19,17 +19,22 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
-from millstream.clock import Clock, SystemClock
+from millstream.clock import Clock, Now, SystemClock
 from millstream.commands.admin import aclfile
 from millstream.commands.admin.info import Loading, LogFacts, MachineFacts
 from millstream.errors import DiskFullError, MillstreamError, StorageError
 from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.facts import log_facts
+from millstream.node.log.packs import KeyspacePacks, expect_packs, open_log
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
+from millstream.node.tiering.facts import rows_of
+from millstream.node.tiering.figures import reading_rows
 from millstream.paths import exposed
 from millstream.persistence.log import Log
 from millstream.persistence.recovery import RecoveryReport
@@ -44,11 +49,13 @@ from millstream.server.listener import ListenError, bind_tcp, bind_unix, tcp_sen
 from millstream.server.serving import Serving
 from millstream.server.settings import Settings
 from millstream.server.sockets import Sockets, native_calls
+from millstream.server.spilling import Spilling
 from millstream.server.tls import make_context, make_link_context
 
 log = logger("millstream.server")
 
 Progress = Callable[[str, int, int], None]
+T = TypeVar("T")
 
 LOST = (
     "{error}; the last {held} unacknowledged records could not be written and are lost; all acknowledged data is on "
@@ -77,6 +84,7 @@ class Server(Serving):
         self._listeners: list[Listener] = []
         self._sockets: Sockets | None = None  # Client sockets without TLS; None leaves them to asyncio
         self._clients = Clients(self)
+        self._spilling: Spilling | None = None  # Moves entries to files; None without a data directory
         self._replicas: Replicas | None = None
         self._link: ReplicaLink | None = None
 
@@ -91,6 +99,7 @@ class Server(Serving):
         node = self.node = Node(config)
         node.journal.unconfirmed.gate = self.gate
         node.memory.begin_from(resident())
+        node.cold.attach(_ColdShell(self))
         # Order: checks that can fail at once, then the addresses, then the recovery, which may take minutes. A server
         # that cannot bind its address must not touch the data. During the recovery clients get LOADING, so that a
         # supervisor can distinguish the server from a dead one.
@@ -144,8 +153,9 @@ class Server(Serving):
                 self._on_progress(doing, done, total)
 
         assert self.settings.directory is not None
-        self._log, recovery = Log.open(self.settings.directory, on_progress=tell)
-        return self.node.prepared(self._paced(recovery.payloads())), recovery.report
+        self._log, recovery = open_log(self.settings.directory, on_progress=tell)
+        check = functools.partial(expect_packs, log=self._log)
+        return self.node.prepared(self._paced(recovery.payloads()), check), recovery.report
 
     def _paced(self, payloads: Iterator[bytes]) -> Iterator[bytes]:
         """Yield records as they are read, until loading is cancelled, at most as fast as ``key-load-delay`` permits."""
@@ -162,6 +172,7 @@ class Server(Serving):
         assert directory is not None
         assert self._log is not None
         adopt(self._log)
+        node.cold.open(self._log)
         remove_parts(directory)
         node.primary.diverged_files = count(directory)
         if exposure := exposed(directory):
@@ -175,7 +186,33 @@ class Server(Serving):
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
         self.committer = Committer(self._log, self.settings.fsync, guard, self.fail, gate=self.gate)
         self.committer.before_write = node.primary.ask_confirmation
-        node.host.rewriter = self.rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
+        self._spilling = Spilling(self, self._log)
+        self.spill_soon = self._spilling.poke
+        node.sessions.stalls.may_help = self._spilling.spiller.may_help
+        packs = KeyspacePacks(node.keyspace, self._in_turn, self._spilling.release)
+        rewriter = node.host.rewriter = self.rewriter = Rewriter(
+            self._log, config, exclusively=self.committer.exclusively, packs=packs
+        )
+        stalls = node.sessions.stalls
+        node.surroundings.tier += [
+            rows_of(
+                node.keyspace, self._log, self._spilling.spiller, stalls, lambda: rewriter.facts.pack_disagreements
+            ),
+            lambda wall: reading_rows(node.cold, node.sessions),  # noqa: ARG005 - the same signature as the others
+        ]
+
+    def _in_turn(self, job: Callable[[], T]) -> T:
+        """Run a job in the loop, and wait for its result in another thread."""
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(job())
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
+                done.set_exception(error)
+
+        self.loop.call_soon_threadsafe(run)
+        return done.result()
 
     def _resume_role(self) -> None:
         """Resume the role in the data directory, primary or replica; without one, take the role in the settings."""
@@ -308,6 +345,8 @@ class Server(Serving):
         await self._close_listeners()
         if self._timer is not None:
             self._timer.cancel()
+        if self._spilling is not None:
+            self._spilling.stop_timer()
         if self._link is not None:
             await self._link.close()
         for connection in list(self._clients.by_id.values()):
@@ -347,10 +386,14 @@ class Server(Serving):
 
     async def _close_storage(self) -> None:
         """Bring all records to the disk, release the replies that waited for it, and release the data directory."""
+        # Both threads may wait for a job of the committer
         if self.rewriter is not None:
-            await asyncio.to_thread(self.rewriter.stop)  # its thread may wait for a job of the committer
+            await asyncio.to_thread(self.rewriter.stop)
+        if self._spilling is not None:
+            await asyncio.to_thread(self._spilling.stop)
         if self.committer is not None:
             await self.committer.close()
+        await asyncio.to_thread(self.node.cold.close)  # its threads may wait for the disk
         if self._log is None:
             return
         held = len(self._log.held())
@@ -360,6 +403,31 @@ class Server(Serving):
             self.fail(DiskFullError(LOST.format(error=error, held=held)))
         except StorageError as error:
             self.fail(error)
+
+
+class _ColdShell:
+    """The loop for commands that wait for cold entries, see :class:`millstream.node.tiering.tickets.ColdShell`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def post(self, work: Callable[[Now], None]) -> None:
+        """Run something in the loop, and then do all work after commands."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._server.loop.call_soon_threadsafe(self._run, work)
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Run something in the next turn."""
+        self._server.loop.call_soon(work)
+
+    def _run(self, work: Callable[[Now], None]) -> None:
+        server = self._server
+        try:
+            work(server.clock.now())
+        except StorageError as error:
+            server.fail(error)
+            return
+        server.after_commands()
 
 
 class _WriteSwitch:

@@ -176,12 +176,13 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Run the commands already sent, then close, since the client sends no more."""
-        if self._blocked:  # as in Redis, it is not checked whether the client still reads
+        is_begun = self.session.parked and self.session.held is not None  # it runs again, and does not wait for a key
+        if self._blocked and not is_begun:  # as in Redis, it is not checked whether the client still reads
             return False
         if self._transport.get_extra_info("sslcontext") is not None:  # TLS has no half-closed connections
             return False
         self._eof = True
-        if not (self._again or self._is_stalled()):
+        if not (self._again or self._blocked or self._is_stalled()):
             self._ending = True
             self._close_if_done()
         return not self._closed
@@ -214,7 +215,7 @@ class Connection(asyncio.Protocol):
         self._server.after_commands()
         if self._is_stalled():
             self._pause()
-        elif self._eof and not self._again:
+        elif self._eof and not (self._again or self.session.parked):
             self._ending = True
         self._close_if_done()
 

@@ -38,6 +38,7 @@ class Serving:
         self.failure: StorageError | None = None  # Error of the disk that stopped the server; None for none
         self.committer: Committer | None = None
         self.rewriter: Rewriter | None = None
+        self.spill_soon: Callable[[], None] = lambda: None  # Has entries moved to files, if a tier is on
         self.gate = ReplyGate(UNLIMITED)  # Position up to which replies may be sent; the committer's if there is a log
         self.tls_port = 0  # Port for TLS, 0 for none
         self.link_tls: ssl.SSLContext | None = None  # TLS context for following a primary; None without TLS
@@ -91,6 +92,7 @@ class Serving:
             self.committer.poke()
         if self.rewriter is not None:
             self.rewriter.consider()
+        self.spill_soon()
 
     def end_turn(self, size: int) -> tuple[int, bool]:
         """Commit all commands of a turn together.
@@ -108,6 +110,7 @@ class Serving:
             self.committer.end_turn()
         if self.rewriter is not None:
             self.rewriter.consider()
+        self.spill_soon()
         return barrier, VOID < barrier <= gate.released and not gate.holders and self.failure is None
 
     def fail(self, error: StorageError) -> None:

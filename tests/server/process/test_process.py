@@ -35,7 +35,7 @@ def refused(run: subprocess.CompletedProcess[str], code: int, *parts: str) -> No
     assert run.returncode == code, run.stderr
     assert run.stdout == ""
     assert "Traceback" not in run.stderr
-    assert len(run.stderr) < 1000
+    assert len(run.stderr) < 1200
     for part in parts:
         assert part in run.stderr
 

@@ -11,8 +11,10 @@ import click
 
 from millstream.cli.shared.output import FAILED, OK, USAGE, Column, Output, Subcommand, Table, output_option
 from millstream.errors import UsageError
+from millstream.maintenance.backup.thaw import thaw as make_thawed
 from millstream.maintenance.log.cut import CutReport
 from millstream.maintenance.log.cut import cut as make_cut
+from millstream.maintenance.log.cut_pack import cut_pack, entries_without
 from millstream.maintenance.log.data_loss import DataLoss, data_loss_in
 from millstream.maintenance.log.dump import Choice
 from millstream.maintenance.log.dump import dump as found
@@ -20,6 +22,7 @@ from millstream.maintenance.log.examine import Examination, advice, examine_dire
 from millstream.maintenance.log.moment import ANY, parse_moment
 from millstream.maintenance.log.packs import PackedExtent, dump_pack, is_pack
 from millstream.maintenance.log.records import LogRecord
+from millstream.maintenance.log.tier import look_at_tier
 from millstream.maintenance.log.walk import records_behind
 from millstream.persistence.disk import RealDisk, disk_error
 from millstream.persistence.frozen_view import FrozenView
@@ -77,9 +80,25 @@ _LOST_KEYS = (
     Column("last_id", rank=1),
     Column("ops", "prose", rank=4),
 )
+_PACKS = (
+    Column("name"),
+    Column("sealed", rank=4),
+    Column("bytes", "bytes"),
+    Column("live_bytes", "bytes", rank=2),
+    Column("live_share"),
+    Column("extents", "count", rank=3),
+    Column("entries", "count", rank=1),
+)
+_COLD_STREAMS = (
+    Column("db", "count", rank=2),
+    Column("key"),
+    Column("entries", "count"),
+    Column("cold", "count"),
+    Column("cold_bytes", "bytes", rank=1),
+)
 
 
-@click.group(help="Check, dump or cut the log of a data directory.")
+@click.group(help="Check, dump, thaw or cut the log of a data directory.")
 def log() -> None:
     """Group the subcommands; ``help`` above has the help text."""
 
@@ -320,20 +339,25 @@ def _show_record(record: LogRecord) -> None:
 
 @log.command(cls=Subcommand)
 @click.argument("directory", metavar="DIR", type=_DIR)
-@click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="New end of the log: a byte of a file.")
+@click.option("--at", "place", metavar="FILE:OFFSET", help="New end of the log: a byte of a file.")
+@click.option("--pack", metavar="NAME", help="Pack to go on without, as its file's name or its number.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-def cut(directory: Path, place: str, yes: bool) -> None:
-    """Cut a damaged log at a chosen byte, and keep the rest next to it.
+def cut(directory: Path, place: str | None, pack: str | None, yes: bool) -> None:
+    """Cut a damaged log at a chosen byte, or take a pack out of it, and keep the rest next to it.
 
     A server refuses to start on a log that is damaged in the middle, since the records after the damage had been
     acknowledged. `millstream log check` prints the byte to cut at. This command shows each key that loses data, prompts
     for confirmation, and cuts. Nothing is removed: the bytes are kept in DIR in files named cut-..., which `millstream
     log dump` reads. Try a backup first (`millstream restore`).
 
+    A server also refuses to start without a pack that holds entries. With --pack, the command deletes these entries, as
+    XDEL would, and renames the file to cut-... if it exists. Replicas then get a full copy.
+
     \b
     Examples:
       millstream log cut data --at log-00000000000000000001.seg:5120          show the loss, and prompt
       millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
+      millstream log cut data --pack 3                                        go on without pack 3
 
     \b
     Exit codes:
@@ -341,6 +365,12 @@ def cut(directory: Path, place: str, yes: bool) -> None:
       1  the log was not cut
       2  the command line is invalid
     """
+    if (place is None) == (pack is None):
+        raise UsageError("Give either --at or --pack.")
+    if pack is not None:
+        _take_out(Output(), directory, Path(pack).name, yes=yes)
+        return
+    assert place is not None, "one of both is given"
     name, colon, offset = place.rpartition(":")
     if not colon or not offset.isdecimal():
         raise UsageError(f"{place!r} is invalid: give FILE:OFFSET as `millstream log check` shows it")
@@ -351,7 +381,7 @@ def cut(directory: Path, place: str, yes: bool) -> None:
     except OSError as error:
         raise disk_error(f"cannot cut the log in {directory}", error) from error
     _show_loss(output, losses)
-    if not yes and not _agreed(losses):
+    if not yes and not _agreed(losses.records, "records"):
         output.say("Nothing was cut.")
         sys.exit(FAILED)
     _show_cut(output, make_cut(directory, Path(name).name, int(offset)))
@@ -367,13 +397,30 @@ def _show_loss(output: Output, losses: DataLoss) -> None:
         output.say(f"and {plural(len(rows) - _SHOWN_KEYS, 'more key')}")
 
 
-def _agreed(losses: DataLoss) -> bool:
-    """Return True if the user typed the number of records to lose. Without a terminal, exit with an error."""
+def _take_out(output: Output, directory: Path, pack: str, *, yes: bool) -> None:
+    """Show the entries of a pack that would be lost, prompt, and take it out."""
+    missing = entries_without(directory, pack)
+    lost = sum(each.entries for each in missing)
+    output.say(f"Without the pack, {plural(lost, 'entry', 'entries')} will be missing.")
+    for each in missing[:_SHOWN_KEYS]:
+        output.say(f"  {in_one_line(each.sentence())}")
+    if len(missing) > _SHOWN_KEYS:
+        output.say(f"and those of {plural(len(missing) - _SHOWN_KEYS, 'more key')}")
+    if not yes and not _agreed(lost, "entries"):
+        output.say("Nothing was cut.")
+        sys.exit(FAILED)
+    kept = cut_pack(directory, pack).kept
+    output.say("The pack was missing." if kept is None else f"The pack is kept in:\n  {kept}")
+    output.say("Now run `millstream log check` again.")
+
+
+def _agreed(count: int, what: str) -> bool:
+    """Return True if the user typed the number of items to lose. Without a terminal, exit with an error."""
     if not sys.stdin.isatty():
         click.echo("millstream log cut: no terminal for the confirmation; use --yes to cut", err=True)
         sys.exit(USAGE)
-    answer: str = click.prompt(f"Type the number of records to lose ({losses.records}) to go on", err=True)
-    return answer.strip() == str(losses.records)
+    answer: str = click.prompt(f"Type the number of {what} to lose ({count}) to go on", err=True)
+    return answer.strip() == str(count)
 
 
 def _show_cut(output: Output, report: CutReport) -> None:
@@ -381,3 +428,78 @@ def _show_cut(output: Output, report: CutReport) -> None:
     for path in report.kept:
         output.say(f"  {path}")
     output.say("Now run `millstream log check` again.")
+
+
+@log.command(cls=Subcommand)
+@click.argument("directory", metavar="DIR", type=_DIR)
+@output_option
+def tier(directory: Path, form: str) -> None:
+    """Show the packs of a data directory and the streams that have entries in them.
+
+    A pack is a file of entries that are not in memory. The table begins with the pack of which the smallest share is
+    still needed. A rewriting of the log removes packs that nothing needs. The command only reads, and no entry: a
+    server may be running on DIR. It takes as much memory as a start.
+
+    \b
+    Examples:
+      millstream log tier /var/lib/millstream
+      millstream log tier data -o json | jq '.packs[0].live_share'
+
+    \b
+    Exit codes:
+      0  the packs were shown
+      1  DIR cannot be read, is damaged or has no log
+      2  the command line is invalid
+    """
+    found = look_at_tier(directory)
+    facts = {
+        "packs_count": len(found.packs),
+        "bytes": sum(pack.bytes for pack in found.packs),
+        "live_bytes": sum(pack.live_bytes for pack in found.packs),
+        "extents": sum(pack.extents for pack in found.packs),
+        "entries": sum(pack.entries for pack in found.packs),
+        "index_bytes": found.index_bytes,
+    }
+    titles = (
+        Column("packs_count", "count", title="packs"),
+        Column("bytes", "bytes", "size"),
+        Column("live_bytes", "bytes", "still needed"),
+        Column("index_bytes", "bytes", "memory of the index"),
+    )
+    packs = [
+        (pack.name, pack.sealed, pack.bytes, pack.live_bytes, round(pack.live_share, 3), pack.extents, pack.entries)
+        for pack in found.packs
+    ]
+    streams = [(each.db, each.key, each.entries, each.cold, each.cold_bytes) for each in found.streams]
+    tables = [
+        Table("packs", _PACKS, packs, empty="No packs."),
+        Table("streams", _COLD_STREAMS, streams, empty="No stream has entries in packs."),
+    ]
+    Output(form).report(facts, tables, titles)
+
+
+@log.command(cls=Subcommand)
+@click.argument("directory", metavar="DIR", type=_DIR)
+@click.argument("out", metavar="OUT", type=_DIR)
+@output_option
+def thaw(directory: Path, out: Path, form: str) -> None:
+    """Write a data directory without packs, which an older Millstream can read.
+
+    OUT must not exist. It gets all data of DIR, with all entries in its log. A server on OUT has all of them in memory,
+    but this command needs only the memory of a start on DIR, and the disk space. It only reads DIR, which may be in
+    use: OUT has the state of the moment at which the command began.
+
+    \b
+    Examples:
+      millstream log thaw /var/lib/millstream /var/lib/millstream-thawed
+
+    \b
+    Exit codes:
+      0  OUT is written and checked
+      1  OUT was not written
+      2  the command line is invalid
+    """
+    made = make_thawed(directory, out)
+    titles = (Column("last", title="last position"), Column("bytes", "bytes", "size"))
+    shown = {"directory": made.directory, "last": made.last, "entries": made.entries, "bytes": made.bytes}
+    Output(form).report(shown, (), (Column("entries", title="entries from packs"), *titles))

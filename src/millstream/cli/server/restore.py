@@ -17,8 +17,12 @@ from millstream.maintenance.log.moment import parse_moment
 @click.argument("directory", metavar="DIR", type=DataDirectory(path_type=Path))
 @click.option("--until", metavar="PLACE", help="Leave out records after this time or position.")
 @click.option("--force", is_flag=True, help="Set the contents of DIR aside, under another name.")
+@click.option("--link", "links", is_flag=True, help="Link packs instead of copying them; only on one file system.")
+@click.option("--damaged", is_flag=True, help="Copy packs with damaged entries as they are.")
 @output_option
-def restore(backup: Path, directory: Path, until: str | None, *, force: bool, form: str) -> None:
+def restore(
+    backup: Path, directory: Path, until: str | None, *, force: bool, links: bool, damaged: bool, form: str
+) -> None:
     """Restore a data directory from a backup, completely or to a point in time.
 
     BACKUP is a backup or any data directory, in use or not; it is only read. It is checked first: a damaged or
@@ -29,6 +33,9 @@ def restore(backup: Path, directory: Path, until: str | None, *, force: bool, fo
     (2026-03-01T12:00:00, UTC unless it names a zone), milliseconds since 1970, or '10m ago' (s, m, h, d). `millstream
     log dump` shows both for every record. A log has no records from before its snapshot: use an older backup for such a
     time.
+
+    With --link, packs stay in one place under two names. A server never changes them, but damage of the disk then
+    concerns both.
 
     \b
     Examples:
@@ -46,7 +53,7 @@ def restore(backup: Path, directory: Path, until: str | None, *, force: bool, fo
     output = Output(form)
     moment = parse_moment(until, time.time_ns() // 1_000_000) if until is not None else None
     with output.progress(DOING) as tell:
-        made = make(backup, directory, until=moment, force=force, tell=tell)
+        made = make(backup, directory, until=moment, force=force, links=links, keeps_damage=damaged, tell=tell)
     rest = ("made_ms", "snapshot_last", "records", "last", "last_ms", "left_out_records", "set_aside", "bytes")
     shown = {"directory": made.directory, "backup": made.source, **{name: getattr(made, name) for name in rest}}
     titles = (Column("made_ms", "time", "backup of"), Column("left_out_records", title="later, left out"))

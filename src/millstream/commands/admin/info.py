@@ -94,6 +94,7 @@ class RewriteFacts:
     current_seconds: int = -1  # Seconds that the present rewrite has taken so far; -1 if none is running
     started: int = 0  # Number of rewrites started
     failed_in_a_row: int = 0  # Number of failed rewrites since the last successful one
+    pack_disagreements: int = 0  # Number of packs kept only because of the data in memory, which is a defect
 
 
 @dataclass(slots=True)
@@ -270,6 +271,8 @@ class InfoFacts:
     link: LinkFacts | None = None  # Facts about the link to the primary; None without one
     shutdown_in: int | None = None  # Milliseconds that SHUTDOWN waits at most from now on; None if none was requested
     loading: Loading | None = None  # Progress of reading the log; None if none is being read
+    has_tier: bool = False  # Entries may be moved to files
+    tier: Iterable[tuple[str, object]] = ()  # Figures about entries in files
 
 
 def _server(facts: InfoFacts) -> Rows:
@@ -561,6 +564,12 @@ def _cluster(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one
     yield "cluster_enabled", 0
 
 
+def _tier(facts: InfoFacts) -> Rows:
+    """Entries in files."""
+    yield "tier_enabled", int(facts.has_tier)
+    yield from facts.tier
+
+
 def _keyspace(facts: InfoFacts) -> Rows:
     """Databases with keys; empty ones are left out."""
     if facts.is_holding:
@@ -575,6 +584,7 @@ SECTIONS: dict[str, tuple[str, Callable[[InfoFacts], Rows]]] = {
     "clients": ("Clients", _clients),
     "memory": ("Memory", _memory),
     "persistence": ("Persistence", _persistence),
+    "tier": ("Tier", _tier),
     "stats": ("Stats", _stats),
     "replication": ("Replication", _replication),
     "cpu": ("CPU", _cpu),

@@ -6,14 +6,17 @@ Redis read such facts (``save``, ``appendonly``).
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from millstream.commands.context.retention import Rules, retention
+from millstream.commands.context.tier import NO_DIRECTORY, hot_bytes, tier
 from millstream.commands.table.args import read_integer
 from millstream.commands.table.events import Flags, canonical
 from millstream.errors import CommandError, ConfigError
+from millstream.glob import Rules, retention
+from millstream.times import bytes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +45,14 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-_UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 10**6, "mb": 1024**2, "g": 10**9, "gb": 1024**3}
-# As many digits as Redis reads: for thousands of them, Python raises its own errors
-_SIZE = re.compile(r"([0-9]{1,127})([A-Za-z]*)")
 _PERCENT = re.compile(r"([0-9]{1,18})%")
-
-
-def _bytes_of(text: str) -> int:
-    found = _SIZE.fullmatch(text)
-    unit = None if found is None else _UNITS.get(found[2].lower())
-    if found is None or unit is None:
-        raise ValueError("argument must be a memory value")
-    return int(found[1]) * unit
 
 
 def memory(low: int, high: int) -> Callable[[str], int]:
     """Return a parser for sizes such as ``512mb``, in bytes."""
 
     def parse(text: str) -> int:
-        value = _bytes_of(text)
+        value = bytes_of(text)
         if not low <= value <= high:
             raise ValueError(f"argument must be between {low} and {high} inclusive")
         return value
@@ -70,7 +62,7 @@ def memory(low: int, high: int) -> Callable[[str], int]:
 
 def limit(text: str) -> int:
     """Parse a size in bytes without an upper limit; the error text is Redis's."""
-    value = _bytes_of(text or "0")
+    value = bytes_of(text or "0")
     if value > LLONG_MAX:
         raise ValueError("argument must be greater or equal to 0")  # as in Redis 8.2, where the number becomes negative
     return value
@@ -386,7 +378,37 @@ _ROWS = (
         "bytes of all clients together, or percent of `maxmemory`, above which the largest are disconnected; 0 for "
         "no limit",
     ),
+    # cold entries, which are in packs
+    Parameter("tier-cache", "8mb", _BYTES, "bytes of tables and nodes of packs to keep that were read lately"),
+    Parameter(
+        "tier-readahead",
+        "4mb",
+        _BYTES,
+        "bytes to read ahead at most for a client that reads a stream's packs in order; 0 for none",
+    ),
+    Parameter(
+        "tier-threads", "0", integer(0, 64), "threads that read packs; 0: as many as processors, but at most four"
+    ),
+    Parameter("tier-read-rate", "0", _BYTES, "bytes a second that these threads read at most; 0 for no bound"),
     _fixed("replica-ignore-maxmemory", "yes", choice("yes"), "a replica holds all that its primary has"),
+    # entries in files
+    Parameter("tier", "no", tier, "`yes`: move the oldest entries of streams to files; not available yet"),
+    Parameter(
+        "tier-hot",
+        "25%",
+        share,
+        "bytes of full blocks of streams to keep in memory, or percent of `maxmemory`, which stands for 256mb at most",
+    ),
+    Parameter(
+        "tier-after", "0", _COUNT, "seconds after which a full block goes to a file even if there is room; 0 for never"
+    ),
+    Parameter("tier-max-bytes", "0", limit, "bytes of all files of entries; 0 for no limit"),
+    Parameter(
+        "tier-stall-ms",
+        "1000",
+        _COUNT,
+        "milliseconds for which a write above `maxmemory` waits for entries to go to files before it is refused",
+    ),
 )
 
 OLD_NAMES = {
@@ -426,6 +448,7 @@ class Config:
         # Returns how many clients, up to the given number, have file descriptors; the shell replaces it
         self.clients_possible: Callable[[int], int] = lambda wanted: wanted
         self.no_replicas = ""  # Reason why there can be no replicas; empty if there can be
+        self.has_files = False  # There is a data directory; the shell sets it
         self.on_change: Callable[[], None] = lambda: None  # Called after CONFIG SET has changed something
         self.values: dict[str, object] = {}
         for parameter in PARAMETERS.values():
@@ -465,6 +488,9 @@ class Config:
         limits = self.values["client-output-buffer-limit"]
         assert isinstance(limits, OutputLimits)
         self.output_limits = limits
+        self.tier_cache, self.tier_readahead = self._int("tier-cache"), self._int("tier-readahead")
+        self.tier_threads = self._int("tier-threads") or min(os.cpu_count() or 1, 4)
+        self.tier_read_rate = self._int("tier-read-rate")
         self.script_limit = self._int("busy-reply-threshold")
         slower = self._int("slowlog-log-slower-than")
         self.slow_from = NEVER if slower < 0 else min(slower * 1000, NEVER)
@@ -489,6 +515,13 @@ class Config:
         clients = self.values["maxmemory-clients"]
         assert isinstance(clients, Share)
         self.clients_memory = clients.of(self.max_memory)
+        self.tier = self.values["tier"] == "yes"
+        hot = self.values["tier-hot"]
+        assert isinstance(hot, Share)
+        self.tier_hot = hot_bytes(hot.number, is_percent=hot.is_percent, limit=self.max_memory)
+        self.tier_after = self._int("tier-after")
+        self.tier_max_bytes = self._int("tier-max-bytes")
+        self.tier_stall = self._int("tier-stall-ms")
 
     def _int(self, name: str) -> int:
         value = self.values[name]
@@ -531,6 +564,8 @@ class Config:
         self._check_clients(chosen, parsed)
         if self.no_replicas and parsed.get("sync-replicas"):
             raise _refused(chosen["sync-replicas"][0], self.no_replicas)
+        if parsed.get("tier") == "yes" and not self.has_files:
+            raise _refused(chosen["tier"][0], NO_DIRECTORY)
         for key, found in parsed.items():
             self._put(key, found)
         self._cache()

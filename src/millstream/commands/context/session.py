@@ -81,7 +81,8 @@ class Session:
     watched: set[tuple[int, bytes]] = field(default_factory=set)  # Database and key of each watched key
     watch_broken: bool = False  # A watched key was changed
     blocked: bool = False  # The session's command waits in the node, or CLIENT PAUSE holds it back
-    # Command held back by CLIENT PAUSE; the shell runs it when the session is unblocked
+    parked: bool = False  # The session's command waits for bytes of packs
+    # Command held back by CLIENT PAUSE, or parked; the shell runs it when the session is unblocked
     held: list[bytes] | None = None
     reply_mode: str = "on"  # ``on``, ``off`` or ``skip`` (CLIENT REPLY)
     no_evict: bool = False  # Set by CLIENT NO-EVICT

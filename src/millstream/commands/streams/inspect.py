@@ -17,32 +17,45 @@ from millstream.engine import ids
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.pending import Consumer
 from millstream.engine.streams.stream import Stream
-from millstream.replies import Map, Raw, Reply
+from millstream.replies import Map, MapNames, MapRow, Raw, Reply
 
 DEFAULT_FULL_COUNT = 10
 
 STREAM.container("xinfo")
 
 
-def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
+_STREAM = (
+    *(b"length", b"radix-tree-keys", b"radix-tree-nodes", b"last-generated-id", b"max-deleted-entry-id"),
+    *(b"entries-added", b"recorded-first-entry-id", b"idmp-duration", b"idmp-maxsize", b"pids-tracked"),
+    *(b"iids-tracked", b"iids-added", b"iids-duplicates"),
+)
+_SUMMARY = MapNames(*_STREAM, b"groups", b"first-entry", b"last-entry")
+_FULL = MapNames(*_STREAM, b"entries", b"groups")
+_FULL_GROUP = MapNames(
+    *(b"name", b"last-delivered-id", b"entries-read", b"lag", b"pel-count", b"nacked-count", b"pending", b"consumers")
+)
+_GROUP = MapNames(b"name", b"consumers", b"pending", b"last-delivered-id", b"entries-read", b"lag")
+
+
+def _stream_values(stream: Stream) -> tuple[Reply, ...]:
     """The first fields of XINFO STREAM, with and without FULL: counters, ends, and idempotent adding."""
     memory = stream.idempotence
     nodes = stream.entries.node_count
-    return [
-        (b"length", stream.length),
-        (b"radix-tree-keys", nodes),
-        (b"radix-tree-nodes", nodes + 1),
-        (b"last-generated-id", ids.text(stream.last_id)),
-        (b"max-deleted-entry-id", ids.text(stream.max_deleted)),
-        (b"entries-added", stream.entries_added),
-        (b"recorded-first-entry-id", ids.text(stream.first_id)),
-        (b"idmp-duration", memory.duration),
-        (b"idmp-maxsize", memory.maxsize),
-        (b"pids-tracked", len(memory.producers)),
-        (b"iids-tracked", memory.tracked()),
-        (b"iids-added", memory.added),
-        (b"iids-duplicates", memory.duplicates),
-    ]
+    return (
+        stream.length,
+        nodes,
+        nodes + 1,
+        ids.text(stream.last_id),
+        ids.text(stream.max_deleted),
+        stream.entries_added,
+        ids.text(stream.first_id),
+        memory.duration,
+        memory.maxsize,
+        len(memory.producers),
+        memory.tracked(),
+        memory.added,
+        memory.duplicates,
+    )
 
 
 @STREAM.command("xinfo|stream", -3, "readonly", keys=(2, 2, 1))
@@ -50,17 +63,13 @@ def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
     """A stream's counters with its first and last entry, or all its contents (FULL)."""
     stream = existing_stream(ctx, argv[2])
     count = _full_count(argv)
-    fields = _stream_fields(stream)
+    values = _stream_values(stream)
     if count is None:
-        fields += [
-            (b"groups", len(stream.groups)),
-            (b"first-entry", _entry(stream, stream.first_id)),
-            (b"last-entry", _entry(stream, stream.entries.last_live_id)),
-        ]
-        return Map(fields)
+        ends = (_entry(stream, stream.first_id), _entry(stream, stream.entries.last_live_id))
+        return MapRow(_SUMMARY, *values, len(stream.groups), *ends)
     number, buffers, _ = stream.entries.reply(ids.MIN_ID, ids.MAX_ID, count)
     groups: list[Reply] = [_full_group(stream, name, group, count) for name, group in sorted(stream.groups.items())]
-    return Map([*fields, (b"entries", array_of(number, buffers)), (b"groups", groups)])
+    return MapRow(_FULL, *values, array_of(number, buffers), groups)
 
 
 def _full_count(argv: list[bytes]) -> int | None:
@@ -89,29 +98,18 @@ def _entry(stream: Stream, entry_id: int) -> Reply:
     return None if wire is None else Raw([wire])
 
 
-def _group_numbers(stream: Stream, group: Group) -> list[tuple[Reply, Reply]]:
+def _position(stream: Stream, group: Group) -> tuple[Reply, Reply, Reply]:
     """Position, count and lag of a group, each null if it is unknown, since monitoring would add up a guess."""
-    return [
-        (b"last-delivered-id", ids.text(group.last_id)),
-        (b"entries-read", None if group.entries_read == UNKNOWN else group.entries_read),
-        (b"lag", stream.lag(group)),
-    ]
+    read = None if group.entries_read == UNKNOWN else group.entries_read
+    return ids.text(group.last_id), read, stream.lag(group)
 
 
 def _full_group(stream: Stream, name: bytes, group: Group, count: int) -> Reply:
     """A group with its first pending records and its consumers; times are absolute, not idle times."""
     number, rows = group.pending.rows(count, own=False)
     consumers: list[Reply] = [_full_consumer(consumer, count) for _, consumer in sorted(group.consumers.items())]
-    return Map(
-        [
-            (b"name", name),
-            *_group_numbers(stream, group),
-            (b"pel-count", len(group.pending)),
-            (b"nacked-count", group.order.released),
-            (b"pending", array_of(number, [rows])),
-            (b"consumers", consumers),
-        ]
-    )
+    sizes = (len(group.pending), group.order.released)
+    return MapRow(_FULL_GROUP, name, *_position(stream, group), *sizes, array_of(number, [rows]), consumers)
 
 
 def _full_consumer(consumer: Consumer, count: int) -> Reply:
@@ -132,17 +130,14 @@ def _full_consumer(consumer: Consumer, count: int) -> Reply:
 def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
     """Every group, by name. The lag is null where deleted entries make it unknown (see ``Stream.lag``)."""
     stream = existing_stream(ctx, argv[2])
-    return [
-        Map(
-            [
-                (b"name", name),
-                (b"consumers", len(group.consumers)),
-                (b"pending", len(group.pending)),
-                *_group_numbers(stream, group),
-            ]
-        )
-        for name, group in sorted(stream.groups.items())
-    ]
+    places: dict[tuple[int, int], tuple[Reply, Reply, Reply]] = {}  # groups that have read all share one
+    rows: list[Reply] = []
+    for name, group in sorted(stream.groups.items()):
+        place = (group.last_id, group.entries_read)
+        if place not in places:
+            places[place] = _position(stream, group)
+        rows.append(MapRow(_GROUP, name, len(group.consumers), len(group.pending), *places[place]))
+    return rows
 
 
 @STREAM.command("xinfo|consumers", 4, "readonly", keys=(2, 2, 1))

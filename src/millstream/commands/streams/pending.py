@@ -304,6 +304,19 @@ def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim
     return options
 
 
+def claimed_ids(argv: list[bytes]) -> tuple[list[int], int]:
+    """Return the ids of an XCLAIM, and the index of the first word after them."""
+    at = 5
+    wanted: list[int] = []
+    while at < len(argv):
+        entry = ids.parse(argv[at])
+        if entry is None:
+            break
+        wanted.append(entry)
+        at += 1
+    return wanted, at
+
+
 @STREAM.command("xclaim", -6, "write fast")
 def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     """Claim given entries; replies the claimed entries, or only their ids.
@@ -321,14 +334,7 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     key, name, consumer = argv[1], argv[2], argv[3]
     stream, group = existing_group(ctx, key, name)
     min_idle = max(integer(argv[4], "ERR Invalid min-idle-time argument for XCLAIM"), 0)
-    at = 5
-    wanted: list[int] = []
-    while at < len(argv):
-        entry = ids.parse(argv[at])
-        if entry is None:
-            break
-        wanted.append(entry)
-        at += 1
+    wanted, at = claimed_ids(argv)
     options = _parse_claim(argv, at, ctx.now.wall, obeys=ctx.obeys)
     want(stream.entries, wanted)
     moved = options.last_id > group.last_id

@@ -59,13 +59,8 @@ def array_of(count: int, buffers: list[Buffer]) -> Raw:
     return Raw(buffers)
 
 
-def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
-    """XRANGE and XREVRANGE, which differ in the order of two arguments and of the reply.
-
-    Both ends are parsed before COUNT, and COUNT before the key is looked up. COUNT 0 replies null for a stream and an
-    empty array for a missing key; a negative one does the same, as in Redis. A missing sequence is 0 at the start and
-    the largest at the end, so ``5 5`` is the whole millisecond.
-    """
+def range_of(argv: list[bytes], *, backwards: bool) -> tuple[int, int, int]:
+    """Parse XRANGE or XREVRANGE: both ends, and the largest number of entries, -1 for all."""
     first, second = (argv[3], argv[2]) if backwards else (argv[2], argv[3])
     start, end = range_start(first), range_end(second)
     count = -1
@@ -75,6 +70,17 @@ def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
             raise SYNTAX
         count = max(integer(argv[at + 1]), 0)
         at += 2
+    return start, end, count
+
+
+def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
+    """XRANGE and XREVRANGE, which differ in the order of two arguments and of the reply.
+
+    Both ends are parsed before COUNT, and COUNT before the key is looked up. COUNT 0 replies null for a stream and an
+    empty array for a missing key; a negative one does the same, as in Redis. A missing sequence is 0 at the start and
+    the largest at the end, so ``5 5`` is the whole millisecond.
+    """
+    start, end, count = range_of(argv, backwards=backwards)
     stream = ctx.lookup_as(argv[1], Stream)
     if stream is None:
         return []
@@ -421,6 +427,23 @@ def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, S
         # Redis itself represents ">" by the largest id, so a client that sends that id also gets new entries
         plan.append((key, stream, group, None if after == ids.MAX_ID else after))
     return plan
+
+
+def ask_read(db: Database, argv: list[bytes], wall: int) -> None:
+    """Ask for the cold entries that an XREAD or XREADGROUP of a transaction would read now."""
+    options = _parse_read(argv, keyword(argv[0]).decode().lower(), wall)
+    plan: list[tuple[bytes, Stream, Group, int | None]] = []
+    for key, word in zip(options.keys, options.words, strict=True):
+        stream = db.keys.get(key)
+        if not isinstance(stream, Stream) or not stream.entries.extent_count:
+            continue
+        if options.group is None:
+            count = 1 if word == b"+" else options.count
+            stream.entries.want_range(_read_position(stream, word) + 1, ids.MAX_ID, count)
+        elif options.group in stream.groups and word not in {b"$", b"+"}:
+            after = None if word == b">" else entry_id(word)
+            plan.append((key, stream, stream.groups[options.group], None if after == ids.MAX_ID else after))
+    _want_all(plan, options)
 
 
 def _want_all(plan: list[tuple[bytes, Stream, Group, int | None]], options: _ReadOptions) -> None:

@@ -30,9 +30,12 @@ BLOCK_BYTES = 1 << 18
 T = TypeVar("T")
 
 
-def transitions(space: Keyspace) -> Iterator[Transition]:
-    """Yield transitions that make this keyspace from an empty one; it must not change meanwhile."""
-    packs = named_packs(space)
+def transitions(space: Keyspace, *, is_thawed: bool = False) -> Iterator[Transition]:
+    """Yield transitions that make this keyspace from an empty one; it must not change meanwhile.
+
+    With ``is_thawed`` all entries are hot in what they make, and cold ones are read, one node at a time.
+    """
+    packs = [] if is_thawed else named_packs(space)
     if packs:
         yield ("tpacks", NO_DATABASE, packs)
     if space.primary is not None:
@@ -47,7 +50,10 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
             if isinstance(value, StringValue):
                 yield ("set", base.index, key, value.data, expires_at)
                 continue
-            yield from _value(base.index, key, value)
+            if isinstance(value, Stream):
+                yield from _stream(base.index, key, value, is_thawed=is_thawed)
+            else:
+                yield from _value(base.index, key, value)
             # After the value, since an expiry of a missing key is refused
             if expires_at is not None:
                 yield ("expire", base.index, key, expires_at)
@@ -55,9 +61,6 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
 
 def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
     """Yield transitions that make a collection, its encoding first: a shrunk collection may keep the large one."""
-    if isinstance(value, Stream):
-        yield from _stream(db, key, value)
-        return
     assert isinstance(value, Collection)
     yield ("vnew", db, key, value.kind, value.encoding)
     if isinstance(value, HashValue):
@@ -88,14 +91,15 @@ def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterat
             yield part
 
 
-def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
+def _stream(db: int, key: bytes, stream: Stream, *, is_thawed: bool) -> Iterator[Transition]:
     """Yield transitions that make a stream: counters, blocks, producers, then groups, which depend on these."""
     memory = stream.idempotence
     counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]
     yield ("xmake", db, key, ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters)
-    yield from (("tcold", db, key, *record) for record in stream.entries.cold_records(EXTENTS_MOST))
+    if not is_thawed:
+        yield from (("tcold", db, key, *record) for record in stream.entries.cold_records(EXTENTS_MOST))
     packed, size = [], 0
-    for node in stream.entries.hot_nodes():
+    for node in stream.entries.nodes() if is_thawed else stream.entries.hot_nodes():
         packed.append(node.pack())
         # The last part contains the entries' bytes; ids and offsets are small in comparison
         size += len(packed[-1][-1])

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from millstream.engine.cold import (
+    AHEAD_COUNT,
+    AHEAD_MAX,
     ASKED_MAX,
     FRAME_HEAD,
     ColdDamage,
@@ -284,13 +286,31 @@ class PyCold:
         if self.reads.may_wait:
             return
         missed: list[Range] = []
+        ahead: list[Range] = []
         left = self.live if count < 0 else count
-        for extent in self._extents_between(start, end, backwards=backwards):
+        between = self._extents_between(start, end, backwards=backwards)
+        for extent in between:
             left -= self._want_part(extent, start, end, left, missed, backwards=backwards)
+            if missed:
+                ahead.append(extent[:3])
             if left <= 0 or sum(length for _, _, length in missed) >= ASKED_MAX:
                 break
-        if missed:
-            raise ColdMiss(missed)
+        if not missed:
+            return
+        for extent in between:
+            if len(ahead) >= AHEAD_COUNT or sum(length for _, _, length in ahead) >= AHEAD_MAX:
+                break
+            ahead.append(extent[:3])
+        raise ColdMiss(missed, ahead)
+
+    def weight(self, start: int, end: int) -> int:
+        """See :meth:`ColdStore.cold_weight`."""
+        low = max(self._index(start), 0)
+        return sum(
+            extent.length * extent.live // max(extent.stored, 1)  # a forged record may say 0
+            for extent in self.extents[low : self._index(end) + 1]
+            if extent.first >= start and extent.last <= end
+        )
 
     def _want_part(
         self, extent: Extent, start: int, end: int, left: int, missed: list[Range], *, backwards: bool

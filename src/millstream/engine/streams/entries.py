@@ -26,12 +26,12 @@ hot nodes, unless it says otherwise. If there is anything, at least one node is 
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import chain, takewhile
+from itertools import chain, groupby, takewhile
 from typing import TYPE_CHECKING, Any
 
 from millstream import core
 from millstream.engine import cold
-from millstream.engine.cold import ColdReads, Extent, Places
+from millstream.engine.cold import EXTENT_BYTES, ColdReads, Extent, Places
 from millstream.engine.ids import MAX_ID
 from millstream.engine.streams.cold import ColdNode, PyCold
 from millstream.engine.streams.memory import Total
@@ -346,11 +346,11 @@ class PyEntryStore:
             block = node.block()
             low, high = max(block.left(start), block.low), min(block.right(end), block.high)
             for run_low, run_high in self._live_runs(block, low, high):
-                if count == 0:
-                    return
                 stop = run_high if count < 0 else min(run_high, run_low + count)
                 yield block, run_low, stop
                 count -= stop - run_low if count > 0 else 0
+                if count == 0:
+                    return  # before the next node is read
 
     @staticmethod
     def _live_runs(block: Block, low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -445,6 +445,22 @@ class PyEntryStore:
         """Bytes of all frames."""
         return 0 if self._cold is None else sum(extent.length for extent in self._cold.extents)
 
+    @property
+    def hole_bytes(self) -> int:
+        """Memory of all holes in bytes."""
+        return 0 if self._cold is None else self._cold.taken - EXTENT_BYTES * len(self._cold.extents)
+
+    @property
+    def sealed_bytes(self) -> int:
+        """Memory in bytes of the blocks except the last."""
+        if not self._blocks:
+            return 0
+        return self._counted - self._blocks[-1].footprint - (0 if self._cold is None else self._cold.taken)
+
+    def packs(self) -> list[int]:
+        """The number of the pack of each run of extents in one pack."""
+        return [] if self._cold is None else [pack for pack, _ in groupby(each.pack for each in self._cold.extents)]
+
     def extents(self) -> list[tuple[int, int]]:
         """Live entries and last stored id of each extent."""
         return [] if self._cold is None else [(extent.live, extent.last) for extent in self._cold.extents]
@@ -493,6 +509,10 @@ class PyEntryStore:
         """Raise one miss for what reading a range needs."""
         if self._cold is not None:
             self._cold.want_range(start, end, count, backwards=backwards)
+
+    def cold_weight(self, start: int, end: int) -> int:
+        """Return the least size in bytes of the live entries of the extents that lie whole between two ids."""
+        return 0 if self._cold is None else self._cold.weight(start, end)
 
     def _part(self) -> PyCold:
         if self._cold is None:

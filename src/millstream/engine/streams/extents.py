@@ -48,7 +48,11 @@ class NodeRow(NamedTuple):
 
 def encode(nodes: Sequence[Block]) -> bytes:
     """Return the payload of neighbouring nodes, at least one, of either core."""
-    found = [nodeform.encode(node) for node in nodes]
+    return join([nodeform.encode(node) for node in nodes])
+
+
+def join(found: Sequence[tuple[NodeFigures, bytes]]) -> bytes:
+    """Return the payload of neighbouring encoded nodes, at least one."""
     before = found[0][0].first
     table = bytearray(varint(len(found)) + pack(before))
     for facts, data in found:

@@ -29,7 +29,7 @@ class Stream:
     """One stream."""
 
     kind: ClassVar[bytes] = b"stream"
-    __slots__ = ("_names", "entries", "entries_added", "groups", "idempotence", "last_id", "max_deleted")
+    __slots__ = ("__weakref__", "_names", "entries", "entries_added", "groups", "idempotence", "last_id", "max_deleted")
 
     def __init__(self, idmp_duration: int, idmp_maxsize: int) -> None:
         self.entries = EntryStore()  # Entries of the stream
@@ -208,4 +208,6 @@ class Stream:
         twin.last_id, twin.max_deleted, twin.entries_added = self.last_id, self.max_deleted, self.entries_added
         twin.groups, twin._names = {name: group.copy() for name, group in self.groups.items()}, self._names
         twin.idempotence = self.idempotence.copy()
+        if twin.entries.extent_count and twin.entries.reads is not None:
+            twin.entries.reads.streams.add(twin)
         return twin

@@ -9,12 +9,13 @@ import json
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
 from millstream._version import __version__
 from millstream.errors import DiskError, LogCorruptError, StorageError, UsageError
-from millstream.maintenance.backup.copying import CopyPlan, copy_log, staged, verify
+from millstream.maintenance.backup.copying import CopyPlan, copy_log, link_packs, staged, verify
 from millstream.maintenance.log.records import wall_of
 from millstream.maintenance.log.walk import records
 from millstream.persistence.disk import Disk, RealDisk, read_file, tried
@@ -78,6 +79,8 @@ class BackupReport:
     facts: BackupInfo  # Facts in the backup's manifest
     left_out: int  # Bytes of an unfinished write, not acknowledged to any client
     bytes: int  # Total size of the files in bytes
+    linked: int  # Bytes of these that are linked, not copied
+    damage: tuple[str, ...] = ()  # Damage of packs that was copied as it is, a sentence each
 
 
 def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:
@@ -86,28 +89,60 @@ def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:
     return None if data is None else BackupInfo.decode(data, directory / NAME)
 
 
-def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progress | None = None) -> BackupReport:
-    """Copy a data directory, which may be in use. Return when the copy is on disk and was read back."""
+def back_up(
+    directory: Path,
+    dest: Path,
+    disk: Disk | None = None,
+    tell: Progress | None = None,
+    *,
+    links: bool = False,
+    since: Path | None = None,
+    reads_all: bool = False,
+    keeps_damage: bool = False,
+) -> BackupReport:
+    """Copy a data directory, which may be in use. Return when the copy is on disk and was read back.
+
+    Sealed packs are linked to those of an earlier backup ``since``, and with ``links`` to those of the directory. With
+    ``reads_all`` linked ones are read as well. With ``keeps_damage`` damaged entries in packs are copied as they are.
+    """
     disk = disk or RealDisk()
     directory, dest = directory.absolute(), dest.absolute()
     if dest.exists() or dest.is_symlink():
         raise UsageError(f"{dest} exists already, and a backup overwrites nothing: give another path")
     if not dest.parent.is_dir():
         raise UsageError(f"there is no directory {dest.parent} for the backup: create it first")
-    return tried(lambda: _make(directory, dest, disk, tell), f"cannot back up {directory} to {dest}")
+    if since is not None and read_backup_info(disk, since.absolute()) is None:
+        raise UsageError(f"{since} is not a backup, so no pack can be linked to it")
+    origins = [*([since.absolute()] if since is not None else []), *([directory] if links else [])]
+    make = partial(_make, directory, dest, disk, tell, origins, reads_all=reads_all, keeps_damage=keeps_damage)
+    return tried(make, f"cannot back up {directory} to {dest}")
 
 
-def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> BackupReport:
+def _make(
+    directory: Path,
+    dest: Path,
+    disk: Disk,
+    tell: Progress | None,
+    origins: list[Path],
+    *,
+    reads_all: bool,
+    keeps_damage: bool,
+) -> BackupReport:
     made_ms = time.time_ns() // 1_000_000
     with FrozenView(disk, directory) as view:
         manifest = usable_manifest(view, directory)
         if manifest is None:
             raise StorageError(f"{directory} has no log, so there is nothing to back up. Give the data directory.")
         plan = plan_copy(view, directory, manifest)
-        with staged(disk, dest) as partial:
-            left_out = copy_log(disk, view, directory, partial, plan, tell)
-            report = verify(partial, directory, disk, tell)
-            sizes = {name: size_of(disk, partial / name) for name, _ in plan.files}
+        with staged(disk, dest) as made:
+            rest = plan
+            for origin in origins:
+                rest = link_packs(disk, origin, made, rest)
+            left_out = copy_log(disk, view, directory, made, rest, tell)
+            linked = {name for name, _ in plan.files} - {name for name, _ in rest.files}
+            unread = () if reads_all else linked
+            report = verify(made, directory, disk, tell, unread, keeps_damage=keeps_damage)
+            sizes = {name: size_of(disk, made / name) for name, _ in plan.files}
             begin = manifest.begin
             last = begin - 1 + report.records
             facts = BackupInfo(
@@ -117,11 +152,12 @@ def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> Bac
                 snapshot_last=begin - 1,
                 records=report.records,
                 last=last,
-                last_ms=last_wall(disk, partial, last) if report.records else None,
+                last_ms=last_wall(disk, made, last) if report.records else None,
                 files=sizes,
             )
-            write_whole(disk, partial / NAME, facts.encode())
-    return BackupReport(dest, facts, left_out, sum(sizes.values()))
+            write_whole(disk, made / NAME, facts.encode())
+    damage = tuple(problem.text.replace(str(made), str(dest)) for problem in report.problems)
+    return BackupReport(dest, facts, left_out, sum(sizes.values()), sum(sizes[name] for name in linked), damage)
 
 
 def usable_manifest(view: FrozenView, directory: Path) -> Manifest | None:

@@ -6,20 +6,21 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError, UsageError
 from millstream.maintenance.log.packs import find_unreadable_extents
 from millstream.maintenance.log.unreadable import find_unreadable
 from millstream.persistence import manifest as manifests
-from millstream.persistence.check import CheckReport, check
+from millstream.persistence.check import CheckReport, Problem, check
 from millstream.persistence.disk import Disk, DiskFile, datasync, put
-from millstream.persistence.frame import HEADER_SIZE, FileHeader
+from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
 from millstream.persistence.inventory import Meter, Progress, examine
-from millstream.persistence.manifest import Manifest
+from millstream.persistence.manifest import Manifest, PackEntry
+from millstream.persistence.packs import expect_pack
 from millstream.persistence.recovery import write_whole
 from millstream.persistence.segment import CHUNK, TailState, frame_ends
 
@@ -29,6 +30,8 @@ _SYNC_EVERY = 64 << 20  # bytes between syncs: after one large sync, a running s
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 # Errors if the C library (musl), the kernel or the file system lacks the function
+# Errors of a link after which the file is copied: it is not there any more, has too many links, or may not have more
+_COPIED_INSTEAD = {errno.ENOENT, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP, errno.ELOOP}
 _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 
 
@@ -180,15 +183,59 @@ def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
     return result.rest
 
 
-def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> CheckReport:
-    """Read a copy back, with the code that a server start uses."""
-    report = check(into, disk, tell)
+def link_packs(disk: Disk, origin: Path, into: Path, plan: CopyPlan) -> CopyPlan:
+    """Link the plan's sealed packs from another directory, which has them whole; return the plan for the rest.
+
+    A pack never changes once it is sealed. Its name has its identity, so equal names are equal packs.
+    """
+    linked = {entry.name for entry in plan.manifest.packs if entry.sealed and _link(disk, origin, into, entry)}
+    return replace(plan, files=tuple(each for each in plan.files if each[0] not in linked))
+
+
+def _link(disk: Disk, origin: Path, into: Path, entry: PackEntry) -> bool:
+    """Link a pack; return False if it must be copied."""
+    if (into / entry.name).exists():
+        return False
+    try:
+        os.link(origin / entry.name, into / entry.name, follow_symlinks=False)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise UsageError(
+                f"{origin} and {into.parent} are on different file systems, where files cannot be linked. Omit the "
+                "option, or give a path on the other one."
+            ) from error
+        if error.errno in _COPIED_INSTEAD:
+            return False
+        raise
+    try:
+        expect_pack(disk, into, entry)
+    except (LogCorruptError, FormatError):
+        (into / entry.name).unlink()
+        return False
+    return True
+
+
+def verify(
+    into: Path,
+    source: Path,
+    disk: Disk,
+    tell: Progress | None,
+    unread: Container[str] = (),
+    *,
+    keeps_damage: bool = False,
+) -> CheckReport:
+    """Read a copy back, with the code that a server start uses; of ``unread`` packs only header, size and seal.
+
+    With ``keeps_damage`` extents that cannot be read are allowed, and stay in the report.
+    """
+    report = check(into, disk, tell, unread=unread)
     manifest = manifests.read_manifest(disk, into)
-    if report.ok and manifest is not None:
-        find_unreadable(disk, report, manifest, None)
-        find_unreadable_extents(disk, report, manifest)
+    if manifest is not None and all(map(_is_of_pack, report.problems)):
+        find_unreadable_extents(disk, report, manifest, find_unreadable(disk, report, manifest, None), unread)
         if report.newer:  # a copy has the same contents as its source
             report = check(into, disk)
+    if keeps_damage and all(map(_is_of_pack, report.problems)):
+        return report
     if not report.ok:
         worst = report.problems[0]
         name = Path(worst.path).name
@@ -200,6 +247,11 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
             offset=worst.offset,
         )
     return report
+
+
+def _is_of_pack(problem: Problem) -> bool:
+    """Return True for damage of entries in a pack, with which a start works."""
+    return not problem.refuses and manifests.is_pack_name(Path(problem.path).name)
 
 
 def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: CopyPlan, last: int) -> CopyPlan:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millstream.errors import LogCorruptError, StorageError, UsageError
 from millstream.maintenance.backup.backup import BackupInfo, last_wall, plan_copy, read_backup_info, usable_manifest
-from millstream.maintenance.backup.copying import copy_log, plan_until, staged, verify
+from millstream.maintenance.backup.copying import copy_log, link_packs, plan_until, staged, verify
 from millstream.maintenance.log.moment import Moment, last_before
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frozen_view import FrozenView
@@ -39,10 +39,16 @@ def restore(
     *,
     until: Moment | None = None,
     force: bool = False,
+    links: bool = False,
+    keeps_damage: bool = False,
     disk: Disk | None = None,
     tell: Progress | None = None,
 ) -> RestoreReport:
-    """Restore a data directory from a backup. Return when it is on disk and was read back."""
+    """Restore a data directory from a backup. Return when it is on disk and was read back.
+
+    With ``links`` sealed packs are linked to those of the backup. With ``keeps_damage`` damaged entries in packs are
+    restored as they are.
+    """
     disk = disk or RealDisk()
     backup, directory = backup.absolute(), directory.absolute()
     if directory.is_symlink():  # the link stays, and its target is created
@@ -58,7 +64,7 @@ def restore(
         raise UsageError(f"{backup} is both the backup and the target: give two paths")
     try:
         with _emptied(disk, directory, force=force) as aside:
-            return _make(backup, directory, until, disk, tell, aside)
+            return _make(backup, directory, until, disk, tell, aside, links=links, keeps_damage=keeps_damage)
     except OSError as error:
         raise disk_error(f"cannot restore {backup} to {directory}", error) from error
 
@@ -85,7 +91,15 @@ def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[Path | Non
 
 
 def _make(
-    backup: Path, directory: Path, until: Moment | None, disk: Disk, tell: Progress | None, aside: Path | None
+    backup: Path,
+    directory: Path,
+    until: Moment | None,
+    disk: Disk,
+    tell: Progress | None,
+    aside: Path | None,
+    *,
+    links: bool,
+    keeps_damage: bool,
 ) -> RestoreReport:
     with FrozenView(disk, backup) as view:
         facts = read_backup_info(view, backup)
@@ -100,8 +114,10 @@ def _make(
             wanted = last_before(view, backup, manifest, until)
             plan = plan_until(view, backup, manifest, plan, wanted)
         with staged(disk, directory, aside) as partial:
-            copy_log(disk, view, backup, partial, plan, tell)
-            report = verify(partial, backup, disk, tell)
+            rest = link_packs(disk, backup, partial, plan) if links else plan
+            copy_log(disk, view, backup, partial, rest, tell)
+            linked = {name for name, _ in plan.files} - {name for name, _ in rest.files}
+            report = verify(partial, backup, disk, tell, linked, keeps_damage=keeps_damage)
             last = manifest.begin - 1 + report.records
             if wanted is not None and last != wanted:
                 raise StorageError(f"the copy ends with record {last} instead of {wanted}; nothing was made")

@@ -18,6 +18,7 @@ _SYNCS = 100  # smallest number of syncs for a p99
 _ENOUGH = 3.0  # seconds of measuring, enough to recognise a slow disk
 _SLOW_P50, _SLOW_P99 = 20.0, 100.0  # milliseconds; each reply waits for at least one fsync
 _LOW, _VERY_LOW = 2 << 30, 256 << 20  # bytes free; a rewriting needs additional space for the live data
+_WASTE = 1 << 30  # bytes of deleted entries in packs
 _DAY = 86_400_000  # milliseconds
 _STALE_SNAPSHOT = 7 * _DAY  # a running server makes one much earlier, unless that fails
 # Names of file systems as in the kernel, see proc_pid_mountinfo(5)
@@ -41,7 +42,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
     yield _free(directory)
     yield _speed(directory)
     try:
-        found = examine_directory(directory, tell=tell)
+        found = examine_directory(directory, tell=tell, quick=True)
     except DiskError as error:
         cure = "check the rights of this user, and the kernel's messages on the disk: `dmesg`"
         yield problem("log", str(error), "the log could not be checked", cure)
@@ -57,6 +58,8 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
     yield _owner(found)
     yield _log(found)
     yield _growth(found)
+    if found.packs:
+        yield _packs(found)
     if found.kept_aside:
         names = ", ".join(file.name for file in found.kept_aside[:5])
         yield note(
@@ -219,6 +222,20 @@ def _growth(found: Examination) -> Finding:
             "BGREWRITEAOF makes a new one; see the server's log about the last try",
         )
     return ok("snapshot", text)
+
+
+def _packs(found: Examination) -> Finding:
+    """Report the size of the packs and the part of it that deleted entries take."""
+    size, live = (sum(getattr(pack, name) for pack in found.packs) for name in ("bytes", "live_bytes"))
+    text = f"{plural(len(found.packs), 'pack')} of {size / 1e6:.1f} MB, {live / max(size, 1):.0%} of it still needed"
+    if size - live > _WASTE and live < size / 2:
+        return warning(
+            "packs",
+            text,
+            "the rest is of deleted entries, and takes space on the disk",
+            f"BGREWRITEAOF removes packs that nothing needs; see `millstream log tier {found.report.directory}`",
+        )
+    return ok("packs", f"{text}; `millstream log check` reads their entries, which this did not")
 
 
 def _made_ms(found: Examination) -> int | None:

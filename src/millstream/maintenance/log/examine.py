@@ -12,6 +12,7 @@ from millstream.maintenance.log.data_loss import DataLoss, data_loss_in
 from millstream.maintenance.log.next_steps import dump_step, safety_steps
 from millstream.maintenance.log.packs import find_unreadable_extents
 from millstream.maintenance.log.records import wall_of
+from millstream.maintenance.log.tier import PackUsage, usage_of
 from millstream.maintenance.log.unreadable import find_unreadable
 from millstream.maintenance.log.walk import expect_log, log_files, manifest_of, records, records_behind
 from millstream.maintenance.owner import is_running
@@ -44,6 +45,7 @@ class Examination:
     # File and byte of a cut that lets the log start, and loses ``losses``; None if a cut does not help
     cut_at: tuple[str, int] | None
     kept_aside: tuple[FileReport, ...]  # Files with the data that earlier cuts removed
+    packs: tuple[PackUsage, ...]  # Packs; empty if the records cannot be loaded
 
     @property
     def last(self) -> int:
@@ -73,10 +75,11 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
     manifest = manifest_of(view, directory)
     if manifest is not None:
         manifest = effective_manifest(view, directory, manifest)
-    if report.ok and manifest is not None:
-        find_unreadable(view, report, manifest, tell)
+    space = None
+    if manifest is not None and all(kind_of(problem) == "pack" and not problem.refuses for problem in report.problems):
+        space = find_unreadable(view, report, manifest, tell)
     if manifest is not None and not quick:
-        find_unreadable_extents(view, report, manifest)
+        find_unreadable_extents(view, report, manifest, space)
     place = _first_damage(report, log_files(view, directory))
     first_ms, last_ms = _times(view, directory, report)
     return Examination(
@@ -91,6 +94,7 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
         losses=data_loss_in(records_behind(view, directory, *place)) if place and not report.newer else None,
         cut_at=place if place and manifest and not report.newer and not report.starts else None,
         kept_aside=tuple(f for f in report.files if f.name.startswith(("torn-", PREFIX))),
+        packs=usage_of(space, manifest, {file.name: file.bytes for file in report.files}) if space and manifest else (),
     )
 
 
@@ -191,6 +195,9 @@ def advice(found: Examination) -> list[str]:
         step = f"Use the newest Millstream that ever ran on {home}, for this check too."
         return [f"{step} Cut nothing: this program cannot read the directory."]
     steps = safety_steps(home)
+    for problem in report.problems:
+        if problem.refuses and is_pack_name(name := Path(problem.path).name):
+            steps += [f"Or go on without the entries in it; see them first: `millstream log cut {home} --pack {name}`."]
     kinds = {kind_of(problem) for problem in report.problems}
     if "foreign" in kinds:
         steps += ["Move a file that does not belong to this log out of the directory, then check again."]

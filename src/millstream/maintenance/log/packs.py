@@ -1,20 +1,24 @@
 """The extents of packs with their entries, and extents that no version can use, although their checksums are right."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.engine import ids
+from millstream.engine.cold import Extent
+from millstream.engine.cold_ops import references
+from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams import extents
 from millstream.engine.streams.nodes import Block
 from millstream.errors import LogCorruptError
 from millstream.persistence.check import CheckReport, Problem
 from millstream.persistence.disk import Disk, DiskFile, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, PACK_MAGIC, FileHeader, FormatError
-from millstream.persistence.manifest import Manifest, PackEntry
+from millstream.persistence.manifest import NAME, Manifest, PackEntry
 from millstream.persistence.packs import examine_pack, extents_of, pack_damage
 from millstream.persistence.segment import salvage
+from millstream.texts import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +101,46 @@ def _unreadable(path: Path, at: int, error: ValueError) -> str:
     return f"{path}: the extent at byte {at} is as it was written, but cannot be read: {error}"
 
 
-def find_unreadable_extents(disk: Disk, report: CheckReport, manifest: Manifest) -> None:
-    """Add each unreadable extent to the report. Memory use is bounded by the largest extent."""
+def find_unreadable_extents(
+    disk: Disk, report: CheckReport, manifest: Manifest, space: Keyspace | None = None, unread: Container[str] = ()
+) -> None:
+    """Add each unreadable extent to the report, and those that differ from what the records say of them.
+
+    ``space`` has the loaded records; None if they cannot be loaded. Apart from it, memory use is bounded by the largest
+    extent. Packs named in ``unread`` are not read.
+    """
+    said: dict[int, dict[int, Extent]] = {}
+    for _, _, run in references(space) if space is not None else ():
+        said.setdefault(run[0].pack, {}).update((each.offset, each) for each in run)
     for entry in manifest.packs:
-        path = report.directory / entry.name
+        path, left = report.directory / entry.name, said.pop(entry.number, {})
+        if entry.name in unread:
+            continue
         with suppress(LogCorruptError, FormatError):  # the report describes it
             for at, payload in extents_of(disk, report.directory, entry):
                 try:
                     for _ in extents.nodes(payload):
                         pass
+                    _expect_said(payload, left.pop(at, None))
                 except ValueError as error:
                     text = _unreadable(path, at, error)
                     newer = isinstance(error, extents.NewerExtentError)
                     report.problems.append(Problem(str(path), at, text, refuses=False, newer=newer))
+        if left and not any(problem.path == str(path) for problem in report.problems):
+            at = min(left)
+            text = f"{path}: {plural(len(left), 'extent')} that the records name, from byte {at} on, cannot be found"
+            report.problems.append(Problem(str(path), at, text, refuses=False))
+    for number in said:
+        text = f"records need pack {number}, but the manifest does not name it"
+        report.problems.append(Problem(str(report.directory / NAME), 0, text, refuses=True))
+
+
+def _expect_said(payload: bytes, said: Extent | None) -> None:
+    """Raise ValueError unless an extent is what the records say; without a record its entries are deleted."""
+    if said is None:
+        return
+    rows = [row.facts for row in extents.rows(payload)]
+    left = [row for number, row in enumerate(rows) if not said.holes.gone >> number & 1]
+    found = (len(rows), sum(row.stored for row in rows), left[0].first if left else 0, left[-1].last if left else 0)
+    if found != (said.nodes, said.stored, said.first, said.last):
+        raise ValueError("it has other entries than the records say")

@@ -24,8 +24,12 @@ _Placed = tuple[Path, int, int | None, bytes]
 """A record's file, its first byte, its position (None in a snapshot) and its payload."""
 
 
-def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: Progress | None) -> None:
-    """Add the first record that a start cannot apply, if any, to the report of a log without other damage."""
+def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: Progress | None) -> Keyspace | None:
+    """Add the first record that a start cannot apply, if any, to the report of a log without other damage.
+
+    Returns:
+        The loaded data; None if a record cannot be applied.
+    """
     home = report.directory
     sizes = {name: size_of(disk, home / name) for name in manifest.names}
     meter = Meter("read", sum(sizes.values()), tell)
@@ -46,7 +50,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
             behind = [log.name for log in manifest.segments if position is None or log.name > path.name]
             report.lost_records, report.records = report.records - whole, whole
             report.lost_bytes = sizes[path.name] - offset + sum(sizes[name] for name in behind)
-            return
+            return None
         whole += position is not None
     try:
         _expect_rewritable(space)
@@ -54,6 +58,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
         text = f"{path}: the log is as it was written, but a snapshot of it could not be read back: {error!r:.200}"
         report.problems.append(Problem(str(path), offset, text, refuses=True))
     meter.finish()
+    return space
 
 
 def _expect_rewritable(space: Keyspace) -> None:

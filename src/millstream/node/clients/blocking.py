@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from millstream.clock import Now
@@ -146,10 +146,23 @@ class Waits:
     def _ring_at(self, moment: int, waiter: Waiter) -> None:
         heapq.heappush(self._alarms, (moment, next(self._serial), waiter))
 
+    def go_on(self, waiter: Waiter) -> Waiter:
+        """Let a waiter whose command was run again and then parked wait on, at the end of its lines.
+
+        It is not looked at for a claim, which would read entries: it is run again anyway.
+        """
+        twin = replace(waiter, over=False, alarm=None, due=None)
+        self.lines.join(twin, twin.places)
+        self.by_session[twin.session.id] = twin
+        twin.session.blocked = True
+        if twin.deadline is not None:
+            self._ring_at(twin.deadline, twin)
+        return twin
+
     def stop(self, waiter: Waiter) -> None:
         """End a wait, for any reason."""
         waiter.over = True
-        waiter.session.blocked = False
+        waiter.session.blocked = waiter.session.parked = False
         self.by_session.pop(waiter.session.id, None)
         self.lines.leave(waiter, waiter.places)
         if waiter.due is not None:

@@ -18,8 +18,10 @@ from millstream.engine.channels import Channels, Patterns
 from millstream.glob import PatternTooCostlyError
 from millstream.logs import logger
 from millstream.node.clients.blocking import Waiter, Waits
+from millstream.node.clients.parking import Parking
 from millstream.node.clients.pausing import Pause
 from millstream.node.clients.replies import Replies
+from millstream.node.clients.stalling import Stalls
 from millstream.node.outcome import Outcome
 from millstream.node.stats import NodeStats
 from millstream.protocol.encoder import encode
@@ -44,7 +46,9 @@ class Sessions:
         self.outbox: list[tuple[Session, Outcome]] = []
         self.slowlog = SlowLog(config)  # Slow commands
         self.waits = Waits()  # Sessions that wait inside a command
+        self.parking = Parking()  # Sessions whose commands wait for bytes of packs
         self.pause = Pause()  # Pause of all clients, or of those that write
+        self.stalls = Stalls(config)  # Commands that wait for room in memory
         self.watches = Watches()  # Sessions that watch each key
         self.channels: Channels[Session] = Channels()  # Sessions that are subscribed to each channel
         self.patterns: Patterns[Session] = Patterns()  # Sessions that are subscribed to each pattern
@@ -78,7 +82,9 @@ class Sessions:
         if waiter is not None:
             self.waits.stop(waiter)
         self.watches.drop(session)
+        self.parking.drop(session)
         self.pause.held.pop(session, None)
+        self.stalls.drop(session)
         self.unsubscribe(session)
         self._by_id.pop(session.id, None)
 
@@ -203,6 +209,13 @@ class Sessions:
 
     def release_held(self) -> None:
         """Have the shell run held commands, in the order of their arrival."""
-        for session in self.pause.release():
+        self._run_again(self.pause.release())
+
+    def release_stalled(self, now: Now, *, has_room: bool) -> None:
+        """Have the shell run commands again that waited for room in memory: all, or those whose time is over."""
+        self._run_again(self.stalls.release(now, has_room=has_room))
+
+    def _run_again(self, found: list[Session]) -> None:
+        for session in found:
             session.blocked = False
             self.outbox.append((session, Outcome([], 0)))

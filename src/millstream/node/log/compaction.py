@@ -8,6 +8,8 @@ snapshot. ``NICENESS`` is added to the parent's. It works only in the very direc
 ``PLACE`` identifies (``DiskLock.place``). Another directory may have the same path by now. It takes no lock and changes
 no existing file. It exits when its standard input ends, at the latest when its parent exits.
 
+If there are packs, a line of ``packs`` gives the numbers of those that the snapshot needs. Only a copy reads them.
+
 Exit codes:
 
 - ``0``: the snapshot is complete and on the disk, or was not requested.
@@ -19,10 +21,12 @@ import gc
 import os
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from millstream.engine import transitions
+from millstream.engine.cold_ops import named_packs
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import DiskError, MillstreamError
 from millstream.node.log import replay
@@ -30,19 +34,31 @@ from millstream.node.log.children import reason_of
 from millstream.node.log.copying import pieces
 from millstream.node.log.snapshot import payloads
 from millstream.persistence.disk import Disk, RealDisk, disk_error
+from millstream.persistence.packs import PackFiles
 from millstream.persistence.rewrite import Rewrite, contents, make
 
 
 def compact(
-    disk: Disk, directory: Path, rewrite: Rewrite, copy: int | None = None, version: int = 10, *, alone: bool = False
+    disk: Disk,
+    directory: Path,
+    rewrite: Rewrite,
+    copy: int | None = None,
+    version: int = 10,
+    *,
+    alone: bool = False,
+    on_packs: Callable[[Sequence[int]], None] = lambda _: None,
 ) -> None:
-    """Make the snapshot of a rewrite."""
+    """Make the snapshot of a rewrite; ``on_packs`` gets the numbers of the packs that it needs, if there are packs."""
     assert transitions.MODULES, "importing them is what matters"
     space = Keyspace()
+    space.packs = {pack.number: pack.identity for pack in rewrite.source.packs}
     _, wall = replay.read_back(space, contents(disk, directory, rewrite))
     if copy is not None:
+        space.reads.source = PackFiles(disk, directory, lambda: rewrite.source.packs)
         _write_copy(space, wall, copy, version)
     if not alone:
+        if space.packs:
+            on_packs([number for number, *_ in named_packs(space)])
         made = payloads(space, wall)
         del space  # freed after its last payload, so that reading back can use the memory
         try:
@@ -56,6 +72,10 @@ def _write_copy(space: Keyspace, wall: int, descriptor: int, version: int) -> No
     with open(descriptor, "wb") as file:
         file.writelines(pieces(space, past, wall, version))
     print("copy", past.replid, past.offset, past.db, flush=True)  # noqa: T201 - this is a program
+
+
+def _tell_packs(numbers: Sequence[int]) -> None:
+    print("packs", *numbers, flush=True)  # noqa: T201 - this is a program
 
 
 def end_with_parent() -> None:
@@ -91,8 +111,9 @@ def main(directory: str, niceness: str, place: str, copy: str = "", version: str
     threading.Thread(target=end_with_parent, daemon=True).start()
     stand_back(int(niceness))
     try:
-        order = int(copy) if copy else None
-        compact(open_disk(Path(directory), place), Path(directory), rewrite, order, int(version), alone=bool(alone))
+        order, home = int(copy) if copy else None, Path(directory)
+        disk = open_disk(home, place)
+        compact(disk, home, rewrite, order, int(version), alone=bool(alone), on_packs=_tell_packs)
     except (MillstreamError, OSError, MemoryError) as error:
         print(reason_of(error, "a rewriting of the log"), file=sys.stderr)  # noqa: T201 - this is a program
         return 1

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from millstream.engine.keyspace import Database, Keyspace
+from millstream.engine.keyspace import Database, Keyspace, Value
 from millstream.engine.serialization import dump
+from millstream.engine.streams.stream import Stream
 from millstream.node.log import replay
 
 
@@ -16,13 +17,23 @@ def from_log(payloads: Iterable[bytes]) -> Keyspace:
 
 
 def from_dumps(old: Keyspace) -> Keyspace:
-    """Return a keyspace with every value dumped and loaded."""
+    """Return a keyspace with every value dumped and loaded, or copied if it has cold entries.
+
+    The log says which entries are cold, and a dump has only hot ones: later records would not fit what it makes.
+    """
     space = Keyspace()
+    space.reads, space.packs = old.reads, old.packs
     for mine, base in zip(space.databases, old.databases, strict=True):
-        mine.keys = {key: dump.load(dump.dump(value)) for key, value in base.keys.items()}
+        mine.keys = {key: _again(value) for key, value in base.keys.items()}
         mine.expires = dict(base.expires)
         mine.used = sum(map(mine.size_of, mine.keys))
     return space
+
+
+def _again(value: Value) -> Value:
+    if isinstance(value, Stream) and value.entries.extent_count:
+        return value.copy()
+    return dump.load(dump.dump(value))
 
 
 def differing(one: Keyspace, other: Keyspace) -> list[bytes]:

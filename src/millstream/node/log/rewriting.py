@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 from millstream.commands.admin.info import RewriteFacts
 from millstream.commands.context.config import Config
@@ -42,6 +42,8 @@ TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
 SYNCED = "synced"
 # ``TAKING`` prints this keyword before the number of bytes of a copied log that were a snapshot at its source
 COMPACT = "compact"
+# A child prints this keyword before the numbers of the packs that the new snapshot needs
+PACKS = "packs"
 _NO_COPY = "the process that rewrites the log has told of none"
 
 T = TypeVar("T")
@@ -89,6 +91,18 @@ class TakeOrder:
     failed: Callable[[StorageError | OSError], None]
 
 
+class PackUse(Protocol):
+    """The server's side of releasing packs; all is called in the thread of a rewriting."""
+
+    def needed(self, among: set[int]) -> set[int]:
+        """Numbers of those packs to which the data in memory refer."""
+        ...
+
+    def released(self, packs: set[int]) -> None:
+        """Let go of packs whose files will be removed."""
+        ...
+
+
 def _at_once(job: Callable[[], T]) -> T:
     return job()
 
@@ -102,12 +116,14 @@ class Rewriter:
         config: Config,
         *,
         exclusively: Callable[[Callable[[], Any]], Any] = _at_once,
+        packs: PackUse | None = None,
         program: Sequence[str] = PROGRAM,
         thread: type[threading.Thread] = threading.Thread,
     ) -> None:
         self._log = log
         self._config = config
         self._exclusively = exclusively
+        self._packs = packs  # None: no pack is ever released
         self._program = program
         self._new_thread = thread
         self._thread: threading.Thread | None = None
@@ -121,6 +137,7 @@ class Rewriter:
         # records
         self._compact: int | None = None
         self._said_compact: int | None = None  # reported by the process of this rewriting
+        self._said_packs: set[int] | None = None  # likewise
         self._started = 0.0
         self._ended = 0.0
         self._niceness = STANDS_BACK
@@ -142,7 +159,7 @@ class Rewriter:
         if self.facts.is_running or self._stopped:
             return False
         self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
-        self._said_compact = None
+        self._said_compact = self._said_packs = None
         self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
         self._started = time.monotonic()
         self._thread = self._new_thread(target=self._run, name="millstream-rewrite", daemon=True)
@@ -236,8 +253,11 @@ class Rewriter:
             if self._is_alone:
                 return
             if self._take is None:
-                self._exclusively(lambda: self._log.commit_rewrite(rewrite))
+                gone = self._releasable(rewrite)
+                self._exclusively(lambda: self._log.commit_rewrite(rewrite, gone))
                 self._compact = None
+                if gone and self._packs is not None:
+                    self._packs.released(gone)
         finally:
             with contextlib.suppress(StorageError):  # harmless, and repeated at the next rewriting or start
                 self._log.remove_obsolete()
@@ -245,6 +265,18 @@ class Rewriter:
             return
         seconds = time.monotonic() - self._started
         log.info("the log was rewritten in %.1f s: %d bytes instead of %d", seconds, self._log.total_bytes, before)
+
+    def _releasable(self, rewrite: Rewrite) -> set[int]:
+        """Return the packs that neither the new snapshot nor a later record nor the data in memory need."""
+        if self._said_packs is None or self._packs is None:
+            return set()
+        gone = self._log.settled_packs(rewrite) - self._said_packs
+        kept = self._packs.needed(gone) if gone else gone
+        if kept:
+            self.facts = replace(self.facts, pack_disagreements=self.facts.pack_disagreements + len(kept))
+            names = ", ".join(pack.name for pack in self._log.packs if pack.number in kept)
+            log.error("internal error: the log does not need %s, but the data in memory do; they are kept", names)
+        return gone - kept
 
     def _swap(self, take: TakeOrder, rewrite: Rewrite, synced: Iterator[int]) -> None:
         def commit() -> None:
@@ -294,6 +326,8 @@ class Rewriter:
                 yield int(words[1])
             elif len(words) == 2 and words[0] == COMPACT:
                 self._said_compact = int(words[1])
+            elif words and words[0] == PACKS:
+                self._said_packs = set(map(int, words[1:]))
 
     def _finish(self, failure: str) -> None:
         facts = self.facts

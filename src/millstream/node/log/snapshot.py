@@ -11,11 +11,11 @@ from millstream.node.log import codec
 PAYLOAD_BYTES = 1 << 19
 
 
-def payloads(space: Keyspace, wall: int) -> Iterator[bytes]:
-    """Yield records that make this keyspace from an empty one."""
+def payloads(space: Keyspace, wall: int, *, is_thawed: bool = False) -> Iterator[bytes]:
+    """Yield records that make this keyspace from an empty one, with ``is_thawed`` one without cold entries."""
     steps: list[Transition] = []
     size = 0
-    for step in transitions(space):
+    for step in transitions(space, is_thawed=is_thawed):
         steps.append(step)
         size += _size(step[3:])
         if size >= PAYLOAD_BYTES:

@@ -10,12 +10,12 @@ a limited number of nodes; the next round continues.
 from millstream.clock import Now
 from millstream.commands.context.config import Config
 from millstream.commands.context.context import Context
-from millstream.commands.context.retention import Rule
 from millstream.commands.streams.trimming import packed_bound
 from millstream.engine import ids
 from millstream.engine.cold import ColdDamage
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.streams.stream import Stream
+from millstream.glob import Rule
 from millstream.logs import logger
 from millstream.node.stats import NodeStats
 from millstream.printable import printable

@@ -40,7 +40,7 @@ from millstream.node.scripting import bits, bytecode
 from millstream.node.scripting.shebang import flags_of
 from millstream.printable import printable
 from millstream.protocol import doubles
-from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
+from millstream.replies import Error, Fixed, Map, MapRow, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
 log = logger("millstream.script")
 
@@ -501,6 +501,7 @@ class _Values:
             Raw: self._raw,
             list: self._list,
             Map: self._map,
+            MapRow: self._map,
             Set: self._set,
             Push: lambda value, resp: self._list(value.items, resp),
             Verbatim: self._verbatim,
@@ -549,7 +550,7 @@ class _Values:
                 table[key] = item
         return table
 
-    def _map(self, value: Map, resp: int) -> Any:
+    def _map(self, value: Map | MapRow, resp: int) -> Any:
         if resp == 2:
             return self._list([word for pair in value.pairs for word in pair], resp)
         pairs = [(self.convert(key, resp), self.convert(item, resp)) for key, item in value.pairs]

@@ -1,20 +1,40 @@
 """Commands that read cold entries: they run again after a miss, and report damage.
 
 A handler that misses has changed nothing: once it has committed or published something, its reads may wait for the
-disk. So it is run again from its words after the missing ranges were read. Transactions, scripts and the commands of a
-primary cannot begin again, so all their reads may wait.
+disk. So it is run again from its words after the missing ranges were read. Without an event loop, and for small ranges
+of a quick disk, the node reads them at once. Else the client is parked and threads read them (``tickets``). After
+several misses the rest is read at once in any case.
+
+A transaction asks before it begins, and is parked as a whole. Scripts and the commands of a primary cannot begin again,
+so all their reads may wait.
 """
 
-from collections.abc import Callable
+import errno
+import time
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import cast
 
-from millstream.commands.context.context import Context
+from millstream.clock import Now
+from millstream.commands.context.config import Config
+from millstream.commands.context.context import Context, Origin
 from millstream.commands.context.host import Lookups
-from millstream.engine.cold import EXTENTS_MOST, ROW_SIZE, ColdDamage, ColdMiss, Extent
+from millstream.commands.context.session import Session
+from millstream.engine.cold import EXTENTS_MOST, ROW_SIZE, ColdDamage, ColdMiss, Extent, Range
 from millstream.engine.ids import text
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.logs import logger
+from millstream.node.clients.blocking import Waiter
+from millstream.node.clients.sessions import Sessions
+from millstream.node.tiering.fetching import LACKS
+from millstream.node.tiering.pace import SMALL, Pace
+from millstream.node.tiering.packreader import Packs, PackSource
+from millstream.node.tiering.readahead import ReadAhead
+from millstream.node.tiering.tickets import ColdShell, Tickets
+from millstream.persistence.disk import DiskFile
+from millstream.persistence.log import Log
 from millstream.printable import printable
 from millstream.replies import Reply
 
@@ -22,6 +42,10 @@ log = logger("millstream.node")
 
 # Runs of a command that may miss; a further one waits for what it reads
 RUNS = 3
+# Times that the loop reads for one run
+_LOOKS = 8
+# Words of a range without COUNT, and the commands that have one
+_BARE, _RANGES = 4, frozenset({"xrange", "xrevrange"})
 # Bytes of a key in an error
 _SHOWN = 100
 
@@ -29,15 +53,96 @@ Handler = Callable[[Context, list[bytes]], Reply]
 
 
 class ColdRunner:
-    """Runs handlers that may read cold entries."""
+    """Runs handlers that may read cold entries, and owns the packs of a node."""
 
-    def __init__(self, keyspace: Keyspace, lookups: Lookups) -> None:
-        self._keyspace, self._lookups = keyspace, lookups
+    def __init__(
+        self,
+        config: Config,
+        keyspace: Keyspace,
+        sessions: Sessions,
+        lookups: Lookups,
+        ceiling: Callable[[Session], int],
+    ) -> None:
+        self._config, self._keyspace, self._sessions, self._lookups = config, keyspace, sessions, lookups
+        self._ceiling = ceiling  # bytes of a reply to a session at most; 0 for no limit
+        self.packs = Packs(config.tier_cache)  # Open packs
         self.misses = 0  # Runs that ended with a miss
+        self.serve_woken: Callable[[Now], None]  # Serves clients whose keys are ready; the node provides it
+        self.tickets: Tickets | None = None  # Serves parked clients; None if nobody is parked
+        self.pace = Pace()  # Speed of the disk
+        self._ahead: ReadAhead | None = None
+        self._shell: ColdShell | None = None
+        self._pins: list[Range] = []  # what the node itself has read for the present command
         self._reported: set[tuple[int, int]] = set()  # Damaged extents that were reported: pack and offset
+        self._others_change = config.on_change
+        config.on_change = self._change
+
+    # ------------------------------------------------------------------ packs
+
+    def attach(self, shell: ColdShell) -> None:
+        """Park clients from here on, since the shell has an event loop."""
+        self._shell = shell
+        self.serve_packs()
+
+    def open(self, opened: Log) -> None:
+        """Open the packs that a log's manifest names.
+
+        Raises:
+            DiskError: a pack cannot be opened.
+        """
+        for number, name, file in opened.open_packs():
+            self.add_pack(number, name, file)
+
+    def add_pack(self, number: int, name: str, file: DiskFile) -> None:
+        """Read a pack from here on; its file is taken over."""
+        self.packs.add(number, name, file)
+        self._keyspace.reads.source = self.packs.reader
+        self.serve_packs()
+
+    def drop_packs(self, numbers: set[int]) -> None:
+        """Read packs no longer, since nothing refers to them."""
+        for number in numbers:
+            if self._ahead is not None:
+                self._ahead.drop(number)
+            self.packs.drop(number)
+
+    def _change(self) -> None:
+        """Apply what CONFIG SET has changed."""
+        self._others_change()
+        self.packs.limit(self._config.tier_cache)
+
+    def serve_packs(self) -> None:
+        """Serve parked clients, once there are packs and a loop."""
+        source, config = self.source, self._config
+        if self._shell is None or source is None or self.tickets is not None:
+            return
+        self.tickets = Tickets(source, self._sessions, self._shell, self.serve_woken)
+        self.tickets.begin(lambda: config.tier_threads, lambda: config.tier_read_rate, self.pace.note)
+        self._ahead = ReadAhead(self.tickets, source, lambda: config.tier_readahead, lambda: self.packs.newest)
+
+    @property
+    def source(self) -> PackSource | None:
+        """The reader of packs; None without packs."""
+        return cast("PackSource | None", self._keyspace.reads.source)
+
+    @property
+    def damaged(self) -> int:
+        """Number of extents that could not be read."""
+        return len(self._reported)
+
+    def close(self) -> None:
+        """End the threads and close the packs; no command may run any more."""
+        tickets, self.tickets, self._ahead = self.tickets, None, None
+        if tickets is not None:
+            tickets.threads.close()
+        if self.packs.reader is not None:
+            self._keyspace.reads.source = None
+        self.packs.close()
+
+    # ------------------------------------------------------------------ running
 
     def run(self, ctx: Context, handler: Handler, argv: list[bytes]) -> Reply:
-        """Run a handler, in a node that has packs."""
+        """Run a handler, in a node that has packs; raise a miss if its client was parked."""
         try:
             reply = self._run(ctx, handler, argv)
         except ColdDamage as damage:
@@ -48,24 +153,157 @@ class ColdRunner:
         return reply
 
     def _run(self, ctx: Context, handler: Handler, argv: list[bytes]) -> Reply:
-        reads, lookups = self._keyspace.reads, self._lookups
+        reads = self._keyspace.reads
         if not ctx.may_block:  # it is a part of a unit, which may have begun with a run that may miss
             reads.may_wait = True
             return handler(ctx, argv)
-        for _ in range(RUNS):
-            hits, misses = lookups.hits, lookups.misses
+        if len(argv) == _BARE and self._is_too_large(ctx, argv):
+            self._let_go(ctx.session)
+            return []
+        tries = self._tries(ctx.session, waits=ctx.origin is Origin.WAITER)
+        is_parked = False
+        try:
+            for _ in range(_LOOKS):
+                hits, misses = self._lookups.hits, self._lookups.misses
+                reads.may_wait = tries >= RUNS
+                try:
+                    return handler(ctx, argv)
+                except ColdMiss as miss:
+                    self.misses += 1
+                    self._lookups.hits, self._lookups.misses = hits, misses
+                    if self._is_there(ctx.session, miss, ctx.now):
+                        continue
+                    if not self._may_read(miss.ranges):
+                        self._park(ctx.session, miss.ranges, tries + 1)
+                        is_parked = True
+                        raise
+                    self._read(miss.ranges)
+                    tries += self.tickets is None
+                finally:
+                    reads.may_wait = True
+            return handler(ctx, argv)
+        finally:
+            if not is_parked:
+                self._let_go(ctx.session)
+
+    def parks(self, session: Session, commands: Iterable[list[bytes]], now: Now) -> bool:
+        """Park a transaction whose commands name cold entries that are not there; return False if it may run."""
+        from millstream.commands.streams.asking import ask  # noqa: PLC0415 - families are loaded in their own order
+
+        tries = self._tries(session, waits=False)
+        if self.tickets is None or session.is_doomed or tries >= RUNS:
+            return False
+        reads, wanted = self._keyspace.reads, list(commands)
+        for _ in range(_LOOKS):
             reads.may_wait = False
             try:
-                return handler(ctx, argv)
-            except ColdMiss as miss:
-                self.misses += 1
-                lookups.hits, lookups.misses = hits, misses
-                reads.may_wait = True
-                for each in miss.ranges:
-                    _fetch(reads.read, each)
+                misses = ask(self._keyspace, session.db, wanted, now.wall)
             finally:
                 reads.may_wait = True
-        return handler(ctx, argv)
+            if not misses:
+                return False
+            self.misses += 1
+            missed = [miss.ranges for miss in misses if not self._is_there(session, miss, now)]
+            if not missed:
+                continue
+            ranges = list(dict.fromkeys(chain.from_iterable(missed)))
+            if not self._may_read(ranges):
+                self._park(session, ranges, tries + 1)
+                return True
+            self._read(ranges)
+        return False
+
+    def _is_there(self, session: Session, miss: ColdMiss, now: Now) -> bool:
+        """Take in a miss; return True if it was only made to notice a reader in order."""
+        return self._ahead is not None and self._ahead.note(session, miss, now.mono / 1000)
+
+    def forget_behind(self, seconds: float) -> None:
+        """Drop from the page cache what readers in order have left some time ago; the clock is at ``seconds``."""
+        if self._ahead is not None:
+            self._ahead.forget(seconds)
+
+    def _is_too_large(self, ctx: Context, argv: list[bytes]) -> bool:
+        """Refuse a range of all entries whose reply would exceed the client's limit, before anything is read."""
+        if ctx.row is None or ctx.row.name not in _RANGES or ctx.origin is not Origin.CLIENT:
+            return False
+        stream, most = ctx.db.keys.get(argv[1]), self._ceiling(ctx.session)
+        if not most or not isinstance(stream, Stream) or stream.entries.cold_bytes <= most:
+            return False
+        from millstream.commands.streams.read import range_of  # noqa: PLC0415 - as in parks()
+
+        start, end, _ = range_of(argv, backwards=ctx.row.name == "xrevrange")
+        size = stream.entries.cold_weight(start, end)
+        if size > most:
+            ctx.session.overflow = size
+        return size > most
+
+    def end(self, session: Session) -> None:
+        """Let go what was read for a transaction."""
+        self._let_go(session)
+
+    def wait_on(self, waiter: Waiter) -> None:
+        """Note that a client that was just parked waits for keys."""
+        assert self.tickets is not None, "it was parked"
+        self.tickets.wait_on(waiter)
+
+    def _tries(self, session: Session, *, waits: bool) -> int:
+        """Return the number of runs of the present command that missed."""
+        ticket = self._sessions.parking.by_session.get(session.id)
+        if ticket is None:
+            return 0
+        if ticket.waiter is not None and not waits:  # of an earlier command, whose wait has ended
+            self._sessions.parking.drop(session)
+            return 0
+        return ticket.tries
+
+    def _park(self, session: Session, ranges: list[Range], tries: int) -> None:
+        assert self.tickets is not None, "without a loop the node reads by itself"
+        self.tickets.park(session, ranges, tries, self._pins)
+        self._pins.clear()
+
+    def _let_go(self, session: Session) -> None:
+        self._unpin()
+        if session.id in self._sessions.parking.by_session:
+            self._sessions.parking.drop(session)
+
+    # ------------------------------------------------------------------ reading in the caller's thread
+
+    def _may_read(self, ranges: list[Range]) -> bool:
+        """True if the node reads these ranges itself, and nobody else has to wait for long."""
+        if self.tickets is None:
+            return True
+        return sum(length for _, _, length in ranges) <= SMALL and self.pace.is_quick
+
+    def _read(self, ranges: list[Range]) -> None:
+        """Read ranges, and keep them for the run that follows."""
+        source = self.source
+        assert source is not None, "something was missed"
+        began = time.perf_counter()
+        for pack, offset, length in ranges:
+            try:
+                data = source.fetch(pack, offset, length)
+                source.pin(pack, offset, data)
+                self._pins.append((pack, offset, len(data)))
+            except MemoryError:
+                continue  # the command misses again, and waits for the disk in the end
+            except OSError as error:
+                if error.errno in LACKS:
+                    continue
+                source.fail(pack, offset, length, error.errno or errno.EIO)
+                self._pins.append((pack, offset, length))
+        took = time.perf_counter() - began
+        if self._shell is not None:
+            self.pace.waited(took, self._shell.soon)
+
+    def _unpin(self) -> None:
+        if self._pins:
+            source = self.source
+            assert source is not None, "something was read"
+            for each in self._pins:
+                source.unpin(*each)
+            self._pins.clear()
+
+    # ------------------------------------------------------------------ damage
 
     def _report(self, ctx: Context, argv: list[bytes], damage: ColdDamage) -> str:
         """Report damage of an extent in the log, once; return the error for a client."""
@@ -82,14 +320,6 @@ class ColdRunner:
             self._reported.add(extent[:2])
             log.error("%s (%s)", line.removeprefix("MSDAMAGED "), damage)
         return line
-
-
-def _fetch(read: Callable[[int, int, int], bytes], wanted: tuple[int, int, int]) -> None:
-    """Read a range that was missed; the run that follows meets the error of a broken disk, and reports it."""
-    try:
-        read(*wanted)
-    except OSError as error:
-        log.debug("a range of a pack cannot be read: %s", error)
 
 
 def _holds(value: object, extent: Extent) -> bool:

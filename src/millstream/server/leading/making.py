@@ -163,7 +163,12 @@ class CopyMaker:
         return follower.reads_log and not (follower.keyless or follower.copy_only)
 
     def _is_small(self, kept: Log) -> bool:
-        """True if the records after the snapshot are few, in few files; otherwise the log is rewritten."""
+        """True if the records after the snapshot are few, in few files; otherwise the log is rewritten.
+
+        A log with packs is not copied in files, since the copy's form has no place for them.
+        """
+        if kept.packs:
+            return False
         open_files = sum(copy.files for copy in set(self.copies.values()))
         is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + MOST_BEHIND
         return is_recent and kept.count + open_files <= MOST_FILES

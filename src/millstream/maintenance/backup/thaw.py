@@ -1,0 +1,78 @@
+"""Thawing: a copy of a data directory without packs, which programs without packs can read.
+
+The copy's log is one snapshot. It is made stream by stream, with one cold node in memory at a time. Positions, history
+and everything else that a start restores stay the same.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.engine.cold import ColdDamage
+from millstream.engine.ids import text
+from millstream.errors import LogCorruptError, UsageError
+from millstream.maintenance.backup.copying import staged, verify
+from millstream.maintenance.log.tier import loaded
+from millstream.node.log.snapshot import payloads
+from millstream.persistence.disk import Disk, RealDisk, tried
+from millstream.persistence.frozen_view import FrozenView
+from millstream.persistence.inventory import examine, size_of
+from millstream.persistence.manifest import NAME, Manifest
+from millstream.persistence.packs import PackFiles
+from millstream.persistence.recovery import stage_segment, write_whole
+from millstream.persistence.snapshot import new_entry, write_snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ThawReport:
+    """The result of thawing."""
+
+    directory: Path  # The new data directory
+    last: int  # Position of the last record, as in the source
+    entries: int  # Number of entries that were in packs
+    bytes: int  # Size of the snapshot in bytes
+
+
+def thaw(directory: Path, out: Path, disk: Disk | None = None) -> ThawReport:
+    """Write a data directory without packs. Return when it is on disk and was read back."""
+    disk = disk or RealDisk()
+    directory, out = directory.absolute(), out.absolute()
+    if out.exists() or out.is_symlink():
+        raise UsageError(f"{out} exists already, and nothing is overwritten: give another path")
+    if not out.parent.is_dir():
+        raise UsageError(f"there is no directory {out.parent} for {out.name}: create it first")
+    return tried(lambda: _make(directory, out, disk), f"cannot write {out} from {directory}")
+
+
+def _make(directory: Path, out: Path, disk: Disk) -> ThawReport:
+    with FrozenView(disk, directory) as view:
+        space, manifest, wall = loaded(view, directory)
+        space.reads.source = PackFiles(view, directory, lambda: manifest.packs)
+        tail = examine(view, directory, manifest.segments[-1])
+        last = tail.entry.first + tail.result.records - 1
+        cold = sum(stream.entries.cold_live for stream in space.reads.streams)
+        entry = new_entry(last, os.urandom)
+        with staged(disk, out) as partial:
+            try:
+                write_snapshot(disk, partial, entry, payloads(space, wall, is_thawed=True))
+            except ColdDamage as damage:
+                raise _damaged(directory, damage) from damage
+            segment, _, file = stage_segment(disk, partial, last + 1, os.urandom)
+            file.close()
+            write_whole(disk, partial / NAME, Manifest((segment,), entry).encode())
+            disk.sync_directory(partial)
+            verify(partial, directory, disk, None)
+            size = size_of(disk, partial / entry.name)
+    return ThawReport(out, last, cold, size)
+
+
+def _damaged(directory: Path, damage: ColdDamage) -> LogCorruptError:
+    assert damage.reads.source is not None, "something was read"
+    name, extent = damage.reads.source.name(damage.extent.pack), damage.extent
+    first, last = (text(each).decode() for each in (extent.first, extent.last))
+    return LogCorruptError(
+        f"entries {first} to {last} of a stream cannot be read from {directory / name}, so nothing was written: "
+        f"{damage}. `millstream log check {directory}` shows the damage",
+        path=str(directory / name),
+        offset=extent.offset,
+    )

@@ -1,0 +1,149 @@
+"""Packs and the data that refer to them: packs that are needed, and those that a start cannot do without.
+
+A replay reads no pack. So a start checks two things. ``Log.open`` looks at header, size and seal of each pack that the
+manifest names. After the load, :func:`expect_packs` looks for extents in other places. If either fails, the start is
+refused with the streams and ids that would be missing. They are found by loading the records, which the other files
+still have.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from millstream.engine.cold_ops import named_packs, references
+from millstream.engine.ids import text
+from millstream.engine.keyspace import Keyspace
+from millstream.errors import LogCorruptError, MillstreamError
+from millstream.node.log import replay
+from millstream.persistence.disk import Disk, RealDisk
+from millstream.persistence.inventory import Progress, payloads_of, take_inventory
+from millstream.persistence.log import Log
+from millstream.persistence.manifest import Manifest, is_pack_name, pack_name, pack_number, read_manifest
+from millstream.persistence.predecessor import effective_manifest
+from millstream.persistence.recovery import RecoveredLog
+from millstream.persistence.snapshot import snapshot_payloads
+from millstream.printable import printable
+from millstream.texts import plural
+
+InTurn = Callable[[Callable[[], Any]], Any]
+"""Runs a job between two commands, and waits for its result."""
+
+_SHOWN = 100  # bytes of a key in a sentence
+_STREAMS_SHOWN = 3
+
+
+class KeyspacePacks:
+    """The packs of a running server, as a rewrite needs them (:class:`~millstream.node.log.rewriting.PackUse`)."""
+
+    def __init__(self, space: Keyspace, in_turn: InTurn, drop: Callable[[set[int]], None] = lambda _: None) -> None:
+        self._space = space
+        self._in_turn = in_turn
+        self._drop = drop  # Closes packs; called between two commands
+
+    def needed(self, among: set[int]) -> set[int]:
+        """Numbers of those packs to which the data in memory refer."""
+        found: set[int] = self._in_turn(lambda: _needed(self._space, among))
+        return found
+
+    def released(self, packs: set[int]) -> None:
+        """Let go of packs whose files will be removed."""
+        self._in_turn(lambda: self._drop(packs))
+
+
+def _needed(space: Keyspace, among: set[int]) -> set[int]:
+    found = among & space.reads.packs()
+    # A stream that was deleted may still be in memory, so only a look at all keys proves a reference
+    return found and found & {number for number, *_ in named_packs(space)}
+
+
+@dataclass(frozen=True, slots=True)
+class MissingEntries:
+    """Entries of a stream that a pack alone holds."""
+
+    db: int  # Number of the database
+    key: bytes  # Key of the stream
+    first: int  # First live id
+    last: int  # Last live id
+    entries: int  # Number of live entries
+
+    def sentence(self) -> str:
+        """Return the entries in words."""
+        shown = printable(self.key[:_SHOWN].decode("utf-8", "surrogateescape")).replace("\n", " ")
+        first, last = (text(each).decode() for each in (self.first, self.last))
+        return f"{plural(self.entries, 'entry', 'entries')} {first} to {last} of '{shown}'"
+
+
+def entries_in(space: Keyspace, pack: int) -> list[MissingEntries]:
+    """Return the live entries that a pack holds, by stream."""
+    found: dict[tuple[int, bytes], MissingEntries] = {}
+    for db, key, extents in references(space):
+        for each in extents:
+            if each.pack == pack and each.live:
+                before = found.get((db, key)) or MissingEntries(db, key, each.first_live, 0, 0)
+                found[db, key] = replace(before, last=each.last_live, entries=before.entries + each.live)
+    return list(found.values())
+
+
+def loss_of(missing: list[MissingEntries]) -> str:
+    """Return what would be missing without a pack, in one sentence."""
+    if not missing:
+        return "Without it, no entry would be missing"
+    shown = [each.sentence() for each in missing[:_STREAMS_SHOWN]]
+    more = len(missing) - len(shown)
+    return "Without it, these would be missing: " + ", ".join(shown) + (f" and those of {more} more" if more else "")
+
+
+def _remedy(missing: list[MissingEntries], name: str, directory: Path) -> str:
+    return (
+        f"{loss_of(missing)}. Put the file back, or restore a backup. To go on without these entries: "
+        f"`millstream log cut --pack {name} {directory}`"
+    )
+
+
+def payloads_in(disk: Disk, directory: Path, manifest: Manifest) -> Iterator[bytes]:
+    """Yield the payloads that a start would load, whatever packs there are; nothing is changed."""
+    manifest = replace(effective_manifest(disk, directory, manifest), packs=())
+    found = [one for one, _ in take_inventory(disk, directory, manifest)]
+    if manifest.snapshot is not None:
+        yield from snapshot_payloads(disk, directory, manifest.snapshot)
+    for one in found:
+        yield from payloads_of(disk, directory, one, lambda _: None)
+
+
+def open_log(
+    directory: Path, disk: Disk | None = None, on_progress: Progress | None = None
+) -> tuple[Log, RecoveredLog]:
+    """Open a log; if a pack stops that, the error names the entries in it and the command to go on without them."""
+    try:
+        return Log.open(directory, disk, on_progress)
+    except LogCorruptError as error:
+        name = Path(error.path).name
+        if not is_pack_name(name):
+            raise
+        disk, space = disk or RealDisk(), Keyspace()
+        try:
+            manifest = read_manifest(disk, directory)
+            assert manifest is not None, "it names the pack"
+            replay.read_back(space, payloads_in(disk, directory, manifest))
+        except (MillstreamError, OSError):
+            raise error from None  # other files are damaged too, so nobody knows the entries
+        remedy = _remedy(entries_in(space, pack_number(name)), name, directory)
+        raise LogCorruptError(f"{error}. {remedy}", path=error.path, offset=error.offset) from None
+
+
+def expect_packs(space: Keyspace, log: Log) -> None:
+    """Raise unless all extents of loaded data lie in packs that the manifest names. This reads no pack."""
+    if not space.reads.streams:
+        return
+    sizes, named = log.pack_sizes(), {pack.number: pack for pack in log.packs}
+    for _, _, extents in references(space):
+        number, identity = extents[0].pack, space.packs.get(extents[0].pack, "")
+        end = max(each.offset + each.length for each in extents)
+        if number in named and end <= sizes[number] and identity in {"", named[number].identity}:
+            continue
+        name = pack_name(number, identity) if identity else str(number)
+        path = str(log.directory / name)
+        reason = f"pack {name}, which records of the log need, is not in the manifest, or is another or a shorter one"
+        remedy = _remedy(entries_in(space, number), name, log.directory)
+        raise LogCorruptError(f"{reason}. {remedy}", path=path, offset=end)

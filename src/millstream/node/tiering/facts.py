@@ -1,0 +1,72 @@
+"""The figures of INFO's section ``tier`` about what is in packs and on its way there.
+
+A sum over all streams is valid for a second, since a server may have very many.
+"""
+
+from collections.abc import Callable, Iterator
+
+from millstream.engine.cold import EXTENT_BYTES
+from millstream.engine.keyspace import Keyspace
+from millstream.engine.streams.stream import Stream
+from millstream.node.clients.stalling import Stalls
+from millstream.node.tiering.spilling import Spiller
+from millstream.persistence.log import Log
+
+Rows = Iterator[tuple[str, object]]
+
+# Milliseconds for which sums over all streams are valid
+_VALID = 1000
+
+
+class _Sums:
+    """Sums over all streams with cold entries."""
+
+    def __init__(self) -> None:
+        self.live = self.extents = self.entries = self.holes = self.hot = 0
+
+    def add(self, stream: Stream) -> None:
+        """Add one stream."""
+        entries = stream.entries
+        self.hot += entries.sealed_bytes
+        if entries.extent_count:
+            self.live += entries.cold_bytes
+            self.extents += entries.extent_count
+            self.entries += entries.cold_live
+            self.holes += entries.hole_bytes
+
+
+def rows_of(
+    keyspace: Keyspace, opened: Log, spiller: Spiller, stalls: Stalls, disagreements: Callable[[], int]
+) -> Callable[[int], Rows]:
+    """Return a function that yields the rows at a time (wall milliseconds).
+
+    ``disagreements`` returns the number of packs that a rewriting kept only because of the data in memory.
+    """
+    sums, summed_at = _Sums(), -_VALID
+
+    def rows(wall: int) -> Rows:
+        nonlocal sums, summed_at
+        if not 0 <= wall - summed_at < _VALID:
+            sums, summed_at = _Sums(), wall
+            for db in keyspace.databases:
+                for value in db.keys.values():
+                    if isinstance(value, Stream):
+                        sums.add(value)
+        filler = spiller.filler
+        yield "tier_packs", opened.pack_count
+        yield "tier_bytes", filler.size
+        yield "tier_live_bytes", sums.live
+        yield "tier_waste_bytes", max(filler.size - sums.live, 0)
+        yield "tier_extents", sums.extents
+        yield "tier_entries", sums.entries
+        yield "tier_index_bytes", EXTENT_BYTES * sums.extents
+        yield "tier_hole_bytes", sums.holes
+        yield "tier_hot_bytes", sums.hot
+        yield "tier_spilled_bytes", spiller.spilled
+        yield "tier_spill_in_progress", int(spiller.is_busy)
+        yield "tier_last_spill_status", filler.status
+        yield "tier_spill_failures", filler.failures
+        yield "tier_stalls", stalls.count
+        yield "tier_disagreements", disagreements()
+
+    return rows

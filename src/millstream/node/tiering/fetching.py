@@ -1,0 +1,206 @@
+"""Threads that read parts of packs, so that the event loop does not wait for a disk.
+
+Parts that clients wait for are read in order of their requests; what is read ahead comes behind them. A part is read in
+pieces of 256 KiB: larger ones made the loop later and were slower. All who want a part share one *fetch*.
+"""
+
+import errno
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from millstream.engine.cold import Range
+from millstream.logs import logger
+from millstream.node.clients.parking import Ticket
+from millstream.persistence.disk import OUT_OF_FILES
+
+log = logger("millstream.node")
+
+PIECE = 256 << 10
+"""Bytes of one read."""
+LACKS = frozenset({errno.EAGAIN, errno.ENOMEM, *OUT_OF_FILES})
+"""Errors that say nothing about the disk: whoever needs the bytes reads them again."""
+
+
+class Fetchable(Protocol):
+    """The part of a reader that runs in threads."""
+
+    def fetch(self, pack: int, offset: int, length: int, /) -> bytes:
+        """Return a part of a pack; raise OSError if the disk fails."""
+        ...
+
+    def advise(self, pack: int, offset: int, length: int, is_needed: bool, /) -> None:
+        """Tell the system that a part will be needed, or will not be needed again."""
+        ...
+
+
+class Fetch:
+    """One part that is read, was read, or is to be read."""
+
+    __slots__ = ("_count", "_left", "_next", "is_ahead", "is_done", "is_there", "parts", "pins", "users", "wanted")
+
+    def __init__(self, wanted: Range) -> None:
+        self.wanted = wanted  # Pack, offset and length
+        self._next = 0  # number of the piece that is read next
+        self._count = self._left = -(-wanted[2] // PIECE)  # pieces, and those that are not read yet
+        self.parts: list[bytes | OSError | None] = [None] * self._count  # Bytes of each piece, or its error
+        self.users: set[Ticket] = set()  # Clients that wait for it, or have not read it yet
+        self.pins: list[Range] = []  # Parts of it that are pinned
+        self.is_ahead = False  # It is read ahead
+        self.is_done = False  # Every piece was read, or failed; a thread sets it
+        self.is_there = False  # The loop knows that
+
+    def has(self, wanted: Range) -> bool:
+        """True if it contains a part."""
+        pack, offset, length = self.wanted
+        return pack == wanted[0] and offset <= wanted[1] and wanted[1] + wanted[2] <= offset + length
+
+    def take(self) -> int | None:
+        """Return the number of the next piece to read; None if none is left."""
+        if self._next == self._count:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def place(self, number: int) -> Range:
+        """Place of a piece."""
+        pack, offset, length = self.wanted
+        return pack, offset + number * PIECE, min(PIECE, length - number * PIECE)
+
+    def put(self, number: int, data: bytes | OSError) -> None:
+        """Take in a piece."""
+        self.parts[number] = data
+        self._left -= 1
+        self.is_done = not self._left
+
+    def fail(self, error: OSError) -> None:
+        """End it with an error of all its pieces, of which none is being read."""
+        self.parts = [error] * self._count
+        self._next, self._left, self.is_done = self._count, 0, True
+
+    def give_up(self) -> bool:
+        """Read no further piece; return True if none is being read."""
+        self._left -= self._count - self._next
+        self._next = self._count
+        return not self._left
+
+
+def joined(ranges: list[Range]) -> list[Range]:
+    """Return the ranges sorted, with neighbours and overlapping ones as one."""
+    found: list[Range] = []
+    for pack, offset, length in sorted(ranges):
+        if found and found[-1][0] == pack and offset <= found[-1][1] + found[-1][2]:
+            at = found[-1][1]
+            found[-1] = pack, at, max(found[-1][2], offset + length - at)
+        else:
+            found.append((pack, offset, length))
+    return found
+
+
+class FetchThreads:
+    """A few threads that are started when there is something to read."""
+
+    def __init__(
+        self,
+        source: Fetchable,
+        most: Callable[[], int],
+        rate: Callable[[], int],
+        done: Callable[[Fetch], None],
+        measured: Callable[[int, float], None],
+    ) -> None:
+        self._source = source
+        self._most = most  # number of threads
+        self._rate = rate  # bytes a second; 0 for no bound
+        self._done = done  # called in a thread with each fetch that is read
+        self._measured = measured  # called in a thread with bytes and seconds of each read
+        self._wake = threading.Condition()
+        self._wanted: deque[Fetch] = deque()
+        self._ahead: deque[Fetch] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._ends = False
+        self._free_at = 0.0  # monotonic seconds from which the rate permits another read
+
+    def add(self, fetch: Fetch, *, is_ahead: bool = False) -> None:
+        """Read a part, or read it sooner than what is only read ahead."""
+        with self._wake:
+            (self._ahead if is_ahead else self._wanted).append(fetch)
+            if len(self._threads) < self._most() and self._idle < len(self._wanted) + len(self._ahead):
+                self._start()
+            can_read = bool(self._threads)
+            if not can_read:
+                (self._ahead if is_ahead else self._wanted).pop()
+                fetch.fail(OSError(errno.EAGAIN, "no thread can be started"))
+            self._wake.notify_all()  # a part may have several pieces
+        if not can_read:
+            self._done(fetch)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"packs-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:  # the system's limit; other threads, if there are any, go on
+            log.warning("a thread that reads packs was not started: %r", error)
+            return
+        self._threads.append(thread)
+
+    def drop(self, fetch: Fetch) -> bool:
+        """Read no further piece of a part; return True if no thread reads one now."""
+        with self._wake:
+            return fetch.give_up()
+
+    def close(self) -> None:
+        """End the threads, after the reads that they have begun."""
+        with self._wake:
+            self._ends = True
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (found := self._next()) is not None:
+            fetch, number = found
+            began = time.perf_counter()
+            try:
+                place = fetch.place(number)
+                if fetch.is_ahead and not number:
+                    self._source.advise(*fetch.wanted, True)
+                data: bytes | OSError = self._source.fetch(*place)
+                if fetch.is_ahead:
+                    data = b""  # the page cache has it
+                self._measured(place[2], time.perf_counter() - began)
+            except Exception as error:  # noqa: BLE001 - no error may leave a client waiting
+                if not isinstance(error, OSError):
+                    log.warning("a part of a pack was not read: %r", error)
+                data = error if isinstance(error, OSError) else OSError(errno.ENOMEM, str(error))
+            with self._wake:
+                fetch.put(number, data)
+                is_done = fetch.is_done
+            if is_done:
+                self._done(fetch)
+
+    def _next(self) -> tuple[Fetch, int] | None:
+        """Return the next piece to read, once there is one; None at the end."""
+        with self._wake:
+            while not self._ends:
+                held = self._free_at - time.monotonic()
+                found = None if held > 0 else self._take(self._wanted) or self._take(self._ahead)
+                if found is not None:
+                    return found
+                self._idle += 1
+                self._wake.wait(held if held > 0 else None)
+                self._idle -= 1
+            return None
+
+    def _take(self, line: deque[Fetch]) -> tuple[Fetch, int] | None:
+        while line:
+            number = line[0].take()
+            if number is not None:
+                if rate := self._rate():
+                    size = line[0].place(number)[2]
+                    self._free_at = max(self._free_at, time.monotonic()) + size / rate
+                return line[0], number
+            line.popleft()
+        return None

@@ -1,0 +1,195 @@
+"""The choice of nodes that go to packs: how many bytes, from which streams, and which of their nodes.
+
+PURE. Only the first nodes of a stream go, and never its last two sealed ones, so readers at its end do not notice.
+The streams are in a ring. A turn looks at :data:`LOOKED` of them, from the one after the last turn's.
+
+Three classes say how many nodes of a stream may go. A class counts only if the one before it does not suffice:
+
+1. All before its share of ``tier-hot``; or up to the position of the hindmost group within that share. A group that is
+   further behind reads its backlog from packs, in order. Entries younger than a second stay.
+2. All but its last MiB.
+3. Only above 0.95 of ``maxmemory``: all but the last two sealed nodes.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from millstream.engine.keyspace import Keyspace, Transition
+from millstream.engine.streams import nodeform
+from millstream.engine.streams.nodes import Block
+from millstream.engine.streams.stream import Stream
+
+Place = tuple[int, bytes]
+
+LOOKED = 64
+"""Number of streams that one turn looks at."""
+SLACK = 8 << 20
+"""Bytes above ``tier-hot`` at which spilling begins, or a quarter of it if that is less."""
+# Parts of maxmemory: pressure begins, its aim, and class 3 begins
+_PRESSED, _RELIEVED, _URGENT = 0.90, 0.85, 0.95
+# Number of nodes that stay: the open one and the two before it
+_STAY = 3
+# Bytes that class 2 leaves to a stream
+_TAIL = 1 << 20
+# A stream with less to go is left to class 3, in bytes
+_LEAST = 16 << 10
+# Milliseconds for which class 1 leaves a new entry alone
+_FRESH = 1000
+# Ids with a time before 2000, or this far in the future, are a user's own numbers: they have no age
+_FIRST_TIME, _AHEAD = 946_684_800_000, 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The amount to spill."""
+
+    size: int = 0  # Bytes of sealed nodes that should go; 0 for none
+    hot: int = 0  # Bytes of sealed nodes that should stay
+    classes: int = 2  # Last class that counts
+
+
+def aim(sealed: int, tier_hot: int, used: int, limit: int) -> Aim:
+    """Return the amount to spill of ``sealed`` bytes, with ``used`` bytes of ``maxmemory`` (``limit``, 0 for none)."""
+    pressed = limit > 0 and used > limit * _PRESSED
+    hot = min(tier_hot, max(sealed - (used - int(limit * _RELIEVED)), 0)) if pressed else tier_hot
+    slack = 0 if pressed else min(SLACK, tier_hot // 4)
+    size = sealed - hot if sealed > hot + slack else 0
+    return Aim(size, hot, 3 if limit and used > limit * _URGENT else 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The nodes of one stream that may go."""
+
+    keep: int = 0  # Bytes of sealed nodes that stay
+    upto: int | None = None  # Last id that may go; None for any
+
+
+def leave_of(stream: Stream, number: int, share: int, wall: int) -> Leave | None:
+    """Return a stream's nodes that a class leaves; None if it leaves none. ``share``: its part of ``tier-hot``."""
+    entries = stream.entries
+    sealed = entries.sealed_bytes
+    if number == 3:
+        return Leave()
+    if number == 2:
+        return Leave(_TAIL) if sealed >= _TAIL + _LEAST else None
+    fresh = (wall - _FRESH << 64) - 1 if is_timed(stream, wall) else None
+    near = [group.last_id for group in stream.groups.values() if group.last_id >= entries.cold_last]
+    if near and (edge := _share_begins(stream, share)) is not None and (found := [at for at in near if at >= edge]):
+        upto = min(found)
+        return Leave(0, upto if fresh is None else min(upto, fresh))
+    return Leave(share, fresh) if sealed >= share + _LEAST else None
+
+
+def is_timed(stream: Stream, wall: int) -> bool:
+    """True if the ids of a stream are times."""
+    return _FIRST_TIME <= stream.entries.last_live_id >> 64 <= wall + _AHEAD
+
+
+def aged(stream: Stream, wall: int, after: int) -> Leave | None:
+    """Return the nodes that are older than ``after`` milliseconds; None if there are none."""
+    if not is_timed(stream, wall):
+        return None
+    upto = (wall - after << 64) - 1
+    first = next(iter(stream.entries.hot_nodes()), None)
+    return Leave(0, upto) if first is not None and first.last <= upto else None
+
+
+def _share_begins(stream: Stream, share: int) -> int | None:
+    """The id at which the last ``share`` bytes of a stream's sealed nodes begin."""
+    left = stream.entries.sealed_bytes
+    for node in stream.entries.hot_nodes():
+        if left <= share:
+            return node.first
+        left -= node.footprint
+    return None
+
+
+def leaving(stream: Stream, limit: Leave, skipped: int = 0) -> Iterator[Block]:
+    """Yield the nodes that may go, oldest first, from the one after ``skipped`` nodes that were chosen before."""
+    left, ahead = stream.entries.sealed_bytes, deque[Block]()
+    for at, node in enumerate(stream.entries.hot_nodes()):
+        ahead.append(node)
+        if at < _STAY:
+            continue
+        first = ahead.popleft()
+        left -= first.footprint
+        is_late = limit.upto is not None and first.last > limit.upto
+        if left < limit.keep or is_late or not nodeform.may_go(first):
+            return
+        if at >= skipped + _STAY:
+            yield first
+
+
+class Spills(Protocol):
+    """A part that moves entries to files, and must know which streams there are."""
+
+    def observe(self, step: Transition) -> None:
+        """Note a transition that was committed."""
+
+    def scan(self) -> None:
+        """Find all streams, since the data came from elsewhere."""
+
+
+class Ring:
+    """The streams in the order of their last turn, each with the bytes of its sealed nodes as of then."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[Place, int] = {}
+        self.sealed = 0  # Bytes of the sealed nodes of all streams
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def scan(self, space: Keyspace) -> None:
+        """Begin with the streams of a keyspace."""
+        self._sizes, self.sealed = {}, 0
+        for db in space.databases:
+            for key, value in db.keys.items():
+                if isinstance(value, Stream):
+                    self._note((db.index, key), value)
+
+    def observe(self, step: Transition) -> None:
+        """Note a transition that may have made a stream."""
+        op = step[0]
+        if op in {"xnew", "restore"}:
+            self._add(step[1], step[2])
+        elif op in {"move", "copy"}:
+            self._add(step[3], step[4])
+        elif op == "swap":
+            for _, key in list(self._sizes):
+                self._add(step[1], key)
+                self._add(step[2], key)
+
+    def _add(self, db: int, key: bytes) -> None:
+        self._sizes.setdefault((db, key), 0)
+
+    def _note(self, place: Place, stream: Stream) -> None:
+        size = stream.entries.sealed_bytes
+        self.sealed += size - self._sizes.pop(place, 0)
+        self._sizes[place] = size  # at the end of the ring
+
+    def refresh(self, space: Keyspace, place: Place) -> None:
+        """Bring the size of one stream up to date."""
+        stream = space.databases[place[0]].keys.get(place[1])
+        if place in self._sizes and isinstance(stream, Stream):
+            self._note(place, stream)
+
+    def turn(self, space: Keyspace, most: int = LOOKED) -> list[tuple[Place, Stream]]:
+        """Return the streams that are next, with their sizes brought up to date."""
+        found = []
+        for place in list(islice(self._sizes, most)):
+            stream = space.databases[place[0]].keys.get(place[1])
+            if isinstance(stream, Stream):
+                self._note(place, stream)
+                found.append((place, stream))
+            else:
+                self.sealed -= self._sizes.pop(place)
+        return found
+
+    def share(self, stream: Stream, hot: int) -> int:
+        """Return a stream's part of the bytes that should stay, in proportion to its sealed nodes."""
+        return hot * stream.entries.sealed_bytes // max(self.sealed, 1)

@@ -1,0 +1,349 @@
+"""Spilling: sealed nodes go to packs, in batches, while the loop serves clients.
+
+1. The loop copies nodes that :mod:`millstream.node.tiering.policy` chooses, a slice a turn. They stay hot.
+2. A thread writes the copies to a pack, syncs it, and reads it back (:mod:`millstream.node.tiering.writing`).
+3. The loop compares the copies with the nodes as they are now, and commits ``tcold``. No reply waits for its record: if
+   a crash loses it, the nodes are hot again, from the log.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from millstream.clock import Now
+from millstream.commands.context.config import Config
+from millstream.engine.cold import EXTENTS_MOST, records_of
+from millstream.engine.keyspace import Keyspace, Transition
+from millstream.engine.streams.memory import stream_memory
+from millstream.engine.streams.stream import Stream
+from millstream.errors import StorageError
+from millstream.logs import logger
+from millstream.node.memory import Memory
+from millstream.node.tiering import policy
+from millstream.node.tiering.gathering import BATCH, SLICE, Batch, Copies, settled
+from millstream.node.tiering.policy import Aim, Leave, Place, Ring, Spills
+from millstream.node.tiering.writing import SPARE, Filler, Written
+from millstream.persistence.log import Log
+from millstream.persistence.manifest import PackEntry
+
+log = logger("millstream.tier")
+
+# Seconds before the next look while nothing may go
+_LATER = 1.0
+# Milliseconds for which a stream is left alone after most of its copies were given up
+_LEFT_ALONE = 10_000
+# Growth of all streams that is worth another look: bytes, or this part of them
+_GROWN, _GROWN_PART = 16 << 10, 64
+
+
+class SpillOwner(Protocol):
+    """The parts of a node that spilling needs; :class:`millstream.node.node.Node` is one."""
+
+    config: Config
+    keyspace: Keyspace
+    memory: Memory
+    spills: Spills | None
+
+    @property
+    def may_look_after(self) -> bool:
+        """True if the node may change data by itself now."""
+
+    def commit_alone(self, steps: list[Transition], now: Now) -> None:
+        """Commit transitions that no client sees, for which no reply waits."""
+
+
+@dataclass(slots=True)
+class _Classes:
+    """The search for nodes that may go, over all streams, one class after the other."""
+
+    number: int = 1  # Present class
+    looked: int = 0  # Streams that were looked at since something was found
+
+
+class Spiller:
+    """Moves nodes of one node's streams to packs."""
+
+    def __init__(
+        self,
+        node: SpillOwner,
+        opened: Log,
+        *,
+        exclusively: Callable[[Callable[[], Any]], Any] = lambda job: job(),
+        wake: Callable[[], None] = lambda: None,
+        thread: type[threading.Thread] = threading.Thread,
+        spare: int = SPARE,
+    ) -> None:
+        self._node = node
+        self._filler = Filler(opened, exclusively)
+        self._wake = wake  # Called in the thread; another turn is due then
+        self._new_thread = thread
+        self._spare = spare
+        # Called in the loop before a pack's first entry is committed, so that it can be read
+        self.on_pack: Callable[[PackEntry], None] = lambda entry: None  # noqa: ARG005 - a reader replaces it
+        self._known: set[int] = set()  # Numbers of packs for which it was called
+        self.ring = Ring()  # The streams
+        self._is_on = self._stopped = self._is_recount_due = False
+        self._ending = threading.Lock()  # guards _stopped and the start of a thread
+        self._queue: deque[tuple[Place, Stream]] = deque()  # Streams to look at next
+        self._search = _Classes()
+        self._batch = Batch()  # Copies that are not in the thread yet
+        self._part: tuple[Copies, Leave] | None = None  # The last part of the batch, if more of it may follow
+        self._thread: threading.Thread | None = None
+        self._in_thread: Batch | None = None  # Batch that is being written, or was
+        self._written: Written | None = None  # Result, until the loop has taken it
+        self._alone: dict[Place, int] = {}  # Streams that are left alone, until these monotonic milliseconds
+        self._not_before = self._rests_until = self._rests_at = 0
+        self.spilled = 0  # Bytes of frames that took the place of nodes
+
+    @property
+    def filler(self) -> Filler:
+        """The writer of packs, with its counts."""
+        return self._filler
+
+    @property
+    def is_busy(self) -> bool:
+        """True while nodes are on their way."""
+        return self._in_thread is not None or self._batch.size > 0
+
+    def may_help(self, now: Now) -> bool:
+        """True if nodes can go to packs now, or are on their way."""
+        if self._stopped or not self._node.config.tier or now.mono < self._not_before:
+            return False
+        return self.is_busy or not self._is_on or not self._rests(now)
+
+    def release(self, packs: set[int]) -> None:
+        """Note that packs are removed."""
+        self._known -= packs
+        self._is_recount_due = True
+        self._recount()
+
+    def _recount(self) -> None:
+        """Count the bytes of packs again, but not while the thread counts those that it writes."""
+        if self._is_recount_due and self._in_thread is None:
+            self._is_recount_due = False
+            self._filler.recount()
+
+    def observe(self, step: Transition) -> None:
+        """Note a transition that was committed."""
+        self.ring.observe(step)
+        if step[0] == "xsetid":  # the same ids may be given again, of a stream that may have another key by now
+            for part in (*self._batch.parts, *(self._in_thread.parts if self._in_thread is not None else ())):
+                part.is_stale = True
+
+    def scan(self) -> None:
+        """Find all streams, since the data came from elsewhere."""
+        self._queue.clear()
+        self._batch, self._part = Batch(), None  # copies of streams that are gone
+        self._alone, self._search, self._rests_until = {}, _Classes(), 0
+        self.ring.scan(self._node.keyspace)
+
+    # ------------------------------------------------------------------ in the loop
+
+    def turn(self, now: Now) -> float | None:
+        """Do the next piece of work; return the seconds until the next one, None if only an event makes it due."""
+        if self._stopped:
+            return None
+        if self._node.config.tier != self._is_on:
+            self._switch()
+        if self._written is not None:
+            if not self._node.may_look_after:
+                return _LATER
+            self._commit(self._written, now)
+            return 0.0
+        if self._in_thread is not None or not self._is_on:
+            return None
+        if not self._node.may_look_after:
+            return _LATER
+        if now.mono < self._not_before:
+            return (self._not_before - now.mono) / 1000
+        return self._gather(now)
+
+    def _switch(self) -> None:
+        """Begin or end the work, as ``tier`` says."""
+        self._is_on = self._node.config.tier
+        self._batch, self._part, self._search = Batch(), None, _Classes()
+        if self._is_on:
+            self.scan()
+            self._node.spills = self
+        else:
+            self.ring = Ring()
+            if self._in_thread is None:
+                self._node.spills = None
+
+    def aim(self, wall: int, sealed: int | None = None) -> Aim:
+        """Return the amount to spill now, of all sealed nodes."""
+        config = self._node.config
+        limit = config.max_memory
+        used = limit - self._node.memory.left(wall) if limit else 0
+        return policy.aim(self.ring.sealed if sealed is None else sealed, config.tier_hot, used, limit)
+
+    def _rests(self, now: Now) -> bool:
+        """True if nothing was found a moment ago and little has changed, or if all nodes may stay."""
+        if self._batch.size or self._queue:
+            return False
+        held = stream_memory()
+        if now.mono < self._rests_until and held < self._rests_at + max(_GROWN, self._rests_at // _GROWN_PART):
+            return True
+        return not self._node.config.tier_after and not self.aim(now.wall, held).size
+
+    def _gather(self, now: Now) -> float | None:
+        """Copy a slice; give the batch to the thread once it is large enough, or nothing else may go."""
+        if self._rests(now):
+            return self._nap(now)
+        if not self._queue:
+            self._queue.extend(self.ring.turn(self._node.keyspace))
+        aim = self.aim(now.wall)
+        room = SLICE
+        while room > 0 and self._batch.size < BATCH:
+            if self._part is None and not self._begin_part(aim, now):
+                break
+            assert self._part is not None
+            part, limit = self._part
+            took = part.gather(limit, room)
+            if took and self._batch.parts[-1:] != [part]:
+                self._batch.parts.append(part)
+            self._batch.size += took
+            room -= max(took, 1)
+            if not took or self._is_enough(aim):
+                self._part = None
+        is_over = self._search.number > aim.classes or not len(self.ring)
+        if self._batch.size >= BATCH or (self._batch.size and (self._is_enough(aim) or is_over)):
+            self._hand_over()
+            return None
+        if is_over:
+            self._search = _Classes()
+            self._rests_until, self._rests_at = now.mono + int(_LATER * 1000), stream_memory()
+            return self._nap(now)
+        return 0.0
+
+    def _nap(self, now: Now) -> float | None:
+        """Seconds until another look, if it is due without any change of data."""
+        return _LATER if self._node.config.tier_after or self.aim(now.wall).size else None
+
+    def _is_enough(self, aim: Aim) -> bool:
+        return not self._node.config.tier_after and self._batch.size >= aim.size
+
+    def _begin_part(self, aim: Aim, now: Now) -> bool:
+        """Find the next stream of which something may go."""
+        if self._is_enough(aim):  # the ring must be up to date before this counts
+            self._search.looked += len(self._queue)
+            self._queue.clear()
+            if self._search.looked >= len(self.ring):
+                self._search = _Classes(aim.classes + 1)
+            return False
+        taken = {part.place for part in self._batch.parts}
+        while self._queue:
+            place, stream = self._queue.popleft()
+            self._search.looked += 1
+            limit = None if place in taken else self._bounds(place, stream, aim, now)
+            if limit is not None:
+                self._search.looked = 0
+                self._part = Copies(place, stream), limit
+                return True
+            if self._search.looked >= len(self.ring):
+                self._search = _Classes(self._search.number + 1)
+                if self._search.number > aim.classes:
+                    return False
+        return False
+
+    def _bounds(self, place: Place, stream: Stream, aim: Aim, now: Now) -> Leave | None:
+        if self._alone and now.mono < self._alone.get(place, 0):
+            return None
+        if self._node.keyspace.databases[place[0]].keys.get(place[1]) is not stream:
+            return None  # gone since the ring's turn
+        after = self._node.config.tier_after
+        limit = None
+        if self._batch.size < aim.size:
+            limit = policy.leave_of(stream, self._search.number, self.ring.share(stream, aim.hot), now.wall)
+            if limit is not None and next(policy.leaving(stream, limit), None) is None:
+                limit = None
+        if limit is None and after and self._search.number == 1:
+            limit = policy.aged(stream, now.wall, after * 1000)
+            if limit is not None and next(policy.leaving(stream, limit), None) is None:
+                limit = None
+        return limit
+
+    def _hand_over(self) -> None:
+        self._in_thread, self._batch, self._part = self._batch, Batch(), None
+        self._search = _Classes()
+        config = self._node.config
+        least = config.disk_floor + 2 * self.ring.sealed + self._spare
+        thread = self._new_thread(
+            target=self._write,
+            args=(self._in_thread, least, config.tier_max_bytes),
+            name="millstream-tier",
+            daemon=True,
+        )
+        with self._ending:
+            if not self._stopped:
+                self._thread = thread
+                thread.start()
+
+    def _commit(self, written: Written, now: Now) -> None:
+        """Let the extents of a batch take the place of the nodes that are still there."""
+        batch, self._in_thread, self._written = self._in_thread, None, None
+        assert batch is not None
+        self._recount()
+        if written.pack is None:
+            self._not_before = now.mono + max(int(self._filler.pause * 1000), int(_LATER * 1000))
+        else:
+            self._commit_to(written.pack, written, batch, now)
+        self._settle(batch)
+
+    def _commit_to(self, pack: PackEntry, written: Written, batch: Batch, now: Now) -> None:
+        space = self._node.keyspace
+        if pack.number not in self._known:
+            try:
+                self.on_pack(pack)
+            except StorageError as error:  # the bytes are waste, and the nodes stay hot
+                self._filler.fail("error", str(error))
+                self._not_before = now.mono + int(self._filler.pause * 1000)
+                return
+            self._known.add(pack.number)
+        places = iter(written.places)
+        steps: list[Transition] = []
+        for part in batch.parts:
+            db, key = part.place
+            there = space.databases[db].keys.get(key)
+            mine = islice(places, len(part.extents))
+            found = settled(part, pack.number, mine) if there is part.stream else []
+            for _ in mine:  # its places, if it was not looked at
+                pass
+            steps += [("tcold", db, key, *rows) for rows in records_of(found, EXTENTS_MOST)]
+            if there is part.stream and len(found) * 2 < len(part.extents):
+                self._alone[part.place] = now.mono + _LEFT_ALONE
+            self.spilled += sum(extent.length for extent in found)
+        if steps and pack.number not in space.packs:
+            steps.insert(0, ("tpacks", -1, [[pack.number, pack.identity, 0]]))
+        if steps:
+            self._node.commit_alone(steps, now)
+        self._alone = {place: until for place, until in self._alone.items() if until > now.mono}
+
+    def _settle(self, batch: Batch) -> None:
+        for part in batch.parts:
+            self.ring.refresh(self._node.keyspace, part.place)
+        if not self._is_on:
+            self.ring = Ring()
+            self._node.spills = None
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _write(self, batch: Batch, least: int, most: int) -> None:
+        try:
+            written = self._filler.write(batch.payloads(), least, most)
+        except Exception:
+            log.exception("internal error while entries were written to a pack")
+            written = self._filler.broken()
+        self._written = written
+        self._wake()
+
+    def stop(self) -> None:
+        """Wait for the thread, which ends soon, and end the pack. The caller must still run exclusive jobs."""
+        with self._ending:
+            self._stopped = True
+        if self._thread is not None:
+            self._thread.join()
+        self._filler.end()

@@ -1,0 +1,197 @@
+"""Parts of packs that parked clients wait for: read by threads, pinned for these clients, and let go afterwards."""
+
+import errno
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from millstream.clock import Now
+from millstream.commands.context.session import Session
+from millstream.engine.cold import Range
+from millstream.node.clients.blocking import Waiter
+from millstream.node.clients.parking import Ticket
+from millstream.node.clients.sessions import Sessions
+from millstream.node.outcome import Outcome
+from millstream.node.tiering.fetching import LACKS, Fetch, FetchThreads, joined
+from millstream.node.tiering.packreader import PackSource
+
+PINNED_MAX = 64 << 20
+"""Bytes that are pinned for parked clients; beyond that the page cache has them."""
+# Number of misses whose times INFO shows
+_TIMES = 1024
+
+
+class ColdShell(Protocol):
+    """An event loop that has other work while a disk is read."""
+
+    def post(self, work: Callable[[Now], None]) -> None:
+        """Run something in the loop, and then do all work after commands; called in any thread."""
+        ...
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Run something in the next turn of the loop; called in the loop."""
+        ...
+
+
+class Tickets:
+    """Serves the parked clients of a node."""
+
+    def __init__(
+        self, source: PackSource, sessions: Sessions, shell: ColdShell, serve_woken: Callable[[Now], None]
+    ) -> None:
+        self._source, self._sessions, self._shell = source, sessions, shell
+        self._serve_woken = serve_woken  # serves clients whose keys are ready
+        self._going: list[Fetch] = []  # parts that somebody waits for, or has not read yet
+        self._pinned = 0
+        self.threads: FetchThreads
+        self.times: deque[int] = deque(maxlen=_TIMES)  # Microseconds from a miss until its bytes were there
+        self.parked = 0  # Number of times that a client was parked
+
+    def begin(
+        self, threads: Callable[[], int], rate: Callable[[], int], measured: Callable[[int, float], None]
+    ) -> None:
+        """Make the threads, which start with the first miss."""
+        self.threads = FetchThreads(self._source, threads, rate, self._post, measured)
+
+    def park(self, session: Session, ranges: list[Range], tries: int, pins: list[Range]) -> None:
+        """Park a client until these parts are there; ``pins`` are parts that its command has pinned itself."""
+        ticket = Ticket(session, self._release, tries, began=time.perf_counter_ns())
+        for wanted in joined(ranges):
+            fetch = self.fetch_of(wanted)
+            if ticket in fetch.users:
+                continue  # one read has several of the parts
+            fetch.users.add(ticket)
+            ticket.parts.append(fetch)
+            ticket.left += not fetch.is_there
+        before = self._sessions.parking.by_session.get(session.id)
+        ticket.pins += pins
+        if before is not None:  # what it missed before is needed again
+            ticket.pins += before.pins
+            before.pins.clear()
+            ticket.parts += before.parts
+            for fetch in before.parts:
+                fetch.users.add(ticket)
+        self._sessions.parking.add(ticket)
+        self.parked += 1
+        if not ticket.left:  # another client has them, but not in a form that serves this one
+            self._shell.post(partial(self._ready, ticket))
+
+    def wait_on(self, waiter: Waiter) -> None:
+        """Note that a client that was just parked waits for keys."""
+        self._sessions.parking.by_session[waiter.session.id].waiter = waiter
+
+    def fetch_of(self, wanted: Range, *, is_ahead: bool = False) -> Fetch:
+        """Return the fetch of a part, begun now unless one is under way."""
+        found = next((each for each in self._going if each.has(wanted)), None)
+        if found is None:
+            found = Fetch(wanted)
+            found.is_ahead = is_ahead
+            self._going.append(found)
+            self.threads.add(found, is_ahead=is_ahead)
+        elif found.is_ahead and not (is_ahead or found.is_done):
+            self.threads.add(found)  # somebody waits for it now
+            found.is_ahead = False
+        return found
+
+    @property
+    def ahead(self) -> int:
+        """Bytes that are being read ahead."""
+        return sum(fetch.wanted[2] for fetch in self._going if fetch.is_ahead)
+
+    def _post(self, fetch: Fetch) -> None:
+        """Tell the loop that a part was read; called in a thread."""
+        self._shell.post(partial(self._take_in, fetch))
+
+    def _take_in(self, fetch: Fetch, now: Now) -> None:
+        fetch.is_there, fetch.is_ahead = True, False
+        if fetch.users:
+            self._pin(fetch)
+        elif fetch in self._going:
+            self._going.remove(fetch)
+        fetch.parts.clear()
+        for ticket in list(fetch.users):
+            ticket.left -= 1
+            if not ticket.left:
+                self._ready(ticket, now)
+
+    def _ready(self, ticket: Ticket, now: Now) -> None:
+        """Let a client go on: the shell runs its command again, or its wait is tried again."""
+        session, waiter = ticket.session, ticket.waiter
+        if self._sessions.parking.by_session.get(session.id) is not ticket:
+            return
+        if not session.parked or (waiter is not None and waiter.over):  # the wait has ended meanwhile
+            self._sessions.parking.drop(session)
+            return
+        session.parked = False
+        self.times.append((time.perf_counter_ns() - ticket.began) // 1000)
+        if waiter is None:
+            session.blocked = False
+            self._sessions.outbox.append((session, Outcome([], 0)))
+        else:
+            self._sessions.waits.ready.update(dict.fromkeys(waiter.places))
+            self._serve_woken(now)
+            self._forget_unread(ticket)
+
+    def _forget_unread(self, ticket: Ticket) -> None:
+        """Let bytes go that a waiting command does not read any more, since its key is gone or another has served it.
+
+        In an outage or a pause it has not been tried yet.
+        """
+        session, is_tried = ticket.session, not self._sessions.waits.ready and self._sessions.pause.ends is None
+        if is_tried and not session.parked and self._sessions.parking.by_session.get(session.id) is ticket:
+            self._sessions.parking.drop(session)
+
+    def _release(self, ticket: Ticket) -> None:
+        for pin in ticket.pins:
+            self._source.unpin(*pin)
+        for fetch in ticket.parts:
+            fetch.users.discard(ticket)
+            if fetch.users or fetch.is_ahead or fetch not in self._going:
+                continue
+            self._going.remove(fetch)
+            if not fetch.is_there:
+                self.threads.drop(fetch)
+            for pin in fetch.pins:
+                self._source.unpin(*pin)
+                self._pinned -= pin[2]
+            fetch.pins.clear()
+
+    def _pin(self, fetch: Fetch) -> None:
+        """Keep what was read, in as long parts as there are without an error between them."""
+        pack, offset, length = fetch.wanted
+        if self._pinned + length > PINNED_MAX:
+            return
+        run: list[bytes] = []
+        begin = offset
+        for number, part in enumerate(fetch.parts):
+            place = fetch.place(number)
+            if isinstance(part, bytes):
+                run.append(part)
+                if len(part) == place[2]:
+                    continue
+            self._pin_run(fetch, pack, begin, run)
+            run, begin = [], place[1] + place[2]
+            if isinstance(part, OSError) and part.errno not in LACKS:
+                self._source.fail(*place, part.errno or errno.EIO)
+                fetch.pins.append(place)
+                self._pinned += place[2]
+        self._pin_run(fetch, pack, begin, run)
+
+    def _pin_run(self, fetch: Fetch, pack: int, offset: int, run: list[bytes]) -> None:
+        data = b"".join(run)
+        if data:
+            self._source.pin(pack, offset, data)
+            fetch.pins.append((pack, offset, len(data)))
+            self._pinned += len(data)
+
+    @property
+    def pinned(self) -> int:
+        """Bytes that are kept for parked clients."""
+        return self._pinned
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is read or kept for a client."""
+        return not self._going and not self._pinned

@@ -1,0 +1,249 @@
+"""Tools for a directory with packs: their usage, a copy without them, going on without one, and comparing extents."""
+
+import contextlib
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from maintenance.conftest import content
+from millstream.cli.main import main
+from millstream.errors import LogCorruptError, StorageError, UsageError
+from millstream.maintenance.backup.thaw import thaw
+from millstream.maintenance.health import directory
+from millstream.maintenance.health.directory import diagnose_directory
+from millstream.maintenance.log.cut_pack import cut_pack, entries_without
+from millstream.maintenance.log.examine import advice, examine_directory
+from millstream.maintenance.log.tier import look_at_tier
+from millstream.node.log.packs import expect_packs, open_log
+from millstream.persistence.disk import RealDisk
+from millstream.persistence.manifest import Manifest, read_manifest
+from millstream.persistence.recovery import switch_manifest
+from support.coldness import IS_COLD
+from support.packed import PackedWorld, packed
+from support.simdisk import Crash, PowerCut, SimDisk
+
+if IS_COLD:
+    pytest.skip("its streams have packs of their own", allow_module_level=True)
+
+
+def run(*words: object) -> Result:
+    done = CliRunner().invoke(main, [*map(str, words)], prog_name="millstream")
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def two_packs(home: Path) -> None:
+    """Make a directory with streams ``s`` and ``t``, each with a pack, a group with pending entries, and deletions."""
+    world = PackedWorld(home)
+    client = world.fill("s")
+    client.call("XGROUP", "CREATE", "s", "g", 0)
+    client.call("XREADGROUP", "GROUP", "g", "c", "COUNT", 4, "STREAMS", "s", ">")
+    world.chill(b"s")
+    world.seal()
+    world.fill("t", 30)
+    world.chill(b"t")
+    client.call("XDEL", "t", "2-1", "3-1")
+    client.call("XTRIM", "t", "MINID", "13-0")
+    client.call("SET", "x", "y")
+    world.close()
+
+
+def shown(world: PackedWorld) -> list[object]:
+    """Return what clients see."""
+    client = world.client()
+    words = [["XRANGE", key, "-", "+"] for key in ("s", "t")] + [["XINFO", "STREAM", "s", "FULL"], ["GET", "x"]]
+    return [client.call(*each) for each in [*words, ["XPENDING", "s", "g"], ["DBSIZE"]]]
+
+
+def manifest_of(home: Path) -> Manifest:
+    found = read_manifest(RealDisk(), home)
+    assert found is not None
+    return found
+
+
+def test_usage_of_packs_and_streams_is_shown(tmp_path: Path) -> None:
+    """Packs are in the order of what is still needed of them, streams in the order of their cold part."""
+    home = tmp_path / "data"
+    two_packs(home)
+    before = content(home)
+    report = look_at_tier(home)
+    assert [(pack.name[5:25].lstrip("0"), pack.sealed, pack.extents, pack.entries) for pack in report.packs] == [
+        ("2", True, 3, 15),
+        ("1", True, 3, 18),
+    ]
+    assert 0 < report.packs[0].live_share < 0.6 < report.packs[1].live_share <= 1
+    assert [(each.key, each.entries, each.cold) for each in report.streams] == [(b"s", 20, 18), (b"t", 18, 15)]
+    assert report.index_bytes >= 6 * 112
+    facts = json.loads(run("log", "tier", home, "-o", "json").stdout)
+    assert (facts["packs_count"], facts["extents"], facts["entries"]) == (2, 6, 33)
+    assert [pack["live_share"] for pack in facts["packs"]] == sorted(pack["live_share"] for pack in facts["packs"])
+    assert "still needed" in run("log", "tier", home).stdout
+    assert content(home) == before
+    assert run("log", "tier", tmp_path / "none").exit_code == 1
+
+
+def test_a_thawed_directory_has_all_data_and_no_pack(tmp_path: Path) -> None:
+    """The copy has format 2, the same positions and the same replies; the source is unchanged."""
+    home, out = tmp_path / "data", tmp_path / "out"
+    two_packs(home)
+    before, world = content(home), PackedWorld(home)
+    expected, last = shown(world), world.log.appended
+    world.close()
+    made = thaw(home, out)
+    assert (made.last, made.entries, manifest_of(out).facts()["format"]) == (last, 33, 2)
+    assert not list(out.glob("*.pack"))
+    assert examine_directory(out).report.ok
+    world = PackedWorld(out)
+    assert (shown(world), world.log.appended) == (expected, last)
+    world.close()
+    assert {name: data for name, data in content(home).items() if not name.startswith(("log-", "lock"))} == {
+        name: data for name, data in before.items() if not name.startswith(("log-", "lock"))
+    }
+    with pytest.raises(UsageError, match="exists already"):
+        thaw(home, out)
+    with pytest.raises(StorageError, match="has no log"):
+        thaw(tmp_path, tmp_path / "other")
+    assert run("log", "thaw", home, tmp_path / "again").exit_code == 0
+
+
+def test_damage_of_a_pack_stops_thawing(tmp_path: Path) -> None:
+    """Nothing is written if a cold entry cannot be read, and the error names pack and entries."""
+    home = tmp_path / "data"
+    packed(home)
+    (pack,) = home.glob("*.pack")
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 2] ^= 1
+    pack.write_bytes(data)
+    with pytest.raises(LogCorruptError, match="entries 7-1 to 12-1 of a stream cannot be read"):
+        thaw(home, tmp_path / "out")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("out")]
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "there"])
+def test_a_log_goes_on_without_a_pack(tmp_path: Path, how: str) -> None:
+    """Entries of the pack are gone as by XDEL, all others stay, and the file is kept under another name."""
+    home = tmp_path / "data"
+    two_packs(home)
+    pack = min(home.glob("*.pack"))
+    if how == "missing":
+        pack.unlink()
+    elif how == "cut":
+        pack.write_bytes(pack.read_bytes()[:-1])
+    if how != "there":
+        steps = advice(examine_directory(home))
+        assert steps[-1].endswith(f"`millstream log cut {home} --pack {pack.name}`.")
+    (missing,) = entries_without(home, pack.name)
+    assert missing.sentence() == "18 entries 1-1 to 18-1 of 's'"
+    done = run("log", "cut", home, "--pack", pack.name, "--yes")
+    assert (done.exit_code, "18 entries will be missing" in done.output) == (0, True)
+    assert len(list(home.glob(f"cut-{pack.name}-*"))) == (how != "missing")
+    assert examine_directory(home).report.ok
+    world = PackedWorld(home)
+    client = world.client()
+    assert client.call("XRANGE", "s", "-", "+") == [[b"%d-1" % at, [b"f", b"v%d" % at]] for at in (19, 20)]
+    facts = client.call("XINFO", "STREAM", "s")
+    assert facts[facts.index(b"max-deleted-entry-id") + 1] == b"18-1"  # type: ignore[attr-defined,index]  # a reply may be anything
+    assert (client.call("XLEN", "t"), client.call("XPENDING", "s", "g")[0]) == (18, 4)  # type: ignore[index]  # likewise
+    world.close()
+    open_log(home)[0].close()
+
+
+def test_a_cut_that_was_interrupted_is_repeated(tmp_path: Path) -> None:
+    """Without the record a start is refused and names the command, which then completes the cut."""
+    home = tmp_path / "data"
+    packed(home)
+    manifest = manifest_of(home)
+    (pack,) = home.glob("*.pack")
+    pack.rename(home / f"cut-{pack.name}-0")
+    switch_manifest(RealDisk(), home, Manifest(manifest.segments, manifest.snapshot, next_pack=2))
+    report = examine_directory(home).report
+    assert (report.starts, "records need pack 1" in report.problems[0].text) == (False, True)
+    assert cut_pack(home, "1").kept is None
+    assert examine_directory(home).report.ok
+    world = PackedWorld(home)
+    assert world.client().call("XLEN", "s") == 2
+    world.close()
+    with pytest.raises(UsageError, match="'1' is not a pack of this log; these are: none"):
+        cut_pack(home, "1")
+
+
+@pytest.mark.parametrize("crash", Crash)
+def test_a_cut_may_be_interrupted_anywhere_and_repeated(crash: Crash) -> None:
+    """After a crash at any operation a start is refused or has all that the cut keeps; a second cut then completes."""
+    home, disk = Path("/data"), SimDisk()
+    packed(home, disk)
+    refused = 0
+    for step in itertools.count(1):
+        broken = disk.copy()
+        broken.locked.clear()
+        broken.crash_after = broken.operations + step
+        try:
+            cut_pack(home, "1", broken)
+            break
+        except PowerCut:
+            after = broken.reboot(crash, step)
+        lengths = []
+        for _ in range(2):
+            try:
+                world = PackedWorld(home, after.copy())
+                expect_packs(world.node.keyspace, world.log)
+                lengths.append(world.client().call("XLEN", "s"))
+            except LogCorruptError:
+                refused += 1
+            after.locked.clear()
+            with contextlib.suppress(UsageError):  # it was complete
+                cut_pack(home, "1", after)
+            after.locked.clear()
+        assert lengths[-1] == 2, (step, lengths)
+        assert set(lengths) <= {2, 20}, (step, lengths)
+    assert step > 20
+    assert refused > 3
+
+
+def test_a_cut_is_confirmed_and_takes_one_option(tmp_path: Path) -> None:
+    """Without --yes and a terminal nothing is cut; --at and --pack exclude each other."""
+    packed(tmp_path / "data")
+    before = content(tmp_path / "data")
+    assert run("log", "cut", tmp_path / "data", "--pack", "1").exit_code == 2
+    assert run("log", "cut", tmp_path / "data").exit_code == 2
+    assert run("log", "cut", tmp_path / "data", "--pack", "1", "--at", "x:1").exit_code == 2
+    assert run("log", "cut", tmp_path / "data", "--pack", "../1", "--yes").exit_code == 0
+    assert content(tmp_path / "data") != before
+    assert run("log", "cut", tmp_path / "data", "--pack", "x", "--yes").exit_code == 2
+
+
+def test_a_check_compares_extents_with_the_records(tmp_path: Path) -> None:
+    """A whole pack with other extents than the records name is reported, with a right seal and right checksums."""
+    home, other = tmp_path / "data", tmp_path / "other"
+    packed(home)
+    world = PackedWorld(other)
+    world.fill(first=101)
+    world.chill()
+    world.close()
+    (pack,), (wrong,) = home.glob("*.pack"), other.glob("*.pack")
+    manifest = manifest_of(home)
+    (entry,) = manifest_of(other).packs
+    (home / wrong.name).write_bytes(wrong.read_bytes())
+    pack.unlink()
+    switch_manifest(RealDisk(), home, Manifest(manifest.segments, manifest.snapshot, packs=(entry,), next_pack=2))
+    report = examine_directory(home).report
+    assert (report.ok, report.starts) == (False, True)
+    assert "it has other entries than the records say" in report.problems[0].text
+
+
+def test_the_doctor_reports_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor shows the packs' size, reads no entry of them, and warns of much space for deleted entries."""
+    home = tmp_path / "data"
+    two_packs(home)
+    found = {each.check: each for each in diagnose_directory(home)}
+    assert found["packs"].level == "ok"
+    assert found["packs"].what.startswith("2 packs of 0.0 MB, ")
+    monkeypatch.setattr(directory, "_WASTE", 10)
+    world = PackedWorld(home)
+    world.client().call("DEL", "t")
+    world.close()
+    found = {each.check: each for each in diagnose_directory(home)}
+    assert (found["packs"].level, "log tier" in found["packs"].advice) == ("warning", True)

@@ -1,0 +1,148 @@
+"""Threads that read parts of packs: their order, their rate, and parts that nobody wants any more."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from millstream.engine.cold import Range
+from millstream.node.tiering.fetching import PIECE, Fetch, FetchThreads, joined
+from support.waiting import eventually
+
+
+class Disk:
+    """A source whose reads end when a test lets them."""
+
+    def __init__(self) -> None:
+        self.begun: list[Range] = []
+        self.advice: list[Range] = []
+        self.turns = threading.Semaphore(0)
+
+    def fetch(self, pack: int, offset: int, length: int, /) -> bytes:
+        self.begun.append((pack, offset, length))
+        self.turns.acquire()
+        if pack == 13:
+            raise OSError(5, "Input/output error")
+        return bytes(length)
+
+    def advise(self, pack: int, offset: int, length: int, is_needed: bool, /) -> None:
+        assert is_needed
+        self.advice.append((pack, offset, length))
+
+
+@contextmanager
+def running(
+    disk: Disk, threads: int = 1, rate: Callable[[], int] = lambda: 0
+) -> Iterator[tuple[FetchThreads, list[Fetch]]]:
+    """Run threads; yield them with the list of what they have read."""
+    done: list[Fetch] = []
+    pool = FetchThreads(disk, lambda: threads, rate, done.append, lambda size, seconds: None)
+    try:
+        yield pool, done
+    finally:
+        disk.turns.release(1000)
+        pool.close()
+
+
+def test_ranges_are_joined() -> None:
+    """Neighbours and overlapping ranges become one."""
+    assert joined([(1, 10, 5), (1, 0, 10), (2, 15, 5), (1, 16, 1), (1, 3, 2)]) == [(1, 0, 15), (1, 16, 1), (2, 15, 5)]
+
+
+def test_what_is_wanted_comes_before_what_is_read_ahead() -> None:
+    """Parts are read in order in pieces; a part that was only read ahead moves up when a client wants it."""
+    disk = Disk()
+    with running(disk) as (pool, done):
+        first, ahead, other, wanted = (
+            Fetch((1, at * 10 * PIECE, size)) for at, size in enumerate((8, PIECE + 5, 7, 6))
+        )
+        ahead.is_ahead = other.is_ahead = True
+        pool.add(first)
+        eventually(lambda: len(disk.begun) == 1)
+        pool.add(other, is_ahead=True)
+        pool.add(ahead, is_ahead=True)
+        pool.add(wanted)
+        pool.add(ahead)
+        disk.turns.release(10)
+        eventually(lambda: len(done) == 4)
+        assert done == [first, wanted, ahead, other]
+        assert [length for _, _, length in disk.begun] == [8, 6, PIECE, 5, 7]
+        assert disk.advice == [ahead.wanted, other.wanted]
+
+
+def test_a_part_that_nobody_wants_is_not_read_on() -> None:
+    """Pieces that are not begun are left out; the piece that is being read ends first."""
+    disk = Disk()
+    with running(disk) as (pool, done):
+        large, small = Fetch((1, 0, 5 * PIECE)), Fetch((1, 90 * PIECE, 1))
+        pool.add(large)
+        eventually(lambda: len(disk.begun) == 1)
+        pool.add(small)
+        assert not pool.drop(large)
+        disk.turns.release(2)
+        eventually(lambda: len(done) == 2)
+        assert len(disk.begun) == 2
+
+
+def test_pieces_of_one_part_are_read_side_by_side() -> None:
+    """Several threads read the pieces of one part, and an error is kept with its piece."""
+    disk = Disk()
+    with running(disk, threads=3) as (pool, done):
+        part, broken = Fetch((1, 0, 3 * PIECE)), Fetch((13, 0, 4))
+        pool.add(part)
+        pool.add(broken)
+        pool.add(Fetch((1, 0, 1)))
+        eventually(lambda: len(disk.begun) == 3)
+        disk.turns.release(5)
+        eventually(lambda: len(done) == 3)
+        assert [len(each) for each in part.parts if isinstance(each, bytes)] == [PIECE] * 3
+        assert isinstance(broken.parts[0], OSError)
+
+
+def test_a_rate_holds_reads_back() -> None:
+    """With a rate the next read waits, and the end of the threads does not wait for it."""
+    disk = Disk()
+    disk.turns.release(100)
+    with running(disk, rate=lambda: 1) as (pool, done):
+        for at in range(3):
+            pool.add(Fetch((1, 10 * at, 1000)))
+        eventually(lambda: len(done) == 1)
+    assert len(disk.begun) == 1
+
+
+def test_an_error_of_another_kind_leaves_nobody_waiting() -> None:
+    """A lack of memory while a part is read is an error of that part."""
+
+    class Full(Disk):
+        def fetch(self, pack: int, offset: int, length: int, /) -> bytes:
+            raise MemoryError
+
+    with running(Full()) as (pool, done):
+        pool.add(Fetch((1, 0, 10)))
+        eventually(lambda: len(done) == 1)
+        assert isinstance(done[0].parts[0], OSError)
+
+
+def test_a_thread_that_cannot_be_started_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any thread the part fails at once, and a later one is read once a thread can be started."""
+    disk = Disk()
+    with running(disk, threads=2) as (pool, done):
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", _refuse)
+            pool.add(Fetch((1, 0, 3 * PIECE)))
+            pool.add(Fetch((1, 0, 5)), is_ahead=True)
+        assert [each.is_done for each in done] == [True, True]
+        assert all(isinstance(part, OSError) for each in done for part in each.parts)
+        assert [len(each.parts) for each in done] == [3, 1]
+        pool.add(Fetch((1, 20, 10)))
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", _refuse)
+            pool.add(Fetch((1, 40, 10)))
+        disk.turns.release(2)
+        eventually(lambda: len(done) == 4)
+        assert [each.parts for each in done[2:]] == [[bytes(10)], [bytes(10)]]
+
+
+def _refuse(thread: threading.Thread) -> None:
+    raise RuntimeError(f"can't start {thread.name}")

@@ -1,0 +1,233 @@
+"""A node whose log has packs: a start and rewritings read none, and packs that nothing needs are removed."""
+
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from millstream.embedded.place import parse_place
+from millstream.embedded.store import Store
+from millstream.engine.serialization.rdb.reading import RdbKey, read_file
+from millstream.engine.streams.stream import Stream
+from millstream.errors import LogCorruptError
+from millstream.node.log import rewriting
+from millstream.node.log.compaction import compact
+from millstream.node.log.packs import expect_packs, open_log
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
+from support.coldness import IS_COLD
+from support.packed import PackedWorld, packed
+from support.simdisk import SimDisk, SimFile
+from support.waiting import eventually
+
+if IS_COLD:
+    pytest.skip("its streams have packs of their own", allow_module_level=True)
+
+HOME = Path("/data")
+
+
+def rewritten(world: PackedWorld) -> rewriting.Rewriter:
+    """Rewrite a log on the real disk by a real process."""
+    world.sync()
+    rewriter = world.rewriter()
+    rewriter.start()
+    eventually(lambda: not rewriter.facts.is_running)
+    assert rewriter.facts.is_ok
+    return rewriter
+
+
+def names(home: Path) -> list[int]:
+    """Return the numbers of the packs in a directory."""
+    return sorted(int(path.name[5:25]) for path in home.glob("*.pack"))
+
+
+def test_a_directory_with_packs_is_started_again(tmp_path: Path) -> None:
+    """A start finds cold entries where they were, and reads them from their packs."""
+    packed(tmp_path / "data")
+    world = PackedWorld(tmp_path / "data")
+    client = world.client()
+    assert client.call("XLEN", "s") == 20
+    assert world.stream().entries.extent_count == 3
+    found = client.call("XRANGE", "s", "-", "+")
+    assert [entry[0] for entry in found] == [b"%d-1" % number for number in range(1, 21)]  # type: ignore[attr-defined]  # a reply may be anything
+    world.close()
+
+
+def test_a_rewriting_removes_the_packs_that_nothing_needs(tmp_path: Path) -> None:
+    """Packs of deleted entries go; those of copies, of later records and the one being filled stay."""
+    home = tmp_path / "data"
+    world = PackedWorld(home)
+    client = world.fill("s")
+    for key in ("s", "t", "u"):
+        world.fill(key) if key != "s" else None
+        world.chill(key.encode())
+        world.seal()
+    client.call("COPY", "t", "copy")
+    client.call("DEL", "s", "t")
+    world.chill(b"u")
+    world.fill("u", first=21)
+    world.chill(b"u")  # pack 4, being filled
+    rewriter = rewritten(world)
+    assert (names(home), rewriter.facts.pack_disagreements) == ([2, 3, 4], 0)
+    client.call("DEL", "copy", "u")
+    rewritten(world)
+    assert names(home) == [4]
+    world.seal()
+    client.call("SET", "x", "y")
+    rewritten(world)
+    assert names(home) == []
+    world.close()
+    assert PackedWorld(home).client().call("DBSIZE") == 1
+
+
+def test_packs_of_an_earlier_process_that_was_killed_go_as_well(tmp_path: Path) -> None:
+    """A pack that no process has ended is not written to again, and is removed when nothing needs it."""
+    home = tmp_path / "data"
+    world = PackedWorld(home)
+    world.fill()
+    world.chill()
+    world.log.close()  # the pack is not ended
+    world = PackedWorld(home)
+    client = world.client()
+    assert len(client.call("XRANGE", "s", "-", "+")) == 20  # type: ignore[arg-type]  # a reply may be anything
+    rewritten(world)
+    assert names(home) == [1]
+    client.call("DEL", "s")
+    rewritten(world)
+    assert names(home) == []
+    world.close()
+
+
+def test_a_pack_that_memory_needs_stays_and_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """If the log and the memory disagree about a pack, it stays, and the server reports an internal error."""
+    home = tmp_path / "data"
+    world = PackedWorld(home)
+    world.fill()
+    world.chill()
+    world.seal()
+    stream = world.stream()
+    world.client().call("DEL", "s")
+    world.node.keyspace.databases[0].keys[b"s"] = stream  # no record says so
+    rewriter = rewritten(world)
+    assert (names(home), rewriter.facts.pack_disagreements) == ([1], 1)
+    assert "internal error: the log does not need pack-00000000000000000001-" in caplog.text
+    del world.node.keyspace.databases[0].keys[b"s"]  # the stream object lives on, which is not a reference of the data
+    world.client().call("SET", "a", "b")
+    assert stream.entries.extent_count
+    rewriter = rewritten(world)
+    assert (names(home), rewriter.facts.pack_disagreements) == ([], 0)
+    world.close()
+
+
+class BlindFile(SimFile):
+    """A pack of which only header and seal may be read."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return bytes of the header or the seal."""
+        assert offset + size <= HEADER_SIZE or offset >= self.size() - FRAME_SIZE, "entries are read"
+        return super().read_at(offset, size)
+
+
+class Blind(SimDisk):
+    """A disk that returns only header and seal of a pack once it is blind."""
+
+    blind = False
+
+    def open_read(self, path: Path) -> SimFile:
+        """Open a file."""
+        file = super().open_read(path)
+        return BlindFile(self, path, self._inode(path)) if self.blind and path.name.endswith(".pack") else file
+
+
+def test_a_start_and_a_rewriting_read_no_cold_entry() -> None:
+    """A start, a rewriting and a start from its snapshot read nothing of a pack but header and seal."""
+    disk = Blind()
+    packed(HOME, disk)
+    for _ in range(2):
+        disk.blind = True
+        world = PackedWorld(HOME, disk)
+        expect_packs(world.node.keyspace, world.log)
+        world.client().call("XADD", "s", "*", "f", "v")
+        world.sync()
+        rewrite = world.log.begin_rewrite()
+        assert rewrite is not None
+        needed: list[int] = []
+        compact(disk, HOME, rewrite, on_packs=needed.extend)
+        assert needed == [1]
+        world.log.commit_rewrite(rewrite, world.log.settled_packs(rewrite) - {*needed})
+        world.log.remove_obsolete()
+        disk.blind = False
+        assert len(world.client().call("XRANGE", "s", "-", "20-1")) == 20  # type: ignore[arg-type]  # a reply may be anything
+        world.close()
+
+
+def test_obsolete_log_files_are_removed_before_packs() -> None:
+    """A log to which a start could fall back has all its packs, whenever the removal is interrupted."""
+    disk = SimDisk()
+    packed(HOME, disk)
+    world = PackedWorld(HOME, disk)
+    world.client().call("DEL", "s")
+    world.sync()
+    rewrite = world.log.begin_rewrite()
+    assert rewrite is not None
+    needed: list[int] = []
+    compact(disk, HOME, rewrite, on_packs=needed.extend)
+    world.log.commit_rewrite(rewrite, world.log.settled_packs(rewrite) - {*needed})
+    disk.trace.clear()
+    world.log.remove_obsolete()
+    removed = [name.partition("-")[0] for what, name in disk.trace if what == "remove"]
+    assert removed == ["log"] * (len(removed) - 1) + ["pack"]
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "foreign", "unsealed"])
+def test_a_start_without_a_pack_is_refused_with_what_would_be_missing(tmp_path: Path, how: str) -> None:
+    """The error names streams, ids and the command to go on; the server and the embedded store give the same one."""
+    home = tmp_path / "data"
+    packed(home)
+    (pack,) = home.glob("*.pack")
+    data = pack.read_bytes()
+    if how == "missing":
+        pack.unlink()
+    elif how == "cut":
+        pack.write_bytes(data[:-100])
+    elif how == "foreign":
+        pack.write_bytes(data[:20] + Random(1).randbytes(12) + data[32:])
+    else:
+        pack.write_bytes(data[:-FRAME_SIZE] + bytes(FRAME_SIZE))
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    said = re.escape("18 entries 1-1 to 18-1 of 's'. ") + f".*log cut --pack {pack.name} {re.escape(str(home))}"
+    with pytest.raises(LogCorruptError, match=said):
+        open_log(home)
+    with pytest.raises(LogCorruptError, match=said):
+        Store(parse_place(f"file://{home}"))
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+
+
+def test_records_that_need_a_pack_which_is_not_named_are_refused(tmp_path: Path) -> None:
+    """A manifest without the pack, or with a shorter one, is found after the load, which reads no pack."""
+    disk = SimDisk()
+    packed(HOME, disk)
+    world = PackedWorld(HOME, disk)
+    log = world.log
+    (entry,) = log.packs
+    for wrong in ((), (entry.__class__(entry.name, 1, entry.identity, HEADER_SIZE + 5),)):
+        log._manifest = log._manifest.__class__(log._manifest.segments, packs=wrong, next_pack=2)  # noqa: SLF001 - no other way leads here
+        with pytest.raises(LogCorruptError, match="18 entries 1-1 to 18-1 of 's'"):
+            expect_packs(world.node.keyspace, log)
+
+
+def test_a_copy_for_redis_has_cold_entries(tmp_path: Path) -> None:
+    """An RDB file of a log with packs holds all entries: the child reads the packs in order."""
+    world = PackedWorld(tmp_path / "data")
+    world.fill()
+    world.chill()
+    world.sync()
+    rewriter = world.rewriter()
+    with (tmp_path / "copy").open("w+b") as file:
+        rewriter.start(copy=rewriting.CopyOrder(file, 10, lambda _: None))
+        eventually(lambda: not rewriter.facts.is_running)
+    assert rewriter.facts.is_ok
+    (item,) = (each for each in read_file([(tmp_path / "copy").read_bytes()]) if isinstance(each, RdbKey))
+    assert isinstance(item.value, Stream)
+    assert [each >> 64 for each in item.value.entries.ids(0, 1 << 127)] == list(range(1, 21))
+    world.close()

@@ -1,0 +1,533 @@
+"""Entries go to packs while commands run: each reply is that of a node without packs, before and after a restart."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from millstream.commands.context import tier
+from millstream.engine.cold_ops import named_packs
+from millstream.engine.streams import nodeform
+from millstream.errors import DiskFullError
+from millstream.node.log import rebuilding
+from millstream.node.log.compaction import compact
+from millstream.node.log.rebuilding import differing, from_log
+from millstream.node.tiering import writing
+from millstream.persistence.log import Log
+from millstream.persistence.manifest import PackEntry
+from millstream.persistence.packs import PackWriter
+from replication.replicated import Changes
+from support.coldness import IS_COLD
+from support.inprocess import Client, World
+from support.simdisk import Fault, SimDisk
+from support.spilled import AtOnce, Later, SpillWorld, small
+from support.state import check, snapshot
+
+if IS_COLD:
+    pytest.skip("its worlds have packs of their own", allow_module_level=True)
+
+SHOWN = (["XINFO", "STREAM", "{}", "FULL", "COUNT", "0"], ["XREVRANGE", "{}", "+", "-"], ["DUMP", "{}"])
+
+
+@pytest.fixture(autouse=True)
+def _tiered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tier, "IS_AVAILABLE", True)
+    small(monkeypatch)
+    yield
+    Later.waiting.clear()
+
+
+def filled(world: World, count: int = 30, key: str = "s") -> Client:
+    """Add entries with ids from 1-1."""
+    client = world.client()
+    for number in range(1, count + 1):
+        client.call("XADD", key, f"{number}-1", "f", f"v{number}")
+    return client
+
+
+def expect_replay(world: SpillWorld) -> None:
+    """Make the data again from the log, which must read no pack, and compare them."""
+    world.written()
+    fresh = from_log(world.opened.replay())
+    fresh.reads.source = world.node.keyspace.reads.source
+    assert differing(fresh, world.node.keyspace) == []
+
+
+def expect_same(cold: SpillWorld, hot: World) -> None:
+    """Compare all that clients see of both nodes."""
+    mine, theirs = cold.client(), hot.client()
+    keys = sorted(hot.node.keyspace.databases[0].keys)
+    assert mine.raw("DBSIZE") == theirs.raw("DBSIZE")
+    for key in keys:
+        if theirs.raw("TYPE", key) != b"+stream\r\n":
+            continue
+        for words in SHOWN:
+            line = [key if word == "{}" else word for word in words]
+            assert mine.raw(*line) == theirs.raw(*line), line
+    mine.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_commands_answer_as_without_packs(seed: int) -> None:
+    """Replies are the same to the byte, with turns of spilling in between, and after restarts."""
+    random = Random(seed)
+    hot, cold = World({"stream-node-max-entries": "3"}), SpillWorld(thread=Later)
+    clients, spilled = [hot.client(), cold.client()], 0
+    for words in Changes(seed, hot.clock.now().wall, newest=True).some(500):
+        for world in (hot, cold):
+            world.clock.advance(20)
+        assert clients[0].raw(*words) == clients[1].raw(*words), words
+        if random.random() < 0.5:
+            cold.spiller.turn(cold.clock.now())
+        if random.random() < 0.2:
+            Later.run_all()
+        if random.random() < 0.05:
+            check(cold.node)
+        if random.random() < 0.01 and clients[1].session.queue is None:
+            spilled += cold.spiller.spilled
+            expect_replay(cold)
+            cold.close()
+            now, values = cold.clock, cold.node.config.values
+            kept = {name: str(value) for name, value in values.items() if name.startswith("stream-idmp")}  # CONFIG SET
+            cold = SpillWorld(kept, disk=cold.disk, thread=Later)
+            cold.clock = now
+            clients[1] = cold.client()
+            clients[1].session.db = clients[0].session.db
+    if clients[0].session.queue is not None:
+        for client in clients:
+            client.call("DISCARD")
+    expect_same(cold, hot)
+    check(cold.node)
+    expect_replay(cold)
+    assert spilled + cold.spiller.spilled > 0
+    assert snapshot(cold.again().node)[0].keys() == snapshot(hot.node)[0].keys()
+
+
+RACES: dict[str, list[list[str]]] = {
+    "nothing": [],
+    "trim": [["XTRIM", "s", "MAXLEN", "25"]],
+    "trim much": [["XTRIM", "s", "MAXLEN", "8"]],
+    "trim all": [["XTRIM", "s", "MAXLEN", "0"]],
+    "delete some": [["XDEL", "s", "2-1", "9-1"]],
+    "delete a node": [["XDEL", "s", "4-1", "5-1", "6-1"]],
+    "delete the first": [["XDEL", "s", "1-1", "2-1", "3-1"]],
+    "delete all": [["XDEL", "s", *(f"{number}-1" for number in range(1, 31))]],
+    "delete the end": [["XDEL", "s", *(f"{number}-1" for number in range(13, 31))]],
+    "go back": [
+        ["XDEL", "s", *(f"{number}-1" for number in range(1, 31))],
+        ["XSETID", "s", "0-1"],
+        *(["XADD", "s", f"{number}-1", "f", f"w{number}"] for number in range(1, 31)),
+    ],
+    **{
+        f"go back and {how}": [
+            ["XADD", "s", "31-1", "f", "v"],
+            ["MULTI"],
+            ["XTRIM", "s", "MAXLEN", "0"],
+            ["XSETID", "s", "0-1"],
+            *(["XADD", "s", f"{number}-1", "f", f"w{number}"] for number in range(1, 31)),
+            *away,
+            ["EXEC"],
+            *back,
+        ]
+        for how, away, back in (
+            ("rename", [["RENAME", "s", "t"]], [["RENAME", "t", "s"]]),
+            ("move", [["MOVE", "s", "1"]], [["SELECT", "1"], ["MOVE", "s", "0"], ["SELECT", "0"]]),
+            ("swap", [["SWAPDB", "0", "1"]], [["SWAPDB", "0", "1"]]),
+        )
+    },
+    "del": [["DEL", "s"]],
+    "del and add": [["DEL", "s"], *(["XADD", "s", f"{n}-1", "f", f"w{n}"] for n in range(1, 31))],
+    "unlink": [["UNLINK", "s"]],
+    "rename": [["RENAME", "s", "t"]],
+    "rename and back": [["RENAME", "s", "t"], ["RENAME", "t", "s"]],
+    "rename over": [["XADD", "t", "1-1", "f", "v"], ["RENAME", "t", "s"]],
+    "flush": [["FLUSHALL"]],
+    "swap": [["SWAPDB", "0", "1"]],
+    "move": [["MOVE", "s", "1"]],
+    "expire": [["PEXPIRE", "s", "1"]],
+    "expire later": [["EXPIRE", "s", "100"]],
+    "copy": [["COPY", "s", "t"]],
+    "copy over": [["XADD", "t", "1-1", "f", "v"], ["COPY", "t", "s", "REPLACE"]],
+    "set over": [["SET", "s", "v"]],
+    "add": [["XADD", "s", f"{number}-1", "f", "v"] for number in range(31, 60)],
+    "acked trim": [
+        ["XGROUP", "CREATE", "s", "g", "0"],
+        ["XREADGROUP", "GROUP", "g", "a", "COUNT", "5", "STREAMS", "s", ">"],
+        ["XACK", "s", "g", "1-1", "2-1", "3-1", "4-1", "5-1"],
+        ["XTRIM", "s", "MINID", "20-1", "ACKED"],
+    ],
+}
+
+
+@pytest.mark.parametrize("moment", ["gathered", "written"])
+@pytest.mark.parametrize("race", RACES)
+def test_what_changes_before_the_commit_is_right_after_it(race: str, moment: str) -> None:
+    """A command between copying and committing changes what it changes without packs."""
+    hot, cold = World({"stream-node-max-entries": "3"}), SpillWorld(thread=Later)
+    clients = [filled(hot), filled(cold)]
+    while not Later.waiting:
+        cold.spiller.turn(cold.clock.now())
+    if moment == "written":
+        Later.run_all()
+    for words in RACES[race]:
+        assert clients[0].raw(*words) == clients[1].raw(*words)
+    for world in (hot, cold):
+        world.advance(200)
+    Later.run_all()
+    cold.spiller.turn(cold.clock.now())
+    check(cold.node)
+    expect_same(cold, hot)
+    expect_replay(cold)
+    if race in {"nothing", "trim", "delete some", "delete a node", "copy", "rename and back", "add", "expire later"}:
+        assert cold.extents()
+    expect_same(cold.again(), hot)
+
+
+def test_a_restored_stream_is_not_the_one_that_was_copied() -> None:
+    """RESTORE over a stream between copying and committing stays hot."""
+    cold = SpillWorld(thread=Later)
+    client = filled(cold)
+    payload = client.call("DUMP", "s")
+    assert isinstance(payload, bytes)
+    while not Later.waiting:
+        cold.spiller.turn(cold.clock.now())
+    client.call("RESTORE", "s", "0", payload, "REPLACE")
+    Later.run_all()
+    cold.spiller.turn(cold.clock.now())
+    assert cold.extents() == 0
+    expect_replay(cold)
+
+
+def test_a_copy_of_which_much_died_is_given_up() -> None:
+    """An extent of which more than a quarter died stays hot, and its stream is left alone for a while."""
+    cold = SpillWorld(thread=Later)
+    client = filled(cold)
+    while not Later.waiting:
+        cold.spiller.turn(cold.clock.now())
+    client.call("XDEL", "s", *(f"{number}-1" for number in range(1, 20, 2)))
+    Later.run_all()
+    cold.spiller.turn(cold.clock.now())
+    assert cold.extents() == 0
+    cold.spill()
+    assert not Later.waiting
+    cold.advance(10_001)
+    cold.spill()
+    assert Later.waiting
+
+
+def test_the_last_two_full_nodes_stay() -> None:
+    """The open node and the two before it are hot under any pressure."""
+    cold = SpillWorld()
+    filled(cold).call("CONFIG", "SET", "maxmemory", "1")
+    cold.spill()
+    (_, stream), *_ = cold.streams()
+    assert len(list(stream.entries.hot_nodes())) == 3
+    assert stream.entries.extent_count
+
+
+def test_a_node_over_the_bound_stays_hot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that a reader would not take back stays hot, with all behind it."""
+    monkeypatch.setattr(nodeform, "may_go", lambda node: node.first >> 64 != 10)
+    cold = SpillWorld()
+    client = filled(cold)
+    cold.spill()
+    (_, stream), *_ = cold.streams()
+    assert next(iter(stream.entries.hot_nodes())).first >> 64 == 10
+    assert len(client.call("XRANGE", "s", "-", "+")) == 30  # type: ignore[arg-type]  # a list
+
+
+def test_no_byte_differs_without_a_tier() -> None:
+    """With ``tier no`` the log and its manifest are those of a node without a spiller."""
+    files = []
+    for parameter in ("no", None):
+        disk = SimDisk()
+        world = SpillWorld({"tier": "no"}, disk=disk, entropy=lambda size: b"e" * size)
+        filled(world)
+        if parameter is not None:
+            world.spill()
+        world.close()
+        files.append({path.name: bytes(inode.cache) for path, inode in disk.names.items()})
+    assert files[0] == files[1]
+
+
+def test_spilling_ends_with_the_parameter() -> None:
+    """CONFIG SET tier no ends it; what is in packs stays there and answers."""
+    cold = SpillWorld()
+    client = filled(cold)
+    cold.spill()
+    before = cold.extents()
+    client.call("CONFIG", "SET", "tier", "no")
+    for number in range(31, 90):
+        client.call("XADD", "s", f"{number}-1", "f", "v")
+    cold.spill()
+    assert (cold.extents(), cold.node.spills) == (before, None)
+    client.call("CONFIG", "SET", "tier", "yes")
+    cold.spill()
+    assert cold.extents() > before
+    assert len(client.call("XRANGE", "s", "-", "+")) == 89  # type: ignore[arg-type]  # a list
+
+
+def test_packs_have_a_largest_size_together() -> None:
+    """Above ``tier-max-bytes`` nothing more goes, and a larger value lets it go."""
+    cold = SpillWorld({"tier-max-bytes": "300"})
+    client = filled(cold, 90)
+    cold.spill()
+    assert cold.spiller.filler.status == "max-bytes"
+    assert cold.spiller.filler.size <= 300
+    client.call("CONFIG", "SET", "tier-max-bytes", "1mb")
+    cold.advance(2000)
+    cold.spill()
+    assert cold.spiller.filler.status == "ok"
+    assert cold.extents()
+
+
+def test_a_disk_that_is_nearly_full_keeps_its_space() -> None:
+    """Spilling leaves room for the next rewriting of the log, and begins again when there is room."""
+    disk = SimDisk(capacity=100_000)
+    cold = SpillWorld({"disk-free-floor": "0"}, disk=disk, spare=90_000)
+    filled(cold, 200)
+    cold.written()
+    cold.spill()
+    assert cold.spiller.filler.status == "disk-low"
+    assert cold.extents() == 0
+    disk.capacity = 1 << 30
+    cold.advance(5_000)
+    cold.spill()
+    assert cold.extents() == 0
+    cold.advance(6_000)
+    cold.spill()
+    assert (cold.extents() > 0, cold.spiller.filler.status) == (True, "ok")
+    expect_replay(cold)
+
+
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.EINTR, Fault.SHORT, Fault.EMFILE])
+def test_each_operation_of_a_spill_fails_once(fault: Fault) -> None:
+    """After any failure of the disk the node goes on, unless its manifest is unknown; the data are right at a start."""
+    clean = SpillWorld()
+    filled(clean)
+    clean.written()
+    first = clean.disk.operations  # type: ignore[attr-defined]  # a SimDisk
+    clean.spill()
+    last = clean.disk.operations  # type: ignore[attr-defined]  # a SimDisk
+    hot = World({"stream-node-max-entries": "3"})
+    filled(hot)
+    for at in range(first + 1, last + 1):
+        world = SpillWorld(disk=SimDisk(at, faults={at: fault}))
+        filled(world)
+        world.written()
+        world.spill()
+        expect_same(world, hot)
+        if world.opened.is_poisoned:
+            continue
+        if world.spiller.filler.failures:
+            assert world.spiller.filler.pause == writing.FIRST_PAUSE
+            world.advance(10_001)
+            world.spill()
+        assert world.extents(), at
+        expect_same(world, hot)
+        world.written()
+        world.close()
+        expect_same(SpillWorld(disk=world.disk), hot)
+
+
+def test_only_a_lack_of_space_keeps_the_first_pause() -> None:
+    """Space may be back soon, however often it lacked; failures of another kind double the pause up to an hour."""
+    filler = SpillWorld().spiller.filler
+    for status in ("disk-low", "disk-full"):
+        for _ in range(12):
+            filler.fail(status, "no space")
+        assert (filler.failures, filler.pause) == (12, writing.FIRST_PAUSE)
+        filler.failures = 0
+    pauses = []
+    for _ in range(12):
+        filler.fail("error", "Input/output error")
+        pauses.append(filler.pause)
+    assert pauses[:3] == [writing.FIRST_PAUSE * factor for factor in (1, 2, 4)]
+    assert pauses[-1] == writing.LONGEST_PAUSE
+
+
+def test_a_pack_whose_sync_failed_is_never_written_again() -> None:
+    """After a failed sync the next batch goes to another pack, and pauses grow."""
+    disk = SimDisk()
+    world = SpillWorld(disk=disk)
+    filled(world)
+    world.written()
+    world.spill()
+    client = world.client()
+    sizes = {name: len(disk.names[world.directory / name].cache) for name in world.names.values()}
+    (name,) = sizes
+    for number in range(31, 90):
+        client.call("XADD", "s", f"{number}-1", "f", "v")
+    world.written()
+    disk.faults = {disk.operations + 3: Fault.EIO}  # after the free space and the write
+    world.spill()
+    assert world.spiller.filler.failures == 1
+    written = len(disk.names[world.directory / name].cache)
+    disk.faults = {}
+    world.advance(10_001)
+    world.spill()
+    assert world.spiller.filler.status == "ok"
+    assert len(world.names) == 2
+    assert len(disk.names[world.directory / name].cache) == written
+    expect_replay(world)
+
+
+def test_packs_are_ended_at_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pack that has its size gets a seal, and the next batch begins another one."""
+    monkeypatch.setattr(writing, "SMALLEST", 1000)
+    world = SpillWorld(thread=AtOnce)
+    filled(world, 300)
+    world.spill()
+    assert len(world.names) > 1
+    assert world.spiller.filler.size == world.opened.pack_bytes()
+    expect_replay(world)
+    again = world.again()
+    assert again.opened.pack_bytes() == again.spiller.filler.size
+
+
+def test_a_pack_that_cannot_be_opened_gets_no_entry() -> None:
+    """If a new pack cannot be read, its entries stay hot, and work pauses."""
+    world = SpillWorld()
+    filled(world)
+
+    def refuse(entry: PackEntry) -> None:
+        raise DiskFullError(f"cannot open {entry.name}")
+
+    world.spiller.on_pack = refuse
+    world.spill()
+    assert (world.extents(), world.spiller.filler.failures) == (0, 1)
+    world.spiller.on_pack = world.begin_reading
+    world.advance(10_001)
+    world.spill()
+    assert world.extents()
+    expect_replay(world)
+
+
+@pytest.mark.parametrize("moment", ["before", "gathered"])
+def test_data_from_elsewhere_are_spilled_too(moment: str) -> None:
+    """After a replica has taken its primary's data, copies of the former data are dropped, and the new data go."""
+    world, other = SpillWorld(thread=Later), World({"stream-node-max-entries": "3"})
+    filled(world)
+    filled(other, 60)
+    filled(other, 60, "t")
+    while moment == "gathered" and not Later.waiting:
+        world.spiller.turn(world.clock.now())
+    world.spiller.turn(world.clock.now())
+    rebuilding.adopt(world.node.keyspace, from_log(other.log.replay()))
+    world.node.following.scan()
+    for _ in range(40):
+        Later.run_all()
+        world.spiller.turn(world.clock.now())
+    check(world.node)
+    expect_same(world, other)
+    assert world.extents()
+    assert world.extents(b"t")
+
+
+@pytest.mark.parametrize(
+    "then", [["XDEL", "s", "1-1"], ["XTRIM", "s", "MAXLEN", "=", "12"], ["XADD", "s", "100-1", "f", "v"]]
+)
+@pytest.mark.parametrize("how", ["RELOAD", "LOADAOF"])
+def test_a_reloaded_stream_stays_as_cold_as_the_log_says(how: str, then: list[str]) -> None:
+    """After DEBUG RELOAD and LOADAOF, records of later changes fit what a start loads."""
+    hot, cold = World({"stream-node-max-entries": "3"}), SpillWorld({"enable-debug-command": "yes"})
+    clients = [filled(hot), filled(cold)]
+    cold.spill()
+    extents = cold.extents()
+    assert clients[1].raw("DEBUG", how) == b"+OK\r\n"
+    assert cold.extents() == extents > 0
+    for client in clients:
+        client.call(*then)
+    cold.spill()
+    check(cold.node)
+    expect_same(cold, hot)
+    expect_replay(cold)
+    expect_same(cold.again(), hot)
+
+
+@pytest.mark.parametrize("how", ["full", "unreadable"])
+def test_spilling_that_ends_during_a_failure_is_over(how: str) -> None:
+    """CONFIG SET tier no while a batch fails leaves nothing that would look at the data again."""
+    world = SpillWorld({"tier-max-bytes": "1" if how == "full" else "0"}, thread=Later)
+    client = filled(world)
+
+    def refuse(entry: PackEntry) -> None:
+        raise DiskFullError(f"cannot open {entry.name}")
+
+    world.spiller.on_pack = refuse
+    while not Later.waiting:
+        world.spiller.turn(world.clock.now())
+    client.call("CONFIG", "SET", "tier", "no")
+    Later.run_all()
+    for _ in range(3):
+        world.spiller.turn(world.clock.now())
+    assert world.node.spills is None
+    assert len(world.spiller.ring) == 0
+
+
+def test_packs_that_go_while_the_thread_writes_are_counted_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size of all packs is right, though a pack was removed while another one grew."""
+    world = SpillWorld(thread=Later)
+    filled(world, 90)
+    while not Later.waiting:
+        world.spiller.turn(world.clock.now())
+    real = PackWriter.add
+
+    def add(self: PackWriter, payloads: list[bytes]) -> list[tuple[int, int]]:
+        places = real(self, payloads)
+        world.spiller.release({77})
+        return places
+
+    monkeypatch.setattr(PackWriter, "add", add)
+    for _ in range(9):
+        Later.run_all()
+        world.spiller.turn(world.clock.now())
+    assert world.extents()
+    assert world.spiller.filler.size == world.opened.pack_bytes()
+
+
+def test_no_batch_is_written_after_the_end() -> None:
+    """A turn that meets the end of the spiller starts no thread, since nobody would wait for it."""
+
+    class Ending(Later):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            world.spiller.stop()
+
+    world = SpillWorld(thread=Ending)
+    filled(world)
+    for _ in range(50):
+        world.spiller.turn(world.clock.now())
+    assert not Later.waiting
+    assert world.opened.pack_count == 0
+
+
+def test_the_records_of_a_pack_come_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full pack is ended once its last batch is committed, so a rewriting that follows knows its entries."""
+    monkeypatch.setattr(writing, "SMALLEST", 1000)
+    world, real, ended = SpillWorld(thread=Later), Log.end_pack, []
+
+    def end_pack(self: Log, pack: PackWriter) -> None:
+        referred = named_packs(world.node.keyspace)
+        ended.append((pack.entry.number in {number for number, *_ in referred}, world.spiller.filler.status))
+        at = self.appended
+        real(self, pack)
+        world.written()
+        rewrite = self.begin_rewrite()
+        assert rewrite is not None
+        assert rewrite.target.last >= at
+        compacted: list[set[int]] = []
+        compact(world.disk, world.directory, rewrite, on_packs=compacted.append)
+        assert self.settled_packs(rewrite) <= {number for each in compacted for number in each}
+        self.commit_rewrite(rewrite)
+
+    monkeypatch.setattr(Log, "end_pack", end_pack)
+    filled(world, 300)
+    for _ in range(200):
+        Later.run_all()
+        world.spiller.turn(world.clock.now())
+    assert ended
+    assert all(is_known for is_known, _ in ended)
+    expect_replay(world)

@@ -1,0 +1,112 @@
+"""If a system call on a pack fails, a real server goes on, and the next start has every acknowledged entry."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from support.callfaults import SHORT, Call, CallFault, calls, library, preloading
+from support.coldness import IS_COLD
+from support.servers import millstream_server
+from support.smalldisk import run_on
+from support.waiting import eventually
+from support.wire import Wire
+
+if IS_COLD:
+    pytest.skip("its servers have packs of their own", allow_module_level=True)
+
+OPTIONS = ("--set", "tier=yes", "--set", "tier-hot=64kb", "--set", "stream-node-max-entries=10")
+ENTRIES = 1200
+FAULTS = [
+    ("open", errno.EIO),
+    ("open", errno.EMFILE),
+    ("write", errno.EIO),
+    ("write", errno.ENOSPC),
+    ("write", SHORT),
+    ("fsync", errno.EIO),
+    ("fsync", -errno.EIO),
+    ("fsync", errno.ENOSPC),
+    ("pread", errno.EIO),
+]
+
+
+@pytest.fixture(autouse=True)
+def _tiered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_TEST_TIER", "yes")
+
+
+def tier_figures(wire: Wire) -> dict[str, str]:
+    """Return INFO's section."""
+    lines = wire.ask("INFO", "tier").decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def spilled(wire: Wire) -> dict[str, str]:
+    """Wait until entries are in packs, or could not go there."""
+
+    def is_over() -> dict[str, str]:
+        found = tier_figures(wire)
+        return found if int(found["tier_entries"]) > ENTRIES // 2 or int(found["tier_spill_failures"]) else {}
+
+    return eventually(is_over)
+
+
+def live(folder: Path, made: Path, fault: CallFault | None) -> tuple[int, list[Call]]:
+    """Run a server with a fault; return the number of acknowledged entries, and its calls."""
+    trace = folder.parent / f"{folder.name}.trace"
+    server = millstream_server(folder, *OPTIONS)
+    server.command[:0] = preloading(made, folder / "data", trace, fault)
+    acknowledged = 0
+    with server, Wire(server.url) as wire:
+        try:
+            for at in range(0, ENTRIES, 100):
+                lines = [("XADD", "s", f"{number}-1", "f", "x" * 500) for number in range(at + 1, at + 101)]
+                acknowledged += sum(isinstance(each, bytes) for each in wire.ask_together(lines))
+            spilled(wire)
+            entries = wire.ask("XRANGE", "s", "-", "+")
+            assert [each[0] for each in entries] == [b"%d-1" % number for number in range(1, ENTRIES + 1)]
+        except (EOFError, ConnectionError):  # a call on the log failed
+            assert server.process is not None
+            assert server.process.wait(30) == 1
+    text = server.log.read_text(errors="replace")
+    assert "Traceback" not in text, text[-3000:]
+    return acknowledged, calls(trace)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Call]]:
+    """Return the library, and the calls of a run without a fault."""
+    folder = tmp_path_factory.mktemp("whole")
+    made = library(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLSTREAM_TEST_TIER", "yes")
+        acknowledged, seen = live(folder / "server", made, None)
+    assert acknowledged == ENTRIES
+    return made, seen
+
+
+@pytest.mark.parametrize("later", range(2))
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault[0]}-{fault[1]}")
+def test_a_failing_call_while_entries_go_to_a_pack_loses_nothing(
+    fault: tuple[str, int], later: int, whole: tuple[Path, list[Call]], tmp_path: Path
+) -> None:
+    """One of the first calls from the pack's creation on fails; the server answers, or a start has all entries."""
+    made, seen = whole
+    call, how = fault
+    begin = next(at for at, each in enumerate(seen) if each.call == "open" and each.name.startswith("pack-"))
+    places = [each.at for each in seen[begin:] if each.call == call]
+    assert places, f"no {call} after a pack was created"
+    place = places[min(later, len(places) - 1)]
+    acknowledged, those = live(tmp_path / "server", made, CallFault("server", call, place, how))
+    assert any(each.failed for each in those)
+    with millstream_server(tmp_path / "server", *OPTIONS) as server, Wire(server.url) as wire:
+        entries = wire.ask("XRANGE", "s", "-", "+")
+        assert len(entries) >= acknowledged
+        assert [each[0] for each in entries] == [b"%d-1" % number for number in range(1, len(entries) + 1)]
+
+
+def test_a_disk_that_fills_stops_spilling_and_not_the_server(tmp_path: Path) -> None:
+    """On a real, small file system the tier leaves the space that rewriting needs, and the server goes on."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    run_on(folder, "80m", Path(__file__).with_name("tier_full.py"))
