@@ -9,7 +9,8 @@
 ``start`` runs commands and ``python -c "import redis"`` in turn, each in a separate process, and shows the median of
 their processor time and of the time above the import. ``overview`` and ``pending`` read one server repeatedly: round
 trips, processor time of the server (Linux), time until the reply, and the peak memory of the reading process.
-``page`` opens the overview in the console: the times of its first and last byte, and the server's processor time.
+``page`` opens the overview in the console: the times of its first and last byte, its round trips, and the server's
+processor time.
 ``history`` compares the server's processor time without and with the writer of the console's history.
 The server is Millstream in memory, or redis-server.
 """
@@ -104,18 +105,7 @@ def _processor_time(words: list[str], url: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-class CountingLine(Line):
-    """A connection that counts its round trips."""
-
-    trips = 0
-
-    def calls(self, *args: Any, **options: Any) -> Any:
-        """Send commands and count the round trip."""
-        self.trips += 1
-        return super().calls(*args, **options)
-
-
-async def _measure(name: str, line: CountingLine, pid: int, work: Callable[[], Awaitable[Any]], times: int) -> None:
+async def _measure(name: str, line: Line, pid: int, work: Callable[[], Awaitable[Any]], times: int) -> None:
     """Print the average cost of one reading.
 
     Args:
@@ -147,7 +137,7 @@ def overview(kind: str, count: int, groups: int) -> None:
     """Measure the reading of all streams of a server with all their groups."""
 
     async def main(url: str, pid: int) -> None:
-        line = CountingLine(url)
+        line = Line(url, joint=True)
         await line.call("PING")
         name = f"{count} streams x {groups} groups"
         await _measure(name, line, pid, lambda: streams.overview(line), 10)
@@ -168,19 +158,20 @@ def page(kind: str, count: int, groups: int) -> None:
             for name in ("first", "again", "again", "read anew"):
                 if name == "read anew":
                     console.forget()
-                _open(name, console.port, server.process.pid)
+                _open(name, console, server.process.pid)
 
 
-def _open(name: str, port: int, pid: int) -> None:
+def _open(name: str, console: ConsoleThread, pid: int) -> None:
     """Print the cost of one opening.
 
     Args:
         name: Name of the opening.
-        port: Port of the console.
+        console: The console, which shows one server.
         pid: Process id of the server.
     """
-    before, began = _used(pid), time.perf_counter()
-    connection = http.client.HTTPConnection("127.0.0.1", port)
+    line = console.process.watches[0].line
+    before, trips, began = _used(pid), line.trips, time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", console.port)
     connection.request("GET", "/")
     answer = connection.getresponse()
     size = len(answer.read1(1 << 20))
@@ -190,7 +181,7 @@ def _open(name: str, port: int, pid: int) -> None:
     connection.close()
     print(
         f"{name:10} begins in {first * 1000:5.0f} ms, whole in {whole * 1000:5.0f} ms ({size / 1024:.0f} KiB),",
-        f"server {(_used(pid) - before) * 1000:4.0f} ms",
+        f"{line.trips - trips} trips, server {(_used(pid) - before) * 1000:4.0f} ms",
         flush=True,
     )
 
@@ -220,7 +211,7 @@ def pages(kind: str, entries: int) -> None:
     """Measure pages of a group with so many pending entries."""
 
     async def main(url: str, pid: int) -> None:
-        line = CountingLine(url)
+        line = Line(url, joint=True)
         await line.call("PING")
         where = (line, "orders", "billing")
         old = PendingChoice(idle_ms=10**12)

@@ -91,7 +91,9 @@ def test_a_person_is_asked(server: ServerProcess, client: redis.Redis, monkeypat
     before, asked = state(client), []
     monkeypatch.setattr(changing, "confirm", lambda question, action, *, yes: asked.append((question, action, yes)))
     done = run(server, "group", "rewind", "orders", "billing", "--to", "-2")
-    assert asked == [("Set group 'billing' of 'orders' from 6-0 to 4-0?", "do it", False)]
+    assert asked == [
+        ("Deliver 2 entries again to group 'billing' of 'orders', from 1970-01-01 00:00:00 UTC?", "do it", False)
+    ]
     assert "2 entries are delivered again." in done.stderr
     assert "LAST" not in done.stdout.partition("FACT")[0]
     run(server, "group", "rewind", "orders", "billing", "--to", "6-0", "--yes")

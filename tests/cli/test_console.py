@@ -168,7 +168,7 @@ PINNED: dict[tuple[str, ...], list[str]] = {
     ],
     ("stream", "show", "orders"): [
         "key", "length", "entries_added", "last_id", "first_entry", "first_entry_ms", "last_entry", "last_entry_ms",
-        "max_deleted_id", "added_per_second", "missing", "groups",
+        "max_deleted_id", "added_per_second", "missing", "groups", "memory_bytes", "retention",
     ],
     ("group", "ls"): GROUP_FIELDS,
     ("group", "show", "orders", "billing"): [
@@ -183,7 +183,7 @@ PINNED: dict[tuple[str, ...], list[str]] = {
     ("server", "show"): [
         "product", "version", "redis_version", "role", "primary_link", "uptime_ms", "clients", "blocked_clients",
         "commands_per_second", "memory_bytes", "memory_limit_bytes", "log_enabled", "log_bytes", "log_status", "costs",
-        "replicas",
+        "replicas", "retention", "retention_holds", "retention_removed", "retention_removed_unread",
     ],
 }  # fmt: skip
 
@@ -229,3 +229,22 @@ def test_a_server_shows_what_takes_its_time(server: ServerProcess, client: redis
     assert facts(server, "server", "slow") == longest[:20]
     assert f"20 of {len(rows)} slow commands" in run(server, "server", "slow").stderr
     assert "\x1b" not in run(server, "server", "slow").stdout
+
+
+def test_show_has_the_memory_and_the_retention(server: ServerProcess, client: redis.Redis) -> None:
+    """``stream show`` and ``server show`` have the rules of a server with retention; elsewhere they are null."""
+    fill(client)
+    ours = "millstream_version" in client.info("server")
+    if ours:
+        client.config_set("stream-retention", "orders* 7d 2gb * 0 10mb")
+    try:
+        one, whole = facts(server, "stream", "show", "orders"), facts(server, "server", "show")
+        assert one["memory_bytes"] > 0
+        assert (one["retention"] or {}).get("age_ms") == (604_800_000 if ours else None)
+        assert [row["streams"] for row in whole["retention"]] == ([1, 0] if ours else [])
+        assert (whole["retention_removed"] is None, whole["retention_holds"]) == (not ours, False if ours else None)
+        assert ("kept for 7 d" in run(server, "stream", "show", "orders").stdout) == ours
+        assert ("retention" in run(server, "server", "show").stdout) == ours
+    finally:
+        if ours:
+            client.config_set("stream-retention", "")

@@ -230,3 +230,20 @@ def test_an_unknown_reason_is_refused_with_the_known_ones(memory_server: ServerP
     assert (done.exit_code, done.stdout) == (2, "")
     assert all(reason in done.stderr for reason in ("'err'", *REASONS))
     assert tuple(failure.value for failure in Failure) == REASONS
+
+
+def test_letters_are_chosen_by_text_and_by_type_of_error(server: ServerProcess, client: redis.Redis) -> None:
+    """``--text`` also looks into the fields, and ``--kind`` compares the whole type of the error; others stay."""
+    add_letter(client, "orders:dead", "1-0", fields=(b"order", b"1705"))
+    add_letter(client, "orders:dead", "2-0", error="KeyError: order 1705")
+    add_letter(client, "orders:dead", "3-0", error="KeyError: ValueError")
+    add_letter(client, "orders:dead", "4-0", error="", reason="overdue")
+    for words, ids in {
+        ("--text", "Order 1705"): ["1-0", "2-0"],
+        ("--kind", "ValueError"): ["1-0"],
+        ("--kind", "overdue"): ["4-0"],
+        ("--kind", "KeyError", "--text", "1705"): ["2-0"],
+    }.items():
+        assert [row["id"] for row in json.loads(run(server, "ls", "orders", *words, "-o", "json").stdout)] == ids
+    assert run(server, "rm", "orders", "--kind", "KeyError", "--text", "1705", "--yes").exit_code == 0
+    assert [one[0] for one in client.xrange("orders:dead")] == [b"1-0", b"3-0", b"4-0"]

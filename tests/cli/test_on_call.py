@@ -107,7 +107,7 @@ def test_one_entry_is_set_aside(crew: OnCall, person: Person) -> None:
     crew.client.xadd("poison", {"n": 1}, id="1-0")
     crew.client.xgroup_create("poison", "takers", id="0")
     crew.client.xreadgroup("takers", "c1", {"poison": ">"})
-    person.does("Set one entry aside as a dead letter")
+    person.does("Make one entry a dead letter")
     person.types("pending", "dead", "poison", "takers", "1-0", "--reason", "poison", "--yes")
     assert (crew.client.xlen("poison:dead"), crew.client.xpending("poison", "takers")["pending"]) == (1, 0)
 

@@ -37,7 +37,7 @@ def enrol(client: redis.Redis, worker: str, record: bytes | str) -> None:
 
 
 STRANGE: list[Any] = [
-    "", "{", "[]", "null", "7", "[" * 1500, "[" * 100_000, "{}", '{"id": "web-2"}',
+    "{", "[]", "null", "7", "[" * 1500, "[" * 100_000, "{}", '{"id": "web-2"}',
     json.dumps(FACTS), json.dumps({**FACTS, "id": "web-2", "subscribers": [1]}),
     json.dumps({**FACTS, "id": "web-2", "last_error": "x"}), json.dumps({**FACTS, "id": "web-2", "beat_ms": 1e400}),
     '{"id": "web-2", "beat_ms": NaN}', b"\xff\xfe\x00", b"\x80",

@@ -27,6 +27,45 @@ async def test_callers_share_a_connection_and_get_their_own_replies(line: Line) 
     assert line.connects == 1
 
 
+async def test_readers_at_once_share_the_round_trips_of_a_joint_line(real_redis: ServerProcess) -> None:
+    """Readers whose requests follow from replies take as many round trips together as the one with the most."""
+    line = Line(real_redis.url, joint=True)
+
+    async def read(times: int, layers: int = 0) -> bytes:
+        if layers:
+            return await asyncio.create_task(read(times, layers - 1))
+        reply = b""
+        for number in range(times):
+            reply = await line.call("ECHO", number)
+        return reply
+
+    assert await asyncio.gather(read(2), read(3, 5), read(1), read(3)) == [b"1", b"2", b"0", b"2"]
+    assert line.trips == 3
+    await line.close()
+
+
+async def test_requests_of_a_shared_trip_have_the_whole_time_each(real_redis: ServerProcess) -> None:
+    """Three slow requests share a trip that takes longer than the limit; each reply comes within it."""
+    line = Line(real_redis.url, joint=True, timeout=2.5)
+    assert await asyncio.gather(*(line.call("BLPOP", "nothing", 1) for _ in range(3))) == [None] * 3
+    assert line.trips == 1
+    await line.close()
+
+
+async def test_requests_that_never_end_hold_back_no_reply_of_a_joint_line(real_redis: ServerProcess) -> None:
+    """The line sends what it has, although new requests come in each pass of the event loop."""
+    line = Line(real_redis.url, joint=True)
+    asked = [asyncio.ensure_future(line.calls([("PING",)]))]
+    for _ in range(20_000):
+        if asked[0].done():
+            break
+        asked.append(asyncio.ensure_future(line.calls([("PING",)])))
+        await asyncio.sleep(0)
+    assert asked[0].done()
+    await asyncio.gather(*asked)
+    await line.close()
+
+
 async def test_an_error_reply_stays_in_its_place(line: Line) -> None:
     """A refused command among many affects neither the others nor the connection."""
     first, error, last = await line.calls([("ECHO", "a"), ("XLEN",), ("ECHO", "b")])

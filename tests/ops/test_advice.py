@@ -18,7 +18,7 @@ from millstream.ops.pending.status import FATAL, PendingEntry
 from millstream.ops.streams.reading import overview
 from millstream.ops.streams.status import WAITING
 from millstream.ops.watching.servers import ConsoleServer
-from millstream.ops.workers.status import VanishedWorker, WorkersSeen, worker_status
+from millstream.ops.workers.status import EndedWorker, VanishedWorker, WorkersSeen, worker_status
 from millstream.worker.model.pause import HandlerPause
 from ops.conftest import Look
 from ops.test_fleet import FACTS
@@ -138,9 +138,32 @@ def test_frozen_workers_are_the_reason_that_nobody_reads(case: Case) -> None:
     assert alone.says.endswith("the worker that reads the group is frozen: web-2 has sent no heartbeat for 40.0 s")
     awake = replace(silent, id="web-3", beat_ms=away.seen.at_ms)
     assert "frozen" not in only(replace(away, workers=WorkersSeen(1, (blocked, awake))), "nobody-reads").says
-    gone = VanishedWorker("web-4", away.seen.at_ms - 90_000)
-    said = only(replace(away, workers=WorkersSeen(1, vanished=(gone,))), "nobody-reads").says
-    assert "1 worker vanished without signing off, web-4 " in said
+
+
+def test_only_a_worker_that_read_the_group_is_named_as_gone(case: Case) -> None:
+    """A vanished worker is named if the group has a consumer of its process, a drained one if its last record says so.
+
+    A worker of other groups is not named, whatever became of it.
+    """
+    away = idle(case, c1=100_000, c2=60_000)
+    now = away.seen.at_ms
+    frozen = VanishedWorker("web-4-71-0a0b0c", now - 90_000)
+    plain = only(away, "nobody-reads").says
+
+    def said(case: Case, *ended: EndedWorker) -> str:
+        return only(replace(case, workers=WorkersSeen(now, vanished=(frozen,), ended=ended)), "nobody-reads").says
+
+    others = EndedWorker("web-5-72-0a0b0c", now - 60_000, "drain", (("bill", KEY, "audit"),))
+    assert said(away, others) == plain
+    mine = named(away, c1="web-4-71-ffffff")
+    gone = f"{plain}; 1 worker of it vanished without signing off, web-4-71-0a0b0c 1 min 30 s ago"
+    assert said(mine, others) == gone
+    for order, how in (("drain", "was drained"), ("stop", "was stopped by order"), (None, "ended")):
+        last = EndedWorker("web-6-73-0a0b0c", now - 60_000, order, (("bill", KEY, NAME),))
+        nobody = replace(away, seen=replace(away.seen, consumers=()))
+        for one in (away, mine, nobody):
+            assert said(one, others, last).endswith(f"; its last worker web-6-73-0a0b0c {how} 1 min 0 s ago")
+        assert said(mine, replace(last, at_ms=now - 95_000)) == gone
 
 
 def test_findings_of_one_kind_are_together(case: Case) -> None:

@@ -353,6 +353,29 @@ async def test_a_forged_record_of_a_hook_ends_no_watcher(
 
 
 @pytest.mark.realserver
+async def test_large_entries_hide_no_open_alert_from_a_new_watcher(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watcher that starts finds an open alert behind 12 MB of other entries, and does not open it again."""
+    monkeypatch.setattr("millstream.ops.alerts.status.OPENS_MS", 0)
+    client.xadd("orders", {"n": 1})
+    client.xgroup_create("orders", "billing", id="0")
+    first = AlertWatcher(ConsoleServer(server.url), every=1)
+    stop = asyncio.Event()
+    running = asyncio.create_task(first.run(stop))
+    await aeventually(lambda: client.xlen(store.KEY) == 1)
+    stop.set()
+    await running
+    for _ in range(6):
+        client.xadd(store.KEY, {"event": "noise", "says": "x" * 2_000_000})
+    second = AlertWatcher(ConsoleServer(server.url), every=1)
+    await turn(second, 2)
+    assert [fields[b"event"] for _, fields in client.xrange(store.KEY)].count(b"opened") == 1
+    stop.set()
+    await second.run(stop)
+
+
+@pytest.mark.realserver
 async def test_the_documented_rights_suffice(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,3 +456,27 @@ def test_the_stream_of_another_program_is_refused_or_skipped(client: redis.Redis
     client.delete(store.KEY)
     client.set(store.KEY, "x")
     assert "WRONGTYPE" in str(look(read_alerts).why)
+
+
+@pytest.mark.realserver
+def test_huge_entries_in_the_stream_are_left_out(client: redis.Redis, look: Look[Any]) -> None:
+    """Reading stops after 4 MB with a sentence about it, and has the newest alerts; small entries are read whole."""
+    for number in range(300):
+        client.execute_command("XADD", store.KEY, "*", *words_of(AlertEvent("opened", replace(ALERT, id=f"a{number}"))))
+    seen = look(read_alerts)
+    assert (len(seen.alerts), seen.more, seen.note) == (300, False, "")
+    for _ in range(40):
+        client.xadd(store.KEY, {"event": "opened", "says": "x" * 1_000_000})
+    for number in range(2):
+        client.execute_command("XADD", store.KEY, "*", *words_of(AlertEvent("opened", replace(ALERT, id=f"b{number}"))))
+    seen = look(read_alerts)
+    assert {one.id for one in seen.alerts} == {"b0", "b1"}
+    assert "are left out" in seen.note
+    before = client.info("stats")["total_net_output_bytes"]
+    look(read_alerts)
+    assert client.info("stats")["total_net_output_bytes"] - before < 24_000_000
+    for _ in range(10):
+        client.xadd(store.KEY, {"event": "opened", "says": "x" * 5_000_000})
+    before = client.info("stats")["total_net_output_bytes"]
+    assert look(read_alerts).alerts == ()
+    assert client.info("stats")["total_net_output_bytes"] - before < 6_000_000

@@ -12,6 +12,7 @@ from millstream.ops.server.reading import server as read_server
 from millstream.ops.server.status import parse_info, server_status
 from millstream.ops.spark.reading import read_queries
 from millstream.ops.workers.reading import read_workers
+from millstream.ops.workers.status import EndedWorker
 from millstream.spark.monitoring import store
 from millstream.worker.registry import protocol
 from ops.conftest import Look
@@ -43,6 +44,8 @@ def test_workers_are_read_with_what_they_have_in_hand(client: redis.Redis, look:
     client.set(protocol.worker_key("web-1"), json.dumps(FACTS))
     client.set(protocol.worker_key("web-3"), "nonsense")
     client.hset(protocol.CONTROL, "worker:web-1", "drain")
+    for number, text in enumerate(("nonsense", protocol.sign_off("web-0", 7, "drain", [("bill", "a", "b")])[3][3])):
+        client.zadd(protocol.ENDED, {str(text): number})
     client.hset(
         protocol.CONTROL,
         protocol.pause_field("orders", "billing"),
@@ -54,6 +57,7 @@ def test_workers_are_read_with_what_they_have_in_hand(client: redis.Redis, look:
     assert [(job.id, job.for_ms, job.deliveries) for job in worker.jobs] == [("1-0", 4000, 4), ("2-0", 1000, 1)]
     assert (worker.error, worker.error_entry, worker.ordered) == ("ValueError: no", "1-0", "drain")
     assert [gone.id for gone in seen.vanished] == ["web-3", "web-2"]
+    assert seen.ended == (EndedWorker("web-0", 1, "drain", (("bill", "a", "b"),)),)
     assert seen.strange == (protocol.worker_key("web-3"),)
     assert seen.holder("orders", "billing", "c1") is worker
     assert seen.holder("orders", "billing", "c2") is None

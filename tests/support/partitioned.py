@@ -20,6 +20,17 @@ def partition(url: str, stream: str, number: int) -> None:
     asyncio.run(declare())
 
 
+def repartition(url: str, stream: str, number: int) -> None:
+    """Divide a plain stream with entries into partitions."""
+
+    async def change() -> None:
+        app = App(url, registry=False)
+        await app.repartition(stream, number, by="customer")
+        await app.close()
+
+    asyncio.run(change())
+
+
 def second_generation(client: redis.Redis, stream: str, number: int, *, sealed: bool = True) -> None:
     """Add a generation to the layout, as a change of the number of partitions does."""
     key = descriptor_key(stream)

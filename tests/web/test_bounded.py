@@ -7,6 +7,7 @@ import pytest
 import redis
 
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.server.thread import ServerThread
 from millstream.worker.registry import protocol
 from support.console import ConsoleThread
 
@@ -36,7 +37,7 @@ def tell(client: redis.Redis, count: int, **facts: object) -> None:
 
 
 FORGED = {
-    "a text": (1, {"host": "h" * 2 * LARGEST, "last_error": {"error": "e" * 2 * LARGEST, "at_ms": 1, "entry": "1"}}),
+    "a text": (1, {"host": "h" * 400_000, "last_error": {"error": "e" * 400_000, "at_ms": 1, "entry": "1"}}),
     "entries": (1, {"subscribers": [subscriber(0, jobs=10_000)]}),
     "handlers": (1, {"subscribers": [subscriber(number) for number in range(5000)]}),
     "workers": (2000, {"subscribers": [subscriber(0, jobs=2)]}),
@@ -55,6 +56,52 @@ def test_workers_of_any_size(console: ConsoleThread, client: redis.Redis, count:
     for path in ("/handlers", "/handlers.json"):
         assert len(console.ask(path).body) < LARGEST
     assert (f"{count - shown:,} more, which this page has no room for" in page.text) == (shown < count)
+
+
+def test_records_above_the_limit_of_bytes_are_left_out(console: ConsoleThread, client: redis.Redis) -> None:
+    """A heartbeat above 1 MB is not parsed, and neither are those after 16 MB; the page has a sentence about them."""
+    tell(client, 30, host="h" * 900_000)
+    client.zadd(protocol.INDEX, {"huge": 1})
+    many = [subscriber(number) for number in range(30_000)]
+    client.set(protocol.worker_key("huge"), json.dumps({**FACTS, "id": "huge", "subscribers": many}))
+    twin = console.ask("/workers.json").facts
+    assert (twin["found"]["workers"], twin["found"]["strange"]) == (18, 13)
+    assert "millstream:worker:huge" in twin["strange"]
+    assert "13 records of workers</a>" in console.ask("/handlers").text
+    assert "Left out: 13 records that no worker wrote, or that are larger than 1 MB" in console.ask("/workers").text
+
+
+def test_long_records_are_not_sent_whole(console: ConsoleThread, client: redis.Redis) -> None:
+    """The server sends at most a megabyte of a record, and finds short records beside long ones."""
+    tell(client, 2)
+    for number in range(4):
+        client.zadd(protocol.INDEX, {f"huge{number}": 1})
+        client.set(protocol.worker_key(f"huge{number}"), b"x" * 20_000_000)
+    before = client.info("stats")["total_net_output_bytes"]
+    twin = console.ask("/workers.json").facts
+    assert (twin["found"]["workers"], twin["found"]["strange"]) == (2, 4)
+    assert client.info("stats")["total_net_output_bytes"] - before < 40_000_000  # also if it reads again
+
+
+def test_limits_are_shown_while_nothing_is_pending(console: ConsoleThread, client: redis.Redis) -> None:
+    """The overview counts the limits of all workers, also if there is not a single group."""
+    counts = dict.fromkeys(("in_use", "granted", "refused"), 0)
+    limit = {"name": "smtp", "rate": None, "running": 3, "by_key": False, "waiting": 2, **counts}
+    tell(client, 1, subscribers=[subscriber(0) | {"limits": [limit]}])
+    beside = console.ask("/overview.json").facts["beside"]
+    assert (beside["limits"], beside["limits_waiting"]) == (1, 2)
+
+
+def test_a_user_without_getrange_reads_whole_records(data: ServerThread, client: redis.Redis) -> None:
+    """A user with the rights of earlier versions still sees the workers."""
+    tell(client, 2)
+    client.acl_setuser("looker", enabled=True, passwords=["+x"], keys=["*"], categories=["+@all"],
+                       commands=["-getrange"])  # fmt: skip
+    try:
+        with ConsoleThread(data.url.replace("//", "//looker:x@")) as console:
+            assert console.ask("/workers.json").facts["found"]["workers"] == 2
+    finally:
+        client.acl_deluser("looker")
 
 
 def test_vanished_workers_and_pauses_in_thousands(console: ConsoleThread, client: redis.Redis) -> None:

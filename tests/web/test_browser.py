@@ -57,6 +57,8 @@ PATHS = {
     "entry aside": "/entry?key=orders&id=1-0&aside=billing",
     "workers": "/workers",
     "handlers": "/handlers",
+    "alerts": "/alerts",
+    "changes": "/changes",
     "handler": f"/handlers?key=orders&group=billing&handler={quote(HOSTILE, safe='')}",
     "runs": "/run?key=orders&id=3-0",
     "server": "/server",
@@ -268,7 +270,7 @@ def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThre
     assert page.locator("#entries tbody th").first.inner_text() == "49-0"
     page.goto(filled.address + f"/stream?key={quote(HOSTILE, safe='')}")
     page.fill("input[name=from]", "1h ago")
-    page.click("text=Show")
+    page.click("button:text-is('Filter')")
     page.wait_for_url("**from=1h**")
     assert page.locator("h1").inner_text() == HOSTILE
     context.close()
@@ -296,12 +298,12 @@ def test_a_stuck_consumers_entries_are_moved(browser: "Browser", filled: Console
         client.xreadgroup("stuck", "gone", {"orders": ">"}, count=3)
         context = browser.new_context()
         page, wrong = opened(context, filled, "/group?key=orders&group=stuck")
-        page.locator("summary", has_text="Move entries to a consumer").click()
+        page.locator("summary", has_text="Claim entries for a consumer").click()
         form = page.locator(".deed form:has(input[value='pending claim'])")
         form.locator("[name=consumer]").fill("gone")
         form.locator("[name=to]").fill("web-9")
         form.get_by_role("button", name="Preview").click()
-        page.get_by_role("button", name="Move 3 entries").click()
+        page.get_by_role("button", name="Claim 3 entries").click()
         page.wait_for_selector("h1:has-text('Done')")
         held = {row["name"]: row["pending"] for row in client.xinfo_consumers("orders", "stuck")}
         assert (held, wrong) == ({b"gone": 0, b"web-9": 3}, [])

@@ -101,16 +101,45 @@ def test_a_cause_is_a_card_and_runs_nothing(tab: "Page", scene: ConsoleThread, p
 
 
 def test_past_alerts_are_listed(tab: "Page", scene: ConsoleThread) -> None:
-    """A read-only console lists alerts, the open one first, with time and duration; the page of the server has all."""
+    """A read-only console lists alerts, the open one first, with time and duration; their page has all, by day."""
     tab.goto(scene.address + "/")
     rows = tab.locator("[data-key='card alerts'] tbody tr")
     assert rows.count() == 5
     assert "open" in rows.first.inner_text()
     assert f"{HOSTILE} 6" in rows.nth(1).inner_text()
     tab.click("text=2 earlier")
-    tab.wait_for_url("**/server#alerts")
+    tab.wait_for_url("**/alerts")
     rows = tab.locator("[data-key='card alerts'] tbody tr")
     assert rows.count() == 7
     assert "1 min" in rows.nth(1).inner_text()
+    tab.click("text=Yesterday")
+    assert tab.locator("tbody tr").count() == 1, "the open one began long ago and still lasts"
+    for words, found in (("day=1970-01-01", 7), ("day=1969-12-31", 0), ("day=gestern", 7)):
+        assert scene.ask(f"/alerts.json?{words}").facts["found"] == found
+    assert "The day is invalid" in scene.ask("/alerts?day=gestern").text
     twin = json.loads(scene.ask("/server.json").body)
     assert (len(twin["alerts"]), twin["alerts"][1]["for_ms"], twin["alerts_unknown"]) == (7, 62_000, None)
+
+
+def test_long_lists_are_paged(console: ConsoleThread, client: redis.Redis) -> None:
+    """The page of alerts has 25 on a page, with links; the server's page has ten slow commands and a link to all."""
+    for number in range(60):
+        add(client, AlertEvent("closed", Alert(f"a{number}", "x", "problem", f"says {number}", 1, 2000 + number, 3000)))
+    for path, first, last in (("/alerts", 59, 35), ("/alerts?page=3", 9, 0)):
+        text = console.ask(path).text
+        assert [f"says {number}<" in text for number in (first + 1, first, last, last - 1)] == [
+            False,
+            True,
+            True,
+            False,
+        ]
+    assert "26 to 50 of 60" in console.ask("/alerts?page=2").text
+    kept = client.config_get("slowlog-log-slower-than")["slowlog-log-slower-than"]
+    client.config_set("slowlog-log-slower-than", 0)
+    try:
+        for _ in range(12):
+            client.ping()
+    finally:
+        client.config_set("slowlog-log-slower-than", kept)
+    assert console.ask("/server").text.count('data-key="slow') == 10
+    assert console.ask("/server?slow=all").text.count('data-key="slow') > 10

@@ -39,7 +39,7 @@ def test_conditions_are_those_of_the_shell(console: ConsoleThread, orders: redis
     facts = console.ask("/stream.json?key=orders&where=amount%3E50").facts
     assert "--where 'amount>50'" in facts["shell"][1]
     wrong = console.ask("/stream?key=orders&where=amount%20%3E")
-    assert (wrong.status, "the value after" in html.unescape(wrong.text)) == (404, True)
+    assert (wrong.status, "the value after" in html.unescape(wrong.text)) == (400, True)
 
 
 def test_a_search_has_a_bound_and_goes_on(

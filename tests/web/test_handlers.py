@@ -13,9 +13,11 @@ from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.jobs import record
 from millstream.clock import Now
 from millstream.ops.handlers.status import percentile
+from millstream.ops.history.model import TEN
 from millstream.worker.model.histogram import BOUNDS, WINDOW_MS, Durations, RecentRuns
 from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.registry import facts as registry_facts
+from millstream.worker.registry import protocol
 from support.console import ConsoleThread
 from support.enrolled import BOUNDS_MS, RECENT, enrol
 
@@ -47,6 +49,20 @@ def test_a_worker_of_the_version_before_makes_figures_unknown(console: ConsoleTh
     assert "earlier version" in row["unknown"]
     assert row["handled"] == 1800
     assert console.ask("/handlers").text.count(">unknown</span>") == 5
+
+
+def test_handlers_without_a_live_worker_keep_their_place(console: ConsoleThread, client: redis.Redis) -> None:
+    """A handler of a worker that signed off, or that only the history has, is listed as one without a live worker."""
+    enrol(client, "web-1", recent=RECENT)
+    client.zadd(protocol.ENDED, {protocol.sign_off("web-2", 1, "drain", [("settle", "orders", "settle")])[3][3]: 1})
+    client.xadd(TEN, {"v": 1, "text": '["handler","send","mails","send"] 1 0 5'})
+    found = console.ask("/handlers.json").facts["handlers"]
+    assert [(row["handler"], row["workers"], row["unknown"]) for row in found] == [
+        ("send", 0, "no live worker runs it"), ("bill", 1, None), ("settle", 0, "no live worker runs it"),
+    ]  # fmt: skip
+    assert console.ask("/handlers").text.count("no live worker</span>") == 2
+    one = console.ask("/handlers?key=mails&group=send&handler=send")
+    assert (one.status, "Runs of send" in one.text, "no live worker</span>" in one.text) == (200, True, True)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +111,41 @@ def test_a_percentile_is_interpolated_in_its_bucket() -> None:
     assert percentile(Counter({1.0: 0, 10.0: 0, inf: 3}), 0.99) == 10.0
     assert percentile(Counter(), 0.5) is None
     assert len(BOUNDS) < 64
+
+
+def test_an_id_leads_to_the_runs_of_its_entry(console: ConsoleThread, client: redis.Redis) -> None:
+    """The search finds the streams with an entry of an id, or of its milliseconds, in one more round trip."""
+    for key in ("orders", HOSTILE, "mails"):
+        client.xadd(key, {"n": 1}, id="1795000000000-0")
+    client.xadd("orders", {"n": 1}, id="1795000000005-3")
+    for key in ("orders", HOSTILE, "mails"):
+        client.xadd(key, {"n": 1}, id="1795000000009-0")
+    line = console.process.watches[0].line
+    console.ask("/search?q=orders")
+    before = line.trips
+    for words in ("1795000000005-3", "1795000000005", "%201795000000005-3%20"):
+        answer = console.ask(f"/search?q={words}")
+        assert 'href="/run?key=orders&amp;id=1795000000005-3">Runs of' in answer.text
+        found = console.ask(f"/search.json?q={words}").facts
+        assert found["entries"] == [{"stream": "orders", "id": "1795000000005-3"}]
+    assert line.trips - before <= 12
+    assert len(console.ask("/search.json?q=1795000000009-0").facts["entries"]) == 3
+    for words, known in (("1795000000005-4", []), ("99999999999999999999-0", []), ("9" * 30, None), ("17-1", None)):
+        assert console.ask(f"/search.json?q={words}").facts["entries"] == known
+        assert console.ask(f"/search?q={words}").status == 200
+
+
+def test_gone_workers_are_named_with_their_end(console: ConsoleThread, client: redis.Redis) -> None:
+    """The page of workers lists those that signed off, with order and groups, and what a vanished process holds."""
+    end = protocol.sign_off("web-2-7-abcdef", 1, "drain", [("bill", "orders", "billing")])[3][3]
+    client.zadd(protocol.ENDED, {end: 1_800_000_000_000, b"\xff[": 2})
+    client.zadd(protocol.INDEX, {"web-1-4711-abcdef": 1_763_721_600_000})
+    text = console.ask("/workers").text
+    assert 'href="/search?q=web-1-4711"' in text
+    ended = text[text.index("Ended workers") :]
+    assert "was drained" in ended
+    assert 'href="/group?key=orders&amp;group=billing">billing on orders' in ended
+    assert [row["id"] for row in console.ask("/workers.json").facts["ended"]] == ["web-2-7-abcdef"]
 
 
 # -- one entry's runs -------------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ PATHS = {
     "dead letter streams": "/dead",
     "letter": "/letter?key=orders:dead&id=400-0",
     "handlers": "/handlers",
+    "alerts": "/alerts",
+    "changes": "/changes",
     "handler": "/handlers?key=s1&group=g&handler=h1",
     "runs": "/run?key=orders&id=1-0",
     "workers": "/workers",
@@ -174,3 +176,47 @@ def test_dangerous_changes_are_apart_and_red(tab: "Page", crowded: ConsoleThread
     )
     assert colours[0] != colours[1]
     assert not [name for name in tab.locator("summary").all_inner_texts() if name.startswith("stream ")]
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_finger_hits_what_it_aims_at(tab: "Page", crowded: ConsoleThread, name: str) -> None:
+    """At 390 pixels, links in lists are at least 24 high, buttons 32, and checkboxes 24 in each direction."""
+    tab.set_viewport_size({"width": 390, "height": 844})
+    tab.goto(crowded.address + PATHS[name])
+    small = tab.evaluate(
+        """() => [["td a, th a, .hits a, .sorts a, .pages a, main input[type=checkbox]", 24], ["main button", 32]]
+            .flatMap(([path, least]) => [...document.querySelectorAll(path)].filter(one => {
+                const box = one.getBoundingClientRect();
+                return one.checkVisibility() && box.width && (box.height < least || box.width < 24);
+            })).map(one => one.outerHTML.slice(0, 100))"""
+    )
+    assert small == []
+
+
+def test_a_tap_shows_the_values_of_a_chart(browser: "Browser", crowded: ConsoleThread) -> None:
+    """A tap on a chart shows the time and the values there, which stay; a tap elsewhere hides them."""
+    phone = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    try:
+        page = phone.new_page()
+        page.goto(crowded.address + "/")
+        page.locator("svg.plot").first.tap()
+        tip = page.locator(".tip")
+        tip.wait_for()
+        assert "UTC" in tip.inner_text()
+        page.locator("h1").tap()
+        tip.wait_for(state="hidden")
+    finally:
+        phone.close()
+
+
+def test_ten_rows_need_no_scrolling(tab: "Page", crowded: ConsoleThread) -> None:
+    """At 1440 by 900, a table of ten letters is whole in its card, and a longer one has a shadow below its last row."""
+    tab.set_viewport_size({"width": 1440, "height": 900})
+    tab.goto(crowded.address + PATHS["dead"] + "&group=billing")
+    heights = "one => [one.scrollHeight, one.clientHeight]"
+    whole, visible = tab.locator(".wide[aria-label=Letters]").evaluate(heights)
+    assert whole <= visible + 1
+    tab.goto(crowded.address + "/workers")
+    box = tab.locator(".wide[aria-label=Workers]")
+    whole, visible = box.evaluate(heights)
+    assert (whole > visible, "gradient" in box.evaluate("one => getComputedStyle(one).backgroundImage")) == (True, True)

@@ -2,7 +2,9 @@
 
 import re
 import time
+from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import redis
@@ -48,8 +50,49 @@ def test_letters_are_filtered_by_group_class_text_and_time(console: ConsoleThrea
     assert listed(console, "until=1h-ago&group=billing") == (1, ["2-0"])
     assert listed(console, "kind=KeyError&group=billing&text=tea") == (1, [f"{now - 60_000}-0"])
     assert listed(console, "text=%FF%00") == (0, [])
-    assert console.ask("/dead?key=orders:dead&since=tomorrowish").status == 404
+    wrong = console.ask("/dead?key=orders:dead&since=tomorrowish&text=tea")
+    assert (wrong.status, "it must be" in wrong.text) == (400, True)
+    for kept in ('value="tomorrowish" aria-invalid="true"', 'value="tea"', 'name="key" value="orders:dead"'):
+        assert kept in wrong.text
     assert "No letter fits" in console.ask("/dead?key=orders:dead&text=nothing").text
+
+
+def test_a_bulk_action_affects_the_letters_that_fit_the_filter(changing: ConsoleThread, client: redis.Redis) -> None:
+    """Each bulk action, and its line for the shell, has the filter of the rows; other letters stay."""
+    now = time.time_ns() // 1_000_000
+    die(client, "1-0", error="KeyError: 1705")
+    die(client, "2-0", error="ValueError: KeyError 1705 is not the class", group="audit")
+    die(client, f"{now - 60_000}-0", error="KeyError: 'tea'", fields=(b"order", b"1705"))
+    die(client, f"{now - 50_000}-0", error="KeyError: 'x'")
+    die(client, f"{now - 40_000}-0", error="KeyError: 'x'", fields=(b"order", b"1705"))
+    wanted = {
+        "text=order+1705": (2, [2]),
+        "text=1705&since=1h-ago": (2, [2]),
+        "until=1h-ago": (2, [1, 1]),
+        "kind=KeyError": (4, [4]),
+        "group=audit": (1, [1]),
+        "kind=KeyError&text=%27tea%27&group=billing": (1, [1]),
+    }
+    for words, (fitting, classes) in wanted.items():
+        changing.forget()
+        page = changing.ask(f"/dead?key=orders:dead&{words}").text
+        forms = [
+            dict(re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', one)) for one in _forms(unescape(page))
+        ]
+        counts = []
+        for form in forms:
+            plan = changing.ask("/change.json?" + urlencode({**form, "do": "dead rm"})).facts
+            counts.append(int(plan["question"].split()[1]))
+        assert sorted(counts) == sorted([*classes, fitting]), words
+        assert f"All {fitting} that fit" in page
+        assert "--all" not in changing.ask(f"/dead.json?key=orders:dead&{words}").facts["shell"][1]
+    assert "All 5" in changing.ask("/dead?key=orders:dead").text
+
+
+def _forms(page: str) -> list[str]:
+    """Return the forms of a page that delete several letters."""
+    forms = re.findall(r'<form[^>]*action="[^"]*/change".*?</form>', page, re.DOTALL)
+    return [one for one in forms if 'value="dead rm"' in one and 'id="ticked"' not in one and 'name="ids"' not in one]
 
 
 def test_counts_are_of_so_many_letters_and_the_page_says_so(
@@ -133,11 +176,11 @@ def test_an_entry_is_set_aside_on_its_page(changing: ConsoleThread, client: redi
 def test_every_change_has_words() -> None:
     """Each action has a label, and a confirming button names the amount."""
     assert {one.name for one in ACTIONS} == set(LABELS)
-    assert (short("dead rm"), short("pending dead"), short("worker drain")) == ("Delete", "Set aside", "Drain")
+    assert (short("dead rm"), short("pending dead"), short("worker drain")) == ("Delete", "Make dead letter", "Drain")
 
     def words(action: str, question: str) -> str:
         return deed(ChangePlan(action, "s", "g", question, (), (), (), Undo(), {}))
 
-    assert words("pending claim", "Move 10000 entries pending in 'g' of 's' to 'c'?") == "Move 10,000 entries"
+    assert words("pending claim", "Claim 10000 entries pending in 'g' of 's' for 'c'?") == "Claim 10,000 entries"
     assert words("dead rm", "Delete 1 dead letter of s:dead for good?") == "Delete 1 dead letter"
     assert words("group rm", "Remove the group 'Move 9 entries' of 's'?") == "Delete the group"

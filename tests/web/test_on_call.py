@@ -116,8 +116,8 @@ def test_what_is_stuck_is_reclaimed(crew: OnCall, person: Person) -> None:
     person.does("Reclaim what it holds")
     person.click("render")
     person.click("Claim")
-    person.reads("Move 1 entry pending")
-    person.click("Move 1 entry")
+    person.reads("Claim 1 entry pending")
+    person.click("Claim 1 entry")
     person.reads("millstream audit undo")
     held = {row["name"]: row["pending"] for row in crew.client.xinfo_consumers("jobs", "render")}
     assert (held["stuck"], held["well"]) == (0, 1)
@@ -151,10 +151,10 @@ def test_one_entry_is_set_aside(crew: OnCall, person: Person) -> None:
     crew.client.xreadgroup("takers", "c1", {"poison": ">"})
     person.page.reload()
     person.page.wait_for_selector("tr:has-text('takers') td[data-label='Oldest pending'] a")
-    person.does("Set one entry aside as a dead letter")
+    person.does("Make one entry a dead letter")
     age = person.page.locator("tr:has-text('takers') td[data-label='Oldest pending'] a").inner_text()
     person.click(age, inside="tr:has-text('takers') td[data-label='Oldest pending']")
-    person.reads("Set it aside in takers")
+    person.reads("Make it a dead letter of takers")
     person.click("Make dead letters of 1 entry")
     person.reads("Done")
     assert (crew.client.xlen("poison:dead"), crew.client.xpending("poison", "takers")["pending"]) == (1, 0)
@@ -166,7 +166,7 @@ def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
     person.click("mail")
     person.click("1 hour back")
     person.reads("2 entries are delivered again")
-    person.click("Move the group's position")
+    person.click("Deliver 2 entries again")
     person.reads("Done")
     (group,) = crew.client.xinfo_groups("events")
     (oldest, _), *_ = crew.client.xrange("events")
@@ -181,7 +181,7 @@ def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Perso
     person.click("Preview the remedy", inside="li:has-text('sessions on clicks')")
     lag = person.page.locator("tr", has=person.page.locator("th:text-is('lag')"))
     assert lag.locator("td").all_inner_texts() == ["2", "2"]
-    person.click("Move the group's position")
+    person.click("Repair the lag")
     person.reads("Done")
     assert crew.client.xinfo_groups("clicks")[0]["lag"] == 2
 

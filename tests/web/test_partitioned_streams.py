@@ -45,6 +45,41 @@ def test_a_partitioned_stream_is_one_row_and_a_page(
     assert console.ask("/stream.json?key=orders%7B1%7D").facts["partition_list"] is None
 
 
+def test_the_charts_of_a_whole_stream_are_sums(data: ServerThread, console: ConsoleThread, client: redis.Redis) -> None:
+    """The page of the whole stream and of its group have the sums of the partitions, and so has the overview's row."""
+    fill(data, client)
+    for path, figure, value in (
+        ("/stream.json?key=orders", "entries", 4),
+        ("/stream.json?key=orders", "billing", 3),
+        ("/group.json?key=orders&group=billing", "pending", 1),
+    ):
+        console.forget()
+        figures = {one["figure"]: one["points"] for one in console.ask(path).facts["history"]["figures"]}
+        assert [point[1] for point in figures[figure]] == [value], (path, figure)
+    console.forget()
+    console.ask("/overview.json")
+    figures = {one["figure"]: one["points"] for one in console.ask("/overview.json").facts["history"]["figures"]}
+    assert [figures[name][0][1] for name in ("lag", "pending")] == [3, 1]
+
+
+def test_a_group_shows_its_partitions_and_owners(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """The group of the whole stream has all partitions with their owners; that of one partition has its own."""
+    fill(data, client)
+    rows = console.ask("/group.json?key=orders&group=billing").facts["partition_list"]
+    assert [(row["key"], row["owner"], row["fence"], row["lag"], row["pending"]) for row in rows] == [
+        ("orders{0}", None, None, 1, 0), ("orders{1}", "worker-7", 4, 2, 1)
+    ]  # fmt: skip
+    text = console.ask("/group?key=orders&group=billing").text
+    assert ("Partitions, 1 without an owner" in text, "group owners orders billing" in text) == (True, True)
+    (row,) = console.ask("/group.json?key=orders%7B1%7D&group=billing").facts["partition_list"]
+    assert (row["owner"], row["lease_ms"] > 50_000) == ("worker-7", True)
+    assert "All of orders" in console.ask("/group?key=orders%7B1%7D&group=billing").text
+    client.xgroup_create("plain", "billing", "0", mkstream=True)
+    assert console.ask("/group.json?key=plain&group=billing").facts["partition_list"] is None
+
+
 def test_uneven_and_sealed_partitions_are_findings(
     data: ServerThread, console: ConsoleThread, client: redis.Redis
 ) -> None:
@@ -80,7 +115,7 @@ def test_separators_alone_name_nothing(
     client.xgroup_create("plain", "billing", "0")
     words = {"do": action, "ids": " ,\n "} | ({"group": "billing", "to": "web-2"} if "pending" in action else {})
     whole, plain = (console.ask(f"/change?{urlencode({**words, 'key': key})}") for key in ("orders", "plain"))
-    refusals = [re.findall(r"<h1>Refused</h1><p.*?</p>", page.text) for page in (whole, plain)]
+    refusals = [re.findall(r"<h1>The form is invalid</h1><p.*?</p>", page.text) for page in (whole, plain)]
     assert refusals[0] == refusals[1] != []
 
 

@@ -181,6 +181,28 @@ async def test_what_was_read_before_stays_with_its_age(data: ServerThread) -> No
     await asyncio.gather(watch.close(), answered.close())
 
 
+async def test_readings_at_once_share_their_time(data: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readings that run at once count with the time of all together, so that pages stay live."""
+    watch = ServerWatch(ConsoleServer(data.url))
+    clock = [100.0]
+    own_clock(monkeypatch, watching.__name__, monotonic=lambda: clock[0])
+    ends = asyncio.Event()
+
+    async def one(_: Line) -> None:
+        await ends.wait()
+
+    async def other(_: Line) -> None:
+        clock[0] += 0.06
+        ends.set()
+
+    for _ in range(3):
+        watch.changed()
+        ends.clear()
+        await asyncio.gather(watch.read("one", one), watch.read("other", other))
+    assert watch.every() == pytest.approx(0.06 / watching.SHARE)
+    await watch.close()
+
+
 def test_nothing_is_asked_while_nobody_looks(console: ConsoleThread, client: redis.Redis) -> None:
     """Open pages cause about one reading a second in total, and none once they are closed."""
     client.xadd("quiet", {"n": 1})

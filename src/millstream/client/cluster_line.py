@@ -116,10 +116,10 @@ class ClusterLine(Line):
     need :meth:`near`.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, joint: bool = False) -> None:
         self._url = url
         self._places = Places(url)
-        super().__init__(self._places.cluster.url(self._places.cluster.nodes[0]))
+        super().__init__(self._places.cluster.url(self._places.cluster.nodes[0]), joint=joint)
         self._nodes: dict[Address, Line] = {}
         self._near: dict[int, NearLine] = {}
         self._routes: set[asyncio.Task[list[Reply]]] = set()
@@ -128,6 +128,11 @@ class ClusterLine(Line):
     def connected(self) -> bool:
         """True while there is a connection to every node that got a command."""
         return bool(self._nodes) and all(line.connected for line in self._nodes.values())
+
+    @property
+    def trips(self) -> int:
+        """Number of round trips so far on the connection with the most; connections work at once."""
+        return max((line.trips for line in (*self._nodes.values(), *self._near.values())), default=0)
 
     def near(self, key: str) -> Line:
         """Return the line to the node of one key, made on first use; :meth:`close` closes it too."""
@@ -203,7 +208,7 @@ class ClusterLine(Line):
 
     def _node(self, address: Address) -> Line:
         if address not in self._nodes:
-            self._nodes[address] = Line(self._places.cluster.url(address), redial=True)
+            self._nodes[address] = Line(self._places.cluster.url(address), redial=True, joint=self._joint)
         return self._nodes[address]
 
     async def close(self) -> None:

@@ -132,11 +132,25 @@ _NO_DATABASE = ("DB index", "SELECT is not allowed")
 #: Seconds of silence after which the server may have closed the connection unnoticed.
 _IDLE = 0.5
 
+#: Passes of the event loop without a new request, after which a joint line sends what it has.
+_PASSES = 16
+
+#: Seconds after which a joint line sends what it has, although more requests come.
+_SETTLING = 0.05
+
 
 class Line:
     """One asyncio connection to a server, which many callers share."""
 
-    def __init__(self, url: str, *, greet: Sequence[Command] = (), timeout: float = 30.0, redial: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        greet: Sequence[Command] = (),
+        timeout: float = 30.0,
+        redial: bool = False,
+        joint: bool = False,
+    ) -> None:
         self._client = async_client(url, protocol=2)
         self._greet = greet
         self._timeout = timeout
@@ -146,17 +160,24 @@ class Line:
         self._driver: asyncio.Task[None] | None = None
         self._closed = False
         self._redial = redial
+        self._joint = joint  # True for readers at once: their requests wait for each other, to share round trips
         self._written = False  # True once any part of the present batch was sent
         self._used_at = 0.0
         self._asked_at: float | None = None  # time of the first request without a reply
         self._limit: asyncio.Timeout | None = None  # timeout of the present batch
         self.greeting: list[Reply] = []
         self.connects = 0
+        self._trips = 0
 
     @property
     def connected(self) -> bool:
         """True while there is a connection that has not been seen to break."""
         return self._connection is not None
+
+    @property
+    def trips(self) -> int:
+        """Number of round trips so far, each with any number of requests."""
+        return self._trips
 
     @property
     def patience(self) -> float:
@@ -250,6 +271,8 @@ class Line:
         """Send the queued commands and read their replies, in a loop."""
         while True:
             await self._wake.wait()
+            if self._joint:
+                await self._settle()
             self._wake.clear()
             batch, self._queue = self._queue, []
             self._written = False
@@ -281,6 +304,14 @@ class Line:
             finally:
                 self._limit = None
 
+    async def _settle(self) -> None:
+        """Wait until no more requests come: readers that run at once, and got their replies together, ask together."""
+        known, end = 0, asyncio.get_running_loop().time() + _SETTLING
+        while known < len(self._queue) and asyncio.get_running_loop().time() < end:
+            known = len(self._queue)
+            for _ in range(_PASSES):
+                await asyncio.sleep(0)
+
     async def _exchange(self, batch: Iterable[_Asked]) -> None:
         if self._redial and self._connection is not None:
             if asyncio.get_running_loop().time() - self._used_at > _IDLE:
@@ -299,9 +330,14 @@ class Line:
             connection = await self._dial()
         sent = [asked for asked in batch if asked[4] is None or _holds(asked)]
         self._written = True
+        self._trips += 1
         await connection.send_packed_command(b"".join([asked[0] for asked in sent]))
+        longest = max((asked[3] for asked in sent), default=0.0)
         for _, count, future, _, _ in sent:
             self._answer(future, await _replies(connection, count))
+            if self._joint and self._limit is not None:  # the limit of a shared trip is that of each request alone
+                self._asked_at = asyncio.get_running_loop().time()
+                self._limit.reschedule(self._asked_at + longest)
         self._used_at = asyncio.get_running_loop().time()
 
     def _was_closed(self) -> bool:

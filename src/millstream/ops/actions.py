@@ -24,6 +24,13 @@ Kind = Literal["argument", "option", "flag", "hidden"]
 Make: TypeAlias = Callable[..., Awaitable[Any]]
 
 
+class NothingChosenError(UsageError):
+    """A change has no selection; the message names the options that select something.
+
+    What to do: give ids or options, or select rows.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """One parameter of an action, for the shell, forms and docs."""

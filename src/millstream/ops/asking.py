@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
 from millstream.texts import said
+
+T = TypeVar("T")
 
 PATIENCE = 10.0
 """Time limit of one round trip in seconds; one round trip may read many streams."""
@@ -41,6 +43,13 @@ def unreadable(text: str, stream: str) -> NotReadableError:
 async def calls(line: Line, commands: Sequence[Command]) -> list[Reply]:
     """Send commands in one round trip and return their replies; each command names a key."""
     return list(await line.calls(commands, timeout=PATIENCE)) if commands else []
+
+
+def result(found: T | BaseException) -> T:
+    """Return the result of one of several readers at once, so that the first of them, not the fastest, raises."""
+    if isinstance(found, BaseException):
+        raise found
+    return found
 
 
 def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:

@@ -7,6 +7,7 @@ and a confirmation too.
 
 import base64
 import json
+import shlex
 import zlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -63,6 +64,15 @@ class AuditEntry:
     # Pending entries before the change, for the undo; None if they cannot be parsed
     held: tuple[HeldEntry, ...] | None = ()
     now: str | None = None  # Holder after the change, ``""`` for none; None if they are no longer pending
+
+    @property
+    def about(self) -> str:
+        """The words of the command line after the action, without stream and group: workers, ids and options."""
+        try:
+            words = shlex.split(self.line)[3:]
+        except ValueError:  # it was cut
+            return ""
+        return shell_line([word for word in words if word not in {self.stream, self.group}])
 
 
 def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
@@ -183,9 +193,8 @@ def _number(raw: bytes | None) -> int:
     return int(raw) if raw is not None and raw.isdigit() and len(raw) < 19 else 0
 
 
-async def entries(line: Line, *, since_ms: int = 0) -> AsyncGenerator[AuditEntry, None]:
-    """Read the audit stream page by page, newest first."""
-    end: bytes | str = LAST
+async def entries(line: Line, *, since_ms: int = 0, end: bytes | str = LAST) -> AsyncGenerator[AuditEntry, None]:
+    """Read the audit stream page by page, newest first, from the entry with the id ``end``."""
     while True:
         (rows,) = await line.near(KEY).calls([("XREVRANGE", KEY, end, since_ms, "COUNT", _PAGE)])
         if isinstance(rows, Exception):

@@ -79,7 +79,7 @@ def time_ticks(low_ms: float, high_ms: float, count: int = 6) -> list[tuple[floa
     step = next((step for step in _STEPS if step * count >= span), _STEPS[-1])
     while span / step > 3 * count:  # for ranges of years
         step *= 2
-    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%-d %b"
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%-d %b"
     first = int(low_ms / 1000 // step + 1)
     return [(at * step * 1000.0, clock(at * step * 1000, form)) for at in range(first, int(high_ms / 1000 // step) + 1)]
 

@@ -13,7 +13,7 @@ from millstream.ops.payloads.choice import EntryChoice, choice_of
 from millstream.ops.payloads.shown import light
 from millstream.ops.streams.reading import entry_view
 from millstream.ops.words import EntryView
-from millstream.web.page import NoPageError
+from millstream.web.page import FilterError, NoPageError
 
 LOOKED_AT = 5_000
 """Largest number of entries read for one page."""
@@ -61,7 +61,7 @@ def filters(words: Mapping[str, str]) -> EntrySearch:
     try:
         _ = found.choice
     except ValueError as reason:
-        raise NoPageError(f"where {reason}") from None
+        raise FilterError("where", f"where {reason}") from None
     return found
 
 
@@ -151,7 +151,7 @@ def _bound(name: str, text: str, now_ms: int, usual: str) -> str:
     try:
         return str(times.instant(text, now_ms))
     except ValueError as reason:
-        raise NoPageError(f"{name} {text!r}: {reason}") from None
+        raise FilterError(name, f"{name} {text!r}: {reason}") from None
 
 
 def _id(name: str, text: str) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote
 
 from millstream.client.line import Command
 from millstream.errors import MillstreamError, UsageError
+from millstream.ops.actions import Word
 from millstream.ops.parameters import entry_id
 from millstream.ops.watching.watch import Reading, ServerWatch
 from millstream.web.settings import ConsoleSettings
@@ -72,6 +73,14 @@ def form_word(name: str, value: str) -> tuple[str, str]:
     return f"{name}64", base64.urlsafe_b64encode(_sent(value)).decode()
 
 
+def at_field(words: Sequence[Word], text: str) -> tuple[str, str]:
+    """Return the field of a form that an error of the shell names, and the error with the field's label."""
+    for word in words:
+        if text.startswith(f"{word.option} ") and word.title:
+            return word.name, f"{word.title.removeprefix('or ')}{text.removeprefix(word.option)}"
+    return "", text
+
+
 def _from_base64(name: str, value: str) -> str:
     try:
         return base64.urlsafe_b64decode(value.encode(errors="replace")).decode(errors="surrogateescape")
@@ -84,6 +93,17 @@ class NoPageError(MillstreamError):
 
     What to do: begin at the console's first page and follow its links.
     """
+
+
+class FilterError(NoPageError):
+    """A filter in an address is invalid; the message gives the reason.
+
+    What to do: correct the field that the page marks.
+    """
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,25 @@ from dataclasses import dataclass, replace
 
 from millstream.client.line import Line
 from millstream.errors import MillstreamError, UsageError
-from millstream.ops.actions import Action
+from millstream.ops.actions import Action, NothingChosenError
 from millstream.ops.every import BY_NAME
 from millstream.ops.making import Prepared
 from millstream.ops.plan import ChangePlan, ChangeRefusedError
 from millstream.ops.spread import prepare
 from millstream.ops.watching.watch import Reading
-from millstream.web.page import Asked
+from millstream.web.page import Asked, at_field
+
+
+class FormError(ChangeRefusedError):
+    """A form of a change is incomplete or invalid; the message gives the reason.
+
+    What to do: correct the form, which the page shows again.
+    """
+
+    def __init__(self, action: Action, field: str, text: str) -> None:
+        super().__init__(text)
+        self.action = action
+        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +50,10 @@ async def plan_of(asked: Asked, action: Action, line: Line) -> Prepared:
     }
     try:
         return await prepare(action, line, texts, kept=True, who=who_of(asked))
-    except UsageError as error:  # a field of the form is invalid
-        raise ChangeRefusedError(str(error)) from None
+    except NothingChosenError:
+        raise FormError(action, "", "Nothing is selected. Select rows, or fill in a field.") from None
+    except UsageError as error:
+        raise FormError(action, *at_field(action.words, str(error))) from None
 
 
 async def planned_reading(asked: Asked, action: Action) -> Reading[Prepared]:

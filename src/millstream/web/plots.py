@@ -41,8 +41,10 @@ class PlotLine:
 
     @property
     def last(self) -> StepValue | None:
-        """The newest value; None without one."""
-        return next((step for step in reversed(self.steps) if step is not None), None)
+        """The newest value; None if the range ends long after it."""
+        known = [at for at, step in enumerate(self.steps) if step is not None]
+        usual = known[-1] - known[-2] if len(known) > 1 else len(self.steps)  # some figures come every five minutes
+        return self.steps[known[-1]] if known and len(self.steps) - 1 - known[-1] <= 3 * usual else None
 
 
 def said(value: float | None, unit: Unit) -> str:
@@ -65,6 +67,19 @@ def summary(lines: Sequence[PlotLine], unit: Unit) -> str:
         value = bounds if last.value is None else said(last.value, unit)
         found.append(f"{line.name} {value}" if len(lines) > 1 else value)
     return ", ".join(found)
+
+
+def over_all(lines: Sequence[PlotLine], unit: Unit) -> str:
+    """Return the mean of rates in the range, or the highest of other figures, as text."""
+    found = []
+    for line in lines:
+        known = [step for step in line.steps if step is not None]
+        if known and unit == "rate":
+            found.append((line.name, said(sum(step.value or 0 for step in known) / len(known), unit)))
+        elif known:
+            found.append((line.name, said(max(step.most for step in known), unit)))
+    texts = [f"{name} {text}" if len(lines) > 1 else text for name, text in found]
+    return f"{'mean' if unit == 'rate' else 'highest'} {', '.join(texts)}" if texts else ""
 
 
 def plot(title: str, unit: Unit, lines: Sequence[PlotLine], marks: Sequence[Mark], window: TimeRange) -> Markup:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -13,6 +14,7 @@ from markupsafe import Markup, escape
 from millstream._version import __version__
 from millstream.ops import words
 from millstream.ops.words import raw_line, shell_line
+from millstream.ops.workers.status import process_of
 from millstream.texts import json_text, plural, time_text
 from millstream.web import page as links
 from millstream.web.page import Asked, WebPage
@@ -39,6 +41,7 @@ SECTIONS = (
     ("/dead", "Dead letters", "d"),
     ("/handlers", "Handlers", "h"),
     ("/workers", "Workers", "w"),
+    ("/alerts", "Alerts", "l"),
     ("/schedules", "Schedules", "c"),
     ("/spark", "Spark", "q"),
     ("/archive", "Archive", "a"),
@@ -60,6 +63,11 @@ def moment(milliseconds: int | None) -> Markup:
     except (ValueError, OverflowError, OSError):
         return escape(whole)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(whole, whole, short)
+
+
+def ticks(text: str) -> Markup:
+    """Return a sentence with the texts between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it is escaped
 
 
 def static(name: str) -> bytes:
@@ -85,7 +93,16 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update({name: getattr(words, name) for name in _WORDS})
-    made.filters.update(moment=moment, short=short, label=label, deed=deed, stamp=time_text, json=json_text)
+    made.filters.update(
+        moment=moment,
+        process=process_of,
+        short=short,
+        label=label,
+        deed=deed,
+        ticks=ticks,
+        stamp=time_text,
+        json=json_text,
+    )
     made.globals.update(
         plural=plural, losing=LOSING, static=lambda name: f"/static/{name}?v={version(name)}", form_word=links.form_word
     )

@@ -14,9 +14,9 @@ LABELS = {
     "group rm": "Delete the group",
     "consumer rm": "Remove a consumer",
     "pending ack": "Acknowledge entries",
-    "pending claim": "Move entries to a consumer",
+    "pending claim": "Claim entries for a consumer",
     "pending nack": "Release entries",
-    "pending dead": "Set entries aside as dead letters",
+    "pending dead": "Make dead letters",
     "stream repartition": "Change the number of partitions",
     "stream unseal": "Withdraw the change of partitions",
     "stream add": "Publish an entry",
@@ -47,8 +47,16 @@ LABELS = {
 }
 """Label of each action."""
 
-_SHORT = {"pending ack": "Acknowledge", "pending nack": "Release", "pending dead": "Set aside", "limit rm": "Take back"}
-_COUNTED = re.compile(r"[A-Z][a-z]+(?: back| dead letters of)? [\d,]+ (?:dead )?[a-z]+")
+_SHORT = {
+    "pending ack": "Acknowledge",
+    "pending nack": "Release",
+    "pending dead": "Make dead letter",
+    "dead retry": "Put back",
+    "limit rm": "Take back",
+}
+_COUNTED = re.compile(
+    r"Repair the lag|[A-Z][a-z]+(?: back| dead letters of| more than)? [\d,]+ (?:dead )?[a-z]+(?: again)?"
+)
 
 
 def label(action: str) -> str:
@@ -62,7 +70,7 @@ def short(action: str) -> str:
 
 
 def deed(plan: ChangePlan) -> str:
-    """Return the words of a planned change, for the button that makes it: ``Move 10,000 entries``."""
+    """Return the words of a planned change, for the button that makes it: ``Claim 10,000 entries``."""
     counted = _COUNTED.match(plan.question)
     words = counted[0] if counted else label(plan.action)
     return re.sub(r"\d{4,}", lambda found: f"{int(found[0]):,}", words)

@@ -1,13 +1,16 @@
 """Figures of one moment: rates between readings, percentiles of all workers, and the choice of series."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from millstream.client.partitions.layout import HIGHEST_ID, first_layout
 from millstream.ops.history.model import TOTAL
 from millstream.ops.history.own import OwnHistory
 from millstream.ops.history.sampling import CounterRates, Sampler
 from millstream.ops.history.windows import window_of
+from millstream.ops.streams.partitioned import with_sums
 from millstream.ops.streams.status import GroupStatus, Lag, OldestEntry, StreamsSeen, StreamStatus
 
 HANDLER = ("handler", "bill", "orders", "billing")
@@ -63,6 +66,8 @@ def test_workers_are_summed() -> None:
     sampler.note_workers([worker("a", 2000, 110, bounds, [90, 4]), worker("b", 2000, 12, bounds, [0, 0, 0, 6])])
     assert sampler.rows[HANDLER] == (15, 0, 50)
     assert sampler.rows["version", "1"] == (2,)
+    sampler.note_workers([worker("a", 3000, 120, bounds, [10, 80, 10])])
+    assert sampler.rows[HANDLER][2] == 37.5, "it lies within its bucket"
     sampler.note_workers([])
     assert sampler.rows == {}
 
@@ -114,3 +119,56 @@ def test_a_part_of_the_groups_keeps_the_age_of_the_others() -> None:
     bare = StreamStatus("s1", 9, "9-0", "1-0", "9-0", 9, "0-0", (GroupStatus("s1", "g0", 1, 0, "1-0", 5, Lag(4)),))
     sampler.note(StreamsSeen(2000, (bare,)), whole=False)
     assert sampler.rows["group", "s1", "g0"] == (4, 0, 0, 0)
+
+
+def test_the_figures_of_partitions_are_summed() -> None:
+    """A partitioned stream has the sums of its partitions, which count once in the totals; another stream has not."""
+    many = [one.key for one in PARTS]
+    assert many == ["orders", "orders{0}", "orders{1}", "plain", "plain{1}", "orders{1}:dead"]
+    seen = with_sums(StreamsSeen(1000, PARTS), LAYOUTS)
+    assert [(one.key, one.length) for one in seen.streams if one.partitions is not None] == [("orders", 6)]
+    sampler = Sampler()
+    sampler.note(seen, whole=True)
+    later = tuple(replace(one, entries_added=(one.entries_added or 0) + 10) for one in PARTS)
+    sampler.note(with_sums(StreamsSeen(11_000, later), LAYOUTS), whole=True)
+    assert sampler.rows["stream", "orders"] == (6, 3.0, 3)  # the sealed stream's counter grows too in this test
+    assert sampler.rows["group", "orders", "g0"][:3] == (3, 0, 0)
+    assert sampler.rows["stream", "plain"] == (3, 1.0, 0)
+    lag, _, _, added, *_ = sampler.total()
+    assert (lag, added) == (3 + 7, 6.0)
+
+
+def test_a_key_outside_the_layout_counts_in_no_sum() -> None:
+    """A stream that only has the form of a partition is a stream of its own."""
+    seen = with_sums(StreamsSeen(1000, (*PARTS, part("orders{9}", 5))), LAYOUTS)
+    assert {one.key: one.length for one in seen.streams}["orders"] == 6
+
+
+@pytest.mark.parametrize("lag", [None, 5])
+def test_an_unknown_lag_of_a_partition_bounds_the_sum(lag: int | None) -> None:
+    """If the lag of one partition is unknown, the sum has bounds."""
+    unknown = Lag(lag, at_least=1, at_most=5)
+    one = PARTS[2]
+    parts = (*PARTS[:2], replace(one, groups=(replace(one.groups[0], lag=unknown),)))
+    sampler = Sampler()
+    sampler.note(with_sums(StreamsSeen(1000, parts), LAYOUTS), whole=True)
+    assert sampler.rows["group", "orders", "g0"][0] == ((2, 6) if lag is None else 6)
+
+
+def part(key: str, lag: int, last: str = "9-0", length: int = 3) -> StreamStatus:
+    """Return a stream with a group of this lag; none without a lag."""
+    group = GroupStatus(
+        key, "g0", 1, 0, "1-0", 5, Lag(lag, at_least=lag, at_most=lag), oldest_undelivered=OldestEntry()
+    )
+    return StreamStatus(key, length, last, "1-0", "9-0", 9, "0-0", (group,) if lag else ())
+
+
+LAYOUTS = {"orders": first_layout("orders", 2, None)}
+PARTS = (
+    part("orders", 0, HIGHEST_ID, 0),
+    part("orders{0}", 1),
+    part("orders{1}", 2),
+    part("plain", 3),
+    part("plain{1}", 4),
+    part("orders{1}:dead", 0),
+)

@@ -88,8 +88,22 @@ async def test_a_worker_tells_who_it_is_and_what_it_does(
         assert (await arun(server, "show", "nobody")).exit_code == 4
         go.set()
     assert registry_facts(client) == []
-    # no registry key is left; a waiting retry keeps its failure record and due time
-    assert sorted(client.keys(f"{protocol.PREFIX}*")) == [due.key("jobs", "g"), failure_log.key("jobs", "g")]
+    # only its end is left, for a day; a waiting retry keeps its failure record and due time
+    kept = [protocol.ENDED, due.key("jobs", "g"), failure_log.key("jobs", "g")]
+    assert sorted(client.keys(f"{protocol.PREFIX}*")) == sorted(kept)
+    assert client.pttl(protocol.ENDED) > 0
+    assert [protocol.parse_end(row.encode()) for row in client.zrange(protocol.ENDED, 0, -1)] == [
+        (facts["id"], None, (("work", "jobs", "g"),))
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"1", b'{"id":1,"order":null,"handlers":[]}', b'{"id":"w","order":null,"handlers":[["a"]]}',
+             b'{"id":"w","order":5,"handlers":[]}', b'{"id":"w","order":null,"handlers":[[1,2,3]]}', b'"' * 20_000]
+)  # fmt: skip
+def test_an_end_that_no_worker_wrote_is_skipped(text: bytes) -> None:
+    """Any client may write records of ended workers; other forms, and those that are too large, are left out."""
+    assert protocol.parse_end(text) is None
 
 
 def registry_facts(client: redis.Redis) -> list[dict[str, Any]]:

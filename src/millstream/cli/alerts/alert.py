@@ -74,6 +74,8 @@ def ls(limit: int, url: str | None, form: str) -> None:
         for one in seen.alerts[:limit]
     ]
     output.table(Table("alerts", _ALERTS, rows, empty="No alerts. `millstream alert watch` writes them."))
+    if seen.note:
+        output.say(seen.note)
     if len(seen.alerts) > limit:
         output.say(f"There are {len(seen.alerts)}; --limit {len(seen.alerts)} shows all.")
 

@@ -4,8 +4,11 @@ import click
 
 from millstream.cli.console.watching import look, watch_options
 from millstream.cli.shared.output import Column, Output, Table, subcommand
+from millstream.client.line import Line
 from millstream.ops.server.reading import server
+from millstream.ops.server.retention import matched, rule_facts
 from millstream.ops.server.status import ServerStatus
+from millstream.ops.streams.reading import names
 
 _FACTS = (
     *("product", "version", "redis_version", "role", "primary_link", "uptime_ms", "clients", "blocked_clients"),
@@ -16,6 +19,7 @@ _KINDS = (
     Column("memory_bytes", "bytes", "memory"),
     Column("memory_limit_bytes", "bytes", "memory limit"),
     Column("log_bytes", "bytes", "log size"),
+    Column("retention_holds", title="retention waits for groups"),
 )
 _REPLICAS = (Column("address"), Column("state"), Column("lag_seconds", "count"), Column("behind_bytes", "bytes"))
 _COSTS = (
@@ -32,6 +36,13 @@ _SLOW = (
     Column("client", rank=1),
     Column("name", rank=2),
 )
+_RULES = (
+    Column("pattern"),
+    Column("age_ms", "span", "kept for"),
+    Column("max_bytes", "bytes", "up to"),
+    Column("streams", "count"),
+)
+_KEPT = ("holds", "removed", "removed_unread")
 _CUT = 200  # characters of a command that are shown to people
 
 
@@ -50,16 +61,30 @@ def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
       millstream server show -o json | jq '.costs[0]'
     """
 
-    def every(found: list[ServerStatus], _: object) -> None:
-        for one in found:
-            _report(one, limit, form)
+    async def work(line: Line) -> tuple[list[ServerStatus], list[str]]:
+        found = await server(line)
+        ruled = any(one.retention is not None and one.retention.text for one in found)
+        return found, await names(line) if ruled else []
 
-    look(url, watch, server, every, form)
+    def every(found: tuple[list[ServerStatus], list[str]], _: object) -> None:
+        for one in found[0]:
+            _report(one, found[1], limit, form)
+
+    look(url, watch, work, every, form)
 
 
-def _report(one: ServerStatus, limit: int, form: str) -> None:
+def _report(one: ServerStatus, keys: list[str], limit: int, form: str) -> None:
     """Show one server."""
     facts = {name: getattr(one, name, None) for name in _FACTS}
+    kept = one.retention
+    if kept is not None or form != "table":
+        facts |= {f"retention_{name}": getattr(kept, name, None) for name in _KEPT}
+    facts |= {f"tier_{name}": value for name, value in one.tier.items()}
+    rules = (
+        []
+        if kept is None
+        else [{**rule_facts(rule), "streams": len(there)} for rule, there in matched(kept.text or "", tuple(keys))]
+    )
     facts["uptime_ms"] = None if one.uptime_seconds is None else one.uptime_seconds * 1000
     facts["memory_limit_bytes"] = one.memory_limit or None
     costs = [
@@ -69,6 +94,7 @@ def _report(one: ServerStatus, limit: int, form: str) -> None:
     tables = [
         Table("costs", _COSTS, costs, empty="The cost of commands is unknown."),
         Table("replicas", _REPLICAS, one.replicas),
+        Table("retention", _RULES, rules),
     ]
     output = Output(form)
     output.report(facts, tables, _KINDS)

@@ -8,9 +8,11 @@ from millstream.cli.shared.output import Column, Output, Table, show_options, su
 from millstream.client.line import Line
 from millstream.client.partitions.layout import HIGHEST_ID
 from millstream.ops.groups.status import GroupRate, rates
+from millstream.ops.server.retention import rule_text
 from millstream.ops.streams.partitioned import overview_by_stream
 from millstream.ops.streams.reading import overview, read_one
 from millstream.ops.streams.status import StreamsSeen, StreamStatus, refused_lines, search, stream_facts
+from millstream.ops.streams.storage import StreamStorage, read_storage, storage_facts
 from millstream.ops.words import milliseconds
 
 _STREAMS = (
@@ -29,7 +31,11 @@ _STREAMS = (
     Column("entries_added", "count", "ever added", rank=7),
     Column("added_per_second", "count", "added/s", rank=8),
 )
-_TIMES = (Column("first_entry_ms", "time", "first entry"), Column("last_entry_ms", "time", "last entry"))
+_TIMES = (
+    Column("first_entry_ms", "time", "first entry"),
+    Column("last_entry_ms", "time", "last entry"),
+    Column("memory_bytes", "bytes", "in memory"),
+)
 _WHOLE = (
     *("key", "length", "entries_added", "last_id", "first_entry", "first_entry_ms", "last_entry", "last_entry_ms"),
     *("max_deleted_id", "added_per_second", "missing"),
@@ -149,19 +155,26 @@ def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
       millstream stream show orders --watch 5
       millstream stream show orders -o json | jq .groups
     """
-    look(url, watch, lambda line: read_one(line, stream), lambda seen, before: _whole(seen, before, form), form)
+
+    async def work(line: Line) -> tuple[StreamsSeen, StreamStorage]:
+        return await read_one(line, stream), await read_storage(line, stream)
+
+    look(url, watch, work, lambda seen, before: _whole(seen, before and before[0], form), form)
 
 
-def _whole(seen: StreamsSeen, before: StreamsSeen | None, form: str) -> None:
+def _whole(found: tuple[StreamsSeen, StreamStorage], before: StreamsSeen | None, form: str) -> None:
     """Show one stream once, for ``show``."""
+    seen, stored = found
     one = seen.streams[0]
     added, groups = rates(before, seen) if before is not None else ({}, dict[tuple[str, str], "GroupRate"]())
     known = stream_facts(one, seen.at_ms, added.get(one.key))
     known |= {"last_id": one.last_id}
     known |= {"first_entry_ms": None if one.first_entry_id is None else milliseconds(one.first_entry_id)}
-    facts = {name: known[name] for name in _WHOLE}
+    facts = {name: known[name] for name in _WHOLE} | storage_facts(stored)
     if form == "table":
+        facts["retention"] = None if stored.rule is None else rule_text(stored.rule, holds=stored.holds)
         hidden = {"first_entry", "last_entry", "missing"} | ({"added_per_second"} if before is None else set())
+        hidden |= {name for name in ("memory_bytes", "retention") if facts[name] is None}
         facts = {name: value for name, value in facts.items() if name not in hidden}
     rows = [group_row(group, seen.at_ms, groups.get((one.key, group.name)), form) for group in one.groups]
     table = Table("groups", GROUPS, rows, "No groups.", ("stream", *RATES))

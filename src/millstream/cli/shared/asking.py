@@ -33,7 +33,7 @@ def ask(url: str | None, work: Callable[[Line], Awaitable[T]]) -> T:
     found = check_shared(find_url(url))
 
     async def main() -> T:
-        line = open_line(found)
+        line = open_line(found, joint=True)
         try:
             with replies_of(found):
                 return await work(line)
@@ -66,7 +66,7 @@ def ask_repeatedly(url: str | None, work: Callable[[Line], AsyncGenerator[T, Non
     """
     found = check_shared(find_url(url))
     with asyncio.Runner() as runner:
-        line = runner.run(_opened(lambda: open_line(found)))
+        line = runner.run(_opened(lambda: open_line(found, joint=True)))
         source = work(line)
         try:
             while (item := runner.run(_next(source, found))) is not _END:

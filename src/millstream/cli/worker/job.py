@@ -19,6 +19,7 @@ _GROUPS = (
     Column("progress", "prose", rank=3),
     Column("value", "prose", rank=4),
     Column("error", "prose"),
+    Column("left_out_bytes", "bytes", people="never"),
 )
 
 
@@ -47,5 +48,8 @@ def show(stream: str, entry: str, url: str | None, form: str) -> None:
             texts = ("progress", "value", "error")
             facts |= {name: None if facts[name] is None else value_text(facts[name], 500) for name in texts}
         rows.append(tuple(facts[column.name] for column in _GROUPS))
+    for one in seen.groups:
+        if one.large is not None:
+            Output().say(f"the result in {one.group!r} is left out: it has {one.large:,} bytes")
     about: dict[str, object] = {"stream": seen.stream, "id": seen.id, "keep_ms": seen.keep_ms}
     Output(form).report(about, [Table("groups", _GROUPS, rows, empty="No groups.")], _FACTS)

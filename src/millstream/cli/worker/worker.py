@@ -83,7 +83,8 @@ def ls(watch: float | None, url: str | None, form: str) -> None:
         Output(form).report({"alive": len(found)}, [workers, Table("pauses", _PAUSES, paused)])
         for key in strange:
             Output().say(
-                f"{key} is not a record of a worker: another program wrote it. Delete the key if nothing needs it"
+                f"{key} is not a record of a worker, or larger than 1 MB: another program wrote it. Delete the key if "
+                "nothing needs it"
             )
 
     look(url, watch, _everything, show, form)

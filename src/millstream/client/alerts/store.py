@@ -11,7 +11,7 @@ A watcher that lost its lease cannot write: the script that adds an entry checks
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
 from redis.exceptions import RedisError
@@ -30,6 +30,12 @@ SENT = "millstream:{millstream:alerts}:sent"
 
 MOST = 1_000
 """Approximate limit of the stream's length, in entries; the oldest go."""
+
+BYTES = 4 << 20
+"""Limit of one reading in bytes; a watcher's 2,000 entries usually have one."""
+
+_ENTRIES = MOST * 2  # largest number of entries that are read
+_GROWTH = 8  # largest number of times that a page has more entries than the page before
 
 SCRIPT = ServerScript.beside("millstream.client.alerts", "alert.lua")
 _GROUP = "watch"  # divides watchers as a group's name divides the readers of a partition
@@ -50,11 +56,35 @@ def _refusals() -> Iterator[None]:
         raise AlertStoreError(f"{KEY}: {said(error)}") from error
 
 
-async def rows(line: Line, count: int = MOST * 2) -> list[Reply]:
-    """Return the last entries of the stream, oldest first."""
-    with _refusals():
-        found: list[Reply] = await line.near(KEY).call("XREVRANGE", KEY, "+", "-", "COUNT", count)
-    return found[::-1]
+async def rows(line: Line) -> tuple[list[Reply], bool]:
+    """Return the last entries of the stream, oldest first, and True if older ones exceed :data:`BYTES`."""
+    found, left = list[Reply](), BYTES
+    async for page in pages(line):
+        found += page
+        left -= _bulk(page)
+        if left <= 0:
+            return found[::-1], len(found) < _ENTRIES
+    return found[::-1], False
+
+
+async def pages(line: Line) -> AsyncIterator[list[Reply]]:
+    """Read the last entries of the stream, the newest first, in pages of about :data:`BYTES` at most."""
+    left, size, end = _ENTRIES, 1, "+"  # the size of entries is unknown at first
+    while wanted := min(size, left):
+        with _refusals():
+            page: list[Reply] = await line.near(KEY).call("XREVRANGE", KEY, end, "-", "COUNT", wanted)
+        if page:
+            yield page
+        if len(page) < wanted:
+            return
+        left -= wanted
+        end = f"({page[-1][0].decode()}"
+        size = max(min(BYTES * len(page) // max(_bulk(page), 1), wanted * _GROWTH), 1)
+
+
+def _bulk(page: Sequence[Reply]) -> int:
+    """Return the size of entries in bytes."""
+    return sum(len(word) for _, flat in page for word in flat)
 
 
 async def take(line: Line, watcher: str, lasts_ms: int) -> PartitionLease | None:

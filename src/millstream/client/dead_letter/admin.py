@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 
 from millstream.client.cluster_line import require_whole
 from millstream.client.dead_letter.drive import drive
-from millstream.client.dead_letter.letter import SUFFIX, dead_key
+from millstream.client.dead_letter.letter import SUFFIX, dead_key, error_class
 from millstream.client.dead_letter.put_back import TRIES, PutBack, PutBackOutcome, StoredLetter, stored
 from millstream.client.dead_letter.transaction import BATCH, LettersRefusedError
 from millstream.client.line import Line, Reply
@@ -57,6 +57,8 @@ class LetterFilter:
     group: str | None = None  # Group that gave up on the entry
     since: int | None = None  # Earliest time of writing, wall milliseconds
     until: int | None = None  # End of the times of writing, exclusive, wall milliseconds
+    kind: str | None = None  # Exactly this class of the error; without an error, the reason
+    text: str | None = None  # Part of the error, or of a field as ``name value``, ignoring case
 
     @property
     def everything(self) -> bool:
@@ -67,12 +69,21 @@ class LetterFilter:
         """Return True if all conditions hold, except for the times, which limit the range that is read."""
         letter = one.letter
         if letter is None:
-            return self.reason is None and self.error is None and self.group is None
+            return (self.reason, self.error, self.group, self.kind) == (None,) * 4 and self._has_text(one.flat)
         return (
             self.reason in (None, letter.reason)
             and self.group in (None, letter.group)
             and (self.error is None or self.error.lower() in letter.error.lower())
+            and self.kind in (None, error_class(letter.error) or letter.reason)
+            and self._has_text(letter.fields, letter.error)
         )
+
+    def _has_text(self, flat: Sequence[bytes], error: str = "") -> bool:
+        wanted = (self.text or "").lower()
+        if wanted in error.lower():
+            return True
+        raw = wanted.encode(errors="surrogateescape" if wanted.isprintable() else "replace")
+        return any(raw in b" ".join(field).lower() for field in zip(flat[::2], flat[1::2], strict=True))
 
 
 class DeadLetterAdmin:

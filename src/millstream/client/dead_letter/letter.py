@@ -76,6 +76,15 @@ class DeadLetter:
 _SAME = ("stream", "id", "group", "consumer", "deliveries", "reason", "error", "traceback")
 
 
+_CLASS = 80  # largest number of characters of a class
+
+
+def error_class(error: str) -> str:
+    """Return the class of an error: its type if the text begins with one, otherwise its first line."""
+    kind, colon, _ = error.partition(":")
+    return (kind if colon and kind.replace(".", "").isidentifier() else error.partition("\n")[0])[:_CLASS]
+
+
 def dead_key(stream: str) -> str:
     """Return the key of the dead-letter stream of ``stream``; the key of a dead-letter stream stays the same."""
     return stream if stream.endswith(SUFFIX) else stream + SUFFIX

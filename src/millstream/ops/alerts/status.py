@@ -45,10 +45,15 @@ class Alert:
     affects: tuple[str, ...] = ()  # Groups that it holds up, as text
     remedy: str = ""  # Command line that helps; empty if there is none
 
+    @property
+    def began_ms(self) -> int:
+        """The beginning of the problem, or of the alert if that is unknown."""
+        return self.opened_ms if self.since_ms is None else self.since_ms
+
     def for_ms(self, now_ms: int) -> int:
         """Return its duration in milliseconds, so far for an open one."""
         end = now_ms if self.closed_ms is None else self.closed_ms
-        return max(end - (self.opened_ms if self.since_ms is None else self.since_ms), 0)
+        return max(end - self.began_ms, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,12 @@ class AlertsSeen:
 
     alerts: tuple[Alert, ...] = ()  # Open alerts first, then the others; the newest first
     why: str | None = None  # Reason why they are unknown; None if they are known
+    more: bool = False  # True if entries above the limit of bytes were not read
+
+    @property
+    def note(self) -> str:
+        """A sentence about what is left out; empty if nothing is."""
+        return "Earlier alerts are left out: the entries of the stream millstream:alerts are too large." * self.more
 
 
 def alert_of(cause: Cause, remedy: str) -> Alert:

@@ -1,6 +1,7 @@
 """Reading entries of one or several streams: by id, by scan, as they arrive, and the gaps between them."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from millstream.ops.entries.status import EntryFound, GapFinder, StreamGaps, sta
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.reading import pending_entry, with_due
 from millstream.ops.streams.reading import entry_view, one
+from millstream.ops.streams.status import StreamsSeen
 from millstream.ops.words import NEVER, EntryView, before, order, text_of
 
 Fits = Callable[[EntryView], bool]
@@ -28,6 +30,25 @@ _VOLUME = 4_000_000  # approximate size of a page in bytes
 def size_of(entry: EntryView) -> int:
     """Return the size of an entry's names and values, in bytes."""
     return sum(len(name) + len(value) for name, value in entry.fields)
+
+
+_ID = re.compile(r"(\d{10,20})(-\d{1,20})?", re.ASCII)
+_SEARCHED = 500  # largest number of streams that are searched for an id
+
+
+async def streams_with(line: Line, seen: StreamsSeen, wanted: str) -> list[tuple[str, str]] | None:
+    """Return stream and id of the entries with an id, or of the first ones of a millisecond, in one round trip.
+
+    Returns None if the text is not an id.
+    """
+    if _ID.fullmatch(wanted) is None:
+        return None
+    at = order(wanted if "-" in wanted else f"{wanted}-0")[0]
+    ends = [(one.key, one.first_entry_id, one.last_entry_id) for one in seen.streams]
+    keys = [key for key, first, last in ends if first and last and order(first)[0] <= at <= order(last)[0]]
+    rows = await calls(line, [("XRANGE", key, wanted, wanted, "COUNT", 1) for key in keys[:_SEARCHED]])
+    found = zip(keys[:_SEARCHED], rows, strict=True)
+    return [(key, text_of(row[0])) for key, reply in found if refusal(reply) is None for row in reply]
 
 
 async def find(line: Line, stream: str, entry: str) -> EntryFound:

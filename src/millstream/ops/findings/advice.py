@@ -152,9 +152,9 @@ def _nobody_reads(case: Case) -> Iterable[Advice]:
             says, remedy = _frozen_words(frozen, case.seen.at_ms), ("worker", "show", frozen[0].id)
             evidence |= {"frozen": [worker.id for worker in frozen]}
             first = culprit(frozen).id
-        elif case.workers is not None and (gone := case.workers.vanished):
-            latest = span_text(max(case.seen.at_ms - gone[0].beat_ms, 0))
-            says += f"; {plural(len(gone), 'worker')} vanished without signing off, {gone[0].id} {latest} ago"
+        elif case.workers is not None:
+            left = case.workers.left(group.stream, group.name, (one.name for one in consumers))
+            says += f"; {left}" if left else ""
         yield case.about("nobody-reads", "problem", says, evidence=evidence, remedy=remedy, worker=first, for_ms=quiet)
 
 

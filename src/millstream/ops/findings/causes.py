@@ -7,7 +7,6 @@ same consumer, the same group, or a server that refuses writes.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,6 +16,7 @@ from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, all_froz
 from millstream.ops.findings.status import place_of
 from millstream.ops.server.status import ServerStatus
 from millstream.ops.words import Facts, brief, command_words, count, name
+from millstream.ops.workers.status import process_of
 from millstream.printable import without_secrets
 from millstream.texts import plural, span_text
 
@@ -39,7 +39,6 @@ _TIMES = frozenset({"blocked_ms", "for_ms", "idle_ms", "least_idle_ms", "link_do
 _GONE = frozenset({"stuck-consumer", "idle-consumer"})
 _STOPS = frozenset({"writes-refused", "lost-link", "read-only"})
 _REFUSED = ("OOM", "MISCONF", "READONLY", "NOREPLICAS")
-_MADE = re.compile(r"(.{1,200}-[0-9]{1,10})-[0-9a-f]{6}", re.DOTALL)  # host, process id, random part
 _TEXT = 300  # characters of a text that leaves the server
 
 #: The findings that state what each kind of cause is; other findings only show its effects.
@@ -166,7 +165,7 @@ class _Roots:
     def _note(self, one: Advice) -> None:
         place = _place(one)
         if one.code in _GONE and one.consumer is not None:
-            self._gone.setdefault(place, set()).add(_process(one.consumer))
+            self._gone.setdefault(place, set()).add(process_of(one.consumer))
         elif one.code == "paused":
             self._paused.add(place)
         elif one.code == "limit-reached":
@@ -195,7 +194,7 @@ class _Roots:
             root = self.of_group(one)
             gone = one.code in _GONE and root[0] in {"limit", "pause", "worker"}
             own = one.code in _GONE and _place(one) not in self.unread
-            return ("consumer", _process(one.consumer or "")) if gone or own else root
+            return ("consumer", process_of(one.consumer or "")) if gone or own else root
         if one.code in {"held-up", "delivered-often", "fatal"}:
             entry = one.evidence.get("entry", one.evidence.get("worst", one.evidence.get("first")))
             return "entry", _subject(*_place(one), str(entry))
@@ -262,12 +261,6 @@ def _own(one: Advice) -> tuple[Kind, str]:
     return "other", _subject(one.code, one.stream, one.group, *subject, says.partition(" was ")[0])
 
 
-def _process(consumer: str) -> str:
-    """Return the part of a consumer's name that all consumers of a process share, or the whole name."""
-    made = _MADE.fullmatch(consumer)
-    return consumer if made is None else made[1]
-
-
 def _place(one: Advice) -> tuple[str, str | None]:
     return logical(one.stream) or one.stream, one.group
 
@@ -305,7 +298,7 @@ def _says(kind: Kind, head: Advice, rows: Sequence[Advice]) -> str:
         idle = head.evidence["idle_ms"]
         long = span_text(idle) if isinstance(idle, int) else "a while"
         many = len({one.consumer for one in rows if one.code in _GONE}) > 1
-        who = f"the process {_process(head.consumer or '')!r}" if many else f"the consumer {head.consumer!r}"
+        who = f"the process {process_of(head.consumer or '')!r}" if many else f"the consumer {head.consumer!r}"
         return f"{who} has sent no request for {long}, and no live worker has this name"
     if kind == "server" and head.server == "server":
         return f"the server: {head.says}"

@@ -1,5 +1,6 @@
 """Reading the facts for findings: groups with their consumers and oldest entries, and lags that a check needs."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -51,8 +52,8 @@ _PENDING = 100  # entries read for each group, if several groups are read
 async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -> Case:
     """Read the known facts about a group: its consumers, its oldest pending entries, and its workers."""
     seen = await _group_or_sum(line, stream, name, count)
-    case = Case(seen, workers=await read_workers(line))
-    return replace(case, pending=await _oldest(line, seen)) if seen.group.pending else case
+    workers, pending = await asyncio.gather(read_workers(line), _oldest(line, seen))
+    return Case(seen, pending, workers)
 
 
 async def _group_or_sum(line: Line, stream: str, name: str, count: int) -> GroupSeen:
@@ -85,6 +86,8 @@ async def _summed(line: Line, whole: PartitionedStream, name: str) -> GroupSeen:
 
 async def _oldest(line: Line, seen: GroupSeen) -> tuple[PendingEntry, ...]:
     where = (seen.group.stream, seen.group.name)
+    if not seen.group.pending:
+        return ()
     try:
         if seen.stream.partitions is None:
             return (await pending.read_page(line, *where, count=_LOOKED_AT)).entries
@@ -95,26 +98,32 @@ async def _oldest(line: Line, seen: GroupSeen) -> tuple[PendingEntry, ...]:
 
 
 async def read_cases(
-    line: Line, seen: StreamsSeen, groups: Sequence[GroupStatus], done: Mapping[tuple[str, str], GroupRate]
+    line: Line,
+    seen: StreamsSeen,
+    groups: Sequence[GroupStatus],
+    done: Mapping[tuple[str, str], GroupRate],
+    workers: WorkersSeen | None = None,
 ) -> tuple[Case, ...]:
-    """Read the known facts about several groups, in two round trips."""
+    """Read the known facts about several groups, in one round trip, and the workers unless they are known."""
     asked: list[Command] = []
     for group in groups:
         asked.append(("XINFO", "CONSUMERS", group.stream, group.name))
         asked.append(("XPENDING", group.stream, group.name, "-", "+", _PENDING))
-    answers = await calls(line, asked)
-    workers = await read_workers(line)
+    if workers is None:
+        known, answers = await asyncio.gather(read_workers(line), calls(line, asked))
+    else:
+        known, answers = workers, await calls(line, asked)
     streams = {stream.key: stream for stream in seen.streams}
     found = []
     for group, members, held in zip(groups, answers[::2], answers[1::2], strict=True):
         alone = replace(seen, streams=(streams[group.stream],))
-        found.append(_case(alone, group, (members, held), workers, done.get((group.stream, group.name))))
+        found.append(_case(alone, group, (members, held), known, done.get((group.stream, group.name))))
     return tuple(found)
 
 
 async def read_causes(line: Line, seen: StreamsSeen, groups: Sequence[GroupStatus]) -> list[Cause]:
     """Read the facts about some groups and the servers, and return the causes of their problems."""
-    cases, servers = await read_cases(line, seen, groups, {}), await standing(line)
+    cases, servers = await asyncio.gather(read_cases(line, seen, groups, {}), standing(line))
     return find_causes(advice_on(cases, servers_advice(servers)), cases, servers)
 
 

@@ -28,7 +28,8 @@ from millstream.ops.plan import (
 from millstream.ops.streams import reading as reading_streams
 from millstream.ops.streams.partitioned import parts_of, read_layouts
 from millstream.ops.streams.status import GroupStatus, StreamStatus, lag_of, position_in
-from millstream.ops.words import NEVER, command_words, order, shell_line
+from millstream.ops.words import NEVER, command_words, milliseconds, order, shell_line
+from millstream.texts import time_text
 
 
 def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object]:
@@ -233,13 +234,27 @@ def plan_rewind(
         "skipped": 0 if back else between.entries,
         "pending_in_between": between.pending,
     }
-    question = f"Set group {name!r} of {stream.key!r} from {here.id} to {there.id}?"
+    question = _question(stream.key, name, here, there, f"{between.text()}", read)
     plan = ChangePlan("group rewind", stream.key, name, question, table, tuple(notes), steps, undo, facts)
     plan = replace(plan, live=bool(read_by.names))
     if even_if_moved:
         return replace(plan, moving=True, selection="back" if back else "on")
     helps = f"Pause the group's workers first ({_hold(named, name)}), stop other programs that read it, or add "
     return replace(plan, if_moved=f"{helps}--even-if-moved.")
+
+
+def _question(key: str, group: str, here: Ahead, there: Ahead, entries: str, read: int | None) -> str:
+    """Return the prompt of a rewind, with times in place of ids."""
+    if here.id == there.id:
+        return f"Repair the lag of group {group!r} of {key!r}: set its count of entries read to {read}?"
+    if order(there.id) < order(here.id):
+        return f"Deliver {entries} again to group {group!r} of {key!r}, from {_moment(there.next or there.id)}?"
+    return f"Skip {entries} for group {group!r} of {key!r}, up to {_moment(there.id)}?"
+
+
+def _moment(entry: str) -> str:
+    """Return the time in an id."""
+    return f"{time_text(milliseconds(entry))[:19].replace('T', ' ')} UTC"
 
 
 def _reachable(key: str, group: str, entry: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from millstream.client.line import Line
 from millstream.client.partitions.declared import find_layout
+from millstream.client.partitions.layout import logical
 from millstream.ops.asking import NotReadableError
 from millstream.ops.streams.partitioned import read_layouts, read_owners
 from millstream.ops.streams.reading import named, read
@@ -50,3 +51,13 @@ async def partition_owners(line: Line, stream: str, group: str, *, if_any: bool 
         lag, pending = (None, 0) if known is None else (known.lag.entries, known.pending)
         found.append(PartitionOwner(number, key, *owner, 0 if one is None else one.length, lag, pending))
     return found
+
+
+async def owners_near(line: Line, key: str, group: str) -> tuple[str, list[PartitionOwner]]:
+    """Return the partitioned stream of a key with the partitions in a group: all, or the one that the key is.
+
+    A plain stream has none.
+    """
+    stream = logical(key) or key
+    found = await partition_owners(line, stream, group, if_any=True)
+    return stream, found if stream == key else [one for one in found if one.key == key]

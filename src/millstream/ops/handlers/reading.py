@@ -11,10 +11,11 @@ from millstream.client.line import Command, Line
 from millstream.client.slots import beside
 from millstream.errors import Disconnected, MillstreamError
 from millstream.ops import audit
-from millstream.ops.asking import calls, refusal
+from millstream.ops.asking import NotReadableError, calls, refusal
 from millstream.ops.entries.reading import find
 from millstream.ops.handlers.status import HandlersSeen, handlers_of
 from millstream.ops.handlers.timeline import FoundRuns, RunTimeline, timeline_of
+from millstream.ops.jobs.reading import read_results
 from millstream.ops.schedules.reading import read_recurring
 from millstream.ops.schedules.status import RecurringStatus
 from millstream.ops.words import milliseconds
@@ -42,7 +43,8 @@ async def read_handlers(line: Line, *, cut: bool = False) -> HandlersSeen:
             raise
         except MillstreamError as error:
             why = str(error)
-    return HandlersSeen(workers.at_ms, handlers_of(workers, schedules), workers.why, why)
+    past = frozenset(row for one in workers.ended for row in one.handlers)
+    return HandlersSeen(workers.at_ms, handlers_of(workers, schedules), workers.why, why, len(workers.strange), past)
 
 
 async def read_timeline(line: Line, key: str, entry: str) -> RunTimeline:
@@ -51,11 +53,16 @@ async def read_timeline(line: Line, key: str, entry: str) -> RunTimeline:
     groups, dead = [one.group for one in found.standings], dead_key(key)
     near = line.near(key)
     commands: list[Command] = [
-        ("HGETALL", record.result_key(key, entry)),
         *(("HGET", beside(key, "tries", group), entry) for group in groups),
         *(("ZSCORE", record.cancelled_key(key, group), entry) for group in groups),
     ]
-    results, *rest = await calls(near, commands)
+    rest = await calls(near, commands)
+    try:
+        results, large = await read_results(near, key, entry, groups)
+    except NotReadableError as error:
+        results, large, unreadable = {}, {}, [f"The results: {error}"]
+    else:
+        unreadable = [f"The result in {one!r} is left out: it has {size:,} bytes." for one, size in large.items()]
     oldest, newest = await calls(
         line.near(dead),
         [
@@ -69,7 +76,9 @@ async def read_timeline(line: Line, key: str, entry: str) -> RunTimeline:
     rows = {row[0]: row for reply in (oldest, newest) if refusal(reply) is None for row in reply}
     every = [stored(row) for _, row in sorted(rows.items())]
     letters = [(dead, one.id, one.letter) for one in every if one.letter is not None and _is_of(one.letter, key, entry)]
-    unknown = [f"{name}: {why}" for name, reply in ((dead, oldest), (audit.KEY, changed)) if (why := refusal(reply))]
+    unknown = unreadable + [
+        f"{name}: {why}" for name, reply in ((dead, oldest), (audit.KEY, changed)) if (why := refusal(reply))
+    ]
     if len(rows) >= 2 * LETTERS:
         unknown.append(f"{len(rows)} letters of {dead} were looked at, the first and last since the publication.")
     elif not letters:
@@ -79,7 +88,7 @@ async def read_timeline(line: Line, key: str, entry: str) -> RunTimeline:
         FoundRuns(
             found,
             line.wall_time(),
-            {} if refusal(results) else record.rows_of(results),
+            results,
             dict(zip(groups, known[: len(groups)], strict=True)),
             dict(zip(groups, known[len(groups) :], strict=True)),
             letters,

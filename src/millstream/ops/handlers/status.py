@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf
 
@@ -13,6 +13,7 @@ from millstream.ops.workers.status import SubscriberStatus, WorkersSeen
 _LEAST_MS = 1000  # shortest time from which a rate is computed
 OLD = "its workers are of an earlier version, which reports no rate and no durations"
 NEW = "its workers have just started"
+GONE = "no live worker runs it"
 NO_RUNS = "no run has ended in that time"
 
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -79,6 +80,16 @@ class HandlersSeen:
     handlers: tuple[HandlerStatus, ...] = ()  # Handlers by stream, group and name
     why: str | None = None  # Reason why the workers are unknown; None if they are known
     schedules_why: str | None = None  # Reason why the schedules are unknown; None if they are known
+    left_out: int = 0  # Number of workers' records that cannot be read, or are too large
+    past: frozenset[tuple[str, str, str]] = frozenset()  # Name, stream and group of handlers of workers that signed off
+
+    def with_past(self, known: Iterable[Sequence[str]]) -> "HandlersSeen":
+        """Return the handlers with those that have a past, but no live worker; ``known`` has more of these."""
+        there = {(one.handler, one.stream, one.group) for one in self.handlers}
+        gone = {(handler, stream, group) for handler, stream, group in known} | self.past
+        added = [HandlerStatus(*one, (), figures(()), None, "", ()) for one in gone - there]
+        rows = sorted((*self.handlers, *added), key=lambda one: (one.stream, one.group, one.handler))
+        return replace(self, handlers=tuple(rows))
 
 
 def handlers_of(workers: WorkersSeen, schedules: Sequence[RecurringStatus] = ()) -> tuple[HandlerStatus, ...]:
@@ -112,7 +123,7 @@ def figures(parts: Iterable[HandlerPart]) -> HandlerFigures:
     recent = [sub.recent for sub in subs if sub.recent is not None]
     retried = [sub.retried for sub in subs if sub.retried is not None]
     timed = [one for one in recent if one.over_ms >= _LEAST_MS]
-    why = OLD if len(recent) < len(subs) else None if timed else NEW
+    why = OLD if len(recent) < len(subs) else None if timed else NEW if subs else GONE
     runs: Counter[float] = Counter()
     for bound, count in chain.from_iterable(one.runs for one in recent):
         runs[bound] += count

@@ -1,12 +1,15 @@
 """Figures of one moment from readings: rates from counters, sums, and the choice of series. PURE."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import inf
 from typing import Any
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
+from millstream.client.partitions.layout import logical
 from millstream.ops.findings.status import worst_groups
 from millstream.ops.history.model import COLUMNS, SERIES, TEN_MS, TOTAL, Cell, Row, Subject
 from millstream.ops.streams.status import NOT_ASKED, GroupStatus, StreamsSeen
@@ -53,6 +56,7 @@ class Sampler:
     """The latest figures of all subjects."""
 
     rows: dict[Subject, Row] = field(default_factory=dict)
+    sums: set[str] = field(default_factory=set)  # partitioned streams, whose figures are sums of their partitions
     _rates: CounterRates = field(default_factory=CounterRates)
     _lengths: dict[str, int] = field(default_factory=dict)  # dead-letter stream -> its length
     _named: set[tuple[str, ...]] = field(default_factory=set)  # counters of workers and servers in the last reading
@@ -61,9 +65,13 @@ class Sampler:
         """Take the figures of some streams; a ``whole`` reading has all, so the others are gone."""
         fresh: dict[Subject, Row] = {}
         self._lengths.update({one.key: one.length for one in seen.streams if one.key.endswith(SUFFIX)})
+        letters = Counter[str]()
+        for key, length in self._lengths.items():
+            letters[logical(key.removesuffix(SUFFIX)) or ""] += length
         for stream in seen.streams:
             name: Subject = ("stream", stream.key)
             dead = self._lengths.get(dead_key(stream.key), 0)
+            dead += 0 if stream.partitions is None else letters[stream.key]
             fresh[name] = (stream.length, self._rates.rate(name, seen.at_ms, stream.entries_added), dead)
             for group in stream.groups:
                 name = ("group", stream.key, group.name)
@@ -73,6 +81,7 @@ class Sampler:
                     age = self.rows.get(name, (None, None))[1]
                 fresh[name] = (_lag(group, stream.length), age, group.pending, out)
         if whole:
+            self.sums = {one.key for one in seen.streams if one.partitions is not None}
             self._rates.keep({*fresh, *self._named})
             self._lengths = {one.key: one.length for one in seen.streams if one.key.endswith(SUFFIX)}
             others = {name: row for name, row in self.rows.items() if name[0] not in {"stream", "group"}}
@@ -115,8 +124,8 @@ class Sampler:
 
     def total(self, memory: Cell = None, commands: Cell = None) -> Row:
         """Return the sums of the latest figures, and the longest time behind."""
-        groups = [row for name, row in self.rows.items() if name[0] == "group"]
-        streams = [row for name, row in self.rows.items() if name[0] == "stream"]
+        groups = [row for name, row in self.rows.items() if name[0] == "group" and not self._is_part(name)]
+        streams = [row for name, row in self.rows.items() if name[0] == "stream" and not self._is_part(name)]
         handlers = [row for name, row in self.rows.items() if name[0] == "handler"]
         lag, behind, pending, out = _columns(groups, 4)
         _, added, _ = _columns(streams, 3)
@@ -125,6 +134,10 @@ class Sampler:
             *(sum(lag), max(behind, default=0), sum(pending), _sum(added), _sum(out), sum(self._lengths.values())),
             *(_sum(handled), _sum(failed), memory, commands),
         )
+
+    def _is_part(self, name: Subject) -> bool:
+        """Return True if the figures of a subject are a part of a sum."""
+        return logical(name[1]) in self.sums
 
     def chosen(self, seen: StreamsSeen, most: int = SERIES) -> list[Subject]:
         """Return the subjects of the chosen series: handlers, groups with old entries, then those with the most lag."""
@@ -169,7 +182,7 @@ def _sum(known: Sequence[float]) -> float | None:
 
 
 def _p95(reports: Sequence[tuple[Any, Any]]) -> float | None:
-    """Return the upper bound of the bucket with the 95th percentile of all workers' last minutes.
+    """Return the 95th percentile of all workers' last minutes, by interpolation within its bucket.
 
     A worker of an earlier version reports none, and another program may have written anything.
     """
@@ -180,10 +193,15 @@ def _p95(reports: Sequence[tuple[Any, Any]]) -> float | None:
             continue
         if not all(isinstance(each, int | float) and 0 <= each < 2**63 for each in (*bounds, *runs)):
             continue
-        for bound, count in zip((*bounds, bounds[-1]), runs, strict=False):
+        for bound, count in zip((*bounds, inf), runs, strict=False):
             counts[bound] = counts.get(bound, 0) + count
     ordered = sorted(counts)
     reached = list(accumulate(counts[bound] for bound in ordered))
     if not reached or not reached[-1]:
         return None
-    return float(ordered[bisect_left(reached, 0.95 * reached[-1])])
+    wanted = 0.95 * reached[-1]
+    at = bisect_left(reached, wanted)
+    lower, below = (ordered[at - 1], reached[at - 1]) if at else (0.0, 0)
+    if ordered[at] == inf:  # the runs above the last bound
+        return float(lower)
+    return float(lower + (ordered[at] - lower) * (wanted - below) / counts[ordered[at]])

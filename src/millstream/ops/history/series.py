@@ -79,6 +79,10 @@ class Mark:
     kind: str  # ``deploy`` or ``change``
     text: str
     stream: str = ""  # Key of the changed stream; empty if it concerns all
+    group: str = ""  # Group of the change; empty if there is none
+    action: str = ""  # Name of the change's action; empty for a deploy
+    about: str = ""  # Its further words, such as the worker
+    who: str = ""  # Its author
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +201,8 @@ async def changes(line: Line, window: TimeRange) -> tuple[Mark, ...]:
             continue
         place = " on ".join(filter(None, (one.group, one.stream)))
         text = f"{one.action} {place}".strip() + f", by {one.who or 'unknown'}"
-        found.append(Mark(milliseconds(one.id), "change", text[:_TEXT], one.stream))
+        more = (one.stream, one.group, one.action[:_TEXT], one.about[:_TEXT], (one.who or "unknown")[:_TEXT])
+        found.append(Mark(milliseconds(one.id), "change", text[:_TEXT], *more))
     return tuple(reversed(found))
 
 

@@ -20,6 +20,7 @@ from millstream.ops.history.model import COLUMNS, FIVE, FIVE_MS, LEASE, REST, TE
 from millstream.ops.history.sampling import Sampler
 from millstream.ops.server.status import parse_info
 from millstream.ops.streams import reading
+from millstream.ops.streams.partitioned import candidates, read_layouts, with_sums
 from millstream.ops.streams.status import StreamsSeen
 from millstream.ops.words import text_of
 from millstream.worker.registry import protocol
@@ -105,12 +106,14 @@ class HistoryWriter:
         sampler, now = self._sampler, time.monotonic()
         if whole := now >= self._all_at:
             seen = await reading.overview(self._line)
+            named = candidates(stream.key for stream in seen.streams)
+            seen = with_sums(seen, await read_layouts(self._line, named))
             self._all_at = now + pause_after(time.monotonic() - now)
             self._whole = True
         else:
             groups: defaultdict[str, set[str]] = defaultdict(set)
             for kind, *names in self._chosen:
-                if kind in {"group", "stream"}:
+                if kind in {"group", "stream"} and names[0] not in sampler.sums:  # a sum keeps its last figures
                     groups[names[0]].update(names[1:])
             seen = await reading.read_some(self._line, groups)
         sampler.note(seen, whole=whole)

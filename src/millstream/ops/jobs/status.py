@@ -16,6 +16,7 @@ class GroupJob:
     end: Mapping[str, Any] | None = None  # Record of the job's end; None if it has not ended
     progress: Mapping[str, Any] | None = None  # Progress that the job last reported
     cancelled_ms: int | None = None  # Time of a cancellation that no worker has carried out yet
+    large: int | None = None  # Bytes of a result or progress that is left out as too large; None if all is read
 
     @property
     def open(self) -> bool:
@@ -46,4 +47,5 @@ def group_facts(one: GroupJob) -> Facts:
         "progress": one.progress,
         "value": end.get("value"),
         "error": end.get("error"),
+        "left_out_bytes": one.large,
     }

@@ -17,7 +17,7 @@ from millstream.client.dead_letter.put_back import PutBackOutcome, StoredLetter
 from millstream.client.jsontext import fault
 from millstream.client.line import Line
 from millstream.errors import UsageError
-from millstream.ops.actions import Spread, Together, Word, action
+from millstream.ops.actions import NothingChosenError, Spread, Together, Word, action
 from millstream.ops.guard import Became, StepResult
 from millstream.ops.letters.reading import (
     _PAGE,
@@ -47,16 +47,22 @@ FITTING = (
          values=REASONS),
     Word("option", "TEXT", "Only letters with this text in the error, ignoring case.", name="error",
          title="with this error", hint="timeout"),
-    Word("option", says="Only letters of this group.", name="group"),
-    Word("option", "TIME", "Only letters written at this time or later.", name="since", read=instant),
-    Word("option", "TIME", f"Only letters written before: {times.TIME_HELP}.", name="until", read=instant),
+    Word("option", "CLASS", "Only letters with exactly this type of error, or this reason if there is no error.",
+         name="kind", title="of this type", hint="ValueError"),
+    Word("option", "TEXT", "Only letters with this text in the error or in a field, ignoring case.", name="text",
+         title="with this text", hint="order 1705"),
+    Word("option", says="Only letters of this group.", name="group", title="of this group", hint="billing"),
+    Word("option", "TIME", "Only letters written at this time or later.", name="since", title="since",
+         hint="1h-ago", read=instant),
+    Word("option", "TIME", f"Only letters written before: {times.TIME_HELP}.", name="until",
+         title="until", hint="10m-ago", read=instant),
 )  # fmt: skip
 """Options that select letters, also for ``dead ls`` and ``dead export``."""
 
 
 def fitting(values: Mapping[str, Any]) -> LetterFilter:
     """Return the filter for these options; it matches all letters if no option is given."""
-    names = ("reason", "error", "group", "since", "until")
+    names = ("reason", "error", "group", "since", "until", "kind", "text")
     return LetterFilter(*(None if values[name] == "" else values[name] for name in names))
 
 
@@ -65,7 +71,7 @@ def _chosen(values: Mapping[str, Any]) -> ChosenLetters:
     if ids and (values["all"] or not choice.everything):
         raise UsageError("IDs and options exclude each other: name letters by ID, or choose them by options")
     if not ids and choice.everything and not values["all"]:
-        raise UsageError("No letters are chosen. Give their IDs, options such as --reason, or --all.")
+        raise NothingChosenError("No letters are chosen. Give their IDs, options such as --reason, or --all.")
     found: ChosenLetters = ids or choice
     return found
 

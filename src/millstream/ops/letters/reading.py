@@ -8,12 +8,12 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from millstream.client.dead_letter.admin import DeadLetterAdmin, LetterFilter, dead_letter_streams
-from millstream.client.dead_letter.letter import dead_key
+from millstream.client.dead_letter.letter import dead_key, error_class
 from millstream.client.dead_letter.put_back import StoredLetter, stored
 from millstream.client.line import Line
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.asking import calls, checked
-from millstream.ops.letters.status import LettersSeen, LettersStatus, error_class
+from millstream.ops.letters.status import LettersSeen, LettersStatus
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import light_value
 from millstream.ops.plan import Counting, TargetMissingError
@@ -44,32 +44,6 @@ class ErrorClass:
     group: str  # Group that gave up on the entries
     letters: int  # Number of letters among those read
     newest: StoredLetter  # The newest letter
-
-
-@dataclass(frozen=True, slots=True)
-class LetterSearch:
-    """A filter for the letters that a page shows; an empty text or None matches all."""
-
-    group: str = ""  # Group that gave up on the entry
-    kind: str = ""  # Error class, exactly
-    text: str = ""  # Text in the error or in a field of the entry, ignoring case
-    since: int | None = None  # Earliest time of writing, wall milliseconds
-    until: int | None = None  # End of the times of writing, exclusive
-
-    def fits(self, one: StoredLetter) -> bool:
-        """Return True if the filter selects this letter, except for the times, which limit the range that is read."""
-        letter = one.letter
-        if letter is None:
-            return not (self.group or self.kind) and self._in(one.flat, "")
-        kind = self.kind in ("", error_class(letter.error), letter.reason)
-        return self.group in ("", letter.group) and kind and self._in(letter.fields, letter.error)
-
-    def _in(self, fields: Sequence[bytes], error: str) -> bool:
-        wanted = self.text.lower()
-        if wanted in error.lower():
-            return True
-        raw = wanted.encode(errors="surrogateescape" if wanted.isprintable() else "replace")
-        return any(raw in part.lower() for part in fields)
 
 
 @dataclass(slots=True)
@@ -108,7 +82,7 @@ class LetterCounts:
         return sorted(self.classes.values(), key=lambda one: -one.letters)
 
 
-async def count_letters(line: Line, key: str, wanted: LetterSearch, before: str | None = None) -> LetterCounts:
+async def count_letters(line: Line, key: str, wanted: LetterFilter, before: str | None = None) -> LetterCounts:
     """Count the letters that fit, the newest first, within :data:`COUNTED` letters and :data:`VOLUME` bytes."""
     near, size = line.near(key), 0
     (length,) = await calls(near, [("XLEN", key)])
@@ -126,7 +100,7 @@ async def count_letters(line: Line, key: str, wanted: LetterSearch, before: str 
             found.looked_at, found.last = found.looked_at + 1, one.id
             size += sum(map(len, one.flat))
             found.groups["" if one.letter is None else one.letter.group] += 1
-            if wanted.fits(one):
+            if wanted.matches(one):
                 found.add(one)
         if len(rows) < page:
             return found

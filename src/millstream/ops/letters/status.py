@@ -32,12 +32,3 @@ class LettersSeen:
         if not streams:
             return self
         return replace(self, streams=tuple(one for one in self.streams if {one.key, *one.streams} & {*streams}))
-
-
-_CLASS = 80  # characters of an error's class that are shown
-
-
-def error_class(error: str) -> str:
-    """Return the class of an error: its type if the text begins with one, otherwise its first line."""
-    kind, colon, _ = error.partition(":")
-    return (kind if colon and kind.replace(".", "").isidentifier() else error.partition("\n")[0])[:_CLASS]

@@ -18,7 +18,7 @@ from millstream.client.line import AccessDenied
 from millstream.client.partitions.lease import PartitionLease
 from millstream.client.ranges import order_of
 from millstream.errors import MillstreamError
-from millstream.ops.alerts.reading import read_events
+from millstream.ops.alerts.reading import read_every_event
 from millstream.ops.alerts.status import Alert, AlertBoard, AlertEvent, alert_of, folded, words_of
 from millstream.ops.notifying.hooks import Hook
 from millstream.ops.notifying.quiet import QuietHours
@@ -109,7 +109,7 @@ class AlertWatcher:
     async def _load(self) -> None:
         """Read the alerts on the server, and queue the events that a hook was not told of."""
         try:
-            events = await read_events(self._watch.line)
+            events = await read_every_event(self._watch.line)  # a large entry must not hide an open alert
             hooks = [queue.hook.name for queue in self.queues]
             sent = await store.sent(self._watch.line, hooks) if hooks else {}
         except MillstreamError as error:

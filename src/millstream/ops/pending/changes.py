@@ -40,8 +40,8 @@ from millstream.ops.streams.measuring import ENTRIES_A_TRIP
 from millstream.ops.streams.reading import read_consumers
 
 _NOT_READ = (
-    "The consumer is not notified: it finds them when it reads its own pending entries (XREADGROUP with an id), or "
-    "others claim them when they are idle again."
+    "The consumer is not notified. A worker starts them only after its min_idle_time, another program when it reads "
+    "its own pending entries (XREADGROUP with an id). Release them instead, and the group's workers start them at once."
 )
 _DROPPED = "Entries no longer in the stream are dropped from the pending entries."
 
@@ -69,7 +69,7 @@ async def acknowledge(change: ActionCall, stream: Stream, group: Group, chosen: 
     return await paged(change, where, chosen, (note,), _made(lambda held: plan_acknowledge(where, held, gone=gone)))
 
 
-@action("pending claim", "Move pending entries to another consumer.", "XCLAIM", undo="audit undo", parts=PARTS)
+@action("pending claim", "Claim pending entries for another consumer.", "XCLAIM", undo="audit undo", parts=PARTS)
 async def claim(
     change: ActionCall,
     stream: Stream,
@@ -79,7 +79,7 @@ async def claim(
         str, Word("option", "CONSUMER", "Consumer that takes the entries over.", title="to", hint="web-1", needed=True)
     ],
 ) -> Prepared:
-    """Move pending entries of GROUP of STREAM to another consumer; their delivery counts stay.
+    """Claim pending entries of GROUP of STREAM for another consumer; their delivery counts stay.
 
     Name entries by ID, choose them by options, or use --all. An entry that was processed, claimed or released after the
     preview is skipped, and the exit code is then 1. `millstream audit undo` returns them to their former consumers.
@@ -264,8 +264,8 @@ _NAMED = 8  # number of consumers that a preview names
 
 _VERBS = {
     "pending ack": "Acknowledge",
-    "pending claim": "Move",
-    "pending nack": "Give back",
+    "pending claim": "Claim",
+    "pending nack": "Release",
     "pending dead": "Make dead letters of",
 }
 
@@ -330,7 +330,7 @@ def _no_delay(where: PendingList, held: HeldEntry) -> tuple[Words, ...]:
 def previewed(first: ChangePlan, tally: Tally, notes: tuple[str, ...] = ()) -> ChangePlan:
     """Return the plan of the first page as the preview of all pages."""
     now = first.undo.now
-    verb, where = _VERBS[first.action], f" to {now!r}" if now else ""
+    verb, where = _VERBS[first.action], f" for {now!r}" if now else ""
     question = f"{verb} {counted(tally.entries)} pending in {first.group!r} of {first.stream!r}{where}?"
     rows = [
         BeforeAfter(f"of these held by {name or 'no consumer'}", count, tally.entries if name == now else 0)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeAlias
 
 from millstream import times
 from millstream.errors import UsageError
-from millstream.ops.actions import Spread, Together, Word
+from millstream.ops.actions import NothingChosenError, Spread, Together, Word
 from millstream.ops.parameters import IDS, number
 from millstream.ops.pending.status import Chosen, PendingChoice
 from millstream.ops.streams.partitioned import known_by, parts_of
@@ -16,7 +16,8 @@ CHOOSING = (
          title="idle for", hint="10m", read=times.span),
     Word("option", "N", "Only entries delivered at least N times.", name="deliveries", title="or delivered at least",
          hint="10", read=number(1), least=1),
-    Word("flag", says="Only entries without a consumer: they were released.", name="unowned"),
+    Word("flag", says="Only entries without a consumer: they were released.", name="unowned", title="unowned",
+         hint="only entries without a consumer"),
 )  # fmt: skip
 GONE = Word("flag", says="Only entries no longer in the stream: trimmed or deleted.", name="gone", title="gone",
             hint="only entries trimmed or deleted from the stream")  # fmt: skip
@@ -54,7 +55,9 @@ def _chosen(values: Mapping[str, Any]) -> Chosen:
     if ids and (values["all"] or choice != PendingChoice()):
         raise UsageError("IDs and options exclude each other: name entries by ID, or choose them by options")
     if not ids and choice == PendingChoice() and not values["all"]:
-        raise UsageError("No entries are chosen. Give their IDs, options such as --idle or --consumer, or --all.")
+        raise NothingChosenError(
+            "No entries are chosen. Give their IDs, options such as --idle or --consumer, or --all."
+        )
     return ids or choice
 
 

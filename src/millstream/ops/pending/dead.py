@@ -16,9 +16,9 @@ from millstream.ops.pending.changes import PendingList, paged, pending_list, pla
 from millstream.ops.pending.choosing import PARTS, EntriesChosen
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, HeldEntry, Undo
 from millstream.ops.rights import rights_on
-from millstream.ops.words import milliseconds
+from millstream.ops.words import command_words, milliseconds, shell_line
 
-_SET_ASIDE = "set aside by a person"
+_SET_ASIDE = "rejected by a person"
 """Error text of such a letter, if the user gives no reason."""
 
 
@@ -66,7 +66,8 @@ async def set_aside(
             where,
             dead,
             letters,
-            f"`millstream dead retry` puts a letter of {dead} back on its stream, as a new entry for this group alone.",
+            f"`{shell_line(command_words('dead retry', dead, 'ID'))}` puts a letter back on its stream, as a new entry "
+            "for this group alone.",
         )
 
     notes = (

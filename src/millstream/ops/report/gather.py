@@ -23,6 +23,7 @@ from millstream.ops.streams import reading as streams
 from millstream.ops.streams.partitioned import candidates, read_layouts, read_owners
 from millstream.ops.streams.status import GroupStatus, StreamStatus
 from millstream.ops.workers.reading import read_workers
+from millstream.worker.registry.protocol import LARGEST
 
 _ONE = 4 << 20  # characters of one reply
 _NAMED = 1000  # largest number of omitted replies that are listed
@@ -57,6 +58,11 @@ class ReportWriter:
 
     def _take(self, node: int, command: Command, reply: Reply) -> None:
         words = words_of(command)
+        if words[0] == b"GETRANGE":  # recorded as a GET, once a reply has the whole value
+            is_refused = isinstance(reply, Exception) and not str(reply).startswith("WRONGTYPE")  # a GET may follow
+            if is_refused or (isinstance(reply, bytes) and int(words[3]) < min(len(reply), LARGEST)):
+                return
+            words, reply = (b"GET", words[1]), None if reply == b"" else reply
         if (node, words) in self._seen:
             return
         one = {"node": node, "command": json_of(words), "reply": json_of(self._redactor.redacted(words, reply))}
@@ -174,7 +180,7 @@ class Gathering:
         count = min(_LETTERS if whole else _ENTRIES, most)
         full: Command = ("XINFO", "STREAM", key, "FULL", "COUNT", min(_FULL, most))
         ends: list[Command] = [("XREVRANGE", key, "+", "-", "COUNT", count), ("XRANGE", key, "-", "+", "COUNT", count)]
-        await calls(self._line, [full, *ends, ("XLEN", key)])
+        await calls(self._line, [full, *ends, ("XLEN", key), ("MEMORY", "USAGE", key)])
 
 
 def _worst(group: GroupStatus, line: Line) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from millstream.client.url import CLUSTERS, SENTINELS
 from millstream.errors import MillstreamError
 from millstream.ops.asking import calls, refusal
 from millstream.ops.server.replicas import AskedServer, ReplicationPlace, addresses, standings
+from millstream.ops.server.retention import SETTINGS, RetentionStatus, settings_of
 from millstream.ops.server.status import ServerStatus, parse_info, server_status, slow_commands
 from millstream.ops.words import text_of
 from millstream.printable import without_password
@@ -33,8 +34,9 @@ async def server(line: Line) -> list[ServerStatus]:
 
 async def _one(line: Line) -> ServerStatus:
     at_ms = line.wall_time()
-    asked: list[Command] = [("INFO",), ("INFO", "commandstats"), ("SLOWLOG", "GET", _SLOW)]
-    whole, costs, slow = await calls(line, asked)
+    # A server without a tier returns an empty section
+    asked: list[Command] = [("INFO",), ("INFO", "commandstats"), ("SLOWLOG", "GET", _SLOW), ("INFO", "tier"), SETTINGS]
+    whole, costs, slow, tier, settings = await calls(line, asked)
     rows = None if refusal(slow) is not None else slow_commands(slow)
     fits = {"info": isinstance(whole, bytes), "costs": isinstance(costs, bytes), "slow": rows is not None}
     missing = {
@@ -42,8 +44,11 @@ async def _one(line: Line) -> ServerStatus:
         for name, reply in (("info", whole), ("costs", costs), ("slow", slow))
         if not fits[name]
     }
-    info = parse_info("\n".join(text_of(reply) for reply in (whole, costs) if isinstance(reply, bytes)))
+    info = parse_info("\n".join(text_of(reply) for reply in (whole, costs, tier) if isinstance(reply, bytes)))
     found = server_status(info, at_ms)
+    rules, counted = settings_of(settings), found.retention or RetentionStatus()
+    if rules is not None:
+        found = replace(found, retention=replace(counted, text=rules.text, holds=rules.holds))
     return replace(found, slow=rows or (), missing=missing)
 
 

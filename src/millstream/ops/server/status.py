@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from millstream.ops.server.retention import RetentionStatus
 from millstream.ops.words import text_of
 from millstream.texts import plural
+
+_TIER, _TEXT = 60, 100  # largest number of figures about cold entries, and characters of one
 
 SILENT_SECONDS = 10
 """Seconds of silence after which a replica counts as gone; equal to Redis's ``min-replicas-max-lag``."""
@@ -135,6 +138,9 @@ class ServerStatus:
     replicas: tuple[ReplicaStatus, ...] = ()  # Replicas that follow it
     primary_link: str | None = None  # ``up`` or ``down``, the link of a replica to its primary; None for a primary
     replication: Replication | None = None  # Details of its replication; None if not reported
+    retention: RetentionStatus | None = None  # Retention of streams; None if the server has none
+    # Figures about entries in packs on disk, from INFO's section ``tier``; empty if the server has none
+    tier: Mapping[str, int | str] = field(default_factory=dict)
     costs: tuple[CommandCost, ...] = ()  # Cost by command, the highest total first
     slow: tuple[SlowCommand, ...] = ()  # Slow commands, the longest first
     # Name of a figure that the server did not report -> reason, in words
@@ -171,6 +177,8 @@ def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
         replicas=tuple(_replicas(info)),
         primary_link=info.get("master_link_status"),
         replication=_replication(info) if "role" in info else None,
+        retention=_retention(info),
+        tier=_tier(info),
         costs=tuple(sorted(_costs(info), key=lambda cost: -cost.microseconds)),
     )
 
@@ -191,6 +199,22 @@ def slow_command(row: Sequence[Any]) -> SlowCommand:
     number, at, micros, words, *client = row
     address, name = (text_of(part) for part in (*client, b"", b"")[:2])
     return SlowCommand(number, at * 1000, micros, tuple(words), address, name)
+
+
+def _retention(info: Mapping[str, str]) -> RetentionStatus | None:
+    removed, unread = _count(info, "retention_removed_entries"), _count(info, "retention_removed_unread")
+    return None if removed is None else RetentionStatus(removed=removed, removed_unread=unread)
+
+
+def _tier(info: Mapping[str, str]) -> dict[str, int | str]:
+    """Return the figures whose names begin with ``tier_``, without that prefix; none without entries in packs."""
+    if not (_count(info, "tier_enabled") or _count(info, "tier_packs")):
+        return {}
+    names = [name for name in info if name.startswith("tier_")][:_TIER]
+    return {
+        name.removeprefix("tier_"): info[name][:_TEXT] if (number := _count(info, name)) is None else number
+        for name in names
+    }
 
 
 def _replication(info: Mapping[str, str]) -> Replication:

@@ -202,6 +202,17 @@ def folded(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> Streams
     return replace(seen, streams=tuple(sorted([*kept, *whole.values()], key=lambda one: one.key)))
 
 
+def with_sums(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> StreamsSeen:
+    """Return a reading in which the sum of the partitions replaces each sealed stream of their name; they stay."""
+    there = {one.key: one for one in seen.streams}
+    sums = {}
+    for stream, layout in layouts.items():
+        parts = [there[key] for key in dict.fromkeys((stream, *layout.every_key)) if key in there]
+        if stream in there and len(parts) > 1:
+            sums[stream] = _sum(stream, parts, len(layout.keys))
+    return replace(seen, streams=tuple(sums.get(one.key, one) for one in seen.streams))
+
+
 def _sum(stream: str, parts: Sequence[StreamStatus], number: int) -> StreamStatus:
     groups: dict[str, list[GroupStatus]] = {}
     for part in parts:

@@ -1,10 +1,11 @@
-"""Reading streams with their groups and consumers, in one round trip for up to 250 streams.
+"""Reading streams with their groups and consumers, in one round trip for up to 320 streams.
 
 The ages of a group's oldest entries are read by id, without a scan, and only if the group has such entries. They are
 read with the next page of streams, so that they need no extra round trip. If the server does not report a lag, its
 entries are counted page by page, up to a limit. Unknown fields of newer versions are skipped.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,11 +31,14 @@ from millstream.ops.streams.status import (
 )
 from millstream.ops.words import EntryView, order, text_of
 
-STREAMS_A_TRIP = 250
+STREAMS_A_TRIP = 320
 """Limit of streams that are read in one round trip."""
 
 _FIRST_TRIP = 50
 """Limit of streams in the first round trip, while the size of entries is unknown."""
+
+_DELAYED_A_TRIP = 20
+"""Limit of groups whose delayed entries are read at once, up to a thousand of each."""
 
 _BULK = 4 << 20  # expected size of the entries in one round trip, in bytes
 
@@ -46,20 +50,25 @@ _SCANNED = 4000  # keys that one SCAN examines; a server examines as many in abo
 
 async def names(line: Line, pattern: str | None = None, *, part: bool = False) -> list[str]:
     """Return the sorted keys of all streams; on a cluster, of all nodes. A history is listed only by a pattern."""
-    found: set[bytes] = set()
     fits: tuple[str, ...] = () if pattern is None else ("MATCH", pattern)
     nodes = await line.nodes()
-    if not part:
-        await require_whole(nodes)
-    for node in nodes:
-        cursor = b"0"
-        while True:
-            (reply,) = await asking.calls(node, [("SCAN", cursor, *fits, "COUNT", _SCANNED, "TYPE", "stream")])
-            cursor, keys = asking.checked(reply, "SCAN")
-            found.update(keys)
-            if cursor == b"0":
-                break
+    scans = [_scanned(node, fits) for node in nodes]
+    # In one round trip with the first SCAN
+    _, parts = await asyncio.gather(require_whole([] if part else nodes), asyncio.gather(*scans))
+    found = {key for keys in parts for key in keys}
     return sorted(key for key in map(text_of, found) if pattern or not key.startswith(HISTORY))
+
+
+async def _scanned(node: Line, fits: Sequence[str]) -> set[bytes]:
+    """Return the keys of one node's streams."""
+    found: set[bytes] = set()
+    cursor = b"0"
+    while True:
+        (reply,) = await asking.calls(node, [("SCAN", cursor, *fits, "COUNT", _SCANNED, "TYPE", "stream")])
+        cursor, keys = asking.checked(reply, "SCAN")
+        found.update(keys)
+        if cursor == b"0":
+            return found
 
 
 async def overview(line: Line, pattern: str | None = None, *, limit: int | None = None) -> StreamsSeen:
@@ -89,6 +98,7 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
     at_ms = line.wall_time()
     found: list[StreamStatus] = []
     refused: dict[str, str] = {}
+    delays: set[str] = set()  # streams that may have delayed entries
     before: list[StreamStatus] = []  # page whose ages are read together with the next page
     at, size = 0, _FIRST_TRIP
     while at < len(keys) or before:
@@ -96,11 +106,11 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
         aged = _Ages(before) if ages else _Ages(())
         answers = await asking.calls(line, [*_about(page), *aged.commands])
         split = 2 * len(page)
-        found += [await _undelayed(line, each) for each in aged.joined(answers[split:])] if ages else before
+        found += aged.joined(answers[split:], delays) if ages else before
         before = _statuses(page, answers[:split], refused)
         at += len(page)
         size = _fitting(len(page), answers[:split:2])
-    return StreamsSeen(at_ms, tuple(found), refused)
+    return StreamsSeen(at_ms, tuple(await _without_delays(line, found, delays)), refused)
 
 
 async def read_some(line: Line, groups: Mapping[str, Collection[str]]) -> StreamsSeen:
@@ -163,42 +173,75 @@ def _statuses(keys: Sequence[str], answers: Sequence[Reply], refused: dict[str, 
 
 
 class _Ages:
-    """The second query about some streams: the oldest entries of each group."""
+    """The second query about some streams: the oldest entries of each group.
+
+    A group before the first entry needs no query for its oldest undelivered entry, and groups at one position share it.
+    """
 
     def __init__(self, streams: Sequence[StreamStatus]) -> None:
         self._streams = streams
-        self.commands: list[Command] = [
-            command for stream in streams for group in stream.groups for command in _oldest_of(stream, group)
+        self._held = [[group for group in stream.groups if group.pending] for stream in streams]
+        self._behind = [{group.last_delivered_id: group for group in _to_look_up(stream)} for stream in streams]
+        self.commands: list[Command] = []
+        for stream, held, behind_ in zip(streams, self._held, self._behind, strict=True):
+            self.commands += [("XPENDING", stream.key, group.name) for group in held]
+            self.commands += [_first_after(stream.key, group) for group in behind_.values()]
+        # Last, since a server runs one kind of command after the other faster
+        self.commands += [
+            ("EXISTS", *(due.key(stream.key, group.name) for group in held))
+            for stream, held in zip(streams, self._held, strict=True)
+            if held
         ]
 
-    def joined(self, answers: Sequence[Reply]) -> list[StreamStatus]:
-        """Return the streams with the group ages from the replies."""
+    def joined(self, answers: Sequence[Reply], delays: set[str]) -> list[StreamStatus]:
+        """Return the streams with the group ages from the replies; ``delays`` gets those with due times, or perhaps."""
         left = iter(answers)
         found = []
-        for stream in self._streams:
-            groups = []
-            for group in stream.groups:
-                summary, delayed = (next(left), next(left)) if group.pending else (None, 0)
-                entries = next(left) if _is_behind(stream, group) else []
-                groups.append(replace(_with_ages(group, summary, entries), delayed=_number(delayed)))
+        for stream, held, behind_ in zip(self._streams, self._held, self._behind, strict=True):
+            summaries = {group.name: next(left) for group in held}
+            entries = {position: next(left) for position in behind_}
+            groups = [_with_ages(stream, group, summaries.get(group.name), entries) for group in stream.groups]
             found.append(replace(stream, groups=tuple(groups)))
+        delays |= {stream.key for stream, held in zip(self._streams, self._held, strict=True) if held and next(left)}
         return found
+
+
+def _to_look_up(stream: StreamStatus) -> list[GroupStatus]:
+    """Return the groups whose oldest undelivered entry is not known from the stream alone."""
+    return [group for group in stream.groups if _is_behind(stream, group) and not _is_before(stream, group)]
+
+
+def _is_before(stream: StreamStatus, group: GroupStatus) -> bool:
+    first = stream.first_entry_id
+    return first is not None and order(first) > order(group.last_delivered_id)
+
+
+async def _without_delays(line: Line, streams: Sequence[StreamStatus], delays: Collection[str]) -> list[StreamStatus]:
+    """Return streams with delayed entries counted, and excluded from each group's oldest pending entry.
+
+    Most streams have no due times. A server may refuse to say that; then each group is asked alone.
+    """
+    asked = [(one.key, group) for one in streams if one.key in delays for group in one.groups if group.pending]
+    sizes = await asking.calls(line, [("ZCARD", due.key(key, group.name)) for key, group in asked])
+    known = {(key, group.name): size for (key, group), size in zip(asked, map(_number, sizes), strict=True)}
+    late = [replace(group, delayed=known[key, group.name]) for key, group in asked if known[key, group.name]]
+    done: dict[tuple[str, str], GroupStatus] = {}
+    for at in range(0, len(late), _DELAYED_A_TRIP):
+        page = await asyncio.gather(*(_without_delayed(line, group) for group in late[at : at + _DELAYED_A_TRIP]))
+        done |= {(group.stream, group.name): group for group in page}
+
+    def settled(group: GroupStatus) -> GroupStatus:
+        place = (group.stream, group.name)
+        return done.get(place) or replace(group, delayed=known.get(place, group.delayed))
+
+    return [replace(one, groups=tuple(map(settled, one.groups))) if one.key in delays else one for one in streams]
 
 
 def _number(reply: Reply) -> int | None:
     return reply if isinstance(reply, int) else None
 
 
-async def _undelayed(line: Line, stream: StreamStatus) -> StreamStatus:
-    """Return the stream with delayed entries excluded from each group's oldest pending entry; most have no delays."""
-    if not any(group.delayed for group in stream.groups):
-        return stream
-    return replace(stream, groups=tuple([await _without_delayed(line, group) for group in stream.groups]))
-
-
 async def _without_delayed(line: Line, group: GroupStatus) -> GroupStatus:
-    if not group.delayed:
-        return group
     found = await undelayed(line.near(group.stream), group.stream, group.name, patience=asking.PATIENCE)
     if found is None:
         return group
@@ -206,23 +249,18 @@ async def _without_delayed(line: Line, group: GroupStatus) -> GroupStatus:
     return replace(group, oldest_pending=oldest, delayed=min(found.waiting, group.pending))
 
 
-def _oldest_of(stream: StreamStatus, group: GroupStatus) -> list[Command]:
-    commands: list[Command] = []
-    if group.pending:
-        commands += [("XPENDING", stream.key, group.name), ("ZCARD", due.key(stream.key, group.name))]
-    if _is_behind(stream, group):
-        commands.append(_first_after(stream.key, group))
-    return commands
-
-
 def _is_behind(stream: StreamStatus, group: GroupStatus) -> bool:
     last = stream.last_entry_id
     return last is not None and order(last) > order(group.last_delivered_id)
 
 
-def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatus:
-    """Return a group with its oldest entries from the replies."""
-    undelivered = _undelivered(entries)
+def _with_ages(stream: StreamStatus, group: GroupStatus, summary: Reply, entries: Mapping[str, Reply]) -> GroupStatus:
+    """Return a group with its oldest entries from the replies; ``entries`` are those after a position."""
+    if _is_before(stream, group):
+        undelivered = OldestEntry(stream.first_entry_id)
+    else:
+        undelivered = _undelivered(entries.get(group.last_delivered_id, ()))
+    group = replace(group, delayed=0)
     said = asking.refusal(summary)
     if said is not None:
         return replace(group, oldest_undelivered=undelivered, oldest_pending=OldestEntry(why=said))

@@ -1,14 +1,16 @@
 """Queries that pages and live views share: each has a name, so that one reading serves all viewers."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from millstream.client.line import Line
-from millstream.client.partitions.layout import PartitionLayout
+from millstream.client.partitions.layout import HIGHEST_ID, PartitionLayout
 from millstream.ops.alerts.reading import read_alerts
 from millstream.ops.alerts.status import AlertsSeen
+from millstream.ops.asking import result
 from millstream.ops.findings.advice import Advice, Case
 from millstream.ops.findings.causes import Cause, find_causes
 from millstream.ops.findings.partitions import uneven_streams
@@ -27,9 +29,18 @@ from millstream.ops.server.status import ServerStatus
 from millstream.ops.spark.reading import archive, read_queries
 from millstream.ops.spark.status import ArchiveSeen, QueriesSeen
 from millstream.ops.streams import reading as streams
-from millstream.ops.streams.partitioned import candidates, folded, read_layouts
+from millstream.ops.streams.partitioned import (
+    PartitionedStream,
+    candidates,
+    folded,
+    read_layouts,
+    read_partitioned,
+    with_sums,
+)
 from millstream.ops.streams.status import StreamsSeen
 from millstream.ops.watching.watch import Reading, ServerWatch
+from millstream.ops.workers.reading import read_workers
+from millstream.ops.workers.status import WorkersSeen
 from millstream.worker.registry import protocol
 
 Rates: TypeAlias = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate]]
@@ -41,30 +52,42 @@ async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
 
     async def work(line: Line) -> StreamsSeen:
         seen = await streams.overview(line)
-        _note(watch, seen, whole=True)
+        _note(watch, with_sums(seen, await layouts_reading(watch, seen)), whole=True)
         return seen
 
     return await watch.read("overview", work)
 
 
 def _note(watch: ServerWatch, seen: StreamsSeen, *, whole: bool = False) -> None:
+    """Keep the figures of a reading; the sealed stream of a partitioned one's name has no figures of its own."""
+    if not whole:
+        seen = replace(seen, streams=tuple(one for one in seen.streams if one.last_id != HIGHEST_ID))
     watch.history.note(seen.streams, seen.at_ms)
     if not watch.written.is_there:
         watch.own.note(seen, whole=whole)
 
 
 async def history_reading(watch: ServerWatch, subjects: tuple[Subject, ...], window: TimeRange) -> Reading[SeriesSeen]:
-    """Read the history of some subjects with its marks; while nobody writes one, take the console's own figures."""
+    """Read the written history of some subjects with its marks."""
 
     async def work(line: Line) -> SeriesSeen:
         if watch.recorded:
             return SeriesSeen(why="a report has no history")
-        seen = await watch.written.read(line, subjects, window)
-        if seen.first_ms is None:
-            seen = replace(watch.own.read(subjects, window), why=seen.why)
-        return with_marks(seen, await changes(line, window))
+        seen, marks = await asyncio.gather(watch.written.read(line, subjects, window), changes(line, window))
+        return with_marks(seen, marks)
 
     return await watch.read(("history", subjects, window.name), work)
+
+
+def with_own(
+    watch: ServerWatch, reading: Reading[SeriesSeen], subjects: tuple[Subject, ...], window: TimeRange
+) -> Reading[SeriesSeen]:
+    """Return a reading of the history; while nobody writes one, with the console's own figures until now."""
+    seen = reading.value
+    if watch.recorded or seen.first_ms is not None:
+        return reading
+    own = replace(watch.own.read(subjects, window), why=seen.why)
+    return replace(reading, value=with_marks(own, seen.marks))
 
 
 async def layouts_reading(watch: ServerWatch, seen: StreamsSeen) -> dict[str, PartitionLayout]:
@@ -91,6 +114,18 @@ async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
     return await watch.read(("stream", key), work)
 
 
+async def partitioned_reading(watch: ServerWatch, key: str) -> Reading[PartitionedStream | None]:
+    """Read a partitioned stream with its owners; None if it is not partitioned."""
+
+    async def work(line: Line) -> PartitionedStream | None:
+        found = await read_partitioned(line, key)
+        if found is not None:
+            _note(watch, replace(found.parts, streams=(*found.parts.streams, found.status)))
+        return found
+
+    return await watch.read(("partitions", key), work)
+
+
 async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Case]:
     """Read one group with its stream, consumers, oldest pending entries, workers and rate."""
 
@@ -105,11 +140,18 @@ async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Cas
     return replace(found, value=replace(found.value, rate=rate))
 
 
-async def worst_cases(watch: ServerWatch, seen: StreamsSeen, done: Rates) -> Reading[tuple[Case, ...]]:
-    """Read the facts for findings about the worst groups, in two round trips."""
+async def workers_reading(watch: ServerWatch) -> Reading[WorkersSeen]:
+    """Read all workers, those that vanished lately, and the pauses."""
+    return await watch.read("workers", read_workers)
+
+
+async def worst_cases(
+    watch: ServerWatch, seen: StreamsSeen, workers: WorkersSeen, done: Rates
+) -> Reading[tuple[Case, ...]]:
+    """Read the facts for findings about the worst groups, in one round trip."""
     groups = worst_groups(seen)
     named = tuple((group.stream, group.name) for group in groups)
-    return await watch.read(("cases", named), lambda line: read_cases(line, seen, groups, done[1]))
+    return await watch.read(("cases", named), lambda line: read_cases(line, seen, groups, done[1], workers))
 
 
 async def pending_reading(watch: ServerWatch, wanted: pending.PendingWanted) -> Reading[PendingPage]:
@@ -145,16 +187,18 @@ class Problems:
 
 async def problems(watch: ServerWatch) -> Problems:
     """Read all that findings need, and return them with their causes."""
-    reading = await everything(watch)
-    layouts = await layouts_reading(watch, reading.value)
-    looked = await worst_cases(watch, reading.value, rates_of(reading))
-    queries = await all_queries(watch)
-    servers = await server_standing(watch)
+    asked = await asyncio.gather(
+        everything(watch), workers_reading(watch), all_queries(watch), server_standing(watch), return_exceptions=True
+    )
+    reading, workers, queries, servers = result(asked[0]), result(asked[1]), result(asked[2]), result(asked[3])
+    layouts, looked = await asyncio.gather(
+        layouts_reading(watch, reading.value), worst_cases(watch, reading.value, workers.value, rates_of(reading))
+    )
     whole = folded(reading.value, layouts)
     besides = [*on_servers(servers), *lost_queries(queries.value, reading.value), *letters_waiting(whole)]
     found = advice_on(looked.value, [*besides, *uneven_streams(reading.value, layouts)])
     causes = find_causes(found, looked.value, servers.value)
-    return Problems(reading, layouts, found, causes, (looked, queries, servers))
+    return Problems(reading, layouts, found, causes, (looked, workers, queries, servers))
 
 
 async def alerts_reading(watch: ServerWatch) -> Reading[AlertsSeen]:

@@ -79,7 +79,7 @@ class Reading(Generic[T]):
         return 0 if self.before is None else max(self.at_ms - self.before.at_ms, 0)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Kept:
     """The last reading of a query, and the running one."""
 
@@ -90,6 +90,8 @@ class _Kept:
     made: float = 0.0
     wanted: float = 0.0
     left: bool = False
+    # Seconds of the running reading; readings that run at once share the time
+    share: float = 0.0
     under_way: "asyncio.Task[Reading[Any]] | None" = None
 
 
@@ -110,6 +112,8 @@ class ServerWatch:
         self._marks: OrderedDict[Hashable, tuple[Reading[Any], ...]] = OrderedDict()
         self._changes = 0
         self._silent = False  # True if the last query timed out
+        self._running: list[_Kept] = []
+        self._shared_at = 0.0  # until when the running readings have their shares of the time
 
     @property
     def recorded(self) -> bool:
@@ -120,7 +124,7 @@ class ServerWatch:
     def line(self) -> Line:
         """The connection that all readings share, opened at its first use."""
         if self._line is None:
-            self._line = open_line(self.server.url, redial=True)
+            self._line = open_line(self.server.url, redial=True, joint=True)
         return self._line
 
     @contextmanager
@@ -209,6 +213,9 @@ class ServerWatch:
     async def _make(self, kept: _Kept, work: Callable[[Line], Awaitable[T]]) -> Reading[T]:
         noted: list[Command] = []
         began, changes = time.monotonic(), self._changes
+        self._share()
+        kept.share = 0.0
+        self._running.append(kept)
         try:
             with self.replies():
                 value = await work(NotedLine(self.line, lambda _, commands, __: noted.extend(commands)))
@@ -221,11 +228,13 @@ class ServerWatch:
             return kept.reading
         finally:
             kept.under_way = None
+            self._share()
+            self._running.remove(kept)
         self._silent = False  # a slow server counts too, since it has replied
         kept.made = time.monotonic()
         at_ms = self.line.wall_time()
         bare = Reading(value, at_ms, kept.made - began, tuple(noted[:_NOTED]), len(noted))
-        kept.took = (*kept.took[-4:], bare.took)
+        kept.took = (*kept.took[-4:], kept.share)
         if changes != self._changes:  # the reading may show the state before a change that was made meanwhile
             kept.made = 0.0
         kept.marks = tuple(mark for mark in kept.marks if at_ms - mark.at_ms < _OLDEST)
@@ -233,6 +242,13 @@ class ServerWatch:
         if not kept.marks or at_ms - kept.marks[-1].at_ms >= _APART:
             kept.marks = (*kept.marks[-1:], bare)
         return kept.reading
+
+    def _share(self) -> None:
+        """Divide the time since the last division among the running readings."""
+        now = time.monotonic()
+        for kept in self._running:
+            kept.share += (now - self._shared_at) / len(self._running)
+        self._shared_at = now
 
     def _forget(self, now: float) -> None:
         """Drop readings without viewers, so that memory stays bounded."""

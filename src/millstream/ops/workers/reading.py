@@ -1,13 +1,14 @@
 """Reading a server's workers from ``worker/registry``; a refusal is reported with its reason."""
 
+import asyncio
 from dataclasses import dataclass
 
 from millstream.client.line import Line
 from millstream.errors import Disconnected, MillstreamError
-from millstream.ops.asking import calls, checked
+from millstream.ops.asking import calls, checked, refusal
 from millstream.ops.plan import ChangeRefusedError, FactCheck, value_check
 from millstream.ops.words import text_of
-from millstream.ops.workers.status import VanishedWorker, WorkersSeen, worker_status
+from millstream.ops.workers.status import EndedWorker, VanishedWorker, WorkersSeen, worker_status
 from millstream.texts import said
 from millstream.times import score_ms
 from millstream.worker.model.pause import HandlerPause
@@ -18,10 +19,18 @@ async def read_workers(line: Line) -> WorkersSeen:
     """Read all workers, those that vanished lately, and the pauses."""
     at_ms = line.wall_time()
     try:
-        found, strange = await protocol.read_workers(line)
-        pauses = await protocol.pauses(line)
-        ordered = await protocol.orders(line)
-        beats = await calls(line, [("ZREVRANGE", protocol.INDEX, 0, -1, "WITHSCORES")])
+        (found, strange), pauses, ordered, beats = await asyncio.gather(
+            protocol.read_workers(line),
+            protocol.pauses(line),
+            protocol.orders(line),
+            calls(
+                line,
+                [
+                    ("ZREVRANGE", protocol.INDEX, 0, -1, "WITHSCORES"),
+                    ("ZREVRANGE", protocol.ENDED, 0, protocol.ENDS - 1, "WITHSCORES"),
+                ],
+            ),
+        )
         flat = checked(beats[0], protocol.INDEX)
     except Disconnected:
         raise
@@ -31,7 +40,13 @@ async def read_workers(line: Line) -> WorkersSeen:
     index = [(text_of(name), score_ms(score)) for name, score in zip(flat[::2], flat[1::2], strict=True)]
     gone = [VanishedWorker(*row) for row in index if row[0] not in known and at_ms - row[1] > protocol.TTL_MS]
     alive = tuple(worker_status(facts, ordered.get(facts["id"])) for facts in found)
-    return WorkersSeen(at_ms, alive, tuple(gone), tuple(pauses), tuple(strange))
+    ends = beats[1] if refusal(beats[1]) is None else []
+    ended = tuple(
+        EndedWorker(end[0], score_ms(score), *end[1:])
+        for text, score in zip(ends[::2], ends[1::2], strict=True)
+        if (end := protocol.parse_end(text)) is not None
+    )
+    return WorkersSeen(at_ms, alive, tuple(gone), tuple(pauses), tuple(strange), ended=ended)
 
 
 async def living_workers(line: Line) -> WorkersSeen:

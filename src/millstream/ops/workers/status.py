@@ -3,13 +3,14 @@
 Any client may have written megabytes under the names of workers.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.client.partitions.layout import logical
-from millstream.texts import span_text
+from millstream.texts import plural, span_text
 
 if TYPE_CHECKING:
     from millstream.worker.model.pause import HandlerPause
@@ -126,6 +127,30 @@ class VanishedWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedWorker:
+    """A worker that signed off."""
+
+    id: str  # Id in the registry
+    at_ms: int  # Time at which it signed off, wall milliseconds
+    order: str | None  # Order that ended it: ``drain`` or ``stop``; None for a signal
+    handlers: tuple[tuple[str, str, str], ...]  # Name, stream and group of each handler
+
+    @property
+    def how(self) -> str:
+        """The way in which it ended, in words."""
+        return {"drain": "was drained", "stop": "was stopped by order"}.get(self.order or "", "ended")
+
+
+_MADE = re.compile(r"(.{1,200}-[0-9]{1,10})-[0-9a-f]{6}", re.DOTALL)  # host, process id, random part
+
+
+def process_of(name: str) -> str:
+    """Return the part of a worker's or consumer's name that all names of a process share, or the whole name."""
+    made = _MADE.fullmatch(name)
+    return name if made is None else made[1]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkersSeen:
     """All workers, read at one moment."""
 
@@ -134,8 +159,21 @@ class WorkersSeen:
     # Workers that vanished within the last day without deregistering, the latest first
     vanished: tuple[VanishedWorker, ...] = ()
     pauses: "tuple[HandlerPause, ...]" = ()  # Paused handlers
-    strange: tuple[str, ...] = ()  # Keys that contain no worker's record
+    strange: tuple[str, ...] = ()  # Keys that contain no worker's record, or one above the limit of bytes
     why: str | None = None  # Reason why the workers are unknown; None if they are known
+    ended: tuple[EndedWorker, ...] = ()  # Workers that signed off within the last day, the latest first
+
+    def left(self, stream: str, group: str, consumers: Iterable[str]) -> str:
+        """Return the end of the last worker that read a group, as text; empty if no fact connects one with it."""
+        names, processes = {stream, logical(stream)}, set(map(process_of, consumers))
+        gone = [one for one in self.vanished if process_of(one.id) in processes]
+        ended = [one for one in self.ended if any(row[1] in names and row[2] == group for row in one.handlers)]
+        if gone and (not ended or gone[0].beat_ms >= ended[0].at_ms):
+            ago = span_text(max(self.at_ms - gone[0].beat_ms, 0))
+            return f"{plural(len(gone), 'worker')} of it vanished without signing off, {gone[0].id} {ago} ago"
+        if ended:
+            return f"its last worker {ended[0].id} {ended[0].how} {span_text(max(self.at_ms - ended[0].at_ms, 0))} ago"
+        return ""
 
     def named(self, stream: str, group: str) -> str:
         """Return the stream's name in workers' reports: for a partition, the partitioned stream if they report it."""
@@ -230,6 +268,7 @@ def within(seen: WorkersSeen, letters: int = LETTERS) -> WorkersSeen:
         vanished=_Room(letters).rows(seen.vanished),
         pauses=_Room(letters).rows(seen.pauses),
         strange=_Room(letters).rows(seen.strange),
+        ended=_Room(letters).rows(seen.ended),
     )
 
 

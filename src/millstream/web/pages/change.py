@@ -7,11 +7,11 @@ from typing import Any
 from millstream.ops.actions import Action, form_of
 from millstream.ops.audit import Actor, undo_line, until_then
 from millstream.ops.every import BY_NAME
-from millstream.ops.guard import ChangeOutcome
+from millstream.ops.guard import ChangeOutcome, StepResult
 from millstream.ops.making import Prepared
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, joined
 from millstream.ops.watching.jobs import ChangeJob
-from millstream.ops.words import Facts, brief, raw_line
+from millstream.ops.words import Facts, brief, name, raw_line
 from millstream.web.page import Asked, NoPageError, WebPage
 from millstream.web.pages.common import command_line
 from millstream.web.pages.correction import correction_page
@@ -119,7 +119,8 @@ def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome
         "undo_form": _undo_form(asked, plan, outcome),
         "again": asked.link("/change", **job.words) if outcome.stopped else "",
         "entries": job.prepared.entries,
-        "added": [result.why or result.reply for result in outcome.of("done") if plan.action in _ADDING][:_SHOWN],
+        "added": [_added(asked, each) for each in outcome.of("done") if plan.action in _ADDING][:_SHOWN],
+        "dead": (name(dead), asked.link("/dead", key=dead)) if (dead := str(plan.facts.get("dead", ""))) else None,
     }
     return _page(asked, plan, facts, view, _now(), 200 if outcome.whole else 409)
 
@@ -150,19 +151,28 @@ def _view(asked: Asked, action: Action, plan: ChangePlan) -> dict[str, Any]:
     }
 
 
-def _back(asked: Asked, action: Action, plan: ChangePlan) -> str:
-    """Return the address of the page with the changed object."""
+def _back(asked: Asked, action: Action, plan: ChangePlan) -> tuple[str, str]:
+    """Return the name and the address of the page with the changed object."""
     if action.noun == "dead":
-        return asked.link("/dead", key=asked.words.get("key", plan.stream))
+        key = asked.words.get("key", plan.stream)
+        return name(key), asked.link("/dead", key=key)
     if action.noun == "schedule":
-        return asked.link("/schedules")
+        return "Schedules", asked.link("/schedules")
     if action.registry or action.noun == "limit":
-        return asked.link("/workers")
+        return "Workers", asked.link("/workers")
     if plan.group and not plan.removes:
-        return asked.link("/group", key=plan.stream, group=plan.group)
+        return f"{name(plan.group)} on {name(plan.stream)}", asked.link("/group", key=plan.stream, group=plan.group)
     if plan.stream and (plan.group or not plan.removes):
-        return asked.link("/stream", key=plan.stream)
-    return asked.link("/")
+        return name(plan.stream), asked.link("/stream", key=plan.stream)
+    return "Overview", asked.link("/")
+
+
+def _added(asked: Asked, result: StepResult) -> tuple[str, str]:
+    """Return an added entry as text, and the address of its page."""
+    if not result.why:
+        return result.reply, asked.link("/entry", key=str(result.step.commands[0][1]), id=result.reply)
+    entry, _, stream = result.why.partition(" on ")
+    return name(result.why), asked.link("/entry", key=stream, id=entry)
 
 
 def _facts(plan: ChangePlan) -> Facts:

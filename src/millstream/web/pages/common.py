@@ -75,6 +75,7 @@ class ShownAdvice:
     remedy: str  # Command line of the remedy; empty if there is none
     raw: str  # Raw command of the remedy; empty if there is none, or if there is a command line
     form: str = ""  # Address of the remedy's preview; empty if it is not a change, or the console is read-only
+    act: str = ""  # Address of the page with changes of the subject; empty if the console is read-only
 
 
 def findings(asked: Asked, found: Sequence[Case], besides: Sequence[Advice] = ()) -> list[ShownAdvice]:
@@ -88,7 +89,11 @@ def shown_advice(asked: Asked, advice: Advice) -> ShownAdvice:
     raw = "" if remedy or not advice.raw else raw_line(advice.raw[0])
     change = form_of(advice.remedy) if advice.remedy is not None and asked.settings.allow_changes else None
     form = "" if change is None else asked.link("/change", **change)
-    return ShownAdvice(advice, _href(asked, advice), place_of(advice), evidence_text(advice), remedy, raw, form)
+    href = _href(asked, advice)
+    about = "" if advice.remedy is None else advice.remedy[1]
+    act = asked.link("/workers") if about in {"worker", "limit"} else href
+    act = act if asked.settings.allow_changes else ""
+    return ShownAdvice(advice, href, place_of(advice), evidence_text(advice), remedy, raw, form, act)
 
 
 def _href(asked: Asked, advice: Advice) -> str:
@@ -99,7 +104,8 @@ def _href(asked: Asked, advice: Advice) -> str:
         return asked.link("/server")
     if advice.group is None:
         return asked.link("/dead", key=advice.stream)
-    return asked.link("/group", key=advice.stream, group=advice.group, consumer=advice.consumer)
+    there = asked.link("/group", key=advice.stream, group=advice.group, consumer=advice.consumer)
+    return there if advice.consumer is None else f"{there}#pending"
 
 
 def kinds(shown: Sequence[ShownAdvice]) -> list[list[ShownAdvice]]:
@@ -156,7 +162,8 @@ def _place_href(asked: Asked, one: Affected) -> str:
 
 def alerts_facts(seen: Reading[AlertsSeen]) -> Facts:
     """Return open and past alerts as data."""
-    return {"alerts": [alert_facts(one, seen.at_ms) for one in seen.value.alerts], "alerts_unknown": seen.value.why}
+    alerts = [alert_facts(one, seen.at_ms) for one in seen.value.alerts]
+    return {"alerts": alerts, "alerts_unknown": seen.value.why, "alerts_left_out": seen.value.note or None}
 
 
 def problem_facts(asked: Asked, seen: Problems) -> Facts:

@@ -2,16 +2,17 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
 
+from millstream.client.dead_letter.admin import LetterFilter
 from millstream.client.dead_letter.letter import DEATHS_LIMIT, PREFIX, DeadLetter, dead_key
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.errors import UsageError
 from millstream.ops.letters import reading as letters
-from millstream.ops.letters.reading import ErrorClass, LetterSearch, letter_payload, letter_streams
+from millstream.ops.letters.reading import ErrorClass, letter_payload, letter_streams
 from millstream.ops.parameters import instant
 from millstream.ops.payloads.editing import document_of
 from millstream.ops.payloads.shown import Shown, in_brief, in_full, payload_facts
@@ -19,7 +20,7 @@ from millstream.ops.watching.watch import Reading
 from millstream.ops.words import Facts, name
 from millstream.texts import plural
 from millstream.web.charts import sparkline
-from millstream.web.page import Asked, NoPageError, WebPage, form_word
+from millstream.web.page import Asked, FilterError, WebPage, form_word
 from millstream.web.pages.common import closed_actions, command_line
 from millstream.web.pages.correction import LARGEST
 
@@ -99,14 +100,16 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
         "now": reading.at_ms,
         "closed": await closed_actions(asked, key),
         "jobs": asked.watch.jobs.under_way(key),
-        "class_words": [_class_words(key, one) for one in classes[:_LISTED]],
+        "class_words": [_words(key, _class(wanted, one)) for one in classes[:_LISTED]],
+        "fitting_words": _words(key, wanted),
+        "filtered": not wanted.everything,
         "before": before,
         "next": found.letters[-1].id if found.fitting > len(found.letters) else found.last if found.more else None,
     }
     place = _place(key)
     shell = [
         command_line(asked, "dead ls", key, options=[*place, *_options(asked)]),
-        command_line(asked, "dead retry", key, options=(*place, "--all")),
+        command_line(asked, "dead retry", key, options=[*place, *(_options(asked) or ["--all"])]),
     ]
     return WebPage("letters", name(key), facts, view, shell, **WebPage.source(reading))
 
@@ -159,7 +162,7 @@ def _view(one: StoredLetter, most: int) -> dict[str, Any]:
     }
 
 
-def _search(asked: Asked) -> LetterSearch:
+def _search(asked: Asked) -> LetterFilter:
     """Return the filter for letters from the address."""
     words = {name: text.strip() for name, text in asked.words.items()}
     times: dict[str, int | None] = {}
@@ -167,14 +170,15 @@ def _search(asked: Asked) -> LetterSearch:
         try:
             times[end] = instant(words[end]) if words.get(end) else None
         except (ValueError, UsageError) as reason:
-            raise NoPageError(f"{end} {name(words[end])!r}: {reason}") from None
-    return LetterSearch(asked.words.get("group", ""), words.get("kind", ""), words.get("text", ""), **times)
+            raise FilterError(end, f"{end} {name(words[end])!r}: {reason}") from None
+    group, kind, text = (asked.words.get(name) or None for name in ("group", "kind", "text"))
+    return LetterFilter(None, None, group, times["since"], times["until"], kind, text)
 
 
 def _options(asked: Asked) -> list[str]:
-    """Return the filter as options of the command line, which has no option for a text in the fields."""
-    names = {"group": "--group", "kind": "--error", "since": "--since", "until": "--until"}
-    return [part for one, option in names.items() if asked.words.get(one) for part in (option, asked.words[one])]
+    """Return the filter as options of the command line."""
+    names = ("group", "kind", "text", "since", "until")
+    return [part for one in names if asked.words.get(one, "").strip() for part in (f"--{one}", asked.words[one])]
 
 
 def _place(key: str) -> tuple[str, ...]:
@@ -196,10 +200,15 @@ def _trend(times: Sequence[int]) -> Markup:
     return sparkline(bins, f"letters by time, {plural(most, 'letter')} at most in a part")
 
 
-def _class_words(key: str, one: ErrorClass) -> list[tuple[str, str]]:
-    """Return the form fields that select the letters of an error class."""
-    given = {"key": key, "reason": one.reason, "error": one.error, "group": one.group}
-    return [form_word(name, value) for name, value in given.items() if value]
+def _class(wanted: LetterFilter, one: ErrorClass) -> LetterFilter:
+    """Return the filter for the letters of an error class among those that fit."""
+    return replace(wanted, reason=one.reason, kind=one.error or one.reason, group=one.group)
+
+
+def _words(key: str, wanted: LetterFilter) -> list[tuple[str, str]]:
+    """Return the form fields that select the letters of a filter."""
+    given = {name: str(value) for name, value in asdict(wanted).items() if value is not None} or {"all": "1"}
+    return [form_word(name, value) for name, value in {"key": key, **given}.items()]
 
 
 def _letter_facts(one: StoredLetter) -> Facts:

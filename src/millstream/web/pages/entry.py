@@ -62,6 +62,7 @@ async def entry_page(asked: Asked) -> WebPage:
     aside, aside_why = None, ""
     if "aside" in asked.words and asked.settings.allow_changes:
         words = {"do": "pending dead", "key": key, "group": asked.words["aside"], "ids": entry}
+        words |= {"reason": asked.words["reason"]} if asked.words.get("reason") else {}
         aside, aside_why = await planned_here(asked, words)
     view = {
         "key": key,

@@ -2,28 +2,30 @@
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 from millstream.errors import UsageError
 from millstream.ops.every import BY_NAME
 from millstream.ops.findings.status import finding_facts
+from millstream.ops.groups.owners import owners_near
 from millstream.ops.groups.status import consumer_facts, group_facts, is_idle, is_left, lag_facts
 from millstream.ops.history.model import Subject
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
-from millstream.ops.pending.choosing import choice_of, choice_options
+from millstream.ops.pending.choosing import CHOOSING, GONE, choice_of, choice_options
 from millstream.ops.pending.reading import PendingWanted
 from millstream.ops.pending.status import PendingChoice, PendingEntry, pending_facts
 from millstream.ops.streams.status import ConsumerStatus
 from millstream.ops.watching.questions import group_reading, pending_reading
 from millstream.ops.words import Facts, name
 from millstream.ops.workers.status import RunningJob, WorkersSeen, WorkerStatus
-from millstream.web.page import Asked, NoPageError, WebPage
+from millstream.web.page import Asked, FilterError, WebPage, at_field
 from millstream.web.pages.common import closed_actions, command_line, findings, group_row, kinds
 from millstream.web.pages.trends import group_plots, trend_facts, trends
 from millstream.worker.registry import protocol
 
+_OWNERS = 100  # largest number of partitions in the table
 _RUNS = 20  # largest number of handlers with charts; any client may report thousands
 
 ENTRIES, MOST = 15, 500
@@ -70,11 +72,13 @@ async def group_page(asked: Asked) -> WebPage:
     wanted = PendingWanted(key, group_name, asked.count("count", ENTRIES, MOST), choice, by, start)
     state = await group_reading(asked.watch, key, group_name)
     held = await pending_reading(asked.watch, wanted)
+    owned = await asked.watch.read(("owners", key, group_name), lambda line: owners_near(line, key, group_name))
+    whole, owners = owned.value
     seen, page, done = state.value.seen, held.value, state.value.rate
     noted = findings(asked, [state.value])
     row = group_row(asked, seen.group, done, seen.at_ms)
     plots = group_plots(key, group_name, _runs(state.value.workers, asked.watch.written.handlers, key, group_name))
-    shown, kept = await trends(asked, plots, about=key)
+    shown, kept = await trends(asked, plots, about=key, group=group_name)
     facts = {
         **group_facts(seen.group, seen.at_ms, done),
         "findings": [finding_facts(one.advice, one.remedy) for one in noted],
@@ -84,6 +88,7 @@ async def group_page(asked: Asked) -> WebPage:
         "pending_list": [pending_facts(each, _payload(each)) for each in page.entries],
         "pending_next": page.next,
         "pending_looked_at": page.looked_at,
+        "partition_list": [asdict(each) for each in owners] or None,
         "history": trend_facts(shown, plots),
     }
     closed, orders = await closed_actions(asked, key), await closed_actions(asked, protocol.CONTROL)
@@ -104,6 +109,10 @@ async def group_page(asked: Asked) -> WebPage:
         "trends": shown,
         "consumers": [_consumer_row(each, state.value.workers, seen.consumers) for each in seen.consumers],
         "consumers_why": seen.consumers_why,
+        "owners": owners[:_OWNERS],
+        "owners_found": len(owners),
+        "unowned_parts": sum(one.owner is None for one in owners),
+        "whole": whole,
         "pending": [_pending_row(each) for each in page.entries],
         "next": page.next if sort == "id" else None,
         "looked_at": page.looked_at,
@@ -116,7 +125,9 @@ async def group_page(asked: Asked) -> WebPage:
         command_line(asked, "group show", key, group_name),
         command_line(asked, "pending ls", key, group_name, options=_options(asked, sort)),
     ]
-    source = WebPage.source(state, held, kept)
+    if owners:
+        shell.append(command_line(asked, "group owners", whole, group_name))
+    source = WebPage.source(state, held, owned, kept)
     return WebPage("group", f"{name(group_name)} on {name(key)}", facts, view, shell, **source)
 
 
@@ -134,7 +145,7 @@ def _choice(asked: Asked) -> PendingChoice | None:
     try:
         found = choice_of({name: text for name, text in asked.words.items() if text})  # the others were left empty
     except UsageError as error:
-        raise NoPageError(str(error)) from None
+        raise FilterError(*at_field((*CHOOSING, GONE), str(error))) from None
     return None if found == PendingChoice() else found
 
 

@@ -1,5 +1,6 @@
 """Handlers over all workers, one handler by worker and version, and the timeline of one entry's runs."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from millstream.ops.watching.watch import Reading
 from millstream.ops.words import milliseconds, name
 from millstream.web.page import Asked, NoPageError, WebPage
 from millstream.web.pages.common import command_line
-from millstream.web.pages.trends import handler_plots, trend_facts, trends
+from millstream.web.pages.trends import TOTALS, handler_plots, read_trends, trend_facts, trends
 
 HANDLERS = 25
 """Number of handlers on one page, and of workers on the page of one handler."""
@@ -18,13 +19,15 @@ HANDLERS = 25
 
 async def handlers_page(asked: Asked) -> WebPage:
     """Return the page of all handlers, or of the one that the address names."""
-    reading = await asked.watch.read("handlers", lambda line: read_handlers(line, cut=True))
-    seen = reading.value
+    reading, _ = await asyncio.gather(
+        asked.watch.read("handlers", lambda line: read_handlers(line, cut=True)), read_trends(asked, TOTALS)
+    )
+    seen = reading.value.with_past(one[1:] for one in asked.watch.written.handlers)
     if "handler" in asked.words:
         wanted = tuple(asked.word(each) for each in ("key", "group", "handler"))
         one = next((each for each in seen.handlers if (each.stream, each.group, each.handler) == wanted), None)
         if one is None:
-            raise NoPageError(seen.why or f"no live worker runs the handler {name(wanted[2])!r} in this group")
+            raise NoPageError(seen.why or f"no worker has run the handler {name(wanted[2])!r} in this group")
         return await _handler_page(asked, one, reading)
     found = [one for one in seen.handlers if _is_wanted(asked, one)]
     first, shown = _paged(asked, found)
@@ -33,6 +36,7 @@ async def handlers_page(asked: Asked) -> WebPage:
         "found": len(found),
         "unknown": seen.why,
         "schedules_unknown": seen.schedules_why,
+        "left_out": seen.left_out,
     }
     view = {
         "rows": [(one, spent(one.whole)) for one in shown],
@@ -65,7 +69,7 @@ def _is_wanted(asked: Asked, one: HandlerStatus) -> bool:
 async def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any]) -> WebPage:
     """Return the page of one handler, by worker and by version, with its history."""
     plots = handler_plots([("handler", one.handler, one.stream, one.group)])
-    charted, kept = await trends(asked, plots)
+    charted, kept = await trends(asked, plots, one.stream, one.group)
     parts, versions = one.by_worker(), one.by_version()
     first, shown = _paged(asked, parts)
     facts = {

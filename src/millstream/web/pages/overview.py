@@ -1,12 +1,16 @@
 """The first page, with all streams and problems, and the search by name."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 
 from markupsafe import Markup
 
+from millstream.ops.asking import result
+from millstream.ops.entries.reading import streams_with
 from millstream.ops.groups.status import SORTS, group_facts, sorted_streams, totals
+from millstream.ops.server.status import ServerStatus
 from millstream.ops.streams.status import GroupStatus, StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.watching import questions
 from millstream.ops.words import Facts, name
@@ -15,9 +19,9 @@ from millstream.web.charts import sparkline
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import GroupRow, alerts_facts, cards, command_line, group_row, problem_facts
 from millstream.web.pages.schedules import note_recurring
-from millstream.web.pages.trends import TOTALS, trend_facts, trends
+from millstream.web.pages.trends import TOTALS, drawn_trends, read_trends, trend_facts
 
-_ALERTS = 5  # number of alerts on the overview; the page of the server has more
+_ALERTS = 5  # number of alerts on the overview; the page of alerts has more
 
 STREAMS = 100
 """Largest number of streams on one page."""
@@ -44,7 +48,14 @@ class StreamRow:
 
 async def overview_page(asked: Asked) -> WebPage:
     """Return the page of all streams."""
-    trouble = await questions.problems(asked.watch)
+    at_once = await asyncio.gather(
+        questions.problems(asked.watch),
+        read_trends(asked, TOTALS),
+        questions.alerts_reading(asked.watch),
+        note_recurring(asked),
+        return_exceptions=True,
+    )
+    trouble, history, alerts, _ = result(at_once[0]), result(at_once[1]), result(at_once[2]), result(at_once[3])
     reading = questions.by_stream(trouble.seen, trouble.layouts)
     seen, done = reading.value, questions.rates_of(reading)
     sort = asked.words.get("sort", "worst")
@@ -54,9 +65,7 @@ async def overview_page(asked: Asked) -> WebPage:
     rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + listed]]
     shown = _shown(asked, found, seen.at_ms, done)
     whole = totals(seen, done[0])
-    charted, kept = await trends(asked, TOTALS)
-    await note_recurring(asked)
-    alerts = await questions.alerts_reading(asked.watch)
+    charted, kept = drawn_trends(asked, TOTALS, history)  # after the streams: its own figures include theirs
     urgent = cards(asked, trouble.causes, hints=False)
     facts: Facts = {
         "totals": whole,
@@ -66,6 +75,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "refused": dict(seen.refused),
         "first": first,
         "history": trend_facts(charted, TOTALS),
+        "beside": (besides := _beside(asked, trouble)),
     }
     view = {
         **shown,
@@ -74,6 +84,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "hints": cards(asked, trouble.causes, hints=True),
         "alerts": alerts.value.alerts[:_ALERTS],
         "more_alerts": max(len(alerts.value.alerts) - _ALERTS, 0),
+        "alerts_note": alerts.value.note,
         "totals": whole,
         "over_ms": reading.over_ms,
         "trends": charted,
@@ -81,10 +92,33 @@ async def overview_page(asked: Asked) -> WebPage:
         "refused": refused_lines(seen.refused),
         "sort": sort,
         "sorts": SORTS,
+        "besides": besides,
     }
     shell = [command_line(asked, "stream ls"), command_line(asked, "group ls")]
     source = WebPage.source(reading, *trouble.readings, alerts, kept)
     return WebPage("overview", "Overview", facts, view, shell, **source)
+
+
+def _beside(asked: Asked, trouble: questions.Problems) -> Facts:
+    """Return what else is on the server, from readings that were made for the problems; null for what is unknown."""
+    workers, servers = trouble.readings[1].value, trouble.readings[-1].value
+    seen = workers if workers.why is None else None
+    limits = [limit for worker in seen.workers for sub in worker.subscribers for limit in sub.limits] if seen else []
+    kept = [one.retention for one in servers if one.retention is not None]
+    return {
+        "limits": len({limit.name for limit in limits}) if seen else None,
+        "limits_waiting": sum(limit.waiting for limit in limits) if seen else None,
+        "recurring_schedules": asked.watch.recurring,
+        "retention_removed": sum(one.removed or 0 for one in kept) if kept else None,
+        "retention_removed_unread": sum(one.removed_unread or 0 for one in kept) if kept else None,
+        **{f"cold_{name}": _cold(servers, name) for name in ("entries", "live_bytes")},
+    }
+
+
+def _cold(servers: Sequence[ServerStatus], name: str) -> int | None:
+    """Return the sum of a figure about cold entries over all servers; None if none reports it."""
+    known = [value for one in servers if isinstance(value := one.tier.get(name), int)]
+    return sum(known) if known else None
 
 
 def _row(asked: Asked, stream: StreamStatus, now_ms: int, done: questions.Rates) -> StreamRow:
@@ -149,13 +183,17 @@ _MOST = 100
 
 
 async def search_page(asked: Asked) -> WebPage:
-    """Return the page with the names that match ``q``. It finds only consumers that hold entries."""
+    """Return the page with the names that match ``q``, or the entries of that id. Consumers hold entries."""
     wanted = asked.words.get("q", "")
     reading = await questions.everything(asked.watch)
-    every = search(reading.value, wanted)
+    seen = reading.value
+    looked = await asked.watch.read(("entries with", wanted), lambda line: streams_with(line, seen, wanted.strip()))
+    entries = looked.value
+    every = search(seen, wanted)
     found = every[:_MOST]
-    facts = {"query": wanted, "found": len(every), "hits": [asdict(hit) for hit in found]}
-    view = {"hits": found, "every": len(every), "wanted": wanted}
+    facts: Facts = {"query": wanted, "found": len(every), "hits": [asdict(hit) for hit in found]}
+    facts["entries"] = None if entries is None else [{"stream": key, "id": entry} for key, entry in entries]
+    view = {"hits": found, "entries": entries, "every": len(every), "wanted": wanted}
     shell = [command_line(asked, "stream find", wanted)]
     title = f"Find {name(wanted)}" if wanted else "Find"
-    return WebPage("search", title, facts, view, shell, **WebPage.source(reading), live=False)
+    return WebPage("search", title, facts, view, shell, **WebPage.source(reading, looked), live=False)

@@ -9,9 +9,17 @@ from millstream.ops.groups.status import group_facts
 from millstream.ops.later.status import schedule_facts, stream_schedules_facts
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
-from millstream.ops.streams.partitioned import PartitionedStream, read_partitioned
+from millstream.ops.server.retention import rule_text
+from millstream.ops.streams.partitioned import PartitionedStream
 from millstream.ops.streams.status import StreamStatus, stream_facts
-from millstream.ops.watching.questions import all_queries, archive_reading, rates_of, stream_reading
+from millstream.ops.streams.storage import StreamStorage, read_storage, storage_facts
+from millstream.ops.watching.questions import (
+    all_queries,
+    archive_reading,
+    partitioned_reading,
+    rates_of,
+    stream_reading,
+)
 from millstream.ops.words import EntryView, Facts, milliseconds, name, rate
 from millstream.web.charts import sparkline
 from millstream.web.entries import ENTRIES, KINDS, MOST, Window, filters, listed_entries, paging, window
@@ -19,6 +27,8 @@ from millstream.web.page import Asked, WebPage
 from millstream.web.pages import common
 from millstream.web.pages.schedules import scheduled
 from millstream.web.pages.trends import stream_plots, trend_facts, trends
+
+_LAGS = 4  # largest number of lags in the chart of a partitioned stream
 
 _ACTIONS = (
     *(one for one in ACTIONS if one.noun == "stream" and one.name != "stream add"),
@@ -41,8 +51,11 @@ async def stream_page(asked: Asked) -> WebPage:
     key = asked.word("key")
     now_ms = asked.watch.line.wall_time()
     wanted, sought = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST)), filters(asked.words)
+    whole = await partitioned_reading(asked.watch, key)
     state = await stream_reading(asked.watch, key)
-    whole = await asked.watch.read(("partitions", key), lambda line: read_partitioned(line, key))
+    keys = () if whole.value is None else tuple(one.key for one in whole.value.parts.streams)
+    receiving = () if whole.value is None else whole.value.layout.keys
+    stored = await asked.watch.read(("storage", key), lambda line: read_storage(line, key, keys, receiving))
     later = await asked.watch.read(("scheduled", key), lambda line: scheduled(line, key))
     question = ("entries", key, wanted, sought)
     entries = await asked.watch.read(question, lambda line: listed_entries(line, key, wanted, sought))
@@ -51,7 +64,8 @@ async def stream_page(asked: Asked) -> WebPage:
     path = asked.settings.archive
     archived = [] if path is None else [await archive_reading(asked.watch, path)]
     seen, parted = state.value, whole.value
-    plots = stream_plots(key)
+    summed = () if parted is None else [group.name for group in parted.status.groups[:_LAGS]]
+    plots = stream_plots(key, summed)
     shown, kept = await trends(asked, plots, about=key)
     if parted is not None:
         state = whole.mapped(lambda one: seen if one is None else one.seen)
@@ -62,6 +76,8 @@ async def stream_page(asked: Asked) -> WebPage:
     rates = asked.watch.history.rates(key)
     facts = {
         **stream_facts(stream, seen.at_ms, added.get(key)),
+        **storage_facts(stored.value),
+        "retention_differs": stored.value.differs,
         "groups": [group_facts(one.group, seen.at_ms, one.rate) for one in groups],
         "partition_list": None if parted is None else [_partition(parted, one) for one in parted.parts.streams],
         "entries": [
@@ -77,9 +93,11 @@ async def stream_page(asked: Asked) -> WebPage:
     }
     view = {
         "closed": await common.closed_actions(asked, key),
-        "actions_here": _ACTIONS,
+        "actions_here": [one for one in _ACTIONS if one.name != "stream unseal" or _sealed(parted)],
         "stream": stream,
         "trends": shown,
+        "stored": stored.value,
+        "kept": _kept(stored.value),
         "parted": parted,
         "sealed_id": HIGHEST_ID,
         "groups": groups,
@@ -110,8 +128,20 @@ async def stream_page(asked: Asked) -> WebPage:
     }
     shell = [common.command_line(asked, "stream show" if parted is None else "stream balance", key)]
     shell += [common.command_line(asked, "stream tail", key, options=sought.words)]
-    source = WebPage.source(state, later, entries, queries, *archived, kept)
+    source = WebPage.source(state, stored, later, entries, queries, *archived, kept)
     return WebPage("stream", name(key), facts, view, shell, **source)
+
+
+def _kept(stored: StreamStorage) -> str:
+    """Return the retention in words; empty if the stream keeps everything, or if the rules are unknown."""
+    if stored.differs:
+        return "the partitions have different rules of retention"
+    return "" if stored.rule is None else rule_text(stored.rule, holds=stored.holds)
+
+
+def _sealed(parted: PartitionedStream | None) -> bool:
+    """Return True if the number of partitions was changed, so that the change can be withdrawn."""
+    return parted is not None and any(part.last_id == HIGHEST_ID for part in parted.parts.streams)
 
 
 def _partition(parted: PartitionedStream, part: StreamStatus) -> Facts:

@@ -9,12 +9,13 @@ from markupsafe import Markup
 from millstream.ops.history.model import Cell, Subject
 from millstream.ops.history.series import Mark, SeriesSeen
 from millstream.ops.history.windows import RANGES, TimeRange, stepped, window_of
-from millstream.ops.watching.questions import history_reading
+from millstream.ops.watching.questions import history_reading, with_own
 from millstream.ops.watching.watch import Reading
-from millstream.ops.words import Facts
+from millstream.ops.words import Facts, name
 from millstream.texts import time_text
 from millstream.web.page import Asked
-from millstream.web.plots import PlotLine, Unit, plot, summary
+from millstream.web.plots import PlotLine, Unit, over_all, plot, summary
+from millstream.web.wording import label
 
 _LISTED = 30  # number of marks in the list below the charts
 
@@ -34,6 +35,7 @@ class DrawnPlot:
 
     title: str
     now: str
+    over: str  # Mean or highest value of the range
     drawn: Markup
 
 
@@ -57,7 +59,7 @@ class Trends:
     def script(self) -> str:
         """Data for the script: the range, its steps and the marks."""
         ends = {"start": self.window.start_ms, "end": self.window.end_ms, "step": self.window.step_ms}
-        return json.dumps(ends | {"marks": [[mark.at_ms, mark.text] for mark in self.marks]})
+        return json.dumps(ends | {"marks": [[mark.at_ms, mark_words(mark)] for mark in self.marks]})
 
     @property
     def listed(self) -> Sequence[Mark]:
@@ -65,16 +67,44 @@ class Trends:
         return self.marks[:_LISTED]
 
 
+def mark_words(mark: Mark) -> str:
+    """Return a mark in the words of the pages."""
+    if not mark.action:
+        return mark.text
+    place = " on ".join(name(each) for each in (mark.group, mark.stream) if each)
+    return " ".join(filter(None, (f"{label(mark.action)}:", place, mark.about))) + f", by {mark.who}"
+
+
 def _usual(wanted: Sequence[WantedPlot]) -> tuple[Subject, ...]:
     return tuple(dict.fromkeys(subject for one in wanted for _, subject, _ in one.lines))
 
 
-async def trends(asked: Asked, wanted: Sequence[WantedPlot], about: str = "") -> tuple[Trends, Reading[SeriesSeen]]:
-    """Return the charts for the range in the address; ``about`` leaves out changes of other streams."""
+async def read_trends(asked: Asked, wanted: Sequence[WantedPlot]) -> tuple[TimeRange, Reading[SeriesSeen]]:
+    """Return the range in the address, and its written history."""
     window = window_of(asked.words.get("range", ""), asked.watch.line.wall_time())
-    reading = await history_reading(asked.watch, _usual(wanted), window)
+    return window, await history_reading(asked.watch, _usual(wanted), window)
+
+
+async def trends(
+    asked: Asked, wanted: Sequence[WantedPlot], about: str = "", group: str = ""
+) -> tuple[Trends, Reading[SeriesSeen]]:
+    """Return the charts for the range in the address, without changes of other streams and groups than these."""
+    return drawn_trends(asked, wanted, await read_trends(asked, wanted), about, group)
+
+
+def drawn_trends(
+    asked: Asked,
+    wanted: Sequence[WantedPlot],
+    read: tuple[TimeRange, Reading[SeriesSeen]],
+    about: str = "",
+    group: str = "",
+) -> tuple[Trends, Reading[SeriesSeen]]:
+    """Return the charts of a history that was read, up to the page's own last figures."""
+    window = read[0]
+    reading = with_own(asked.watch, read[1], _usual(wanted), window)
     seen = reading.value
     marks = [mark for mark in seen.marks if not about or mark.stream in {"", about}]
+    marks = [mark for mark in marks if not group or mark.group in {"", group}]
     plots = [_drawn(one, seen, marks, window) for one in wanted if not _is_empty(one, seen)]
     link = asked.here(range=None)
     link += ("&" if "?" in link else "?") + "range="
@@ -111,7 +141,8 @@ def _is_empty(one: WantedPlot, seen: SeriesSeen) -> bool:
 
 def _drawn(one: WantedPlot, seen: SeriesSeen, marks: Sequence[Mark], window: TimeRange) -> DrawnPlot:
     lines = [PlotLine(name, stepped(seen.column(subject, column), window)) for name, subject, column in one.lines]
-    return DrawnPlot(one.title, summary(lines, one.unit), plot(one.title, one.unit, lines, marks, window))
+    drawn = plot(one.title, one.unit, lines, marks, window)
+    return DrawnPlot(one.title, summary(lines, one.unit), over_all(lines, one.unit), drawn)
 
 
 def _notes(seen: SeriesSeen, window: TimeRange) -> list[str]:
@@ -160,10 +191,12 @@ def handler_plots(runs: Sequence[Subject]) -> list[WantedPlot]:
     ]
 
 
-def stream_plots(stream: str) -> list[WantedPlot]:
-    """Return the charts of a stream."""
+def stream_plots(stream: str, groups: Sequence[str] = ()) -> list[WantedPlot]:
+    """Return the charts of a stream, and of the lags of some groups."""
     this = ("stream", stream)
+    lags = tuple((name(group), ("group", stream, group), "lag") for group in groups)
     return [
+        *([WantedPlot("Lag", "count", lags)] if lags else []),
         WantedPlot("Coming in", "rate", (("in", this, "in"),)),
         WantedPlot("Entries", "count", (("entries", this, "length"),)),
         WantedPlot("Dead letters", "count", (("letters", this, "dead"),)),

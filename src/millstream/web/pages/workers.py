@@ -22,12 +22,13 @@ async def workers_page(asked: Asked) -> WebPage:
     reading = await asked.watch.read("workers", read_workers)
     every = reading.value
     seen = within(every)
-    found = {name: len(getattr(every, name)) for name in ("workers", "vanished", "pauses", "strange")}
+    found = {name: len(getattr(every, name)) for name in ("workers", "vanished", "ended", "pauses", "strange")}
     limits = (await asked.watch.read("limits", _limits)).value
     rows = [limit_facts(one) for one in limits.limits]
     facts = {
         "workers": [asdict(worker) for worker in seen.workers],
         "vanished": [asdict(worker) for worker in seen.vanished],
+        "ended": [asdict(worker) for worker in seen.ended],
         "pauses": [asdict(pause) for pause in seen.pauses],
         "strange": list(seen.strange),
         "limits": rows,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -21,19 +21,20 @@ from millstream.ops.plan import ChangeRefusedError, TargetMissingError
 from millstream.ops.watching.watch import ServerWatch
 from millstream.web import rendering
 from millstream.web.entries import KINDS
-from millstream.web.page import AddressError, Asked, NoPageError, WebPage, words_of
+from millstream.web.page import AddressError, Asked, FilterError, NoPageError, WebPage, words_of
 from millstream.web.pages.change import change_page, correct_letter, job_page, make_change, stop_job
 from millstream.web.pages.correction import correction_page
 from millstream.web.pages.dead import dead_page, letter_page
 from millstream.web.pages.entry import entry_page
 from millstream.web.pages.group import group_page
 from millstream.web.pages.handlers import handlers_page, run_page
-from millstream.web.pages.health import health_page
+from millstream.web.pages.health import alerts_page, changes_page, health_page
 from millstream.web.pages.overview import overview_page, search_page
 from millstream.web.pages.schedules import schedules_page
 from millstream.web.pages.spark import archive_page, queries_page, query_page
 from millstream.web.pages.stream import stream_page
 from millstream.web.pages.workers import workers_page
+from millstream.web.planned import FormError
 from millstream.web.serving.download import entries_file
 from millstream.web.serving.guard import WebGuard
 from millstream.web.serving.live import LivePages, LiveResponse
@@ -179,6 +180,11 @@ class _Form:
 
 def refusal(error: MillstreamError, asked: Asked) -> WebPage:
     """Return the error page for a refused request."""
+    if isinstance(error, FilterError):
+        return trouble("The filter is invalid", str(error), 400, wrong={error.field: str(error)})
+    if isinstance(error, FormError):
+        wrong = {error.field: str(error)}
+        return trouble("The form is invalid", str(error), 400, back=_back(asked), wrong=wrong, action=error.action)
     if isinstance(error, NoPageError | NotReadableError | NotThereError | TargetMissingError):
         return trouble("Not found", str(error), 404)
     if isinstance(error, Disconnected | AccessDenied | WrongReplyError):
@@ -209,9 +215,9 @@ def _back(asked: Asked) -> str | None:
     return asked.link("/stream", key=key) if group is None else asked.link("/group", key=key, group=group)
 
 
-def trouble(title: str, words: str, status: int, back: str | None = None) -> WebPage:
-    """Return an error page."""
-    shown = {"words": words, "back": back}
+def trouble(title: str, words: str, status: int, back: str | None = None, **form: Any) -> WebPage:
+    """Return an error page, if possible with the rejected form."""
+    shown = {"words": words, "back": back, **form}
     return WebPage("trouble", title, {"error": words}, shown, live=status == 502, status=status)
 
 
@@ -245,6 +251,8 @@ PAGES = {
     "/spark": queries_page,
     "/query": query_page,
     "/archive": archive_page,
+    "/alerts": alerts_page,
+    "/changes": changes_page,
     "/server": health_page,
     "/change": change_page,
     "/correction": correction_page,

@@ -95,6 +95,7 @@ addEventListener("DOMContentLoaded", () => {
     main.setPointerCapture(event.pointerId);
     event.preventDefault();
     svg.focus({ preventScroll: true });
+    show(svg, stepAt(svg, drag.from)); // a finger that taps does not move
   });
   main.addEventListener("pointerup", () => {
     const done = drag;
@@ -105,7 +106,7 @@ addEventListener("DOMContentLoaded", () => {
     location.href = done.svg.closest("[data-link]").dataset.link + ends.join("-");
   });
   main.addEventListener("pointercancel", () => { drag = null; hide(); });
-  main.addEventListener("pointerleave", () => { if (!drag) hide(); });
+  main.addEventListener("pointerleave", (event) => { if (!drag && event.pointerType === "mouse") hide(); });
   main.addEventListener("focusout", hide);
   main.addEventListener("keydown", (event) => {
     const svg = event.target.closest("svg.plot");

@@ -111,7 +111,10 @@ class Heartbeat:
             await asyncio.to_thread(self._watchdog.stop)
         if self._listed:
             with contextlib.suppress(Disconnected, TimeoutError):
-                await asyncio.wait_for(self._line.calls(protocol.sign_off(self.id)), 1.0)
+                subs = [loop.subscription for loop in self._loops]
+                handlers = [(one.name, one.sub.stream, one.group) for one in subs]
+                last = protocol.sign_off(self.id, self._clock.now().wall, self.order, handlers)
+                await asyncio.wait_for(self._line.calls(last), 1.0)
 
     async def _run(self) -> None:
         while True:

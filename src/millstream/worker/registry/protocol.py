@@ -8,6 +8,7 @@ Any client can read them.
     While its event loop is blocked, a thread beats for it: state is ``blocked``, and
                              ``blocked`` has ``since_ms`` and ``where``
     millstream:workers       sorted set: ids by the wall milliseconds of their last beat; expires a day after the last
+    millstream:workers:ended sorted set: JSON with id, order and handlers of workers that signed off, by the time
     millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
                              reason, by and at_ms
 
@@ -19,7 +20,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from millstream.client.jsontext import parse_record
 from millstream.client.later import schedule
@@ -31,6 +32,7 @@ from millstream.worker.registry import facts
 
 PREFIX = "millstream:"
 INDEX = f"{PREFIX}workers"
+ENDED = f"{INDEX}:ended"
 CONTROL = schedule.CONTROL
 
 #: Seconds between two beats, and milliseconds for which a worker without a beat is still shown.
@@ -42,6 +44,19 @@ _FORGET_MS = 86_400_000
 
 #: Milliseconds between two extensions of the index's expiry, to save a command in each beat.
 RENEWAL_MS = 3_600_000
+
+LARGEST = 1 << 20
+"""Limit of one worker's record in bytes. Parsing takes a quarter of a second for each megabyte."""
+
+LARGEST_ALL = 16 << 20
+"""Limit of all records in one reading, in bytes; with records that are too large, about twice as many are read."""
+
+_PARTS = (1 << 14, 1 << 17, LARGEST)  # bytes of a record that are read at first, and of a longer one after that
+
+ENDS = 100
+"""Number of ended workers that are kept, for a day."""
+
+_LARGEST_END, _ENDED_HANDLERS = 16_000, 50  # limits of an ended worker's record, in bytes and handlers
 
 Order = Literal["quiet", "drain", "stop"]
 ORDERS: tuple[Order, ...] = ("quiet", "drain", "stop")
@@ -85,9 +100,27 @@ def beat(
     ]
 
 
-def sign_off(worker: str) -> list[Command]:
-    """Return the commands that remove a worker from the registry."""
-    return [("DEL", worker_key(worker)), ("ZREM", INDEX, worker), ("HDEL", CONTROL, order_field(worker))]
+def sign_off(worker: str, now_ms: int, order: Order | None, handlers: Sequence[tuple[str, str, str]]) -> list[Command]:
+    """Return the commands that remove a worker from the registry, and keep its handlers, streams and groups."""
+    record = {"id": worker, "order": order, "handlers": handlers[:_ENDED_HANDLERS]}
+    return [
+        *(("DEL", worker_key(worker)), ("ZREM", INDEX, worker), ("HDEL", CONTROL, order_field(worker))),
+        ("ZADD", ENDED, now_ms, json.dumps(record, separators=(",", ":"))),
+        ("ZREMRANGEBYRANK", ENDED, 0, -ENDS - 1),
+        ("PEXPIRE", ENDED, _FORGET_MS),
+    ]
+
+
+def parse_end(text: bytes) -> tuple[str, Order | None, tuple[tuple[str, str, str], ...]] | None:
+    """Return id, order and handlers of an ended worker; None if no worker wrote the record."""
+    try:
+        record = parse_record(text) if len(text) <= _LARGEST_END else {}
+        handlers = tuple((handler, stream, group) for handler, stream, group in record["handlers"])
+        worker, order = record["id"], parse_order((record["order"] or "").encode())
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    texts = all(isinstance(one, str) for one in (worker, *(name for row in handlers for name in row)))
+    return (worker, order, handlers) if texts else None
 
 
 def parse_order(value: bytes | None) -> Order | None:
@@ -121,23 +154,50 @@ async def workers(line: Line) -> list[dict[str, Any]]:
 
 
 async def read_workers(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the records of :func:`workers`, and the keys of records that no worker wrote."""
+    """Return the records of :func:`workers`, and the keys of records that no worker wrote or that are too large."""
     ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
     if not ids:
         return [], []
-    # A GET for each: on a cluster, an MGET of keys in several slots is refused
-    replies = await line.calls([("GET", worker_key(worker)) for worker in ids])
-    found, strange = [], []
-    for worker, reply in zip(ids, replies, strict=True):
-        if reply is None:
-            continue
-        wrong_type = isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
-        record = None if wrong_type else facts.parse(worker, _checked(reply))
-        if record is None:
-            strange.append(worker_key(worker))
-        else:
-            found.append(record)
+    texts = await _texts(line, ids)
+    records = {worker: facts.parse(worker, texts[worker] or b"") for worker in ids if worker in texts}
+    found = [record for record in records.values() if record is not None]
+    strange = [worker_key(worker) for worker, record in records.items() if record is None]
     return sorted(found, key=lambda record: (record["started_ms"], record["id"])), strange
+
+
+async def _texts(line: Line, ids: Sequence[str]) -> dict[str, bytes | None]:
+    """Return the text of each record that exists; None for one of another type or above the limits.
+
+    The first part of every record is read at once. A longer record is read again, so that short ones come first.
+    """
+    found: dict[str, bytes | None] = {}
+    left, unread = LARGEST_ALL, 2 * LARGEST_ALL
+    for part in _PARTS:
+        waiting, ids = ids, []
+        while waiting and left > 0 and unread > 0:
+            size = max(unread // (part + 1), 1)
+            page, waiting = waiting[:size], waiting[size:]
+            for worker, text in zip(page, await _starts(line, page, part), strict=True):
+                unread -= len(text or b"")
+                if text is None or len(text) <= part:
+                    is_kept = text is not None and len(text) <= left
+                    left -= len(text or b"") if is_kept else 0
+                    if text != b"":
+                        found[worker] = text if is_kept else None
+                else:
+                    ids = [*ids, worker]
+        found |= dict.fromkeys(waiting)
+    return found | dict.fromkeys(ids)
+
+
+async def _starts(line: Line, ids: Sequence[str], part: int) -> list[bytes | None]:
+    """Return the first bytes of records, one more than ``part`` of a longer one; None for a key of another type."""
+    # A command for each: on a cluster, an MGET of keys in several slots is refused
+    replies = await line.calls([("GETRANGE", worker_key(worker), 0, part) for worker in ids])
+    if any(isinstance(reply, NoPermissionError) for reply in replies):  # rights of earlier versions have GET alone
+        replies = [reply or b"" for reply in await line.calls([("GET", worker_key(worker)) for worker in ids])]
+    wrong_type = [isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE") for reply in replies]
+    return [None if is_wrong else _checked(reply) for is_wrong, reply in zip(wrong_type, replies, strict=True)]
 
 
 async def orders(line: Line) -> dict[str, Order]:
