@@ -14,6 +14,7 @@ from millstream.client.later.recurring import KEY
 from support.console import ConsoleThread
 from support.enrolled import RECENT, enrol
 from support.needs import lacking, package
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -199,9 +200,13 @@ def test_a_tap_shows_the_values_of_a_chart(browser: "Browser", crowded: ConsoleT
     try:
         page = phone.new_page()
         page.goto(crowded.address + "/")
-        page.locator("svg.plot").first.tap()
         tip = page.locator(".tip")
-        tip.wait_for()
+
+        def shown() -> bool:  # a scroll to the chart hides the values, and may end after the tap
+            page.locator("svg.plot").first.tap()
+            return tip.is_visible()
+
+        eventually(shown, what="a tap shows values")
         assert "UTC" in tip.inner_text()
         page.locator("h1").tap()
         tip.wait_for(state="hidden")

@@ -26,7 +26,7 @@ _ALERTS = 5  # number of alerts on the overview; the page of alerts has more
 STREAMS = 100
 """Largest number of streams on one page."""
 
-ROWS = 16
+ROWS = 15
 """Number of rows that a page without ``count=`` shows, so that it stays short."""
 
 _GROUPS = 3  # largest number of groups of a stream on the page, the worst first
