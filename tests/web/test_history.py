@@ -182,7 +182,8 @@ def test_charts_are_there_without_scripts(browser: "Browser", charts: ConsoleThr
     page = context.new_page()
     page.goto(charts.address + PAGES["group"])
     label = page.locator("svg.plot").first.get_attribute("aria-label") or ""
-    assert re.match(r"Lag: [\d,]+; the highest is [\d,]+, at \d{4}-", label)
+    # On a slow machine the readings, written before the first test, are no longer those of now
+    assert re.match(r"Lag: ([\d,]+|none now); the highest is [\d,]+, at \d{4}-", label)
     page.click("nav[aria-label='Time range'] >> text=7d")
     page.wait_for_url("**range=7d")
     assert page.locator("svg.plot polyline").count() >= 5

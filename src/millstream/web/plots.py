@@ -97,7 +97,7 @@ def plot(title: str, unit: Unit, lines: Sequence[PlotLine], marks: Sequence[Mark
     body += _marks(marks, across)
     for number, line in enumerate(lines):
         body += _line(line, number, divisor, across, up)
-    label = f"{title}: {summary(lines, unit) or 'no readings'}"
+    label = f"{title}: {summary(lines, unit) or ('none now' if every else 'no readings')}"
     if every:
         top = max(every, key=lambda step: step.most)
         label += f"; the highest is {said(top.most, unit)}, at {clock(top.at_ms, '%Y-%m-%d %H:%M')} UTC"
