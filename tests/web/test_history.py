@@ -182,7 +182,7 @@ def test_charts_are_there_without_scripts(browser: "Browser", charts: ConsoleThr
     page = context.new_page()
     page.goto(charts.address + PAGES["group"])
     label = page.locator("svg.plot").first.get_attribute("aria-label") or ""
-    # On a slow machine the readings, written before the first test, are no longer those of now
+    # The readings were written before the first test; on a slow machine the newest is too old to count as present
     assert re.match(r"Lag: ([\d,]+|none now); the highest is [\d,]+, at \d{4}-", label)
     page.click("nav[aria-label='Time range'] >> text=7d")
     page.wait_for_url("**range=7d")

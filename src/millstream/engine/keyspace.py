@@ -13,7 +13,7 @@ meaning of the old records, or add another name. Integers above 64 bits do not f
 An expired key stays here until a transition deletes it: expiry depends on a clock, and recovery does not have one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, ClassVar, Protocol
 
@@ -146,6 +146,16 @@ class Database:
 Applier = Callable[..., Any]
 # The decorator below fills it while the families' modules are imported, see engine/transitions.py
 OPS: dict[str, Applier] = {}
+
+
+def filled_places(step: Transition, known: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Return the places, as database and key, where a transition may put a stream; ``known`` are earlier ones."""
+    op = step[0]
+    if op in {"xnew", "restore"}:
+        return [(step[1], step[2])]
+    if op in {"move", "copy"}:
+        return [(step[3], step[4])]
+    return [(db, key) for _, key in known for db in step[1:3]] if op == "swap" else []
 
 
 def transition(op: str, *, counts: bool = False) -> Callable[[Applier], Applier]:

@@ -19,7 +19,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,7 +38,7 @@ from millstream.paths import exposed
 from millstream.persistence.log import Log
 from millstream.persistence.recovery import RecoveryReport
 from millstream.server.accepting import Listener
-from millstream.server.committer import Committer
+from millstream.server.committer import Committer, answered
 from millstream.server.connection import Clients, Connection
 from millstream.server.figures.machine import read_machine, resident
 from millstream.server.following.link import ReplicaLink
@@ -203,14 +202,7 @@ class Server(Serving):
 
     def _in_turn(self, job: Callable[[], T]) -> T:
         """Run a job in the loop, and wait for its result in another thread."""
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - the caller gets it
-                done.set_exception(error)
-
+        run, done = answered(job)
         self.loop.call_soon_threadsafe(run)
         return done.result()
 

@@ -34,6 +34,19 @@ Job = Callable[[], object]
 """Work of other code that runs in the thread between writes."""
 
 
+def answered(job: Callable[[], T]) -> tuple[Callable[[], None], Future[T]]:
+    """Return a function that runs a job in another thread, and the future that gets its result or exception."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(job())
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            done.set_exception(error)
+
+    return run, done
+
+
 class Committer:
     """Writes and syncs one log for the sessions of one event loop."""
 
@@ -171,14 +184,7 @@ class Committer:
 
     def exclusively(self, job: Callable[[], T]) -> T:
         """Run a job in the thread that writes, between two groups, and wait for it; for other threads."""
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - the caller gets it
-                done.set_exception(error)
-
+        run, done = answered(job)
         self._loop.call_soon_threadsafe(self._ask, run, done)
         return done.result()
 

@@ -114,7 +114,7 @@ print("fine")
 def test_file_systems_that_cannot_read_without_waiting(tmp_path: Path, name: str) -> None:
     """Threads read all that is cold where each read would wait, and a broken disk is an error of its readers."""
     if name == "native" and core.native is None:
-        pytest.skip("there is no native core")
+        pytest.skip("the native core is not compiled here")
     make_packed(tmp_path / "data", {"s": COUNT})
     made = tmp_path / "readfaults.so"
     subprocess.run([needs.program("cc"), "-O1", "-shared", "-fPIC", "-o", made, SOURCE, "-ldl"], check=True)

@@ -110,7 +110,7 @@ def back_up(
     if dest.exists() or dest.is_symlink():
         raise UsageError(f"{dest} exists already, and a backup overwrites nothing: give another path")
     if not dest.parent.is_dir():
-        raise UsageError(f"there is no directory {dest.parent} for the backup: create it first")
+        raise UsageError(f"the directory {dest.parent} for the backup is missing: create it first")
     if since is not None and read_backup_info(disk, since.absolute()) is None:
         raise UsageError(f"{since} is not a backup, so no pack can be linked to it")
     origins = [*([since.absolute()] if since is not None else []), *([directory] if links else [])]

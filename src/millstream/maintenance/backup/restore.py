@@ -54,7 +54,7 @@ def restore(
     if directory.is_symlink():  # the link stays, and its target is created
         directory = directory.resolve()
     if not directory.parent.is_dir():
-        raise UsageError(f"there is no directory {directory.parent} to make {directory.name} in: create it first")
+        raise UsageError(f"the directory {directory.parent} for {directory.name} is missing: create it first")
     if directory.is_mount():
         raise UsageError(
             f"{directory} is a mount point, which cannot be replaced. Give a directory in it, "

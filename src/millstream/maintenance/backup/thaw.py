@@ -40,7 +40,7 @@ def thaw(directory: Path, out: Path, disk: Disk | None = None) -> ThawReport:
     if out.exists() or out.is_symlink():
         raise UsageError(f"{out} exists already, and nothing is overwritten: give another path")
     if not out.parent.is_dir():
-        raise UsageError(f"there is no directory {out.parent} for {out.name}: create it first")
+        raise UsageError(f"the directory {out.parent} for {out.name} is missing: create it first")
     return tried(lambda: _make(directory, out, disk), f"cannot write {out} from {directory}")
 
 

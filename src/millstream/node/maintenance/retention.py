@@ -13,7 +13,7 @@ from millstream.commands.context.context import Context
 from millstream.commands.streams.trimming import packed_bound
 from millstream.engine import ids
 from millstream.engine.cold import ColdDamage
-from millstream.engine.keyspace import Keyspace, Transition
+from millstream.engine.keyspace import Keyspace, Transition, filled_places
 from millstream.engine.streams.stream import Stream
 from millstream.glob import Rule
 from millstream.logs import logger
@@ -63,15 +63,8 @@ class Retention:
         """Note a transition that may have made a stream."""
         if not self._rules.rules:
             return
-        op = step[0]
-        if op in {"xnew", "restore"}:
-            self._add(step[1], step[2])
-        elif op in {"move", "copy"}:
-            self._add(step[3], step[4])
-        elif op == "swap":
-            for _, key in list(self._places):
-                self._add(step[1], key)
-                self._add(step[2], key)
+        for db, key in filled_places(step, self._places):
+            self._add(db, key)
 
     def _add(self, db: int, key: bytes) -> None:
         rule = self._rules.find(key)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from millstream.engine.keyspace import Keyspace, Transition
+from millstream.engine.keyspace import Keyspace, Transition, filled_places
 from millstream.engine.streams import nodeform
 from millstream.engine.streams.nodes import Block
 from millstream.engine.streams.stream import Stream
@@ -154,15 +154,8 @@ class Ring:
 
     def observe(self, step: Transition) -> None:
         """Note a transition that may have made a stream."""
-        op = step[0]
-        if op in {"xnew", "restore"}:
-            self._add(step[1], step[2])
-        elif op in {"move", "copy"}:
-            self._add(step[3], step[4])
-        elif op == "swap":
-            for _, key in list(self._sizes):
-                self._add(step[1], key)
-                self._add(step[2], key)
+        for db, key in filled_places(step, self._sizes):
+            self._add(db, key)
 
     def _add(self, db: int, key: bytes) -> None:
         self._sizes.setdefault((db, key), 0)

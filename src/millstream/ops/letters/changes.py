@@ -47,7 +47,7 @@ FITTING = (
          values=REASONS),
     Word("option", "TEXT", "Only letters with this text in the error, ignoring case.", name="error",
          title="with this error", hint="timeout"),
-    Word("option", "CLASS", "Only letters with exactly this type of error, or this reason if there is no error.",
+    Word("option", "CLASS", "Only letters with exactly this type of error; without an error, with this reason.",
          name="kind", title="of this type", hint="ValueError"),
     Word("option", "TEXT", "Only letters with this text in the error or in a field, ignoring case.", name="text",
          title="with this text", hint="order 1705"),

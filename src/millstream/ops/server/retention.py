@@ -1,6 +1,6 @@
 """Retention as the server applies it: the rules, the streams that each rule matches, and what it removed. Pure.
 
-Only Millstream has retention. Elsewhere there is no such setting, and pages show nothing about it.
+Only Millstream has retention. Pages of other servers show nothing about it.
 """
 
 from collections.abc import Sequence
