@@ -506,6 +506,40 @@ async def test_a_limit_that_refuses_costs_the_others_no_permit(fleet: Fleet, cli
         assert out == {"first": 2, "second": 2}
 
 
+async def test_the_pace_of_runs_outlasts_a_look_that_sees_none(fleet: Fleet, client: redis.Redis) -> None:
+    """A reader that looks twice in quick succession reads ahead at the pace of the runs before."""
+    clock = ManualClock()
+    app = fleet.app(Limit("1000000/s"), time=clock)
+    async with fleet.running():
+        (limiter,) = app.loops[0].limiters
+        clock.advance(20)
+        limiter.soon(0)
+        limiter.whole[0].granted += 400
+        clock.advance(20)
+        assert limiter.soon(0) == 500
+        clock.advance(2)
+        assert limiter.soon(0) == 500
+        clock.advance(20)
+        assert limiter.soon(0) == 0
+
+
+async def test_permits_that_waited_long_are_not_for_another_read(fleet: Fleet, client: redis.Redis) -> None:
+    """Entries of a read need time to start, so the read takes only permits that are valid for longer."""
+    async with two_limits(fleet) as (limiter, clock, out):
+        assert (await limiter.before_read(2, 10))[0] == 2
+        await limiter.after_read([hold(b"1-%d" % number, [], 1, 0) for number in range(2)])
+        clock.advance(50)
+        assert (await limiter.before_read(2, 10))[0] == 2
+        await limiter.after_read([hold(b"2-%d" % number, [], 1, 0) for number in range(2)])
+        assert out == {"first": 10, "second": 10}
+        clock.advance(40)
+        assert (await limiter.before_read(2, 10))[0] == 2
+        third = [hold(b"3-%d" % number, [], 1, 0) for number in range(2)]
+        await limiter.after_read(third)
+        clock.advance(50)  # Longer than the first permits are valid
+        assert limiter._lacking(third) == 0  # noqa: SLF001 - runs show it only by further requests
+
+
 @pytest.mark.parametrize("name", ["first", "second"])
 @pytest.mark.parametrize("free", [0, 3])
 async def test_a_read_that_waited_keeps_as_many_permits_of_each_limit(

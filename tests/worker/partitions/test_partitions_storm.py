@@ -1,4 +1,4 @@
-"""Partition owners under kills, freezes and cut connections: every key in order, no partition left alone."""
+"""Partition owners under kills, freezes, cuts, node deaths and slot moves: keys in order, no partition left alone."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from support.waiting import aeventually
 from worker.conftest import Tasks
 
 PARTS, WORKERS, KEYS, COUNT = 16, 5, 40, 3_000
+WORKERS_ALONE = 60  # Pieces whose nodes are never hurt
 LEASE = 2.0
 BEAT = LEASE / 6
 #: Seconds that this machine may take to run what is due, with everything else that runs on it
@@ -56,8 +57,9 @@ class Storm:
     tasks: Tasks
     seed: int
     hold: bool
+    three: Three | None = None  # The cluster, if its nodes die and its slots move
     workers: list[Any] = field(default_factory=list)
-    faults: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
     longest: float = 0.0  # Seconds that a partition had no owner
 
     async def run(self) -> int:
@@ -79,15 +81,17 @@ class Storm:
         await aeventually(self.is_done, 120, what="every entry is handled")
         await self.app.close()
         self.check()
-        return self.faults
+        return self.faults.total()
 
     async def hurt(self) -> None:
         """Inject one fault after another, on at most two workers at a time."""
         await aeventually(lambda: len(self.owners()) == PARTS, 60)
         while not self.over:
             await pause(self.chance.uniform(0.2, 1.0))
-            self.faults += 1
             kind = self.chance.choice(["kill", "freeze", "freeze", "cut", "term"])
+            if self.three is not None and self.chance.random() < 0.5:
+                kind = self.chance.choice(["death", "move", "move"])
+            self.faults[kind] += 1
             at = self.chance.randrange(len(self.workers))
             worker = self.workers[at]
             if kind in ("kill", "term"):
@@ -99,6 +103,17 @@ class Storm:
                     os.kill(worker.pid, signal.SIGSTOP)
                     await pause(self.chance.uniform(0.3, 1.8) * LEASE)
                     os.kill(worker.pid, signal.SIGCONT)
+            elif kind == "death":
+                node = self.chance.choice(self.nodes)
+                node.kill()
+                # The cluster notices a longer death, and its other nodes refuse all commands then
+                await pause(self.chance.choice((0.2, 1.0, 4.0)))
+                await asyncio.to_thread(node.start)
+                assert self.three is not None
+                await asyncio.to_thread(self.three.settle)
+            elif kind == "move":
+                assert self.three is not None
+                await asyncio.to_thread(self.three.move, f"orders{{{self.chance.randrange(PARTS)}}}")
             else:
                 for client in self.clients():
                     with contextlib.suppress(redis.RedisError):
@@ -113,24 +128,37 @@ class Storm:
         """Return the reply for each partition from its node."""
         found: dict[int, Any] = {}
         for client in self.clients():
-            with client:
+            with client, contextlib.suppress(redis.RedisError):
+                client.ping()
                 for at in range(PARTS):
                     with contextlib.suppress(redis.RedisError):
                         found[at] = client.execute_command(*(str(word).replace("#", str(at)) for word in words))
         return found
 
+    def looked_up(self) -> dict[int, str | None]:
+        """Return the owner or None for each partition that can be reached, if its members can be counted.
+
+        A partition without an owner waits while the node with the list of members does not reply.
+        """
+        owners = self.ask("GET", "millstream:{#}:owner:orders{#}:g")
+        for client in self.clients():
+            with client, contextlib.suppress(redis.RedisError):
+                client.exists("millstream:{orders}:members:g")
+                return owners
+        return {}
+
     def owners(self) -> dict[int, str]:
         """Return the current owners."""
-        return {at: owner for at, owner in self.ask("GET", "millstream:{#}:owner:orders{#}:g").items() if owner}
+        return {at: owner for at, owner in self.looked_up().items() if owner}
 
     async def watch(self) -> None:
-        """Measure the time that a partition has no owner."""
+        """Measure the time that a partition has no owner while its node and that of the members reply."""
         await aeventually(lambda: len(self.owners()) == PARTS, 60)
         free: dict[int, float] = {}
         while not self.over:
-            owners, now = await asyncio.to_thread(self.owners), time.monotonic()
+            owners, now = await asyncio.to_thread(self.looked_up), time.monotonic()
             for at in range(PARTS):
-                if at in owners:
+                if owners.get(at, "not known"):
                     free.pop(at, None)
                 else:
                     self.longest = max(self.longest, now - free.setdefault(at, now))
@@ -155,26 +183,30 @@ class Storm:
         for key, numbers in by_key.items():
             assert sorted(numbers) == list(range(int(key[1:]), COUNT, KEYS)), f"{key} is not whole"
             assert not self.hold or numbers == sorted(numbers), f"{key} is out of order: {numbers}"
-        figures = f"seed {self.seed}: {self.faults} faults, longest without an owner {self.longest:.2f} s"
+        figures = f"seed {self.seed}: {dict(self.faults)}, longest without an owner {self.longest:.2f} s"
         campaign.show("partitions", figures)
-        assert self.longest <= LEASE + 3 * BEAT + SLOW
+        assert self.longest <= LEASE + 3 * BEAT + SLOW, f"no owner for {self.longest:.2f} s"
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """A piece of 3,000 entries of 40 keys in 16 partitions, with five workers and some ten faults."""
+    """A piece of 3,000 entries of 40 keys in 16 partitions, with five workers and some ten faults.
+
+    In the last pieces, half of the faults hit the nodes of a cluster.
+    """
     folder.mkdir()
     tasks = Tasks(folder, folder / "out.txt")
     hold = seed % 2 == 0
     with contextlib.ExitStack() as stack:
         stack.callback(tasks.end)
-        if seed % 4 == 3:
-            three = stack.enter_context(Three(folder))
+        three = stack.enter_context(Three(folder)) if seed > WORKERS_ALONE or seed % 4 == 3 else None
+        if three is not None:
             url, nodes = three.url, three.nodes
         else:
             server = millstream_server(folder, "--memory") if seed % 4 == 1 else redis_server(folder)
             nodes = [stack.enter_context(server)]
             url = nodes[0].url
-        return asyncio.run(Storm(url, nodes, tasks, seed, hold).run())
+        hurt = three if seed > WORKERS_ALONE else None
+        return asyncio.run(Storm(url, nodes, tasks, seed, hold, hurt).run())
 
 
 @pytest.mark.long
@@ -182,4 +214,6 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.timeout(campaign.LIMIT)
 def test_partitions_in_a_storm(tmp_path: Path) -> None:
     """Under hundreds of faults each effect happens once and in key order, and every partition regains an owner."""
-    campaign.run("partitions", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 61), unit="faults")
+    campaign.run(
+        "partitions", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, WORKERS_ALONE + 21), unit="faults"
+    )

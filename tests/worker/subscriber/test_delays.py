@@ -162,10 +162,26 @@ async def test_more_wait_than_one_step_holds(server: ServerProcess, client: redi
     assert list(pending(client, "s", "g").values()) == [WAITS] * 450
 
 
-def searches(client: redis.Redis) -> int:
-    """Return the number of XPENDING commands so far, one for each delayed entry of a search."""
+def called(client: redis.Redis, command: str) -> int:
+    """Return how often a command has run. A search for up to 200 delayed entries has one ZREMRANGEBYSCORE."""
     stats: Any = client.info("commandstats")
-    return stats.get("cmdstat_xpending", {"calls": 0})["calls"]  # type: ignore[no-any-return] # whatever INFO has
+    return stats.get(f"cmdstat_{command}", {"calls": 0})["calls"]  # type: ignore[no-any-return] # whatever INFO has
+
+
+def test_a_search_asks_for_many_entries_at_once(server: ServerProcess, client: redis.Redis) -> None:
+    """A search for 100 delayed entries looks up all of them by one XPENDING, and each entry of a worker by one more."""
+    crowd(client, 100, idle=0)
+    taken, gone = [entry for entry, _ in client.xrange("s")][10:12]
+    client.xclaim("s", "g", "w", 0, [taken])
+    client.xack("s", "g", gone)
+    before = called(client, "xpending")
+    looked, left, *_ = client.execute_command(*hold("s", "g", HOUR, whole=True))
+    assert (looked, left, called(client, "xpending") - before) == (100, [], 3)
+    assert client.zscore(DUE, gone) is None
+    rows = client.xpending_range("s", "g", "-", "+", 200)
+    young = [row["message_id"] for row in rows if row["time_since_delivered"] < HOUR // 2]
+    assert (len(rows), client.zcard(DUE)) == (99, 99)
+    assert set(young) == {row["message_id"] for row in rows}
 
 
 async def test_all_that_waits_is_put_off_before_a_claim_is_sent(
@@ -198,11 +214,11 @@ async def test_the_workers_of_a_group_search_in_turn(server: ServerProcess, clie
     async with contextlib.AsyncExitStack() as stack:
         for app in apps:
             await stack.enter_async_context(app.running())
-        before, begin = searches(client), now(client)
+        before, begin = called(client, "zremrangebyscore"), now(client)
         await aeventually(lambda: now(client) > begin + 3_000)
-        count, turns = searches(client) - before, (now(client) - begin) / 500 + 2
-    # A sweep costs a worker one such command now and then
-    assert 100 <= count <= 100 * turns + 200
+        count, turns = called(client, "zremrangebyscore") - before, (now(client) - begin) / 500 + 2
+    # The list of workers costs each worker one such command now and then
+    assert 1 <= count <= turns + 6
     assert client.zcard(DUE) == 100
 
 

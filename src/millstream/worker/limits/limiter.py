@@ -36,6 +36,10 @@ from millstream.worker.tasks import set_within
 _FRESH = 0.1
 #: Seconds within which entries read ahead should start, estimated by the duration of earlier runs.
 _AHEAD = 0.025
+#: Shortest seconds over which the pace of runs is measured: two looks in quick succession may see none.
+_PACE_OVER = 0.01
+#: Seconds for which permits wait for their read, short enough for its entries to start while the permits are valid.
+_SPEND = 0.06
 #: Longest seconds between two requests, so that a changed rate is noticed.
 _ASK_AGAIN = 1.0
 #: Seconds between two renewals of slots.
@@ -112,6 +116,7 @@ class Limiter:
         self._paced = bool(self.whole) and not self._by_key and not any(one.limit.running for one in self.whole)
         self._over = 0  # Number of runs that had ended when the pace was last measured
         self._looked_at = -math.inf
+        self._pace = 0.0  # Number of runs that ended in each second
         self._taken = Taken()
         self._purse = Taken()  # Permits for the next reads, left over from a request or from entries that did not run
         self._marks: dict[Held, Taken] = {}  # Entry -> permits of its read
@@ -133,9 +138,11 @@ class Limiter:
         if not self._paced:
             return 0
         now, ended = self._now(), self.whole[0].granted - running
-        pace = (ended - self._over) / max(now - self._looked_at, 0.001)
-        self._over, self._looked_at = ended, now
-        return max(int(pace * _AHEAD), 0)
+        passed = now - self._looked_at
+        pace = (ended - self._over) / max(passed, 0.001)
+        if passed >= _PACE_OVER:
+            self._pace, self._over, self._looked_at = pace, ended, now
+        return max(int(max(pace, self._pace) * _AHEAD), 0)
 
     async def before_read(self, room: int, soon: int = 0) -> tuple[int, float]:
         """Take permits for a read; return the number of entries to read, and the seconds to wait if it is 0.
@@ -148,7 +155,7 @@ class Limiter:
         if not self.whole:
             return room, 0.0
         rest, self._purse = self._purse, Taken()
-        if rest.number and now - rest.at <= _FRESH:
+        if rest.number and now - rest.at <= _SPEND:
             return self._take_from(rest, room)
         number = min([max(room, soon), *(one.chunk for one in self.whole)])
         taken, wait_ms = await self._exchange(self.whole, number, rest)
@@ -218,7 +225,7 @@ class Limiter:
         now = self._now()
         return sum(now - self._marks.get(held, _NONE).at > _FRESH for held in entries)
 
-    def starts(self, held: Held, others: Sequence[Held]) -> bool:
+    def starts(self, held: Held, others: Sequence[Held] = ()) -> bool:
         """Report whether an entry and its batch may run with the permits of their reads alone.
 
         If not, :meth:`may_start` decides.
@@ -228,7 +235,7 @@ class Limiter:
         mark = self._marks.pop(held, None)
         if mark is None:
             return False
-        if self._now() - mark.at > _FRESH or (others and self._lacking(others)):
+        if self._member.clock.mono_time() / 1000 - mark.at > _FRESH or (others and self._lacking(others)):
             self._marks[held] = mark
             return False
         for one in self.whole:
@@ -451,9 +458,13 @@ class LimitedRuns:
 
     def start(self, held: Held) -> Coroutine[Any, Any, None]:
         """Return a coroutine that runs an entry if its limits allow it."""
-        limiter, others = self._limiter, [] if self._take is None else self._take(held)
+        limiter = self._limiter
+        if self._take is None:
+            starts = limiter.starts(held)
+            return self._start(held) if starts and not limiter.short else self._ask(held, [], starts=starts)
+        others = self._take(held)
         starts = limiter.starts(held, others)
-        return self._run(held, others) if starts and not limiter.short else self._ask(held, others, starts=starts)
+        return self._start(held, others) if starts and not limiter.short else self._ask(held, others, starts=starts)
 
     def _run(self, held: Held, others: list[Held]) -> Coroutine[Any, Any, None]:
         return self._start(held) if self._take is None else self._start(held, others)

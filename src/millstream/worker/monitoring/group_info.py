@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from redis.exceptions import ResponseError
 
 from millstream.client.delays import due
-from millstream.client.delays.oldest import Undelayed, undelayed
+from millstream.client.delays.oldest import MOST, Undelayed, due_times, oldest_pending, undelayed
 from millstream.client.line import Command, Line, Reply
 from millstream.client.ranges import FIRST_TIME, order_of
 from millstream.clock import SystemClock
@@ -28,7 +28,7 @@ class GroupFacts:
     info: Record | None  # Row of XINFO GROUPS; None if the group does not exist
     unowned: int | None  # Number of pending entries without a holder, because XNACK released them
     delayed: int | None  # Number of delayed pending entries
-    # Seconds since the oldest pending entry without a delay was added; 0 if there is none, None if its id is not a time
+    # Seconds since the oldest pending entry without a delay was added; 0 if there is none, None if it is not known
     pending_age: float | None
     undelivered_age: float | None  # Seconds since the oldest undelivered entry was added
     consumers: Sequence[Record]  # Rows of XINFO CONSUMERS, if requested
@@ -82,7 +82,14 @@ def milliseconds(entry: bytes) -> int:
 
 async def _delayed(line: Line, stream: str, group: str, count: Reply) -> Undelayed | None:
     """Return the oldest entry that is not delayed and the number of delayed ones; None if there are no due times."""
-    return await undelayed(line.near(stream), stream, group, patience=_PATIENCE) if count else None
+    if not count:
+        return None
+    asked = (("TIME",), due_times(stream, group, MOST), oldest_pending(stream, group, MOST))
+    time, times, pending = await line.near(stream).calls(asked, timeout=_PATIENCE)
+    if not isinstance(time, list) or not isinstance(pending, list):
+        return None
+    now = int(time[0]) * 1000 + int(time[1]) // 1000
+    return undelayed(times, [row[0] for row in pending], MOST, now, whole=len(pending) < MOST)
 
 
 def _pending(summary: Reply, delayed: Undelayed | None) -> tuple[int | None, int | None, float | None]:
@@ -98,6 +105,8 @@ def _pending(summary: Reply, delayed: Undelayed | None) -> tuple[int | None, int
         oldest = delayed.oldest
     # The total includes released entries, but no consumer does; without XNACK the two numbers are always equal
     unowned = total - sum(int(row[1]) for row in holders or ())
+    if delayed is not None and delayed.waiting and not delayed.is_sure:
+        return unowned, waiting, None
     return unowned, waiting, _age(oldest) if total and oldest is not None else 0.0
 
 

@@ -35,6 +35,9 @@ _STUCK_MS = 75_000
 
 _GONE = "the group is gone"
 
+#: Permits of limits are requested for this multiple of the entries expected to start soon: a request costs more.
+_PERMITS_AHEAD = 2
+
 
 class Intake(SubscriberPart):
     """The reader of one subscriber."""
@@ -238,7 +241,7 @@ class Intake(SubscriberPart):
         # A batch runs in one lane, so one idle lane suffices for a full batch
         room = free if self._subscription.batch and idle > 0 else min(free, idle)
         limiter.short = room <= 0
-        number, wait = await limiter.before_read(room, soon) if room > 0 else (0, 1.0)
+        number, wait = await limiter.before_read(room, _PERMITS_AHEAD * soon) if room > 0 else (0, 1.0)
         if not number:
             if room <= 0 and buffer.places.free < 1:
                 buffer.called = False

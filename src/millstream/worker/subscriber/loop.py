@@ -55,6 +55,8 @@ from millstream.worker.tasks import cancel_all
 log = logging.getLogger("millstream.worker")
 
 _READ_AHEAD = 128
+#: The same for the owner of a partition: a fenced read costs more, and no other worker could run the entries.
+_OWNED_AHEAD = 256
 _HOLDING = 1_000  # number of entries read ahead if entries may wait for a failed one with their key
 _PAGE = 500
 #: Additional threads, for handlers that continue after their run was given up (Timeout).
@@ -284,7 +286,10 @@ class SubscriberLoop:
         """Limit the read-ahead for one of ``parts`` loops: a fixed bound is divided; otherwise only its minimum is."""
         lowest, highest = _read_ahead(self.subscription)
         given = self.subscription.sub.max_records or self.subscription.hold
-        highest = max(highest // parts, 1) if given else highest
+        if given:
+            highest = max(highest // parts, 1)
+        elif not self.subscription.batch:
+            highest = max(highest, _OWNED_AHEAD)
         self._buffer.bound(max(lowest // parts, 1), highest, parts)
 
     def longest_ms(self) -> int:
