@@ -3,14 +3,14 @@
     python bench/console.py start [--rounds 15]
     python bench/console.py overview [--streams 1000] [--groups 10] [--server redis]
     python bench/console.py pending [--entries 1000000] [--server redis]
-    python bench/console.py page [--streams 1000] [--groups 10] [--server redis]
+    python bench/console.py page [--streams 1000] [--groups 10] [--delayed 100] [--server redis]
     python bench/console.py history [--streams 1000] [--groups 10] [--seconds 330] [--server redis]
 
 ``start`` runs commands and ``python -c "import redis"`` in turn, each in a separate process, and shows the median of
 their processor time and of the time above the import. ``overview`` and ``pending`` read one server repeatedly: round
 trips, processor time of the server (Linux), time until the reply, and the peak memory of the reading process.
 ``page`` opens the overview in the console: the times of its first and last byte, its round trips, and the server's
-processor time.
+processor time. With ``--delayed``, the oldest entry of so many groups is delayed.
 ``history`` compares the server's processor time without and with the writer of the console's history.
 The server is Millstream in memory, or redis-server.
 """
@@ -33,7 +33,9 @@ from typing import Any
 
 import redis
 
+from millstream.client.delays import due
 from millstream.client.line import Line
+from millstream.clock import SystemClock
 from millstream.ops.findings import reading as case
 from millstream.ops.history import model
 from millstream.ops.history.keeping import keeping
@@ -80,6 +82,15 @@ def fill(client: redis.Redis, count: int, groups: int) -> None:
                 pipe.xgroup_create(key, name, id="0")
                 pipe.xreadgroup(name, "c1", {key: ">"}, count=2)
             pipe.execute()
+
+
+def delay(client: redis.Redis, delayed: int, count: int) -> None:
+    """Give the oldest pending entry of so many groups a due time in an hour, one group of each stream first."""
+    due_ms = SystemClock().wall_time() + 3_600_000
+    for number in range(delayed):
+        key, group = f"orders-{number % count}", number // count
+        name = f"group-{group}" if group else "billing"
+        client.zadd(due.key(key, name), {client.xpending(key, name)["min"]: due_ms})
 
 
 def start(rounds: int) -> None:
@@ -149,10 +160,11 @@ def overview(kind: str, count: int, groups: int) -> None:
         asyncio.run(main(server.url, server.process.pid))
 
 
-def page(kind: str, count: int, groups: int) -> None:
+def page(kind: str, count: int, groups: int, delayed: int) -> None:
     """Measure the overview as a browser opens it: the first time, and just after the console has read the server."""
     with serving(kind) as server, server.client() as client:
         fill(client, count, groups)
+        delay(client, delayed, count)
         assert server.process is not None
         with ConsoleThread(server.url) as console:
             for name in ("first", "again", "again", "read anew"):
@@ -249,6 +261,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--groups", type=int, default=10)
+    parser.add_argument("--delayed", type=int, default=0)
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=330)
     parser.add_argument("--server", choices=("millstream", "redis"), default="millstream")
@@ -258,7 +271,7 @@ def main() -> None:
     elif given.what == "overview":
         overview(given.server, given.streams, given.groups)
     elif given.what == "page":
-        page(given.server, given.streams, given.groups)
+        page(given.server, given.streams, given.groups, given.delayed)
     elif given.what == "history":
         history(given.server, given.streams, given.groups, given.seconds)
     else:

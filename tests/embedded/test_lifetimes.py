@@ -114,6 +114,29 @@ def test_other_fsync_is_refused(tmp_path: Path) -> None:
         millstream.connect(f"{url}?fsync=always")
 
 
+def test_fsync_is_a_keyword_too(tmp_path: Path) -> None:
+    """Both clients and ``open_store`` take it; a second or unknown value, or one for memory, is refused."""
+    url = tmp_path.as_uri()
+    with millstream.connect(url, fsync="no") as client, millstream.open_store(url, fsync="no"):
+        assert client.config_get("appendfsync") == {"appendfsync": "no"}
+    for wrong, options, reason in (
+        (f"{url}?fsync=no", {"fsync": "no"}, "fsync is in the URL and among the keywords"),
+        (url, {"fsync": "often"}, "the keyword fsync is invalid: its value is unknown"),
+        ("memory://", {"fsync": "no"}, "the keyword fsync is invalid: memory:// has no files"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            millstream.connect(wrong, **options)
+        with pytest.raises(ConfigError, match=reason):
+            millstream.connect_async(wrong, **options)
+
+
+def test_a_url_takes_names_with_underscores(tmp_path: Path) -> None:
+    """An option has the same name in a URL as among the keywords, or the one of CONFIG."""
+    for name in ("tier_hot", "tier-hot"):
+        with millstream.connect(f"{tmp_path.as_uri()}?{name}=1mb") as client:
+            assert client.config_get("tier-hot") == {"tier-hot": "1048576"}
+
+
 def test_dropped_client_is_a_closed_one(tmp_path: Path) -> None:
     """A client without references releases the directory, even from a reference cycle."""
     client = millstream.connect(tmp_path.as_uri())
@@ -288,14 +311,15 @@ def test_what_is_dropped_by_a_helper_is_closed_by_another() -> None:
     ("url", "match"),
     [
         ("memory://a/b", "memory:// takes a name"),
-        ("memory://a?fsync=no", "memory:// has no option but db"),
+        ("memory://a?fsync=no", r"memory:// has no options but db and maxmemory\. Remove fsync\."),
         ("memory://?db=16", "db is not a number from 0 to 15"),
         ("memory://?db=x", "db is not a number from 0 to 15"),
         ("file://data", "absolute path"),
         ("file:///", "absolute path"),
         ("file://", "absolute path"),
         ("file:///tmp/x?fsync=sometimes", "Write always, everysec or no"),
-        ("file:///tmp/x?colour=red", "has no options but db and fsync"),
+        ("file:///tmp/x?colour=red", r"has no options but db, fsync, maxmemory, tier.*\. Remove colour\."),
+        ("file:///tmp/x?s3cret=", r"\. Remove the other\."),
         ("http://x", "a server URL starts with one of"),
     ],
 )

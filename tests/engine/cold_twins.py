@@ -156,6 +156,9 @@ class ColdTwins:
             assert getattr(hot, name) == getattr(cold, name) == getattr(self.blind, name), name
         assert list(cold.cold_records(3)) == list(self.blind.cold_records(3))
         assert cold.extents() == self.blind.extents()
+        every = [cold.cold_record(index, 1) for index in range(-1, cold.extent_count + 1)]
+        assert every == [None, *cold.cold_records(1), None]
+        assert cold.cold_record(1, 3) == self.blind.cold_record(1, 3)
         assert cold.hole_bytes == self.blind.hole_bytes
         assert cold.sealed_bytes == self.blind.sealed_bytes
         assert (cold.sealed_bytes > 0) == (len(list(cold.hot_nodes())) > 1)

@@ -8,6 +8,7 @@ import pytest
 
 from engine.twins import NAMES, STEPS, VALUES, Twins
 from millstream.engine.streams import extents, nodeform
+from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.nodes import Block
 
 
@@ -152,3 +153,29 @@ def test_a_node_that_would_not_be_read_back_stays() -> None:
         twins.last += 1
     (node,) = twins.native.nodes()
     assert not nodeform.may_go(node)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_lean_node_has_the_same_live_entries_in_both_cores(seed: int) -> None:
+    """A node without the values of its dead entries keeps ids, places and live entries, and its listpack's size."""
+    random = Random(seed)
+    saved = 0
+    for node in grown(random, 40).python.nodes():
+        facts, data = nodeform.encode(node)
+        before = list(node.entries())
+        died = {at for at, (_, is_dead, _) in enumerate(before) if not is_dead and not random.randrange(3)}
+        fresh, lean = nodeform.lean(facts, data, sum(1 << at for at in died))
+        saved += len(data) - len(lean)
+        packed = nodeform.decode(fresh, lean)
+        block = Block.unpack(packed, None)
+        after = list(block.entries())
+        assert [(entry, dead or at in died) for at, (entry, dead, _) in enumerate(before)] == [e[:2] for e in after]
+        assert [e for e in after if not e[1]] == [e for at, e in enumerate(before) if not e[1] and at not in died]
+        assert block.size == len(block.listpack())
+        assert nodeform.lean(fresh, lean) == (fresh, lean)
+        store = EntryStore()
+        store.extend([packed])
+        (native,) = store.nodes()
+        assert nodeform.encode(native) == (fresh, lean)
+        assert native.listpack() == block.listpack()
+    assert saved > 0

@@ -209,6 +209,19 @@ def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.Monkey
     assert findings[-1].what == "25 in this database; more were not looked at (see --streams)"
 
 
+def test_streams_with_a_rule_or_a_tier(tmp_path: Path) -> None:
+    """A stream that retention covers does not grow without bound, and with a tier another one fills the disk."""
+    rules = ("--tier", "yes", "--set", "stream-retention=kept* 30d 0 * 0 0")
+    with millstream_server(tmp_path, *rules) as server, server.client() as client:
+        for name in ("kept:1", "grows"):
+            client.xadd(name, {"n": 1})
+        findings = list(diagnose_server(server.url, Limits(large=1)))
+    [found] = [each for each in findings if each.check == "untrimmed"]
+    assert found.what.startswith("grows: 1 entry")
+    assert found.why == "it grows until the disk is full"
+    assert found.advice.startswith("a rule for it in stream-retention; or XADD grows")
+
+
 def test_entries_that_went_unread(tmp_path: Path) -> None:
     """The doctor warns of entries that retention removed before a group read them, also without the right to CONFIG."""
     rules = ("--set", "stream-retention=* 1ms 0")

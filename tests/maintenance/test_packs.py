@@ -15,6 +15,7 @@ from millstream.maintenance.log.examine import advice, examine_directory, kind_o
 from millstream.maintenance.log.moment import parse_moment
 from millstream.maintenance.log.packs import dump_pack, is_pack
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
+from support.packed import make_packed
 
 
 def extent(seed: int) -> bytes:
@@ -64,6 +65,36 @@ def test_damage_in_a_pack_is_shown_and_not_copied(tmp_path: Path) -> None:
     with pytest.raises(LogCorruptError, match="no copy was made"):
         back_up(home, tmp_path / "backup")
     assert content(home) == before
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("where", [0, FRAME_SIZE + 9])
+def test_all_damage_of_a_pack_is_shown_with_streams_and_ids(tmp_path: Path, where: int, sealed: bool) -> None:
+    """Each damaged extent has a row with its entries, by the head of its frame or by its entries."""
+    make_packed(tmp_path / "data", {"s": 41, "t": 41}, sealed=sealed)
+    (pack,) = (tmp_path / "data").glob("pack-*")
+    data, whole = bytearray(pack.read_bytes()), list(dump_pack(pack))
+    broken = [whole[number] for number in (1, 2, 5)]
+    for each in broken:
+        data[each.offset + where] ^= 1
+    pack.write_bytes(data)
+    problems = examine_directory(tmp_path / "data").report.problems
+    assert [problem.offset for problem in problems] == [each.offset for each in broken]
+    for problem, each, key in zip(problems, broken, "sst", strict=True):
+        assert f"{len(each.entries)} entries {each.entries[0].id} to {each.entries[-1].id} of '{key}'" in problem.text
+    made = back_up(tmp_path / "data", tmp_path / "backup", keeps_damage=True)
+    assert len(made.damage) == 3
+
+
+def test_damage_is_shown_without_the_records(tmp_path: Path) -> None:
+    """All damaged extents are shown even if no record names them."""
+    pack = with_pack(tmp_path, [extent(number) for number in range(5)])
+    data, whole = bytearray(pack.read_bytes()), list(dump_pack(pack))
+    for number in (1, 3):
+        data[whole[number].offset + FRAME_SIZE + 9] ^= 1
+    pack.write_bytes(data)
+    problems = examine_directory(tmp_path).report.problems
+    assert [problem.offset for problem in problems] == [whole[1].offset, whole[3].offset]
 
 
 @pytest.mark.parametrize("make", ["other bytes", "newer"])

@@ -6,14 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+import redis
 from click.testing import CliRunner, Result
 
 from maintenance.conftest import content
 from millstream.cli.main import main
-from millstream.errors import LogCorruptError, StorageError, UsageError
+from millstream.errors import DiskFullError, LogCorruptError, StorageError, UsageError
 from millstream.maintenance.backup.thaw import thaw
-from millstream.maintenance.health import directory
+from millstream.maintenance.health import directory, tier
 from millstream.maintenance.health.directory import diagnose_directory
+from millstream.maintenance.health.tier import diagnose_tier
 from millstream.maintenance.log.cut_pack import cut_pack, entries_without
 from millstream.maintenance.log.examine import advice, examine_directory
 from millstream.maintenance.log.tier import look_at_tier
@@ -21,6 +23,7 @@ from millstream.node.log.packs import expect_packs, open_log
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.manifest import Manifest, read_manifest
 from millstream.persistence.recovery import switch_manifest
+from millstream.server.thread import ServerThread
 from support.coldness import IS_COLD
 from support.packed import PackedWorld, packed
 from support.simdisk import Crash, PowerCut, SimDisk
@@ -107,6 +110,23 @@ def test_a_thawed_directory_has_all_data_and_no_pack(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="has no log"):
         thaw(tmp_path, tmp_path / "other")
     assert run("log", "thaw", home, tmp_path / "again").exit_code == 0
+
+
+class SmallDisk(RealDisk):
+    """A disk with almost no room left."""
+
+    def free(self, directory: Path) -> int:
+        """1000 bytes."""
+        return 1000
+
+
+def test_thawing_begins_only_with_room_for_its_result(tmp_path: Path) -> None:
+    """Without it nothing is written, and the error names the free and the needed bytes."""
+    home = tmp_path / "data"
+    two_packs(home)
+    with pytest.raises(DiskFullError, match=r"has 1000 free bytes, and the new directory needs about \d{4}"):
+        thaw(home, tmp_path / "out", SmallDisk())
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 def test_damage_of_a_pack_stops_thawing(tmp_path: Path) -> None:
@@ -241,9 +261,46 @@ def test_the_doctor_reports_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     found = {each.check: each for each in diagnose_directory(home)}
     assert found["packs"].level == "ok"
     assert found["packs"].what.startswith("2 packs of 0.0 MB, ")
-    monkeypatch.setattr(directory, "_WASTE", 10)
+    monkeypatch.setattr(tier, "_WASTE", 10)
     world = PackedWorld(home)
     world.client().call("DEL", "t")
     world.close()
     found = {each.check: each for each in diagnose_directory(home)}
     assert (found["packs"].level, "log tier" in found["packs"].advice) == ("warning", True)
+    assert "page cache" not in found
+    monkeypatch.setattr(directory, "_available", lambda: 10)
+    assert {each.check: each.level for each in diagnose_directory(home)}["page cache"] == "note"
+
+
+GB = 10**9
+HEALTHY = {"tier_enabled": 1, "tier_packs": 9, "tier_bytes": 40 * GB, "tier_live_bytes": 30 * GB, "tier_nowait": "yes"}
+HEALTHY |= {"tier_last_spill_status": "ok", "tier_disk_needed": GB, "millstream_disk_free": 3 * GB}
+HEALTHY |= {"total_system_memory": 4 * GB, "used_memory_rss": GB}
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "level", "what"),
+    [
+        ({}, "tier", "ok", "on, 9 packs of 40.0 GB"),
+        ({"tier_last_spill_status": "disk-full"}, "tier", "warning", "tier_last_spill_status:disk-full"),
+        ({"millstream_disk_free": GB}, "tier", "warning", "1.0 GB free on the disk; below 1.0 GB no entries go"),
+        ({"tier_damaged_extents": 1}, "packs", "problem", "1 part cannot be read"),
+        ({"tier_live_bytes": 10 * GB}, "packs", "warning", "no stream refers to 30.0 GB of 40.0 GB"),
+        ({"tier_nowait": "no"}, "tier_nowait", "note", "RWF_NOWAIT"),
+        ({"used_memory_rss": 3 * GB}, "page cache", "note", "about 1.0 GB for 40.0 GB of packs"),
+    ],
+)
+def test_the_doctor_reports_a_servers_tier(changed: dict[str, object], check: str, level: str, what: str) -> None:
+    """Each trouble is one finding, and without one the tier is a line."""
+    (found,) = diagnose_tier(HEALTHY | changed)
+    assert (found.check, found.level, what in found.what) == (check, level, True), found.what
+    assert ("server vacuum" in found.advice) == ("tier_live_bytes" in changed)
+
+
+def test_the_doctor_reports_no_tier_where_there_is_none(tmp_path: Path) -> None:
+    """A server without a tier has no line about it; a real one with a tier has the fields of the checks."""
+    assert list(diagnose_tier({"tier_enabled": 0, "tier_packs": 0, "tier_nowait": "no"})) == []
+    with ServerThread(tmp_path, parameters={"tier": "yes"}) as server, redis.Redis.from_url(server.url) as client:
+        info = client.info()
+    assert info.keys() >= HEALTHY.keys()
+    assert [each.check for each in diagnose_tier(info)] == ["tier"]

@@ -490,3 +490,64 @@ def test_retention_counts_cold_nodes() -> None:
         lengths.append((client.call("XLEN", "s"), client.call("XRANGE", "s", "-", "+", "COUNT", 1)))
     assert lengths[0] == lengths[1]
     assert 0 < lengths[0][0] < 20  # type: ignore[operator]  # a reply may be anything
+
+
+def usage(client: Client) -> dict[bytes, Any]:
+    """Return the reply of TIER USAGE."""
+    reply = client.call("TIER", "USAGE", "s")
+    assert isinstance(reply, list)
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def test_tier_usage_tells_where_entries_are() -> None:
+    """TIER USAGE counts hot and cold entries without reading a pack, and has the same form without a tier."""
+    world = ColdWorld()
+    client = world.client()
+    assert client.call("TIER", "USAGE", "s") is None
+    for number in range(1, 11):
+        client.call("XADD", "s", f"{number}-1", "f", "v")
+    hot = usage(client)
+    rest = {b"cold-entries": 0, b"cold-bytes": 0, b"packs": 0, b"oldest-id": b"1-1"}
+    assert hot == {b"entries": 10, b"hot-bytes": hot[b"hot-bytes"], **rest}
+    world.chill()
+    assert usage(client)[b"cold-entries"] == 9
+    client.call("XTRIM", "s", "MINID", "~", "7-1")
+    cold = usage(client)
+    assert (cold[b"entries"], cold[b"oldest-id"], cold[b"packs"]) == (4, b"7-1", 1)
+    assert cold[b"cold-bytes"] > 0
+    assert cold[b"hot-bytes"] < hot[b"hot-bytes"]
+    client.call("SET", "s", "v")
+    assert isinstance(client.call("TIER", "USAGE", "s"), Error)
+
+
+def test_a_wait_for_a_claim_reads_no_cold_entry() -> None:
+    """A client that waits for a claim of a cold entry is served in time, and no change meanwhile reads a pack."""
+    world = ColdWorld()
+    client, other = filled(world), world.client()
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", 20, "NOACK", "STREAMS", "s", ">")
+    client.call("XCLAIM", "s", "g", "a", 0, "1-1", "FORCE", "JUSTID")
+    world.clock.advance(10)
+    client.call("XCLAIM", "s", "g", "a", 0, "20-1", "FORCE", "JUSTID")
+    world.chill()
+    other.send("XREADGROUP", "GROUP", "g", "b", "BLOCK", 0, "CLAIM", 100, "STREAMS", "s", ">")
+    assert other.waits
+    world.packs.forget()
+    read = world.node.keyspace.reads.blocking
+    client.call("XCLAIM", "s", "g", "c", 0, "20-1", "JUSTID")
+    assert world.node.keyspace.reads.blocking == read
+    world.advance(90)
+    assert other.inbox[-1] == [[b"s", [[b"1-1", [b"f", b"v1"], 100, 1]]]]
+
+
+def test_a_command_that_has_changed_something_does_not_run_again() -> None:
+    """XDEL of the last hot entry reads a node after it has deleted others: it waits there, and counts each entry."""
+    world = ColdWorld()
+    client = world.client()
+    for number in range(1, 11):
+        client.call("XADD", "s", f"{number}-1", "f", "v")
+    world.chill()
+    assert world.stream().entries.extent_count
+    assert client.call("XDEL", "s", "2-1", "10-1") == 2
+    assert client.call("XLEN", "s") == 8
+    world.expect_replay()

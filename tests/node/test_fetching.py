@@ -3,11 +3,17 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 
+from millstream.clock import ManualClock, Now
+from millstream.commands.context.config import Config
 from millstream.engine.cold import Range
+from millstream.node.node import Node
 from millstream.node.tiering.fetching import PIECE, Fetch, FetchThreads, joined
+from millstream.node.tiering.packreader import PackSource
+from millstream.node.tiering.tickets import ColdShell, Tickets
 from support.waiting import eventually
 
 
@@ -142,6 +148,66 @@ def test_a_thread_that_cannot_be_started_leaves_nobody_waiting(monkeypatch: pyte
         disk.turns.release(2)
         eventually(lambda: len(done) == 4)
         assert [each.parts for each in done[2:]] == [[bytes(10)], [bytes(10)]]
+
+
+class Pinning(Disk):
+    """A source that notes what is pinned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pins: list[tuple[int, int, int]] = []
+
+    def pin(self, pack: int, offset: int, data: bytes, /) -> None:
+        self.pins.append((pack, offset, len(data)))
+
+    def unpin(self, pack: int, offset: int, length: int, /) -> bool:
+        self.pins.remove((pack, offset, length))
+        return True
+
+
+class Posting:
+    """A loop that does what was posted when a test says so."""
+
+    def __init__(self) -> None:
+        self.works: list[Callable[[Now], None]] = []
+
+    def post(self, work: Callable[[Now], None]) -> None:
+        self.works.append(work)
+
+
+@pytest.mark.parametrize("when", ["reading", "read"])
+def test_bytes_of_a_pack_that_was_dropped_are_not_kept(when: str) -> None:
+    """Another pack may get the number of one that is read: its clients run again, and no byte of the old one stays."""
+    clock, disk, shell = ManualClock(), Pinning(), Posting()
+    node = Node(Config({}))
+    tickets = Tickets(cast("PackSource", disk), node.sessions, cast("ColdShell", shell), lambda now: None)
+    tickets.begin(lambda: 2, lambda: 0, lambda size, seconds: None)
+    sessions = [node.sessions.open(clock.now()) for _ in range(2)]
+    for session, pack in zip(sessions, (1, 2), strict=True):
+        tickets.park(session, [(pack, 0, 10)], 1, [])
+    try:
+        if when == "read":
+            disk.turns.release(2)
+            eventually(lambda: len(shell.works) == 2)
+            while shell.works:
+                shell.works.pop()(clock.now())
+            assert tickets.pinned == 20
+            disk.pins.remove((1, 0, 10))  # as the reader itself does with a pack
+        tickets.drop(1)
+        disk.turns.release(2)
+        eventually(lambda: when == "read" or len(shell.works) == 2)
+        while shell.works:
+            shell.works.pop()(clock.now())
+        assert disk.pins == [(2, 0, 10)]
+        assert tickets.pinned == 10
+        assert [session.parked for session in sessions] == [False, False]
+        assert tickets.fetch_of((1, 0, 10)).is_there is False
+        for session in sessions:
+            node.sessions.parking.drop(session)
+        assert disk.pins == []
+    finally:
+        disk.turns.release(1000)
+        tickets.threads.close()
 
 
 def _refuse(thread: threading.Thread) -> None:

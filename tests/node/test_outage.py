@@ -7,7 +7,7 @@ import pytest
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import every
 from millstream.node.durability.outage import Outage
-from millstream.replies import Error
+from millstream.replies import OK, Error
 from support import campaign, needs
 from support.inprocess import WAITING, Client, Word, World, to_words
 from support.resp import decode
@@ -327,3 +327,23 @@ def test_no_read_tells_of_what_is_held_at_length() -> None:
             nothing_is_told(seed * 100 + each)
 
     campaign.run("held", hundred, range(10, 210))
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_retention_makes_room_before_the_disk_is_full(is_early: bool) -> None:
+    """Below the floor retention removes entries, since its records are small; on a full disk it does not."""
+    world = World({"stream-node-max-entries": "10"})
+    client = world.client()
+    for number in range(1, 101):
+        client.call("XADD", "s", f"{number}-0", "f", "v" * 50)
+    client.call("SET", "old", "x", "PX", 1)
+    world.node.journal.suspend(Outage(WHY, is_early=is_early))
+    appended = world.log.appended
+    assert client.call("CONFIG", "SET", "stream-retention", "* 0 1kb") == OK
+    world.advance(2000)
+    assert client.call("XLEN", "s") == (20 if is_early else 100)
+    assert world.log.appended == appended + is_early
+    assert refused(client.call("XTRIM", "s", "MAXLEN", 0))
+    world.node.journal.resume()
+    world.advance(2000)
+    assert client.call("XLEN", "s") == 20

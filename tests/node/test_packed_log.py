@@ -1,6 +1,8 @@
 """A node whose log has packs: a start and rewritings read none, and packs that nothing needs are removed."""
 
+import os
 import re
+from errno import EMFILE
 from pathlib import Path
 from random import Random
 
@@ -8,12 +10,15 @@ import pytest
 
 from millstream.embedded.place import parse_place
 from millstream.embedded.store import Store
+from millstream.engine.cold_ops import references
 from millstream.engine.serialization.rdb.reading import RdbKey, read_file
 from millstream.engine.streams.stream import Stream
-from millstream.errors import LogCorruptError
+from millstream.errors import DiskError, DiskFullError, LogCorruptError
 from millstream.node.log import rewriting
 from millstream.node.log.compaction import compact
-from millstream.node.log.packs import expect_packs, open_log
+from millstream.node.log.packs import KeyspacePacks, expect_packs, open_log
+from millstream.node.log.rewriting import Rewriter
+from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from support.coldness import IS_COLD
 from support.packed import PackedWorld, packed
@@ -179,6 +184,54 @@ def test_obsolete_log_files_are_removed_before_packs() -> None:
     assert removed == ["log"] * (len(removed) - 1) + ["pack"]
 
 
+@pytest.mark.parametrize("how", ["missing", "cut"])
+def test_a_rewriting_keeps_the_log_of_a_pack_that_is_gone(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rewriting is cancelled if a needed pack is missing or shorter, since the log may have the entries still."""
+    home = tmp_path / "data"
+    world = PackedWorld(home)
+    client = world.fill()
+    world.chill()
+    world.seal()
+    world.sync()
+    (pack,) = home.glob("*.pack")
+    if how == "missing":
+        pack.unlink()
+    else:
+        os.truncate(pack, pack.stat().st_size - 1)
+    before = world.log.total_bytes
+    rewriter = world.rewriter()
+    rewriter.start()
+    eventually(lambda: not rewriter.facts.is_running)
+    assert not rewriter.facts.is_ok
+    assert world.log.total_bytes >= before
+    assert pack.name in caplog.text
+    assert f"log cut --pack {pack.name}" in caplog.text
+    client.call("DEL", "s")
+    rewritten(world)
+    assert names(home) == []
+    world.close()
+
+
+def test_a_rewriting_names_damaged_entries_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning names what an old log may have been the last copy of."""
+    world = PackedWorld(tmp_path / "data")
+    world.fill()
+    world.chill()
+    first, *_, last = next(iter(references(world.node.keyspace)))[2]
+    damages = {first[:2], last[:2]}
+    world.sync()
+    packs = KeyspacePacks(world.node.keyspace, lambda job: job(), damaged=lambda: damages)
+    rewriter = Rewriter(world.log, world.node.config, packs=packs)
+    for _ in range(2):
+        assert rewriter.start()
+        eventually(lambda: not rewriter.facts.is_running)
+        assert rewriter.facts.is_ok
+    assert caplog.text.count("the last copy of damaged entries: 12 entries 1-1 to 18-1 of 's'") == 1
+    world.close()
+
+
 @pytest.mark.parametrize("how", ["missing", "cut", "foreign", "unsealed"])
 def test_a_start_without_a_pack_is_refused_with_what_would_be_missing(tmp_path: Path, how: str) -> None:
     """The error names streams, ids and the command to go on; the server and the embedded store give the same one."""
@@ -230,4 +283,40 @@ def test_a_copy_for_redis_has_cold_entries(tmp_path: Path) -> None:
     (item,) = (each for each in read_file([(tmp_path / "copy").read_bytes()]) if isinstance(each, RdbKey))
     assert isinstance(item.value, Stream)
     assert [each >> 64 for each in item.value.entries.ids(0, 1 << 127)] == list(range(1, 21))
+    world.close()
+
+
+class LackingDisk(RealDisk):
+    """A disk that neither renames a file nor opens a pack to see its size, while descriptors lack."""
+
+    lacks = False
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a file, or raise."""
+        if self.lacks:
+            raise OSError(EMFILE, "Too many open files")
+        super().rename(old, new)
+
+    def open_read(self, path: Path) -> RealFile:
+        """Open a file, or raise."""
+        if self.lacks and path.suffix == ".pack":
+            raise OSError(EMFILE, "Too many open files")
+        return super().open_read(path)
+
+
+def test_a_pack_of_unknown_size_leaves_no_file_open(tmp_path: Path) -> None:
+    """If the size of a pack cannot be read, a copy fails in words, and the files of the log are closed."""
+    disk = LackingDisk()
+    world = PackedWorld(tmp_path, disk)
+    world.fill()
+    world.chill()
+    disk.lacks = True
+    with pytest.raises(DiskFullError):
+        world.seal()  # so the manifest does not have its size
+    world.pack = None
+    before = len(list(Path("/dev/fd").iterdir()))
+    with pytest.raises(DiskError, match="cannot read the packs in"):
+        world.log.files(world.log.appended, frozenset())
+    assert len(list(Path("/dev/fd").iterdir())) == before
+    disk.lacks = False
     world.close()

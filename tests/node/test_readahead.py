@@ -36,6 +36,7 @@ class Pack:
         self.reader = reader
         self.ahead = ReadAhead(Threads(), self, lambda: 1 << 20, lambda: 9)  # type: ignore[arg-type]  # its used part
         self.nowait = 1
+        self.dropped: set[int] = set()
 
     def mark(self, *wanted: int) -> None:
         self.reader.mark(*wanted)
@@ -46,6 +47,8 @@ class Pack:
         return self.reader.unmark(*wanted)
 
     def advise(self, *args: int) -> None:
+        if not args[-1]:
+            self.dropped.add(args[0])
         self.reader.advise(*args)  # type: ignore[call-arg,arg-type]  # the same four
 
     def miss(self, number: int, extent: int, seconds: float, pack: int = 1) -> bool:
@@ -126,3 +129,25 @@ def test_a_pack_that_is_closed_has_no_mark(pack: Pack) -> None:
     assert len(pack.marks) == 3
     pack.ahead.drop(1)
     assert not pack.marks
+
+
+def test_the_marks_of_many_readers_are_taken_away_together(pack: Pack) -> None:
+    """A command that meets the marks of many other readers takes away all that are before it."""
+    for number in range(12):
+        extents = [(1, at * SIZE, SIZE) for at in range(5 * number, COUNT)]
+        for at in range(2):
+            pack.ahead.note(Session(number), ColdMiss([extents[at]], extents[at:]), 0.0)
+    assert len(pack.marks) == 12
+    first = min(pack.marks)
+    assert pack.ahead.clear(ColdMiss([first], [(1, at * SIZE, SIZE) for at in range(COUNT)]))
+    assert not pack.marks
+    assert not pack.ahead.clear(ColdMiss([first], []))
+
+
+def test_what_may_still_be_filled_is_not_dropped(pack: Pack) -> None:
+    """Extents that a reader in order has left are dropped from the page cache, but those of the newest pack stay."""
+    for number in (1, 9):
+        for extent in range(8):
+            pack.miss(number, extent, float(extent), number)
+    pack.ahead.forget(1000.0)
+    assert pack.dropped == {1}

@@ -1,11 +1,11 @@
 """A crash at any disk operation of spilling: a start finds a state of the past with all acknowledged changes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 
 import pytest
 
-from millstream.commands.context import tier
 from node.test_spilling import expect_replay
 from support.coldness import IS_COLD
 from support.inprocess import Client, World
@@ -16,12 +16,11 @@ from support.state import check
 if IS_COLD:
     pytest.skip("its worlds have packs of their own", allow_module_level=True)
 
-KEYS = ("s", "t")
+KEYS = ("s", "t", "u")
 
 
 @pytest.fixture(autouse=True)
 def _tiered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier, "IS_AVAILABLE", True)
     monkeypatch.setattr("millstream.node.tiering.writing.SMALLEST", 600)
     small(monkeypatch)
 
@@ -31,12 +30,15 @@ def lines() -> Iterator[list[str]]:
     for key in KEYS:
         yield ["XGROUP", "CREATE", key, "g", "0", "MKSTREAM"]
     for number in range(1, 61):
-        key = KEYS[number % 5 == 0]
+        key = "t" if number % 5 == 0 else "s"
         yield ["XADD", key, f"{number}-1", "f", f"v{number}" * (1 + number % 4)]
         if number % 7 == 0:
             yield ["XREADGROUP", "GROUP", "g", "a", "COUNT", "4", "STREAMS", "s", ">"]
         if number % 11 == 0:
             yield ["XDEL", "s", f"{number - 9}-1", f"{number - 3}-1"]
+        yield ["XADD", "u", f"{number}-1", "f", f"w{number}" * 5]
+        if number % 13 == 0:
+            yield ["XDEL", "u", *(f"{each}-1" for each in range(number - 12, number) if each % 3)]
         if number % 20 == 0:
             yield ["XTRIM", "s", "MINID", f"{number - 15}-1"]
     yield ["XACK", "s", "g", "50-1"]
@@ -51,10 +53,10 @@ def seen(client: Client) -> list[object]:
     return found
 
 
-def run(world: SpillWorld, acknowledged: list[int]) -> None:
+def spill(world: SpillWorld, acknowledged: list[int]) -> None:
     """Run the commands, each acknowledged once it is on the disk, and spill between them."""
     client = world.client()
-    for number, words in enumerate(lines(), 1):
+    for number, words in enumerate(islice(lines(), 90), 1):
         client.send(*words)
         world.written()
         acknowledged[0] = number
@@ -74,16 +76,36 @@ def states() -> list[list[object]]:
     return found
 
 
+def vacuum(world: SpillWorld, acknowledged: list[int]) -> None:
+    """Run the commands with extents that are written anew, and with packs that a rewriting lets go."""
+    client = world.client()
+    for number, words in enumerate(islice(lines(), 75), 1):
+        client.send(*words)
+        world.written()
+        acknowledged[0] = number
+        if number % 12 == 0:
+            world.spill()
+            world.spiller.filler.end()
+            world.vacuum.ask()
+            world.spill()
+        if number % 24 == 0:
+            world.vacuum.renewer.end()
+            world.rewrite()
+    world.close()
+
+
+@pytest.mark.parametrize("run", [spill, vacuum], ids=["spill", "vacuum"])
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
-def test_a_crash_at_any_operation(crash: Crash) -> None:
+def test_a_crash_at_any_operation(crash: Crash, run: Callable[[SpillWorld, list[int]], None]) -> None:
     """Nothing that was acknowledged is lost, nothing is invented, and every cold entry can be read."""
     past = states()
     whole = SpillWorld(entropy=lambda size: b"e" * size)
     run(whole, [0])
     assert isinstance(whole.disk, SimDisk)
     assert len(whole.names) > 1
+    assert run is spill or (whole.vacuum.extents and whole.opened.packs[0].number > 1)
     cold = 0
-    for at in range(list(Crash).index(crash), whole.disk.operations, 3):
+    for at in range(list(Crash).index(crash), whole.disk.operations, 6):
         disk, acknowledged = SimDisk(at, crash_after=at), [0]
         with suppress(PowerCut):
             run(SpillWorld(disk=disk), acknowledged)

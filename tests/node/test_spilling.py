@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from millstream.commands.context import tier
 from millstream.engine.cold_ops import named_packs
 from millstream.engine.streams import nodeform
 from millstream.errors import DiskFullError
 from millstream.node.log import rebuilding
 from millstream.node.log.compaction import compact
 from millstream.node.log.rebuilding import differing, from_log
-from millstream.node.tiering import writing
+from millstream.node.tiering import policy, writing
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
 from millstream.persistence.packs import PackWriter
@@ -32,7 +31,6 @@ SHOWN = (["XINFO", "STREAM", "{}", "FULL", "COUNT", "0"], ["XREVRANGE", "{}", "+
 
 @pytest.fixture(autouse=True)
 def _tiered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(tier, "IS_AVAILABLE", True)
     small(monkeypatch)
     yield
     Later.waiting.clear()
@@ -69,11 +67,22 @@ def expect_same(cold: SpillWorld, hot: World) -> None:
     theirs.close()
 
 
+URGENT = {"maxmemory": "100gb"}
+"""Memory is always short with :func:`always_urgent`, and nothing is refused."""
+
+
+def always_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let any use of memory be urgent."""
+    monkeypatch.setattr(policy, "_URGENT", 0)
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_random_commands_answer_as_without_packs(seed: int) -> None:
+def test_random_commands_answer_as_without_packs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replies are the same to the byte, with turns of spilling in between, and after restarts."""
-    random = Random(seed)
-    hot, cold = World({"stream-node-max-entries": "3"}), SpillWorld(thread=Later)
+    random, more = Random(seed), URGENT if seed % 2 else {}
+    if more:
+        always_urgent(monkeypatch)
+    hot, cold = World({"stream-node-max-entries": "3"}), SpillWorld(more, thread=Later)
     clients, spilled = [hot.client(), cold.client()], 0
     for words in Changes(seed, hot.clock.now().wall, newest=True).some(500):
         for world in (hot, cold):
@@ -91,7 +100,7 @@ def test_random_commands_answer_as_without_packs(seed: int) -> None:
             cold.close()
             now, values = cold.clock, cold.node.config.values
             kept = {name: str(value) for name, value in values.items() if name.startswith("stream-idmp")}  # CONFIG SET
-            cold = SpillWorld(kept, disk=cold.disk, thread=Later)
+            cold = SpillWorld(more | kept, disk=cold.disk, thread=Later)
             cold.clock = now
             clients[1] = cold.client()
             clients[1].session.db = clients[0].session.db
@@ -300,6 +309,13 @@ def test_a_disk_that_is_nearly_full_keeps_its_space() -> None:
     cold.spill()
     assert (cold.extents() > 0, cold.spiller.filler.status) == (True, "ok")
     expect_replay(cold)
+
+
+@pytest.mark.parametrize(("hot", "needed"), [("1mb", 6), ("0", 4), ("20mb", 44), ("1gb", 64)])
+def test_the_space_that_stays_free_follows_the_hot_part(hot: str, needed: int) -> None:
+    """A small disk serves a small hot part; other data count as the last snapshot shows, up to a bound."""
+    cold = SpillWorld({"disk-free-floor": "0", "tier-hot": hot}, spare=writing.SPARE)
+    assert cold.spiller.disk_needed == needed << 20
 
 
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.EINTR, Fault.SHORT, Fault.EMFILE])
@@ -531,3 +547,52 @@ def test_the_records_of_a_pack_come_before_its_end(monkeypatch: pytest.MonkeyPat
     assert ended
     assert all(is_known for is_known, _ in ended)
     expect_replay(world)
+
+
+def test_a_process_far_above_its_limit_keeps_fewer_nodes() -> None:
+    """Spilling aims lower by the bytes that a process has above 1.25 of ``maxmemory``, from the second check on."""
+    world = SpillWorld({"maxmemory": "100mb", "tier-hot": "50mb"})
+    wall, mib = world.clock.now().wall, 1 << 20
+    sizes = []
+    for resident in (230, 230, 90):
+        world.node.memory.look(resident * mib)
+        sizes.append(world.spiller.aim(wall, 40 * mib).size // mib)
+    assert sizes == [0, 20, 0]
+
+
+@pytest.mark.parametrize("change", [[], ["XTRIM", "s", "MAXLEN", "240"], ["XDEL", "s", "1-1", "60-1"], ["DEL", "s"]])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_is_gathered_while_another_is_written(
+    change: list[str], fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With little memory left the next batch is ready when one is written; what happens to one spoils no other."""
+    always_urgent(monkeypatch)
+    small(monkeypatch, batch=400)
+    cold, hot = SpillWorld(URGENT, thread=Later), World({"stream-node-max-entries": "3"})
+    for world in (cold, hot):
+        filled(world, 300)
+    while not Later.waiting:
+        cold.spiller.turn(cold.clock.now())
+    for _ in range(20):
+        cold.spiller.turn(cold.clock.now())
+    if fails:
+        with monkeypatch.context() as patch:
+            patch.setattr(writing.Filler, "_added", lambda *_: writing.Written())
+            Later.run_all()
+    if change:
+        for world in (cold, hot):
+            world.client().call(*change)
+    Later.run_all()
+    cold.spiller.turn(cold.clock.now())
+    assert not cold.extents() or not fails
+    for world in (cold, hot):
+        world.clock.advance(60_000)
+    cold.spiller.turn(cold.clock.now())
+    assert fails or Later.waiting, "the next batch is not gathered first"
+    for _ in range(100):
+        Later.run_all()
+        cold.spiller.turn(cold.clock.now())
+    expect_same(cold, hot)
+    check(cold.node)
+    expect_replay(cold)
+    assert cold.extents() or change == ["DEL", "s"]

@@ -28,6 +28,16 @@ def test_both_make_the_same_frames() -> None:
         assert b"".join(native.encode_records(header, payloads, index, durable)) == mine, seed
 
 
+def test_both_make_the_same_checksum_of_every_size() -> None:
+    """The native core and the Python code write the same frame of a payload of each size below 1,100 bytes."""
+    random = Random(1)
+    header = FileHeader(random.randbytes(4), random.getrandbits(32), 1, MAGIC)
+    for size in range(1100):
+        payload = random.randbytes(size)
+        mine = b"".join(py_encode_records(header, [payload], 0, 0))
+        assert b"".join(native.encode_records(header, [payload], 0, 0)) == mine, size
+
+
 def damaged(seed: int) -> tuple[int, bool]:
     """Read damaged frames with both, which must agree; return the number of payloads and the reading's end flag."""
     random = Random(seed)

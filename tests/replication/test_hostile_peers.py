@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -272,10 +273,10 @@ def test_a_log_that_fails_while_a_copy_becomes_it_ends_the_server(
     def failing(self: RealDisk, directory: Path) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def amid(self: Log, rewrite: Rewrite) -> None:
+    def amid(self: Log, rewrite: Rewrite, **packs: Any) -> None:
         monkeypatch.setattr(RealDisk, "sync_directory", failing)
         try:
-            commit(self, rewrite)
+            commit(self, rewrite, **packs)
         finally:
             monkeypatch.setattr(RealDisk, "sync_directory", real)
 

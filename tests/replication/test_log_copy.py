@@ -23,7 +23,7 @@ from millstream.node.log.rebuilding import from_log
 from millstream.persistence.frame import FORMAT_VERSION
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import FORMATS
-from millstream.replication.handshake import OURS, READS_LOG
+from millstream.replication.handshake import OURS, READS_LOG, READS_PACKS
 from millstream.server.leading import making
 from millstream.server.thread import ServerThread
 from node.test_copied_log import Whole, sent
@@ -107,7 +107,7 @@ def test_the_capability_says_what_is_in_a_log() -> None:
     forms = [f"{name}({', '.join(signature(applier).parameters)})" for name, applier in sorted(OPS.items())]
     forms += [f"record {codec.VERSION}", f"file {FORMAT_VERSION}", f"manifest {FORMATS}"]
     made = sha256("\n".join(forms).encode()).hexdigest()[:16]
-    assert (READS_LOG, made) == (b"millstream-log-1", "cf2f4b477ff50d0f"), (
+    assert (READS_LOG, READS_PACKS, made) == (b"millstream-log-1", b"millstream-log-2", "cf2f4b477ff50d0f"), (
         "where more than a name is new, so is its number"
     )
 
@@ -117,7 +117,7 @@ def test_the_capability_says_what_is_in_a_log() -> None:
     [
         (),
         (b"capa", OURS),
-        (b"capa", OURS, b"capa", b"millstream-log-2"),
+        (b"capa", OURS, b"capa", b"millstream-log-3"),
         (b"capa", READS_LOG, b"rdb-only", b"1"),
         (b"capa", READS_LOG, b"rdb-filter-only", b""),
     ],
@@ -253,7 +253,7 @@ def test_files_that_cannot_be_opened(
     """A copy of log files that a rewriting removed is tried again. After a disk error the replica retries."""
     real: Callable[..., Any] = Log.files
 
-    def once(log: Log, last: int) -> Any:
+    def once(log: Log, last: int, having: object = None) -> Any:
         monkeypatch.setattr(Log, "files", real)
         raise error
 
@@ -274,7 +274,7 @@ def test_files_that_cannot_be_opened(
 def test_no_descriptors_for_the_files_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If too few file descriptors are left for the log's files, the replica gets an RDB file, which needs one."""
 
-    def none_left(log: Log, last: int) -> Any:
+    def none_left(log: Log, last: int, having: object = None) -> Any:
         raise DiskFullError("Too many open files")
 
     monkeypatch.setattr(Log, "files", none_left)
@@ -289,7 +289,7 @@ def test_no_memory_to_open_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """If memory ends while the log's files are opened, the replica is disconnected, and the next one gets its copy."""
     real: Callable[..., Any] = Log.files
 
-    def once(log: Log, last: int) -> Any:
+    def once(log: Log, last: int, having: object = None) -> Any:
         monkeypatch.setattr(Log, "files", real)
         raise MemoryError
 

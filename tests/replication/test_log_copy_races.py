@@ -128,14 +128,14 @@ def test_the_log_is_rewritten_before_its_files_are_opened(
     tries: list[int] = []
     with ServerThread(tmp_path) as server, Wire(server.url) as wire:
 
-        def files(log: Log, last: int) -> Any:
+        def files(log: Log, last: int, having: object = None) -> Any:
             tries.append(last)
             if len(tries) == 1:
                 if more:
                     assert wire.ask("SET", "more", "v") == b"OK"
                 wire.ask("BGREWRITEAOF")
                 eventually(lambda: info(wire, "persistence")["aof_rewrite_in_progress"] == "0", what="it is rewritten")
-            return real(log, last)
+            return real(log, last, having)  # type: ignore[arg-type]  # what it was given
 
         monkeypatch.setattr(Log, "files", files)
         wire.ask("SET", "k", "v")

@@ -227,7 +227,18 @@ def test_a_reader_ends_with_its_server_whatever_it_waits_for(tmp_path: Path) -> 
     path.write_bytes(copy(k="v")[:20])
     with path.open("rb") as file:
         number = file.fileno()
-        words = [str(tmp_path), "0", "0:0", str(number), "127.0.0.1", "1", "100", "100"]
+        facts = tmp_path.stat()
+        words = [
+            str(tmp_path),
+            "0",
+            f"{facts.st_dev}:{facts.st_ino}",
+            str(number),
+            "token",
+            "127.0.0.1",
+            "1",
+            "100",
+            "100",
+        ]
         reading = ChildProcess(TAKING, words, [number])
     try:
         assert reading.hint("20")

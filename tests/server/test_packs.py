@@ -8,6 +8,7 @@ from millstream.errors import LogCorruptError
 from millstream.server.thread import ServerThread
 from support.coldness import IS_COLD
 from support.packed import PackedWorld, packed
+from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
 
@@ -41,16 +42,19 @@ def test_a_server_without_a_pack_says_what_would_be_missing(tmp_path: Path) -> N
         pass
 
 
-def test_a_replica_gets_the_entries_of_packs(tmp_path: Path) -> None:
-    """A replica has all entries in memory, as its copy is an RDB file, for which a child reads the packs."""
-    packed(tmp_path / "one")
-    one, two = ServerThread(tmp_path / "one"), ServerThread(tmp_path / "two")
-    with one as first, two as second, Wire(first.url) as wire, Wire(second.url) as replica:
-        wire.ask("SET", "x", "y")
-        replica.ask("REPLICAOF", "127.0.0.1", str(first.server.facts.tcp_port))
-        eventually(lambda: replica.ask("GET", "x") == b"y", what="the replica has the copy")
-        found = replica.ask("XRANGE", "s", "-", "+")
-        assert [entry[0] for entry in found] == [b"%d-1" % number for number in range(1, 21)]
-        assert not list((tmp_path / "two").glob("*.pack"))
-        wire.ask("XADD", "s", "21-1", "f", "v")
-        eventually(lambda: replica.ask("XLEN", "s") == 21, what="the replica follows")
+def test_packs_take_no_descriptors_from_clients(tmp_path: Path) -> None:
+    """A server with more packs than the allowed files starts; at a hard limit ``maxclients`` leaves room for them."""
+    world = PackedWorld(tmp_path / "data")
+    for number in range(90):
+        world.fill("s", 6, first=1 + 6 * number)
+        world.chill()
+        world.seal()
+    world.close()
+    limits = {"-Sn": 64, "-n": 160}
+    for option, limit in limits.items():
+        server = millstream_server(tmp_path)
+        server.command = ["sh", "-c", f'ulimit {option} {limit}; exec "$@"', "sh", *server.command]
+        with server, Wire(server.url) as wire:
+            assert len(wire.ask("XRANGE", "s", "-", "+")) == 540
+            possible = int(wire.ask("CONFIG", "GET", "maxclients")[1])
+            assert possible == (10_000 if option == "-Sn" else limit - 48 - 90)

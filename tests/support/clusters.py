@@ -64,7 +64,7 @@ class Three:
             with self.nodes[0].client() as client:
                 bus = node.command[node.command.index("--cluster-port") + 1]
                 client.execute_command("CLUSTER MEET", "127.0.0.1", node.port, bus)
-        eventually(lambda: all(map(self._ok, self.all)), what="the nodes agree")
+        self.settle()
         if self.replica is not None and self._spare is not None:
             with self.owner(self._spare).client() as there, self.replica.client() as here:
                 name = there.execute_command("CLUSTER MYID")
@@ -72,6 +72,10 @@ class Three:
                 eventually(lambda: _link(here) == "up", what="the replica is in step")
             slot = slot_of(self._spare)
             eventually(lambda: all(_copies(node, slot) == 2 for node in self.nodes), what="all know the replica")
+
+    def settle(self) -> None:
+        """Wait until all nodes are connected and agree."""
+        eventually(lambda: all(map(self._ok, self.all)), what="the nodes agree")
 
     @staticmethod
     def _ok(node: ServerProcess) -> bool:

@@ -1,6 +1,6 @@
 """Packs in memory for tests of cold entries: each first read is a miss, and every read is counted.
 
-With ``MILLSTREAM_TEST_TIER=cold`` in the environment every node of this process works on cold entries. Each node of a
+With ``MILLSTREAM_TEST_COLD`` in the environment every node of this process works on cold entries. Each node of a
 stream is cold as soon as it is sealed, in an extent of its own. A test must see no difference.
 """
 
@@ -180,7 +180,7 @@ def chill(space: Keyspace, packs: MemoryPacks, db: int, key: bytes, each: int = 
     return ("tcold", db, key, 1, b"".join(rows), []) if rows else None
 
 
-IS_COLD = os.environ.get("MILLSTREAM_TEST_TIER") == "cold"
+IS_COLD = bool(os.environ.get("MILLSTREAM_TEST_COLD"))
 hot_log = pytest.mark.skipif(IS_COLD, reason="the test reads the log, which also records cold entries")
 EVERYWHERE = MemoryPacks()
 """The packs of all nodes of a process whose tests run with cold entries."""

@@ -52,15 +52,11 @@ class Database:
             return
         if self.user is not None:
             shutil.chown(self.folder, self.user)
-        make = {
-            "postgresql": [_program(self.name, "initdb"), "-D", self._data, "-U", "postgres", "--auth=trust", "-N"],
-            "mariadb": [
-                _program(self.name, "mariadb-install-db"),
-                "--no-defaults",
-                f"--datadir={self._data}",
-                "--auth-root-authentication-method=normal",
-            ],
-        }[self.name]
+        if self.name == "postgresql":
+            make = [_program(self.name, "initdb"), "-D", self._data, "-U", "postgres", "--auth=trust", "-N"]
+        else:
+            make = [_program(self.name, "mariadb-install-db"), "--no-defaults", f"--datadir={self._data}"]
+            make.append("--auth-root-authentication-method=normal")
         made = subprocess.run(make, user=self.user, cwd=self.folder, capture_output=True, check=False)
         assert made.returncode == 0, made.stdout + made.stderr
         self.start()
@@ -69,18 +65,14 @@ class Database:
         """Start the server and wait until it accepts connections."""
         if self.name == "sqlite":
             return
-        command = {
-            "postgresql": [
-                *(_program(self.name, "postgres"), "-D", self._data, "-p", str(self.port), "-h", "127.0.0.1"),
-                *("-k", str(self.folder)),
-            ],
-            "mariadb": [
-                *(_program(self.name, "mariadbd"), "--no-defaults", f"--datadir={self._data}"),
-                *(f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={self.folder}/s"),
-                *("--innodb-buffer-pool-size=16M", "--character-set-server=latin1"),
-            ],
-        }[self.name]
-        self._command = command
+        if self.name == "postgresql":
+            program, options = "postgres", ["-D", self._data, "-p", str(self.port), "-h", "127.0.0.1"]
+            options += ["-k", str(self.folder)]
+        else:
+            program, options = "mariadbd", ["--no-defaults", f"--datadir={self._data}", f"--port={self.port}"]
+            options += ["--bind-address=127.0.0.1", f"--socket={self.folder}/s"]
+            options += ["--innodb-buffer-pool-size=16M", "--character-set-server=latin1"]
+        self._command = [_program(self.name, program), *options]
         self._spawn()
         eventually(self._answers, 60, what=f"{self.name} answers")
         if self.name == "mariadb":

@@ -133,6 +133,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.check": frozenset({"ops", "client"}),
     "console.checked": frozenset({"ops"}),  # as Nagios and Prometheus read it
     "console.server": frozenset({"ops", "client"}),
+    "console.places": frozenset({"ops", "client"}),
     "console.report": frozenset({"ops", "client"}),
     "console.pending": frozenset({"ops", "client"}),
     "changes.changing": frozenset({"ops", "client"}),  # preview, question, change: what all changes do
@@ -199,6 +200,7 @@ PURE = (
     "millstream.ops.findings.advice",
     "millstream.ops.findings.causes",
     "millstream.ops.findings.check",
+    "millstream.ops.findings.memory",
     "millstream.ops.payloads",
     *(f"millstream.ops.history.{name}" for name in ("model", "sampling", "windows")),
     *(f"millstream.ops.server.{name}" for name in ("replicas", "retention")),

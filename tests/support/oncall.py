@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,8 @@ class OnCall:
         self.client: redis.Redis = server.client(decode_responses=True)
         self.has_slow_log = False
         self._workers: list[subprocess.Popen[bytes]] = []
+        self._ended = threading.Event()
+        self._load = threading.Thread(target=self._busy, name="load", daemon=True)
 
     def fill(self) -> None:
         """Create all the problems."""
@@ -72,6 +75,22 @@ class OnCall:
         self._unknown_lag()
         self._hours()
         self._slow()
+        self._load.start()
+
+    def _busy(self) -> None:
+        """Publish to 20 other streams and handle their entries, until the end."""
+        client: redis.Redis = self.server.client(decode_responses=True)
+        places = [(f"shop-{number}", group) for number in range(20) for group in ("pack", "ship")]
+        for stream, group in places:
+            client.xgroup_create(stream, group, id="0", mkstream=True)
+        while not self._ended.wait(0.2):
+            pipe = client.pipeline(transaction=False)
+            for stream, group in places:
+                pipe.xadd(stream, {"n": 1}, maxlen=1000)
+                pipe.xreadgroup(group, "packer", {stream: ">"}, count=10)
+            for (stream, group), read in zip(places, pipe.execute()[1::2], strict=True):
+                client.xack(stream, group, *(entry for _, rows in read for entry, _ in rows))
+        client.close()
 
     def _start(self, name: str) -> None:
         self._workers.append(
@@ -130,6 +149,9 @@ class OnCall:
 
     def end(self) -> None:
         """Release the stuck worker and end all."""
+        self._ended.set()
+        if self._load.ident is not None:
+            self._load.join(timeout=30)
         (self.folder / "stuck").unlink(missing_ok=True)
         for worker in self._workers:
             worker.kill()

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from millstream.engine.cold_ops import named_packs
 from millstream.engine.streams.stream import Stream
+from millstream.node.log.compaction import compact
+from millstream.node.maintenance.vacuum import Vacuum
 from millstream.node.node import Node
 from millstream.node.tiering import gathering, policy
 from millstream.node.tiering.spilling import Spiller
@@ -74,6 +77,7 @@ class SpillWorld(World):
         self.node.cold.open(self.opened)
         self.spiller = Spiller(self.node, self.opened, thread=thread, spare=spare)
         self.spiller.on_pack = self.begin_reading
+        self.vacuum = Vacuum(self.spiller, self.opened)
 
     def begin_reading(self, entry: PackEntry) -> None:
         """Read one more pack."""
@@ -91,6 +95,20 @@ class SpillWorld(World):
         """Bring the log to the disk."""
         self.opened.write()
         self.opened.sync()
+
+    def rewrite(self) -> set[int]:
+        """Rewrite the log, and let packs go to which nothing refers, as a server does; return their numbers."""
+        self.written()
+        rewrite = self.opened.begin_rewrite()
+        assert rewrite is not None
+        compact(self.disk, self.directory, rewrite)
+        needed = {number for number, *_ in named_packs(self.node.keyspace)}
+        gone = self.opened.settled_packs(rewrite) - needed
+        self.opened.commit_rewrite(rewrite, gone)
+        self.node.cold.drop_packs(gone)
+        self.spiller.release(gone)
+        self.opened.remove_obsolete()
+        return gone
 
     def close(self) -> None:
         """End the node."""

@@ -272,6 +272,17 @@ PyObject *cold_records(EntryStore *store, PyObject *number)
     return iterator;
 }
 
+/* The record of at most so many extents from an index on, None behind the last one */
+PyObject *cold_record(EntryStore *store, PyObject *arguments)
+{
+    Py_ssize_t index, most, count;
+    if (!PyArg_ParseTuple(arguments, "nn", &index, &most))
+        return NULL;
+    if (store->cold == NULL || index < 0 || index >= store->cold->count)
+        Py_RETURN_NONE;
+    return record_of(store, index, most, &count);
+}
+
 PyObject *cold_extents(EntryStore *store, PyObject *Py_UNUSED(ignored))
 {
     PyObject *list = PyList_New(0);
@@ -296,6 +307,25 @@ PyObject *cold_packs(EntryStore *store, PyObject *Py_UNUSED(ignored))
         if (number == NULL || PyList_Append(list, number) < 0)
             Py_CLEAR(list);
         Py_XDECREF(number);
+    }
+    return list;
+}
+
+/* The number of the pack and the bytes of each run of extents in one pack */
+PyObject *cold_pack_sizes(EntryStore *store, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *list = PyList_New(0);
+    unsigned long long size = 0;
+    for (Py_ssize_t index = 0; list != NULL && store->cold != NULL && index < store->cold->count; index++) {
+        const Extent *extent = &EXTENT(store->cold, index);
+        size += extent->length;
+        if (index + 1 < store->cold->count && EXTENT(store->cold, index + 1).pack == extent->pack)
+            continue;
+        PyObject *pair = Py_BuildValue("(IK)", extent->pack, size);
+        if (pair == NULL || PyList_Append(list, pair) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+        size = 0;
     }
     return list;
 }

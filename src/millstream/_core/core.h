@@ -38,13 +38,14 @@ extern PyTypeObject RunnerType;
 int runner_prepare(PyObject *module);               /* once, before the type is used; -1 with an exception */
 PyObject *queue_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs); /* see millstream.node.queued */
 
-/* ---------------------------------------------------------------- frames.c, replay.c: the log */
+/* ---------------------------------------------------------------- crc.c, frames.c, replay.c: the log */
 
 PyObject *encode_records(PyObject *self, PyObject *args);
 PyObject *decode_run(PyObject *self, PyObject *args);
 PyObject *apply_plain(PyObject *self, PyObject *args);
 PyObject *tell_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 uint32_t crc32_of(const char *data, Py_ssize_t size, uint32_t crc); /* as zlib's */
+void crc_prepare(void);                             /* once, before it is used */
 int frames_prepare(void);                           /* once, before the functions are used; -1 with an exception */
 int replay_prepare(void);
 

@@ -14,21 +14,10 @@
 #define INDEX_MAX 0xffffffffLL
 #define ZLIB_FROM 1024 /* bytes from which zlib's CRC (by processor instructions) is faster despite the call */
 
-/* CRC-32 as in zlib, eight bytes at a time: tables[n][b] is the effect of byte b with n more bytes behind it */
-static uint32_t tables[8][256];
 static PyObject *s_mark, *s_seed, *zlib_crc32;
 
 int frames_prepare(void)
 {
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
-        tables[0][byte] = crc;
-    }
-    for (int table = 1; table < 8; table++)
-        for (int byte = 0; byte < 256; byte++)
-            tables[table][byte] = tables[table - 1][byte] >> 8 ^ tables[0][tables[table - 1][byte] & 0xff];
     s_mark = PyUnicode_InternFromString("mark");
     s_seed = PyUnicode_InternFromString("seed");
     PyObject *zlib = PyImport_ImportModule("zlib");
@@ -48,20 +37,6 @@ static inline char *put_u32(char *at, uint32_t number)
     for (int byte = 0; byte < 4; byte++)
         at[byte] = (char)(number >> 8 * byte);
     return at + 4;
-}
-
-uint32_t crc32_of(const char *data, Py_ssize_t size, uint32_t crc)
-{
-    const unsigned char *at = (const unsigned char *)data;
-    crc = ~crc;
-    for (; size >= 8; at += 8, size -= 8) {
-        uint32_t low = get_u32(at) ^ crc, high = get_u32(at + 4);
-        crc = tables[7][low & 0xff] ^ tables[6][low >> 8 & 0xff] ^ tables[5][low >> 16 & 0xff] ^ tables[4][low >> 24] ^
-              tables[3][high & 0xff] ^ tables[2][high >> 8 & 0xff] ^ tables[1][high >> 16 & 0xff] ^ tables[0][high >> 24];
-    }
-    while (size-- > 0)
-        crc = crc >> 8 ^ tables[0][(crc ^ *at++) & 0xff];
-    return ~crc;
 }
 
 /* CRC of a payload of any length; -1 with an exception */

@@ -46,6 +46,7 @@ static int prepare(PyObject *module)
     for (PyTypeObject *const *type = inner; *type != NULL; type++)
         if (PyType_Ready(*type) < 0)
             return -1;
+    crc_prepare();
     if (frames_prepare() < 0 || replay_prepare() < 0 || runner_prepare(module) < 0 || pending_prepare() < 0
         || cold_prepare() < 0)
         return -1;

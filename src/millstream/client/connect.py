@@ -10,8 +10,8 @@ import codecs
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 import redis
 import redis.asyncio
@@ -26,6 +26,9 @@ from millstream.client.discovery.waiting_pool import WaitingPool
 from millstream.client.url import CLUSTERS, EMBEDDED, PLAIN, SENTINELS, check_url, kind_of
 from millstream.errors import ConfigError, LogLockedError
 
+if TYPE_CHECKING:
+    from millstream.embedded.place import Place
+
 
 def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
     """A redis-py client.
@@ -37,12 +40,14 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
 
     Args:
         url: ``memory://`` for a store of this client's own, ``memory://NAME`` for one that all of this process share.
-            ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk). ``redis://``,
+            ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk,
+            ``?maxmemory=512mb&tier=yes`` for streams larger than memory). ``redis://``,
             ``rediss://`` or ``unix://`` for a server. ``redis+sentinel://host:port,host:port/SERVICE`` and
             ``redis+cluster://host:port,host:port`` for several.
         options: options of ``redis.Redis.from_url``. A server that does not answer for 10 s raises ``TimeoutError``. A
             command that blocks may take its own time in addition; one of more than 10 s waits while the server
-            answers PING. ``socket_timeout`` replaces that. Nothing is sent twice unless ``retry`` is given.
+            answers PING. ``socket_timeout`` replaces that. Nothing is sent twice unless ``retry`` is given. For
+            ``memory://`` and ``file://`` also those of :func:`millstream.open_store`, such as ``maxmemory``.
 
     Raises:
         ConfigError: the URL is invalid.
@@ -81,10 +86,11 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
         from millstream.embedded.place import parse_place  # noqa: PLC0415 - only its users load the engine
         from millstream.embedded.sync import sync_store  # noqa: PLC0415 - as above
 
+        place = parse_place(url, options)
         try:
-            return sync_store(parse_place(url), **options)
+            return sync_store(place, **options)
         except LogLockedError as locked:
-            url, options = _attach(url, locked, options)
+            url, options = _attach(place, locked, options)
     options.setdefault("socket_connect_timeout", bounded.LIMIT)
     if url.startswith(SENTINELS):
         return sync_master(url, **options)
@@ -105,10 +111,11 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
         from millstream.embedded.aio import async_pool  # noqa: PLC0415 - only its users load the engine
         from millstream.embedded.place import parse_place  # noqa: PLC0415 - as above
 
+        place = parse_place(url, options)
         try:
-            return redis.asyncio.Redis.from_pool(async_pool(parse_place(url), **options))
+            return redis.asyncio.Redis.from_pool(async_pool(place, **options))
         except LogLockedError as locked:
-            url, options = _attach(url, locked, options)
+            url, options = _attach(place, locked, options)
     options.setdefault("socket_connect_timeout", bounded.LIMIT)
     if url.startswith(SENTINELS):
         return async_master(url, **options)
@@ -167,14 +174,14 @@ def _try_options(url: str, pool: Any) -> None:
         pool.connection_class(**pool.connection_kwargs)
 
 
-def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _attach(place: "Place", locked: LogLockedError, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the address at which another process serves a directory, and the options to connect to it."""
     if locked.address is None:
         raise locked
-    asked = dict(parse_qsl(urlsplit(url).query))
-    if "fsync" in asked:
+    given = [*(["fsync"] if place.fsync else []), *(name for name, _ in place.parameters)]
+    if given:
         raise ConfigError(
-            f"the file:// URL names an fsync: process {locked.pid} serves this "
-            f"directory at {locked.address} and controls fsync. Leave ?fsync out."
+            f"the options name {given[0]}: process {locked.pid} serves this directory at {locked.address} and controls "
+            f"{given[0]}. Leave it out."
         )
-    return locked.address, {"db": int(asked.get("db", "0")), **options}
+    return locked.address, {"db": place.db, **options}

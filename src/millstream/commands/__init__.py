@@ -49,6 +49,7 @@ FAMILIES = (
     "connection.tracking",
     "admin.acl",
     "admin.server",
+    "admin.tier",
     "admin.slowlog",
     "admin.introspection",
 )

@@ -39,10 +39,10 @@ _OF_A_CONNECTION = frozenset(
 
 
 @overload
-def open_store(url: str = "memory://", *, text: Literal[False] = False) -> "OpenStore[bytes]": ...
+def open_store(url: str = "memory://", *, text: Literal[False] = False, **options: str | int) -> "OpenStore[bytes]": ...
 @overload
-def open_store(url: str = "memory://", *, text: Literal[True]) -> "OpenStore[str]": ...
-def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]":
+def open_store(url: str = "memory://", *, text: Literal[True], **options: str | int) -> "OpenStore[str]": ...
+def open_store(url: str = "memory://", *, text: bool = False, **options: str | int) -> "OpenStore[Any]":
     """Open a store of this process, without a redis-py client around it.
 
     For example::
@@ -57,9 +57,12 @@ def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]
             ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk).
         text: return replies as text instead of bytes. Bytes that are not UTF-8 become surrogates; a command turns
             these into the same bytes again.
+        options: ``maxmemory``, and for a directory ``fsync``, ``tier``, ``tier_hot``, ``tier_after``,
+            ``tier_max_bytes``, ``tier_cache``, ``tier_stall_ms``, ``tier_vacuum_rate`` and ``tier_scrub``, as CONFIG
+            SET takes them. A URL may have them too: ``file:///DIR?maxmemory=512mb&tier=yes``.
 
     Raises:
-        ConfigError: the URL is invalid, or that of a server.
+        ConfigError: the URL or an option is invalid, or the URL is that of a server.
         StorageError: the data directory is locked by another process, damaged or not usable.
     """
     if not url.startswith(SCHEMES):
@@ -67,7 +70,10 @@ def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]
             "open_store() cannot use this URL: a store of this process is at memory:// or file:///dir. For a "
             "server use millstream.connect()."
         )
-    return OpenStore(parse_place(url), text=text)
+    place = parse_place(url, options)
+    if options:
+        raise TypeError(f"open_store() got an unexpected keyword argument {next(iter(options))!r}")
+    return OpenStore(place, text=text)
 
 
 class _Line:

@@ -26,6 +26,7 @@ from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
 from millstream.embedded.guard import INSIDE, Guard, Helper, catch_up, late, outside
 from millstream.embedded.place import Place
+from millstream.embedded.spilling import StoreSpilling
 from millstream.errors import DiskFullError, ProtocolError, StorageError, UsageError
 from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
@@ -76,6 +77,7 @@ class _Durable:
     disk_guard: DiskGuard  # Watches the disk's free space
     rewriter: Rewriter  # Rewrites the log
     commit: GroupCommit  # Due writes and syncs
+    spilling: StoreSpilling  # Moves entries to packs while a tier is on
     recovered: int  # Number of records that were read at the start
 
 
@@ -299,9 +301,13 @@ class Store:
         self._look_at_disk()
 
     def _open(self, directory: Path | None, disk: Disk | None) -> Node:
+        given = dict(self.place.parameters)
         if directory is None:
-            return Node(Config())
-        config = Config({"dir": str(directory), "appendonly": "yes", "appendfsync": self.fsync})
+            config = Config(given)
+            config.expect_files()
+            return Node(config)
+        config = Config(given | {"dir": str(directory), "appendonly": "yes", "appendfsync": self.fsync})
+        config.has_files = True
         log_, recovery = open_log(directory, disk)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
@@ -315,10 +321,12 @@ class Store:
             log_.close()
             raise
         disk_guard = DiskGuard(log_, node.journal, lambda: config.disk_floor, self.clock)
-        packs = KeyspacePacks(node.keyspace, self._in_turn, node.cold.drop_packs)
+        spilling = StoreSpilling(node, log_, lambda: self._wakes.put(False))
+        packs = KeyspacePacks(node.keyspace, self._in_turn, spilling.release, damaged=node.cold.damages)
         rewriter = node.host.rewriter = Rewriter(log_, config, packs=packs, thread=Helper)
         commit = GroupCommit(log_, self.fsync, disk_guard, time.monotonic())
-        self._durable = _Durable(log_, disk_guard, rewriter, commit, recovered)
+        spilling.describe(lambda: rewriter.facts.pack_disagreements)
+        self._durable = _Durable(log_, disk_guard, rewriter, commit, spilling, recovered)
         self.gate = commit.gate
         return node
 
@@ -484,6 +492,8 @@ class Store:
             self._wake()
         if self.failure is None:
             kept.rewriter.consider()
+            kept.spilling.poke()
+            self._set_alarm(kept.spilling.due)
         self._set_alarm(kept.commit.next_due())
 
     def _commit(self) -> CommitStep | None:
@@ -506,9 +516,10 @@ class Store:
     def _next_due(self) -> float | None:
         """Return the next time of due work, in monotonic seconds; None if there is none."""
         node = None if isinstance(self.clock, ManualClock) else self.node.next_deadline(self._now())
-        commit = None if self._durable is None else self._durable.commit.next_due()
-        moments = [moment for moment in (node and node / 1000, commit) if moment is not None]
-        return min(moments) if moments else None
+        kept = self._durable
+        # No turn of spilling follows a failure, so its time would stay in the past
+        own = () if kept is None else (kept.commit.next_due(), None if self.failure else kept.spilling.due)
+        return min((moment for moment in (node and node / 1000, *own) if moment is not None), default=None)
 
     def _set_alarm(self, due: float | None) -> None:
         """Wake the background thread if it would sleep past its next work."""
@@ -551,6 +562,7 @@ class Store:
             with self._guard:
                 self._woken = False
                 self._tick()
+                self._spill()
                 step = self._commit()
                 if step is not None and self._durable is not None:
                     self._durable.commit.begin(step)
@@ -584,6 +596,16 @@ class Store:
             return
         self._settle()
 
+    def _spill(self) -> None:
+        """Move entries to packs, one turn, if that is due."""
+        if self._durable is None or self.failure is not None:
+            return
+        try:
+            if self._durable.spilling.turn(self._now()):
+                self._settle()
+        except StorageError as error:
+            self.fail(error)
+
     # ------------------------------------------------------------------ closing
 
     def close(self) -> None:
@@ -609,6 +631,7 @@ class Store:
         finally:
             self._closing = False
         if self._durable is not None:
+            self._durable.spilling.stop()
             self._durable.rewriter.stop()
             self.node.cold.close()
             self._durable.log.close()
@@ -617,6 +640,7 @@ class Store:
         """Release the parent's resources in a forked child, and write nothing."""
         self.forked = True
         if self._durable is not None:
+            self._durable.spilling.abandon()
             self._durable.rewriter.abandon()
             self.node.cold.close()
             self._durable.log.abandon()

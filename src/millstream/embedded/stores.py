@@ -81,10 +81,8 @@ class Lease:
             if place.directory is None and not is_first:
                 raise UsageError(f"{place.url} was closed by its last client, and its data is lost: connect again")
             store = Store(place, clock=self._clock, disk=self._disk)
-        elif place.fsync not in {None, store.fsync}:
-            raise ConfigError(
-                f"{place.url} is open in this process with fsync={store.fsync}. Leave ?fsync out to share it."
-            )
+        else:
+            _expect_same(store, place)
         _process.shared[place.key] = (store, leases + 1)
         return store
 
@@ -110,6 +108,15 @@ class Lease:
                 return
             del _process.shared[self.place.key]
             store.close()
+
+
+def _expect_same(store: Store, place: "Place") -> None:
+    """Raise if another URL of an open store gives an option another value than the store has."""
+    config = store.node.config
+    others: dict[str, str] = {} if place.fsync in {None, store.fsync} else {"fsync": store.fsync}
+    others |= {name: str(config.values[name]) for name, text in place.parameters if not config.has(name, text)}
+    for name, value in others.items():
+        raise ConfigError(f"{place.url} is open in this process with {name}={value}. Leave {name} out to share it.")
 
 
 def _close_all() -> None:

@@ -164,6 +164,13 @@ def unpack_bits(data: bytes) -> int:
     return int.from_bytes(data[1:], "little") if data[0] else unpack_numbers(data[1:])
 
 
+def count_bits(data: bytes) -> int:
+    """Return the size of a set of :func:`pack_bits`."""
+    if not data:
+        return 0
+    return int.from_bytes(data[1:], "little").bit_count() if data[0] else (len(data) - 1) // _NUMBER.size
+
+
 class Extent(NamedTuple):
     """A run of neighbouring nodes in a pack; holes are taken off its live entries and its ends."""
 
@@ -215,6 +222,18 @@ def unpack_extents(pack: int, rows: bytes, holes: Sequence[Sequence[Any]]) -> li
     for index, dead, gone in holes:
         found[index] = found[index]._replace(holes=Holes(unpack_bits(dead), unpack_bits(gone)))
     return found
+
+
+def figures_of(rows: bytes, at: int) -> tuple[int, int, int]:
+    """Return nodes, stored and live entries of the extent of an index."""
+    _, _, nodes, stored, live = _ROW.unpack_from(rows, at * ROW_SIZE)
+    return nodes, stored, live
+
+
+def last_of(rows: bytes, at: int) -> int:
+    """Return the last stored id of the extent of an index."""
+    begin = at * ROW_SIZE + _ROW.size + 16
+    return unpack_all(rows[begin : begin + 16])[0]
 
 
 def records_of(extents: Sequence[Extent], most: int) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
@@ -271,8 +290,16 @@ class ColdStore(Protocol):
         """Yield the arguments of :meth:`add_cold` that make the cold part again, see :func:`records_of`."""
         ...
 
+    def cold_record(self, index: int, most: int) -> tuple[int, bytes, list[list[Any]]] | None:
+        """Return one of these records, which begins with the extent of this index; None behind the last one."""
+        ...
+
     def packs(self) -> list[int]:
         """The number of the pack of each run of extents in one pack, without reading."""
+        ...
+
+    def pack_sizes(self) -> list[tuple[int, int]]:
+        """The number of the pack and the bytes of each run of extents in one pack, without reading."""
         ...
 
     def extents(self) -> list[tuple[int, int]]:

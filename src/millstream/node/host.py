@@ -1,5 +1,7 @@
 """The host of a node's commands: the server as all commands see it, and the node's parts for ``node/commands/``."""
 
+from collections.abc import Callable
+
 from millstream.clock import Now
 from millstream.commands.admin.info import render
 from millstream.commands.context.config import Config
@@ -44,6 +46,8 @@ class NodeHost(Host):
         self._facts, self._journal, self._waits = facts, journal, sessions.waits
         self.replication, self.following, self.failover = primary, facts.following, failover
         self.scripts, self.ending = facts.scripts, facts.ending
+        # Begins a vacuum of packs, False if one is in progress; the shell provides it if it moves entries to packs
+        self.vacuum: Callable[[], bool] | None = None
         self.rewriter: Rewriter | None = None  # Rewrites the log; the shell provides it if there is a log
 
     @staticmethod

@@ -39,6 +39,7 @@ class Memory:
         self.evicted = 0  # Number of clients disconnected because of ``maxmemory-clients``
         self._peak = self._clients = self._warned_at = 0
         self._large = 0  # number of successive checks at which the process was much larger than the limit
+        self.excess = 0  # Bytes by which it was, at two checks or more; a tier moves so much more to files
         self._added_at: int | None = None  # wall milliseconds of the last sum over clients
 
     def begin_from(self, resident: int) -> None:
@@ -102,6 +103,7 @@ class Memory:
         """Warn once when the process is much larger than the limit at two checks in a row."""
         limit = self._config.max_memory
         self._large = self._large + 1 if 0 < 5 * limit < 4 * resident else 0
+        self.excess = resident - 5 * limit // 4 if self._large > 1 else 0
         if self._large == 2:
             log.warning(
                 "the process takes %d bytes, and maxmemory is %d: freed memory is kept for new data. Leave room for "

@@ -45,7 +45,7 @@ from millstream.node.journal import Journal
 from millstream.node.log import rebuilding
 from millstream.node.log.replay import read_back
 from millstream.node.maintenance.cron import Cron
-from millstream.node.maintenance.retention import Retention
+from millstream.node.maintenance.retention import SOON, Retention
 from millstream.node.memory import OOM, Memory
 from millstream.node.outcome import Outcome
 from millstream.node.primary import Primary
@@ -136,6 +136,7 @@ class Node:
         self.cold.serve_woken = self._serve_woken
         self.spills: Spills | None = None  # Moves entries to files while a tier is on
         self._nobody = Session(0)  # session for the node's own work
+        self._is_log_long = False  # Retention has removed entries while space was short, and the log was not rewritten
 
     # ------------------------------------------------------------------ commands
 
@@ -560,6 +561,8 @@ class Node:
             ctx = self.context(self._nobody, now, Origin.SERVER)
             self._cron.run(ctx, now)
             self._flush(now)
+        elif self._may_make_room and self._cron.is_trimming(now):
+            self._make_room(now)
         if self.keyspace.reads.source is not None:
             self.cold.forget_behind(now.mono / 1000)
         self._serve_woken(now)
@@ -569,11 +572,31 @@ class Node:
         """True if the server may change data by itself now."""
         return self.journal.outage is None and self._pause.ends is None and not self.following.is_taking
 
+    def _make_room(self, now: Now) -> None:
+        """Run a round of retention, and rewrite the log once it has removed all that it should."""
+        ctx = self.context(self._nobody, now, Origin.SERVER)
+        self._cron.trim(ctx, now)
+        self._is_log_long |= ctx.dirty > 0
+        self._flush(now)
+        rewriter = self.host.rewriter
+        is_over = (self._cron.next_trim() or 0) > now.mono + SOON
+        if is_over and self._is_log_long and rewriter is not None and self.config.rewrite_percentage:
+            self._is_log_long = not rewriter.reclaim(at_once=True, is_smaller=True)
+
+    @property
+    def _may_make_room(self) -> bool:
+        """True if retention may remove entries while clients' writes are refused, since its records are small."""
+        outage = self.journal.disk_outage
+        is_early = outage is not None and outage.is_early and self.journal.shortage is None
+        return is_early and self._pause.ends is None and not self.following.is_taking
+
     def next_deadline(self, now: Now) -> int | None:  # noqa: ARG002 - same signature as for other nodes
         """Monotonic milliseconds of the next needed :meth:`tick`; None if nothing will be due."""
         if self.journal.outage is None and (self.waits.overdue or self.waits.ready):
             return 0
         cron = self._cron.next_due() if self.may_look_after else None
+        if self._may_make_room:
+            cron = self._cron.next_trim()
         look = self.waits.next_look() if self.journal.outage is None and self._pause.ends is None else None
         known = (self.waits.next_alarm(), look, cron, self._pause.ends, self.sessions.stalls.next_due())
         moments = [moment for moment in known if moment is not None]

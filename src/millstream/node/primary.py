@@ -9,7 +9,7 @@ bytes that the log has kept, so it never has data that its primary could lose in
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.clock import Now
@@ -169,6 +169,12 @@ class Primary:
             raise CommandError(_EMBEDDED)
         host = session.addr.rpartition(":")[0]
         return self.followers.known(session.id, host.removeprefix("[").removesuffix("]"))  # IPv6, as Redis shows it
+
+    def note_packs(self, session: Session, identities: Collection[bytes]) -> None:
+        """Note the packs of this log that a replica has; other names take no memory."""
+        named, log = set(identities), self._journal.log
+        own = () if log is None else log.packs
+        self.announced(session).packs = frozenset(each.identity for each in own if each.identity.encode() in named)
 
     def sync(self, session: Session, replid: str, offset: int, now: Now, *, is_old: bool = False) -> Reply:
         """PSYNC and SYNC: make a connection a replica's, which gets a copy or the bytes that it lacks."""

@@ -18,7 +18,7 @@ from millstream.persistence.frame import HEADER_SIZE, FormatError
 from millstream.persistence.inventory import Meter, Progress, examine, gap, holds_records, size_of, unnamed
 from millstream.persistence.lockfile import Owner, read_owner
 from millstream.persistence.manifest import Manifest, PackEntry, SegmentEntry, SnapshotEntry, read_manifest
-from millstream.persistence.packs import examine_pack, expect_pack, pack_damage
+from millstream.persistence.packs import damage_text, damages_behind, examine_pack, expect_pack, pack_damage
 from millstream.persistence.predecessor import fallback_of
 from millstream.persistence.segment import ScanResult, TailState, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
@@ -190,6 +190,8 @@ def _pack(
         return
     if text := pack_damage(path, entry, result):
         report.problems.append(Problem(str(path), result.end, text, refuses=False))
+        others = (at for at in damages_behind(disk, report.directory, entry, result.end) if at > result.end)
+        report.problems += [Problem(str(path), at, damage_text(path, at), refuses=False) for at in others]
 
 
 def _manifest(disk: Disk, report: CheckReport) -> Manifest | None:

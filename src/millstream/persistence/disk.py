@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import stat
 import sys
 import threading
@@ -175,6 +176,18 @@ def tried_each(work: Iterator[T], doing: str) -> Iterator[T]:
         yield found
 
 
+def allow_files(more: int) -> None:
+    """Let this process have more files open than before, as far as the system permits.
+
+    Packs stay open, and there may be thousands of them: clients must not lack the descriptors that packs take.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        soft = soft + more if hard == resource.RLIM_INFINITY else min(soft + more, hard)
+        with contextlib.suppress(OSError, ValueError):  # a lower limit of macOS; then fewer clients are accepted
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def read_file(disk: Disk, path: Path, most: int) -> bytes | None:
     """Return the first bytes of a file; None if it does not exist."""
     try:
@@ -271,9 +284,14 @@ class RealFile:
             return "is another file now"
         return "" if here.st_size == size else f"has {plural(here.st_size, 'byte')} instead of {size}"
 
+    def detach(self) -> int:
+        """Return the descriptor, which the caller closes; this file cannot be used any more."""
+        fd, self._fd = self._fd, -1
+        return fd
+
     def close(self) -> None:
         """See :class:`DiskFile`. The number may now belong to another file, so it is cleared."""
-        fd, self._fd = self._fd, -1
+        fd = self.detach()
         if self._home is None:
             os.close(fd)
         else:

@@ -113,14 +113,15 @@ def holds_records(disk: Disk, directory: Path, manifest: Manifest | None, name: 
     """Return True if a file that the manifest does not name may hold records that no other file has.
 
     It has none if it is empty, if the snapshot replaced it, or if it is a snapshot of records that the log has. Such a
-    snapshot was never finished, or was replaced by another. The manifest names a pack before the pack holds an entry.
+    snapshot was never finished, or was replaced by another. The manifest names a pack before the pack holds an entry,
+    but for one that comes with a primary's copy, which has it as well.
     """
     if manifests.is_snapshot_name(name):
         return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first
     if name == manifests.NEW_NAME or size <= HEADER_SIZE:
         return False
     if manifests.is_pack_name(name):
-        return manifest is None or name not in {pack.name for pack in manifest.gone}
+        return manifest is None or not (manifests.is_taken_name(name) or name in {pack.name for pack in manifest.gone})
     return manifest is None or not _is_obsolete(disk, directory, manifest, name)
 
 

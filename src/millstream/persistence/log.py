@@ -53,10 +53,10 @@ import os
 import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskFile, DiskLock, RealDisk, datasync, disk_error, put, tried
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.inventory import Progress, payloads_of, size_of, take_inventory, unnamed
@@ -70,9 +70,10 @@ from millstream.persistence.manifest import (
     read_manifest,
     segment_name,
 )
-from millstream.persistence.packs import PackWriter, begin_pack, new_pack
+from millstream.persistence.packs import HeldFiles, PackWriter, begin_pack, new_pack, sealed_packs
 from millstream.persistence.recovery import Opened, RecoveredLog, name_manifest, recover, stage_manifest, stage_segment
 from millstream.persistence.rewrite import Rewrite
+from millstream.persistence.segment import LogFiles
 from millstream.persistence.snapshot import new_entry, sealed_size, snapshot_payloads
 
 SEGMENT_BYTES = 64 << 20
@@ -82,20 +83,6 @@ _DISPLACED = (
     "more. The acknowledged records are in the former directory: put it back if it was moved, and start again"
 )
 _LOOK = "`millstream log check {}` shows the damage, the loss and the remedy"
-
-
-@dataclass(frozen=True, slots=True)
-class LogFiles:
-    """The open files of a log up to a written position."""
-
-    manifest: Manifest  # Manifest that contains the files
-    last: int  # Last written position
-    files: Sequence[tuple[DiskFile, int]]  # Each file with its number of valid bytes
-
-    def close(self) -> None:
-        """Close the files."""
-        for file, _ in self.files:
-            file.close()
 
 
 class Log:
@@ -127,6 +114,8 @@ class Log:
         self._busy = False  # True while the file and these attributes change together
         # Last position at which a record may add extents of a pack, by number; 0 for packs from before this start
         self._filled_until: dict[int, int] = {}
+        self._filled: dict[int, PackWriter] = {}  # packs that are being filled
+        self._held = HeldFiles()  # packs that copies still have to send
         self._failure: str = ""
         self._closed = False
 
@@ -276,8 +265,11 @@ class Log:
             for found in examined:
                 yield from payloads_of(self._disk, self._directory, found, lambda _: None)
 
-    def files(self, last: int) -> LogFiles:
-        """Open the log's present files for a replica that loads them; later renames do not matter."""
+    def files(self, last: int, having: Collection[str] | None = None) -> LogFiles:
+        """Open the log's present files for a replica that loads them; later renames do not matter.
+
+        Packs are part of it, and stay, if the identities of those that the replica has are given.
+        """
         with self._io, contextlib.ExitStack() as opened:
             self._check()
             made = self._manifest.snapshot
@@ -285,16 +277,20 @@ class Log:
                 raise UsageError(f"the log has no files up to record {last}: it begins with {self._manifest.begin}")
             segments = [each for each in self._manifest.segments if each.first <= max(last, self._manifest.begin)]
             sizes = self._others | {self._manifest.segments[-1].name: self._size}
-            files = []
-            try:
-                for name in (*([made.name] if made else []), *(each.name for each in segments)):
-                    file = self._disk.open_unreserved(self._directory / name)
-                    opened.callback(file.close)
-                    files.append((file, sizes[name]))
-            except OSError as error:
-                raise disk_error(f"cannot read the log in {self._directory}", error) from error
+            names = [*([made.name] if made else []), *(each.name for each in segments)]
+            files = [(opened.enter_context(contextlib.closing(self.open_pack(name))), sizes[name]) for name in names]
+            if having is None:
+                opened.pop_all()
+                return LogFiles(Manifest(tuple(segments), made), last, files)
+            valid, old = tried(self.pack_sizes, f"cannot read the packs in {self._directory}"), self._manifest
+            wanted = [
+                (each, valid[each.number]) for each in old.packs if not each.sealed or each.identity not in having
+            ]
+            names = [each.name for each, _ in wanted]
+            self._held.add(names)
             opened.pop_all()
-            return LogFiles(Manifest(tuple(segments), made), last, files)
+            manifest = Manifest(tuple(segments), made, packs=old.packs, next_pack=old.next_pack)
+            return LogFiles(manifest, last, files, wanted, lambda: self._held.drop(names))
 
     @property
     def count(self) -> int:
@@ -314,7 +310,33 @@ class Log:
 
     def pack_sizes(self) -> dict[int, int]:
         """Numbers of valid bytes by number of the pack; the file's size if the pack was never ended."""
-        return {each.number: each.bytes or size_of(self._disk, self._directory / each.name) for each in self.packs}
+        filled = {number: pack.size for number, pack in list(self._filled.items())}  # another thread may add one
+        return {
+            each.number: each.bytes or filled.get(each.number) or size_of(self._disk, self._directory / each.name)
+            for each in self.packs
+        }
+
+    def sealed_packs(self) -> list[PackEntry]:
+        """The packs with a correct seal, after a look at each of them."""
+        return list(sealed_packs(self._disk, self._directory, self.packs))
+
+    def receive_pack(self, name: str) -> DiskFile:
+        """Begin a file for a pack that comes with a copy; a start removes it unless the copy was taken over."""
+        return self._disk.create(self._directory / name)
+
+    def discard_packs(self, names: Iterable[str]) -> None:
+        """Remove packs of a copy that was not taken over; those that the manifest names stay."""
+        with self._io:
+            self._discard(*({*names} - {each.name for each in self.packs}))
+
+    def packs_of(self, taken: Iterable[PackEntry]) -> list[PackEntry]:
+        """Return the packs of a copy; those without a name are packs of this log that the copy does not bring."""
+        own = {replace(each, name=""): each for each in self.packs if each.sealed}
+        found = [each if each.name else own.get(each, each) for each in taken]
+        for each in found:
+            if not each.name:  # removed since this server said that it has it, or the other one is at fault
+                raise StorageError(f"the primary's copy does not bring pack {each.number}, which is not here either")
+        return found
 
     def begin_rewrite(self) -> Rewrite | None:
         """Begin a new log file, so that all earlier files never change again; see ``rewrite``.
@@ -364,6 +386,7 @@ class Log:
                 raise self._refused("add a pack after", error, entry.name) from error
             manifest = replace(old, packs=(*old.packs, entry), next_pack=entry.number + 1)
             self._filled_until[entry.number] = sys.maxsize
+            self._filled[entry.number] = pack
             try:
                 self._sync_names()
                 self._switch(manifest, self._others, "add a pack after", entry.name)
@@ -388,16 +411,20 @@ class Log:
         try:
             with self._io:
                 self._filled_until[ended.number] = self.appended  # even if the manifest cannot say that it has ended
+                self._filled.pop(ended.number, None)
                 self._check()
                 packs = tuple(ended if each.number == ended.number else each for each in self._manifest.packs)
                 self._switch(replace(self._manifest, packs=packs), self._others, "end a pack after")
         finally:
             pack.close()
 
-    def commit_rewrite(self, rewrite: Rewrite, gone: Collection[int] = ()) -> None:
+    def commit_rewrite(
+        self, rewrite: Rewrite, gone: Collection[int] = (), taken: Sequence[PackEntry] | None = None, next_pack: int = 1
+    ) -> None:
         """Replace the sources by the new snapshot, which must be whole and synced.
 
-        ``gone`` has the numbers of packs that neither the snapshot nor a later record needs.
+        ``gone`` has the numbers of packs that neither the snapshot nor a later record needs. If the snapshot has data
+        of another server, ``taken`` has its packs, which take the place of all others, and ``next_pack`` is its number.
         """
         with self._io:
             self._check()
@@ -411,18 +438,22 @@ class Log:
             except OSError as error:
                 raise disk_error(f"cannot read {self._directory / rewrite.target.name}", error) from error
             obsolete = tuple(entry for entry in (*old.obsolete, *rewrite.source.segments) if entry.name in there)
-            left = (*(each for each in old.gone if each.name in there), *(p for p in old.packs if p.number in gone))
+            packs = tuple(each for each in old.packs if each.number not in gone) if taken is None else tuple(taken)
+            left = (*(each for each in old.gone if each.name in there), *(p for p in old.packs if p not in packs))
             manifest = replace(
                 old,
                 segments=old.segments[count:],
                 snapshot=rewrite.target,
                 obsolete=obsolete,
-                packs=tuple(each for each in old.packs if each.number not in gone),
+                packs=packs,
                 gone=left,
+                next_pack=max(old.next_pack, next_pack),
             )
             kept = {name: number for name, number in self._others.items() if name in manifest.names}
-            self._sync_names()  # makes the snapshot's name durable
+            self._sync_names()  # makes the names of the snapshot and of the packs durable
             self._switch(manifest, kept | {rewrite.target.name: size}, "name the snapshot in")
+            if taken is not None:
+                self._filled_until, self._filled = {}, {}
 
     def remove_obsolete(self) -> None:
         """Remove leftovers of rewrites: snapshots that are not part of the log, and files that one replaced.
@@ -446,7 +477,7 @@ class Log:
                 raise self._poison("remove files of", OSError("the manifest on disk is not this process's"))
             obsolete = {entry.name for entry in manifest.obsolete} | {entry.name for entry in manifest.gone}
             names = (name for name, _ in unnamed(self._disk, self._directory, manifest))
-            found = [name for name in names if is_snapshot_name(name) or name in obsolete]
+            found = [n for n in names if (is_snapshot_name(n) or n in obsolete) and n not in self._held]
             return sorted(found, key=is_pack_name)  # a log that a start can fall back to has all its packs
 
     def close(self) -> None:
@@ -482,6 +513,11 @@ class Log:
             self._file.close()
         with contextlib.suppress(OSError):
             self._lock.release()
+
+    def refuse(self, error: BaseException) -> DiskError:
+        """Poison the log, since memory does not have the data that it took over; return the error."""
+        self._failure = f"cannot use the data that {self._directory} has now: {str(error) or repr(error)}; start again"
+        return DiskError(self._failure)
 
     def _check(self) -> None:
         if self._failure:

@@ -13,7 +13,8 @@ eight hex digits. The JSON object has
   may be removed; no other file of records may be removed;
 - ``packs`` (format 3): a list of ``{"name", "number", "identity", "bytes", "sealed"}`` of files that hold entries.
   ``identity`` is the mark and seed of its header. ``bytes`` is the number of its valid bytes: null while it is being
-  filled, or if its writer was killed. ``sealed`` is true if a seal ends them;
+  filled, or if its writer was killed. ``sealed`` is true if a seal ends them. The name of a pack that came with a
+  primary's copy has a third part, since a pack of the same number may be there already;
 - ``gone`` (format 3): packs that the snapshot replaced, in the same form, like ``obsolete``;
 - ``next_pack`` (format 3): the number of the next pack. No number is ever used again.
 """
@@ -36,7 +37,7 @@ FORMATS = (1, 2, 3)
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 _SNAPSHOT = re.compile(r"snapshot-[0-9]{20}-[0-9a-f]{16}\.snap")
-_PACK = re.compile(r"pack-[0-9]{20}-[0-9a-f]{16}\.pack")
+_PACK = re.compile(r"pack-[0-9]{20}-[0-9a-f]{16}(-[0-9a-f]{8})?\.pack")
 
 MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """Exceptions from JSON that does not have this program's form."""
@@ -149,9 +150,13 @@ class Manifest:
         snapshot = None if made is None else SnapshotEntry(made["name"], made["last"], _identity(made["identity"]))
         packs, gone = _packs(facts.get("packs", [])), _packs(facts.get("gone", []))
         next_pack = facts.get("next_pack", 1)
-        numbers = [0, *(entry.number for entry in (*packs, *gone))]
-        if not isinstance(next_pack, int) or next_pack <= max(numbers) or len({*numbers}) < len(numbers):
+        numbers = [0, *(entry.number for entry in packs)]
+        if not isinstance(next_pack, int) or next_pack <= max(numbers + [entry.number for entry in gone]):
             raise ValueError(f"{next_pack!r:.40} is not the number of the next pack")
+        if len({*numbers}) < len(numbers):
+            raise ValueError("two packs have the same number")
+        if {entry.name for entry in packs} & {entry.name for entry in gone}:
+            raise ValueError("a pack is needed and not needed")
         manifest = cls(segments, snapshot, _entries(facts.get("obsolete", [])), packs, gone, next_pack)
         if segments[0].first != manifest.begin:
             raise ValueError(f"its log files begin with record {segments[0].first} instead of {manifest.begin}")
@@ -171,7 +176,8 @@ def _packs(facts: list[dict[str, Any]]) -> tuple[PackEntry, ...]:
         size = HEADER_SIZE if entry.bytes is None and entry.sealed is False else entry.bytes
         if not (
             _is_plain(entry.name, entry.number)
-            and entry.name == pack_name(entry.number, _identity(entry.identity))
+            and is_pack_name(entry.name)
+            and entry.name.startswith(pack_name(entry.number, _identity(entry.identity)).removesuffix(".pack"))
             and isinstance(entry.sealed, bool)
             and isinstance(size, int)
             and HEADER_SIZE <= size < 2**63
@@ -225,6 +231,17 @@ def snapshot_identity(name: str) -> str:
 def pack_name(number: int, identity: str) -> str:
     """Return the name of the pack with this number and identity."""
     return f"pack-{number:020d}-{identity}.pack"
+
+
+def taken_name(number: int, identity: str, token: str) -> str:
+    """Return the name of a pack that comes with a primary's copy; the token (8 hex digits) makes it unique."""
+    return pack_name(number, f"{identity}-{token}")
+
+
+def is_taken_name(name: str) -> bool:
+    """Return True if a name has the form of :func:`taken_name`."""
+    found = _PACK.fullmatch(name)
+    return found is not None and found[1] is not None
 
 
 def is_pack_name(name: str) -> bool:

@@ -17,13 +17,18 @@ batch may follow the valid bytes. A start reads only header, size and seal. So d
 start; it is an error for a reader of these entries.
 """
 
+import contextlib
+import os
+import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from millstream.errors import DiskError, LogCorruptError, UsageError
-from millstream.persistence.disk import FULL, Disk, DiskFile, datasync, disk_error, put
+from millstream.errors import DiskError, LogCorruptError, MillstreamError, UsageError
+from millstream.persistence.disk import FULL, Disk, DiskFile, RealFile, datasync, disk_error, put
 from millstream.persistence.frame import (
     FRAME_SIZE,
     HEADER_SIZE,
@@ -34,10 +39,14 @@ from millstream.persistence.frame import (
     decode_head,
     encode_records,
     encode_seal,
+    payload_matches,
 )
 from millstream.persistence.manifest import PackEntry, pack_name
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
 from millstream.texts import plural
+
+ANY_ENTRIES = "the entries in it"
+"""Part of a sentence on a damaged extent that stands for the entries, if their ids are unknown."""
 
 
 def new_pack(number: int, entropy: Entropy) -> PackEntry:
@@ -60,6 +69,27 @@ def begin_pack(disk: Disk, directory: Path, entry: PackEntry) -> "PackWriter":
 
 def _header(entry: PackEntry) -> FileHeader:
     return FileHeader.of(entry.identity, entry.number, PACK_MAGIC)
+
+
+class HeldFiles:
+    """Names of files that are not removed meanwhile, with the number of their users; used in any thread."""
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, names: Iterable[str]) -> None:
+        """Count one user more for each name."""
+        with self._gate:
+            self._counts.update(names)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Count one user less for each name."""
+        with self._gate:
+            self._counts -= Counter(names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._counts
 
 
 class PackWriter:
@@ -162,6 +192,29 @@ def expect_pack(disk: Disk, directory: Path, entry: PackEntry) -> None:
             raise LogCorruptError(f"{path} has no seal at its end. Nothing was changed", path=str(path), offset=at)
 
 
+def sealed_packs(disk: Disk, directory: Path, entries: Iterable[PackEntry]) -> Iterator[PackEntry]:
+    """Yield the packs with a correct header, size and seal; a copy need not bring these."""
+    for entry in entries:
+        if entry.sealed:
+            try:
+                expect_pack(disk, directory, entry)
+            except (MillstreamError, OSError):
+                continue
+            yield entry
+
+
+def settle_pack(disk: Disk, directory: Path, entry: PackEntry) -> PackEntry:
+    """Sync a pack that came with a copy, and read it back; return its entry, or raise an error if it is damaged."""
+    path = directory / entry.name
+    with closing(disk.open_append(path)) as file:
+        datasync(file)
+        file.drop_cache()
+    result = examine_pack(disk, directory, entry)
+    if reason := pack_damage(path, entry, result):
+        raise LogCorruptError(reason, path=str(path), offset=result.end)
+    return replace(entry, bytes=entry.bytes or result.end)
+
+
 def _scan(file: DiskFile, entry: PackEntry) -> Scan:
     return Scan(file, _header(entry), file.size() if entry.bytes is None else entry.bytes)
 
@@ -185,10 +238,23 @@ def pack_damage(path: Path, entry: PackEntry, result: ScanResult) -> str:
         return ""
     if entry.bytes is None and result.state is TailState.TORN:
         return ""  # the pack is being filled, or its writer was killed
-    return (
-        f"{path}: the extent at byte {result.end}, after {plural(result.records, 'whole one')}, is damaged; a start "
-        "works, but the entries in it cannot be read"
-    )
+    return damage_text(path, result.end, f", after {plural(result.records, 'whole one')},")
+
+
+def damage_text(path: Path, offset: int, after: str = "") -> str:
+    """Return the damage of one extent in one sentence."""
+    return f"{path}: the extent at byte {offset}{after} is damaged; a start works, but {ANY_ENTRIES} cannot be read"
+
+
+def damages_behind(disk: Disk, directory: Path, entry: PackEntry, first: int) -> list[int]:
+    """Return the offsets of damaged extents from the one at ``first`` on; this may read the pack to its end.
+
+    A pack without a seal may end in the middle of an extent, which is not damage.
+    """
+    with _opened(disk, directory, entry) as file:
+        end = (entry.bytes or file.size()) - FRAME_SIZE * entry.sealed
+        found, _, whole = _search(file, _header(entry), first, end, end)
+        return found if entry.bytes is not None else [at for at in found if at < whole or at == first]
 
 
 def extents_of(disk: Disk, directory: Path, entry: PackEntry) -> Iterator[tuple[int, bytes]]:
@@ -218,3 +284,87 @@ class PackFiles:
         """Name of a pack's file."""
         found = (entry.name for entry in self._entries() if entry.number == pack)
         return next(found, f"pack {pack}, which the manifest does not name")
+
+
+# ---------------------------------------------------------------------- reading for checks
+
+_PIECE = 256 << 10  # bytes of one read
+
+
+def read_quietly(file: DiskFile, offset: int, size: int) -> bytes:
+    """Read a part, and leave in the page cache what was there before."""
+    if not isinstance(file, RealFile) or sys.platform != "linux":
+        return file.read_at(offset, size)
+    data = bytearray(size)
+    with contextlib.suppress(OSError):  # it is not there, or the file system cannot say so
+        if os.preadv(file.fileno(), [data], offset, os.RWF_NOWAIT) == size:
+            return bytes(data)
+    found = file.read_at(offset, size)
+    with contextlib.suppress(OSError):
+        os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
+    return found
+
+
+def payload_at(file: DiskFile, entry: PackEntry, offset: int, length: int) -> bytes:
+    """Return the payload of the extent whose frame is there, once its checksums were compared.
+
+    Raises:
+        ValueError: other bytes are there.
+        OSError: the disk fails.
+    """
+    data = memoryview(read_quietly(file, offset, length))
+    head = decode_head(_header(entry), data, 0)
+    if head is None or len(data) != length or head.length != length - FRAME_SIZE:
+        raise ValueError("another frame is there")
+    if not payload_matches(head, [data[FRAME_SIZE:]]):
+        raise ValueError("the checksum of its frame is wrong")
+    return bytes(data[FRAME_SIZE:])
+
+
+def scrub(file: DiskFile, entry: PackEntry, at: int, most: int) -> tuple[list[int], int]:
+    """Compare frames of a sealed pack with their checksums, from one that begins at ``at`` on.
+
+    Returns:
+        The offsets of damaged frames, and the position after the last frame, once about ``most`` bytes were read.
+    """
+    end = (entry.bytes or 0) - FRAME_SIZE
+    found, at, _ = _search(file, _header(entry), at, min(at + most, end), end)
+    return found, at
+
+
+def _search(file: DiskFile, header: FileHeader, at: int, stop: int, end: int) -> tuple[list[int], int, int]:
+    """Look at frames from ``at`` to ``stop``, which end at ``end``.
+
+    Returns:
+        The offsets of damaged frames, the position after the last frame, and the offset of the last whole one.
+    """
+    found, whole = [], 0
+    while at < stop:
+        head = decode_head(header, read_quietly(file, at, FRAME_SIZE), 0)
+        if head is None or at + FRAME_SIZE + head.length > end:
+            found.append(at)
+            at = _next_frame(file, header, at + 1, end)
+            continue
+        begin, size = at + FRAME_SIZE, head.length
+        pieces = (
+            read_quietly(file, begin + part, min(_PIECE, size - part)) for part in range(0, size, _PIECE)
+        )  # an extent may be large
+        if payload_matches(head, pieces):
+            whole = at
+        else:
+            found.append(at)
+        at = begin + size
+    return found, at, whole
+
+
+def _next_frame(file: DiskFile, header: FileHeader, at: int, end: int) -> int:
+    """Return the position of the next frame with a valid head; ``end`` without one."""
+    while at < end:
+        data = read_quietly(file, at, min(_PIECE, end + FRAME_SIZE - at))
+        place = data.find(header.mark)
+        while place >= 0 and len(data) - place >= FRAME_SIZE:
+            if decode_head(header, data, place) is not None:
+                return min(at + place, end)
+            place = data.find(header.mark, place + 1)
+        at += max(len(data) - FRAME_SIZE + 1, 1)
+    return end

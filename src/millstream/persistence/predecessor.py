@@ -55,6 +55,8 @@ def _candidates(manifest: Manifest, names: frozenset[str]) -> Iterator[Manifest]
     assert manifest.snapshot is not None
     replaced = sorted((entry for entry in manifest.obsolete if entry.name in names), key=lambda entry: entry.first)
     packs = sorted((*manifest.packs, *manifest.gone), key=lambda entry: entry.number)
+    if len({entry.number for entry in packs}) < len(packs):
+        return  # a primary's copy has replaced the data before, with packs of its own
     all_packs = replace(manifest, packs=tuple(packs), gone=())
     older = [name for name in names if manifests.is_snapshot_name(name) and name != manifest.snapshot.name]
     for name in sorted(older, reverse=True):

@@ -1,6 +1,9 @@
-"""Reading one log file: its whole records in order, then the result for the bytes after them. It only reads."""
+"""Reading one log file: its whole records in order, then the result for the bytes after them. It only reads.
 
-from collections.abc import Iterator
+:class:`LogFiles` are the open files of a whole log, for a replica that loads them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -18,6 +21,7 @@ from millstream.persistence.frame import (
     decode_run,
     payload_matches,
 )
+from millstream.persistence.manifest import Manifest, PackEntry
 
 CHUNK = 1 << 20  # bytes of one read; memory contains only these and one record
 
@@ -204,3 +208,20 @@ class _Search:
             self.budget -= head.length
             self.spent = self.budget < 0
         return good
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """The open files of a log up to a written position."""
+
+    manifest: Manifest  # Manifest that contains the files
+    last: int  # Last written position
+    files: Sequence[tuple[DiskFile, int]]  # Each file with its number of valid bytes
+    packs: Sequence[tuple[PackEntry, int]] | None = None  # Packs that are wanted, likewise; None without packs
+    release: Callable[[], None] = lambda: None  # Lets packs be removed; called at the end
+
+    def close(self) -> None:
+        """Close the files, and let packs be removed."""
+        for file, _ in self.files:
+            file.close()
+        self.release()

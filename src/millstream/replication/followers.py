@@ -32,6 +32,8 @@ class Follower:
     keyless: bool = False  # True if the copy must contain no keys
     is_ours: bool = False  # True for Millstream, which can read the newest form of a copy
     reads_log: bool = False  # True if it can load the files of a log instead of a copy
+    reads_packs: bool = False  # True if the log may have packs
+    packs: frozenset[str] = frozenset()  # Identities of the packs that it has
 
     def lag(self, mono: int) -> int:
         """Return the whole seconds since its last message, as INFO shows them."""

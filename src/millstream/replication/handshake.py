@@ -9,7 +9,7 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replicatio
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from millstream.engine.history import NO_OFFSET, names_of
@@ -35,6 +35,10 @@ READS_LOG = b"millstream-log-1"
 
 Every change of these files (a transition, a form of a record, a frame, a manifest) must change its number.
 """
+READS_PACKS = b"millstream-log-2"
+"""The capability to load a log that has packs; those that the replica has already do not come along."""
+HAVE_PACKS = b"have-packs"
+"""The option of REPLCONF with the identities of these packs."""
 FAILOVER = b"FAILOVER"
 """The argument of PSYNC that requests a replica to become the primary."""
 # Errors in reply to PING after which the handshake continues: the primary requires authentication first
@@ -55,6 +59,7 @@ class Introduction:
     ip: str = ""  # Address under which others can reach it; empty for that of the connection
     hands_over: bool = False  # True if it was the primary, and requests the other server to take its place
     asks_past: bool = False  # True to query first the histories that the primary's history continues
+    packs: Sequence[str] | None = None  # Identities of its packs; None if it reads no log with packs
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +175,10 @@ class Handshake:
         yield [b"REPLCONF", b"listening-port", b"%d" % me.port], self._heard
         if me.ip:
             yield [b"REPLCONF", b"ip-address", _bytes(me.ip)], self._heard
-        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OURS, b"capa", READS_LOG], self._heard
+        reads = [b"capa", READS_LOG, *([] if me.packs is None else [b"capa", READS_PACKS])]
+        yield [b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OURS, *reads], self._heard
+        if me.packs:
+            yield [b"REPLCONF", HAVE_PACKS, *map(str.encode, me.packs)], self._heard
         if me.asks_past:
             yield [b"INFO", b"replication"], self._framed
         known = [me.replid.encode(), b"%d" % (me.offset + 1)] if me.replid else [b"?", b"-1"]

@@ -25,6 +25,7 @@ from typing import TypeVar
 from millstream.clock import Clock, Now, SystemClock
 from millstream.commands.admin import aclfile
 from millstream.commands.admin.info import Loading, LogFacts, MachineFacts
+from millstream.commands.context.tier import NO_TIER
 from millstream.errors import DiskFullError, MillstreamError, StorageError
 from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
@@ -180,6 +181,8 @@ class Server(Serving):
             log.warning(
                 "%s; the log files it was made from are whole and are used in its place", report.fallback_reason
             )
+        if config.max_memory and not config.tier:
+            log.info(NO_TIER)
         if "disk-free-floor" not in self.settings.parameters:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
@@ -188,7 +191,9 @@ class Server(Serving):
         self._spilling = Spilling(self, self._log)
         self.spill_soon = self._spilling.poke
         node.sessions.stalls.may_help = self._spilling.spiller.may_help
-        packs = KeyspacePacks(node.keyspace, self._in_turn, self._spilling.release)
+        node.host.vacuum = self._spilling.vacuum.ask
+        spilling, damages = self._spilling, node.cold.damages
+        packs = KeyspacePacks(node.keyspace, self._in_turn, spilling.release, spilling.taking, damaged=damages)
         rewriter = node.host.rewriter = self.rewriter = Rewriter(
             self._log, config, exclusively=self.committer.exclusively, packs=packs
         )
@@ -197,6 +202,7 @@ class Server(Serving):
             rows_of(
                 node.keyspace, self._log, self._spilling.spiller, stalls, lambda: rewriter.facts.pack_disagreements
             ),
+            self._spilling.vacuum.rows,
             lambda wall: reading_rows(node.cold, node.sessions),  # noqa: ARG005 - the same signature as the others
         ]
 

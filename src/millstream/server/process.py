@@ -17,6 +17,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
 from millstream import core
@@ -117,23 +118,25 @@ def reserve_descriptors(server: Server) -> None:
             f"the system allows {hard} open files, and the server needs {_OWN_DESCRIPTORS} for itself: raise the limit "
             "(ulimit -n) to that and one for each client"
         )
-    config.clients_possible = functools.partial(clients_possible, encrypted=encrypted)
+    packs = server.node.cold.packs
+    config.clients_possible = functools.partial(clients_possible, encrypted=encrypted, others=lambda: len(packs.names))
     possible = config.clients_possible(config.max_clients)
     if possible < config.max_clients:
         log.warning("the system allows %d open files, so maxclients is lowered to %d (see ulimit -n)", hard, possible)
         config.set([("maxclients", str(possible))])
 
 
-def clients_possible(wanted: int, *, encrypted: bool) -> int:
+def clients_possible(wanted: int, *, encrypted: bool, others: Callable[[], int] = lambda: 0) -> int:
     """Raise the system's limit of descriptors for this many clients; return how many clients are possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _OWN_DESCRIPTORS + (HANDSHAKES_MAX if encrypted else 0)
+    own = _OWN_DESCRIPTORS + others()
+    needed = wanted + own + (HANDSHAKES_MAX if encrypted else 0)
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return wanted
-    return max(soft - _OWN_DESCRIPTORS - (handshakes_at(soft) if encrypted else 0), 1)
+    return max(soft - own - (handshakes_at(soft) if encrypted else 0), 1)
 
 
 def banner(server: Server) -> str:

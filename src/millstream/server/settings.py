@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millstream.commands.context.config import Config
-from millstream.commands.context.tier import NO_DIRECTORY
-from millstream.errors import ConfigError
 from millstream.node.durability.group_commit import Fsync
 from millstream.server.tls import Tls
 
@@ -72,6 +70,5 @@ class Settings:
             }
         config = Config({**self.parameters, **facts})
         config.has_files = self.directory is not None
-        if config.tier and not config.has_files:
-            raise ConfigError(f"parameter tier cannot be 'yes': {NO_DIRECTORY}")
+        config.expect_files()
         return config

@@ -1,10 +1,14 @@
 """The server's shell of spilling: turns of the event loop, and one timer."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from millstream.errors import StorageError
 from millstream.logs import logger
+from millstream.node.maintenance.vacuum import Vacuum
 from millstream.node.tiering.spilling import Spiller
+from millstream.persistence.disk import DiskFile, allow_files
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
 from millstream.server.serving import Serving
@@ -24,6 +28,9 @@ class Spilling:
         self._loop = server.loop
         self.spiller = Spiller(server.node, opened, exclusively=server.committer.exclusively, wake=self._wake)
         self.spiller.on_pack = self._begin_reading
+        self.vacuum = Vacuum(self.spiller, opened)
+        self.vacuum.on_damage = server.node.cold.report_damage
+        self.vacuum.on_idle = self._reclaim
         self._log = opened
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0  # loop time
@@ -37,10 +44,32 @@ class Spilling:
         """Let commands read a pack that gets its first entries."""
         self._server.node.cold.add_pack(entry.number, entry.name, self._log.open_pack(entry.name))
 
+    def _reclaim(self, at_once: bool) -> bool:
+        """Begin a rewriting that removes packs; return False if it may not begin now."""
+        rewriter = self._server.rewriter
+        return rewriter is not None and rewriter.reclaim(at_once=at_once)
+
     def release(self, packs: set[int]) -> None:
         """Stop reading packs whose files will be removed; called between two commands."""
         self._server.node.cold.drop_packs(packs)
         self.spiller.release(packs)
+
+    @contextlib.contextmanager
+    def taking(self, packs: Sequence[PackEntry]) -> Iterator[Callable[[], None]]:
+        """Open the packs of a primary's copy, and wait until no other is written; see ``PackUse``."""
+        opened: list[tuple[int, str, DiskFile]] = []
+        allow_files(len(packs))  # beside those that are open now
+        try:
+            opened.extend((each.number, each.name, self._log.open_pack(each.name)) for each in packs)
+            self.spiller.wait()
+            yield lambda: self._begin_again(opened)
+        finally:
+            for *_, file in opened:  # unless they were taken over
+                file.close()
+
+    def _begin_again(self, opened: list[tuple[int, str, DiskFile]]) -> None:
+        self._server.node.cold.replace_packs(opened)
+        self.spiller.begin_again()
 
     def poke(self) -> None:
         """Look soon, since data may have changed."""

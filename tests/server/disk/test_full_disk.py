@@ -10,6 +10,7 @@ from support.smalldisk import run_on
 UNOPENED = Path(__file__).with_name("unopened.py")
 UNREWRITTEN = Path(__file__).with_name("unrewritten.py")
 ROUND = Path(__file__).with_name("full.py")
+FLOOR = Path(__file__).with_name("floor.py")
 
 
 def filled(folder: Path, fsync: str, seed: int) -> None:
@@ -23,6 +24,14 @@ def filled(folder: Path, fsync: str, seed: int) -> None:
 def test_really_full_disk(tmp_path: Path, fsync: str, seed: int) -> None:
     """On a full disk of 16 MiB reads work, errors have the reason, and nothing acknowledged is lost."""
     filled(tmp_path, fsync, seed)
+
+
+@pytest.mark.parametrize("tier", ["no", "yes"])
+def test_retention_alone_makes_room_below_the_floor(tmp_path: Path, tier: str) -> None:
+    """While clients' writes are refused, a shorter retention removes entries, and the log is rewritten by itself."""
+    small = tmp_path / "small"
+    small.mkdir()
+    run_on(small, "32m", FLOOR, tier)
 
 
 def test_start_without_any_space(tmp_path: Path) -> None:

@@ -30,11 +30,6 @@ FAULTS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _tiered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLSTREAM_TEST_TIER", "yes")
-
-
 def tier_figures(wire: Wire) -> dict[str, str]:
     """Return INFO's section."""
     lines = wire.ask("INFO", "tier").decode().splitlines()
@@ -78,9 +73,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Call]]:
     """Return the library, and the calls of a run without a fault."""
     folder = tmp_path_factory.mktemp("whole")
     made = library(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MILLSTREAM_TEST_TIER", "yes")
-        acknowledged, seen = live(folder / "server", made, None)
+    acknowledged, seen = live(folder / "server", made, None)
     assert acknowledged == ENTRIES
     return made, seen
 
@@ -109,4 +102,12 @@ def test_a_disk_that_fills_stops_spilling_and_not_the_server(tmp_path: Path) -> 
     """On a real, small file system the tier leaves the space that rewriting needs, and the server goes on."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    run_on(folder, "80m", Path(__file__).with_name("tier_full.py"))
+    run_on(folder, "40m", Path(__file__).with_name("tier_full.py"))
+
+
+@pytest.mark.parametrize("how", ["trim", "retention"])
+def test_a_full_disk_gets_its_space_back_without_a_restart(how: str, tmp_path: Path) -> None:
+    """XTRIM or retention alone is enough: a rewriting begins by itself, and removes the packs."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    run_on(folder, "60m", Path(__file__).with_name("tier_reclaimed.py"), how)

@@ -1,6 +1,6 @@
 """Fill a small file system through a server with a tier, until the tier keeps the last space free.
 
-Argument: the mount point of a file system of 80 MiB.
+Argument: the mount point of a file system of 40 MiB.
 """
 
 import sys

@@ -1,6 +1,8 @@
 """A running server with a tier: it takes far more than ``maxmemory``, and answers as a server without one."""
 
 import gc
+import logging
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from millstream import core
-from millstream.commands.context import tier
 from millstream.errors import ConfigError, DiskError
 from millstream.node.tiering import writing
 from millstream.persistence.packs import PackWriter
@@ -28,9 +29,8 @@ PARAMETERS = {"tier": "yes", "tier-hot": "256kb", "stream-node-max-entries": "20
 
 
 @pytest.fixture(autouse=True)
-def _tiered(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_others() -> None:
     gc.collect()  # streams of earlier tests count until they are freed, as one process has one count
-    monkeypatch.setattr(tier, "IS_AVAILABLE", True)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_client_that_leaves_while_it_waits_is_forgotten(tmp_path: Path) -> Non
         assert stalls.count == 1
 
 
-def test_a_tier_needs_files_and_known_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tier_needs_files_and_known_words(tmp_path: Path) -> None:
     """Without a data directory or with other words the start, and CONFIG SET, say why."""
     with pytest.raises(ConfigError, match="a tier needs a data directory"):
         Settings(parameters={"tier": "yes"}).config()
@@ -129,11 +129,35 @@ def test_a_tier_needs_files_and_known_words(tmp_path: Path, monkeypatch: pytest.
         Settings(directory=tmp_path, parameters={"tier": "on"}).config()
     with ServerThread() as server, Wire(server.url) as wire:
         assert "a tier needs a data directory" in str(wire.ask("CONFIG", "SET", "tier", "yes"))
-        assert "memory or percent" in str(wire.ask("CONFIG", "SET", "tier-hot", "much"))
+        for wrong in ("much", "", "9" * 24):
+            assert "memory or percent" in str(wire.ask("CONFIG", "SET", "tier-hot", wrong))
+        assert "must be a memory value" in str(wire.ask("CONFIG", "SET", "tier-max-bytes", ""))
+        assert "must be between 0 and 9223372036854775807" in str(wire.ask("CONFIG", "SET", "tier-max-bytes", "9" * 24))
         assert wire.ask("CONFIG", "SET", "tier-hot", "10%") == b"OK"
-    monkeypatch.setattr(tier, "IS_AVAILABLE", False)
-    with pytest.raises(ConfigError, match="a tier is not available in this version"):
-        Settings(directory=tmp_path, parameters={"tier": "yes"}).config()
+
+
+def test_a_start_without_files_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """``millstream serve --memory --tier yes`` ends with advice."""
+    server = millstream_server(tmp_path, "--memory", "--tier", "yes")
+    done = subprocess.run(server.command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "millstream: parameter tier cannot be 'yes': a tier needs a data directory. Give one (--dir, or a file:// "
+        "URL), or leave tier at 'no'.\n"
+    )
+
+
+@pytest.mark.parametrize(("tier", "lines"), [("no", 1), ("yes", 0)])
+def test_a_limit_without_a_tier_logs_one_line(
+    tmp_path: Path, tier: str, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line says what ``tier yes`` does; a server without a limit says nothing."""
+    caplog.set_level(logging.INFO, "millstream.server")
+    with ServerThread(tmp_path, parameters={"maxmemory": "1gb", "tier": tier}):
+        assert caplog.text.count("--tier yes") == lines
+    caplog.clear()
+    with ServerThread(tmp_path):
+        assert "--tier yes" not in caplog.text
 
 
 def test_the_hot_part_is_a_share_of_the_limit(tmp_path: Path) -> None:

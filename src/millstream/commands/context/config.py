@@ -95,6 +95,13 @@ def share(text: str) -> Share:
         raise ValueError("argument must be a memory or percent value") from None
 
 
+def hot(text: str) -> Share:
+    """Parse ``tier-hot``. An empty text does not mean 0 here, as it does for the limits that Redis has too."""
+    if not text:
+        raise ValueError("argument must be a memory or percent value")
+    return share(text)
+
+
 def policy(text: str) -> str:
     """Parse the name of the only supported policy."""
     if text.partition("\0")[0].lower() != "noeviction":
@@ -390,19 +397,26 @@ _ROWS = (
         "tier-threads", "0", integer(0, 64), "threads that read packs; 0: as many as processors, but at most four"
     ),
     Parameter("tier-read-rate", "0", _BYTES, "bytes a second that these threads read at most; 0 for no bound"),
+    Parameter(
+        "tier-vacuum-rate",
+        "16mb",
+        _BYTES,
+        "bytes a second at which extents of packs that are mostly deleted are written anew; 0 for never",
+    ),
+    Parameter("tier-scrub", "1mb", _BYTES, "bytes of packs a second to read for damage while idle; 0 for none"),
     _fixed("replica-ignore-maxmemory", "yes", choice("yes"), "a replica holds all that its primary has"),
     # entries in files
-    Parameter("tier", "no", tier, "`yes`: move the oldest entries of streams to files; not available yet"),
+    Parameter("tier", "no", tier, "`yes`: move the oldest entries of streams to files; needs a data directory"),
     Parameter(
         "tier-hot",
         "25%",
-        share,
+        hot,
         "bytes of full blocks of streams to keep in memory, or percent of `maxmemory`, which stands for 256mb at most",
     ),
     Parameter(
         "tier-after", "0", _COUNT, "seconds after which a full block goes to a file even if there is room; 0 for never"
     ),
-    Parameter("tier-max-bytes", "0", limit, "bytes of all files of entries; 0 for no limit"),
+    Parameter("tier-max-bytes", "0", _BYTES, "bytes of all files of entries; 0 for no limit"),
     Parameter(
         "tier-stall-ms",
         "1000",
@@ -491,6 +505,7 @@ class Config:
         self.tier_cache, self.tier_readahead = self._int("tier-cache"), self._int("tier-readahead")
         self.tier_threads = self._int("tier-threads") or min(os.cpu_count() or 1, 4)
         self.tier_read_rate = self._int("tier-read-rate")
+        self.tier_vacuum_rate, self.tier_scrub = self._int("tier-vacuum-rate"), self._int("tier-scrub")
         self.script_limit = self._int("busy-reply-threshold")
         slower = self._int("slowlog-log-slower-than")
         self.slow_from = NEVER if slower < 0 else min(slower * 1000, NEVER)
@@ -531,6 +546,15 @@ class Config:
     def texts(self) -> dict[str, str]:
         """Every parameter as CONFIG GET shows it."""
         return {name: str(self.values[name]) for name in PARAMETERS}
+
+    def expect_files(self) -> None:
+        """Raise if a parameter needs a data directory and there is none."""
+        if self.tier and not self.has_files:
+            raise ConfigError(f"parameter tier cannot be 'yes': {NO_DIRECTORY}")
+
+    def has(self, name: str, value: str) -> bool:
+        """True if a parameter has this value."""
+        return self._is_already(PARAMETERS[name], value)
 
     def _is_already(self, parameter: Parameter, value: str) -> bool:
         """True if a parameter has this value already; tools write values back that they have read."""

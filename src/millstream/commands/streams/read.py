@@ -600,11 +600,16 @@ class _GroupRead:
         return last
 
     def next_claim(self) -> int | None:
-        """Wall milliseconds at which the oldest record with an existing entry will be idle long enough."""
+        """Wall milliseconds at which the oldest record with an existing entry will be idle long enough.
+
+        A cold entry that is not due yet counts as existing: the command asks for it when it runs again.
+        """
         assert self._options.claim is not None
+        entries, ran_at = self._stream.entries, self._ctx.now.wall
         for record in self._group.order:
             try:
-                is_there = record.id in self._stream.entries
+                is_later = record.id <= entries.cold_last and record.time + self._options.claim > ran_at
+                is_there = is_later or record.id in entries
             except ColdDamage:
                 is_there = True  # the command then runs again, and reports the damage
             if is_there:

@@ -61,7 +61,7 @@ nondeterministic_output request_policy:all_shards response_policy:special = info
 
 _ONE_USE = _by_name("""
 RO = watch exists touch type xlen strlen hlen hexists hstrlen llen zcard scard sismember memory|usage object|encoding
-RO = object|refcount object|idletime object|freq
+RO = object|refcount object|idletime object|freq tier|usage
 RO access = xrange xrevrange xread xreadgroup xpending xinfo|stream xinfo|groups xinfo|consumers get mget getrange
 RO access = substr dump ttl pttl expiretime pexpiretime hget hmget hgetall hkeys hvals hscan lrange smembers zscore
 RO access = zmscore zrank zrevrank zcount zlexcount zrange zrevrange zrangebyscore zrevrangebyscore zrangebylex

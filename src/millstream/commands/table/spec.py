@@ -24,7 +24,7 @@ _READERS = frozenset(
     }
 )
 # Reading commands that find their keys in another way
-_LOOKING_ELSEWHERE = frozenset({"keys", "scan", "randomkey", "memory|usage"})
+_LOOKING_ELSEWHERE = frozenset({"keys", "scan", "randomkey", "memory|usage", "tier|usage"})
 
 
 @dataclass(slots=True)

@@ -461,6 +461,11 @@ class PyEntryStore:
         """The number of the pack of each run of extents in one pack."""
         return [] if self._cold is None else [pack for pack, _ in groupby(each.pack for each in self._cold.extents)]
 
+    def pack_sizes(self) -> list[tuple[int, int]]:
+        """The number of the pack and the bytes of each run of extents in one pack."""
+        runs = groupby([] if self._cold is None else self._cold.extents, lambda extent: extent.pack)
+        return [(pack, sum(extent.length for extent in run)) for pack, run in runs]
+
     def extents(self) -> list[tuple[int, int]]:
         """Live entries and last stored id of each extent."""
         return [] if self._cold is None else [(extent.live, extent.last) for extent in self._cold.extents]
@@ -472,6 +477,12 @@ class PyEntryStore:
     def cold_records(self, most: int) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
         """Yield arguments of :meth:`add_cold` that make the cold part again."""
         return iter(()) if self._cold is None else cold.records_of(self._cold.extents, most)
+
+    def cold_record(self, index: int, most: int) -> tuple[int, bytes, list[list[Any]]] | None:
+        """Return one of these records, which begins with the extent of this index; None behind the last one."""
+        if self._cold is None or index < 0:
+            return None
+        return next(cold.records_of(self._cold.extents[index : index + most], most), None)
 
     def add_cold(self, pack: int, rows: bytes, holes: list[list[Any]]) -> None:
         """Add extents behind the others; they take the place of the first blocks, if there are blocks."""

@@ -25,6 +25,7 @@ from millstream.engine.streams.nodes import Block, encode_entry
 
 _VARINT_BITS = 64
 NODE_MOST = 1 << 28  # Largest size in bytes of a node in a file
+_SHORT = 3  # number of empty values that take no more bytes than one empty field
 _GROWTH_MAX = 1 << 28  # bytes by which a node's entries may be larger in replies than in this form
 
 
@@ -114,6 +115,49 @@ def encode(node: Block) -> tuple[NodeFigures, bytes]:
     payload = node.size - listpack.integer(len(entries) - dead) - listpack.integer(dead)
     facts = NodeFigures(begin, len(entries), dead, payload, first, before, low, before_low, first_live, last_live)
     return facts, bytes(out)
+
+
+def lean(facts: NodeFigures, data: bytes, died: int = 0) -> tuple[NodeFigures, bytes]:
+    """Return a node whose dead entries have no values, since nobody reads them; ``died`` has positions of more of them.
+
+    Such an entry keeps its id and its place. One empty field takes the place of its fields, which every reader of nodes
+    accepts. Shared names stay where that is as short, and for the first entry, which names them.
+    """
+    names, at = _read_counted(data, 0, 1)
+    out, before, payload = bytearray(data[:at]), facts.first, facts.payload
+    dead = low = before_low = first_live = last_live = 0
+    for position in range(facts.stored):
+        begin = at
+        head, at = read_varint(data, begin)
+        place = at
+        entry_id, at = read_difference(data, place, before)
+        end = at + (head >> 2)
+        if head & 1 or died >> position & 1:
+            dead += 1
+            same = not position or names == [b""] or bool(head & 2 and len(names) <= _SHORT)
+            words = [b""] * (len(names) if same else 2)
+            body = b"".join((b"" if same else varint(1), _words(words)))
+            out += varint(len(body) << 2 | same << 1 | 1) + data[place:at] + body
+            old = _read_words(data, at, len(names))[0] if head & 2 else _read_counted(data, at, 2)[0]
+            payload += _listed(words, same=same) - _listed(old, same=bool(head & 2))
+        else:
+            if not low:
+                low, before_low, first_live = len(out), before, entry_id
+            last_live = entry_id
+            out += data[begin:end]
+        before, at = entry_id, end
+    if not low:
+        low, before_low = len(out), before
+    fresh = facts._replace(dead=dead, payload=payload, low=low, before_low=before_low)
+    return fresh._replace(first_live=first_live, last_live=last_live), bytes(out)
+
+
+def _listed(words: list[bytes], *, same: bool) -> int:
+    """Size in a listpack of an entry's fields, in bytes; ``same``: they are values of the first entry's names."""
+    size = sum(map(listpack.string, words))
+    if same:
+        return size + listpack.integer(len(words) + 3)
+    return size + listpack.integer(len(words) // 2) + listpack.integer(len(words) + 4)
 
 
 def may_go(node: Block) -> bool:

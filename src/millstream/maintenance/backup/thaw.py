@@ -10,7 +10,8 @@ from pathlib import Path
 
 from millstream.engine.cold import ColdDamage
 from millstream.engine.ids import text
-from millstream.errors import LogCorruptError, UsageError
+from millstream.engine.keyspace import Keyspace
+from millstream.errors import DiskFullError, LogCorruptError, UsageError
 from millstream.maintenance.backup.copying import staged, verify
 from millstream.maintenance.log.tier import loaded
 from millstream.node.log.snapshot import payloads
@@ -21,6 +22,9 @@ from millstream.persistence.manifest import NAME, Manifest
 from millstream.persistence.packs import PackFiles
 from millstream.persistence.recovery import stage_segment, write_whole
 from millstream.persistence.snapshot import new_entry, write_snapshot
+
+# Bytes that an entry takes in a snapshot, more than in a pack
+_MORE = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ def _make(directory: Path, out: Path, disk: Disk) -> ThawReport:
         last = tail.entry.first + tail.result.records - 1
         cold = sum(stream.entries.cold_live for stream in space.reads.streams)
         entry = new_entry(last, os.urandom)
+        _expect_room(disk, out.parent, space)
         with staged(disk, out) as partial:
             try:
                 write_snapshot(disk, partial, entry, payloads(space, wall, is_thawed=True))
@@ -64,6 +69,17 @@ def _make(directory: Path, out: Path, disk: Disk) -> ThawReport:
             verify(partial, directory, disk, None)
             size = size_of(disk, partial / entry.name)
     return ThawReport(out, last, cold, size)
+
+
+def _expect_room(disk: Disk, parent: Path, space: Keyspace) -> None:
+    """Raise unless a disk has room for what a snapshot of the streams with cold entries takes, about."""
+    stores = [stream.entries for stream in space.reads.streams]
+    needed = sum(each.cold_bytes + each.sealed_bytes + _MORE * each.length for each in stores)
+    if (free := disk.free(parent)) < needed:
+        raise DiskFullError(
+            f"{parent} has {free} free bytes, and the new directory needs about {needed}; nothing was written. Make "
+            "room, or give a path on another disk"
+        )
 
 
 def _damaged(directory: Path, damage: ColdDamage) -> LogCorruptError:

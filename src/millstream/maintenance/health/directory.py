@@ -1,5 +1,6 @@
 """Diagnosis of a data directory and its disk: speed, free space, owner, and the state of the log."""
 
+import contextlib
 import os
 import secrets
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from millstream.errors import DiskError, StorageError
 from millstream.maintenance.health.findings import Finding, note, ok, problem, warning
+from millstream.maintenance.health.tier import is_wasteful, small_cache
 from millstream.maintenance.log.examine import Examination, advice, examine_directory
 from millstream.paths import exposed
 from millstream.persistence.disk import RealDisk, datasync, put
@@ -18,7 +20,6 @@ _SYNCS = 100  # smallest number of syncs for a p99
 _ENOUGH = 3.0  # seconds of measuring, enough to recognise a slow disk
 _SLOW_P50, _SLOW_P99 = 20.0, 100.0  # milliseconds; each reply waits for at least one fsync
 _LOW, _VERY_LOW = 2 << 30, 256 << 20  # bytes free; a rewriting needs additional space for the live data
-_WASTE = 1 << 30  # bytes of deleted entries in packs
 _DAY = 86_400_000  # milliseconds
 _STALE_SNAPSHOT = 7 * _DAY  # a running server makes one much earlier, unless that fails
 # Names of file systems as in the kernel, see proc_pid_mountinfo(5)
@@ -60,6 +61,9 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
     yield _growth(found)
     if found.packs:
         yield _packs(found)
+        cache = small_cache(sum(pack.bytes for pack in found.packs), _available())
+        if cache is not None:
+            yield cache
     if found.kept_aside:
         names = ", ".join(file.name for file in found.kept_aside[:5])
         yield note(
@@ -228,14 +232,23 @@ def _packs(found: Examination) -> Finding:
     """Report the size of the packs and the part of it that deleted entries take."""
     size, live = (sum(getattr(pack, name) for pack in found.packs) for name in ("bytes", "live_bytes"))
     text = f"{plural(len(found.packs), 'pack')} of {size / 1e6:.1f} MB, {live / max(size, 1):.0%} of it still needed"
-    if size - live > _WASTE and live < size / 2:
+    if is_wasteful(size, live):
         return warning(
             "packs",
             text,
             "the rest is of deleted entries, and takes space on the disk",
-            f"BGREWRITEAOF removes packs that nothing needs; see `millstream log tier {found.report.directory}`",
+            f"`millstream server vacuum` lets the server free it; see `millstream log tier {found.report.directory}`",
         )
     return ok("packs", f"{text}; `millstream log check` reads their entries, which this did not")
+
+
+def _available() -> int:
+    """Return the bytes of memory that the page cache can take; -1 if the system does not report them."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return -1
 
 
 def _made_ms(found: Examination) -> int | None:

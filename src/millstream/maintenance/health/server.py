@@ -13,11 +13,14 @@ from millstream.client.capabilities import Capabilities, find_sync
 from millstream.client.connect import sync_client
 from millstream.client.line import wrong_reply
 from millstream.client.url import check_remote, remedy
+from millstream.glob import Rules, retention
 from millstream.maintenance.health import replication
 from millstream.maintenance.health.findings import Finding, Level, note, ok, problem, warning
 from millstream.maintenance.health.pairs import PAIR_SETTINGS, ServerWords, diagnose_pairs
+from millstream.maintenance.health.tier import diagnose_tier
 from millstream.printable import without_password
 from millstream.texts import plural
+from millstream.times import bytes_of
 
 _TIMEOUT = 10.0  # seconds for one reply
 _VERY_LARGE = 1_000_000  # number of entries from which an untrimmed stream causes a warning
@@ -59,9 +62,10 @@ def _sections(
     """Yield the title and the findings of each section, in order."""
     yield "server", _server(client, info)
     yield "settings", _settings(client, info)
+    yield "tier", diagnose_tier(info)
     settings = _settings_of(client, replication.ROLE_SETTINGS) if "min_slaves_good_slaves" in info else {}
     yield "replication", replication.diagnose_replication(info, settings)
-    yield "streams", _streams(client, limits)
+    yield "streams", _streams(client, limits, _Growth(_rules(client), is_tiered=bool(info.get("tier_enabled"))))
     if replication.has_replicas(info):
         settings = _settings_of(client, replication.STREAM_SETTINGS)
         yield "replication", replication.diagnose_stream(info, settings, _rate(client, info, begun))
@@ -284,12 +288,42 @@ def _persistence(config: dict[str, str | None]) -> Finding:
     )
 
 
-def _streams(client: Any, limits: Limits) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """The server's ways to bound the memory of streams that no command trims."""
+
+    rules: Rules  # Rules of ``stream-retention``; none for Redis
+    is_tiered: bool  # Old entries go to packs on disk
+
+    def finding(self, name: str, length: int) -> Finding | None:
+        """Return a finding for a stream of which nothing was ever removed; none if a rule will remove entries."""
+        if self.rules.find(_raw(name)) is not None:
+            return None
+        trim = f"XADD {name} MAXLEN ~ N ..., or XTRIM {name} MINID ~ ID, once readers are past it"
+        return Finding(
+            "warning" if length >= _VERY_LARGE else "note",
+            "untrimmed",
+            f"{name}: {plural(length, 'entry', 'entries')}, and none was ever removed",
+            f"it grows until {'the disk' if self.is_tiered else 'memory'} is full",
+            f"a rule for it in stream-retention; or {trim}" if self.is_tiered else trim,
+        )
+
+
+def _rules(client: Any) -> Rules:
+    """Return the rules of ``stream-retention``; none if the server has no such parameter or refuses CONFIG GET."""
+    try:
+        text = client.config_get("stream-retention").get("stream-retention", "")
+        return retention(bytes_of)(text)
+    except (redis.ResponseError, ValueError):  # :func:`_settings` reports a refusal
+        return Rules()
+
+
+def _streams(client: Any, limits: Limits, growth: _Growth) -> Iterator[Finding]:
     """Yield findings about streams, at most :data:`_SHOWN` of a kind."""
     names = list(islice(client.scan_iter(count=1000, _type="stream"), limits.streams + 1))
     counts: dict[str, int] = {}
     for name in names[: limits.streams]:
-        for finding in _stream(client, name, limits):
+        for finding in _stream(client, name, limits, growth):
             counts[finding.check] = counts.get(finding.check, 0) + 1
             if counts[finding.check] <= _SHOWN:
                 yield finding
@@ -300,7 +334,7 @@ def _streams(client: Any, limits: Limits) -> Iterator[Finding]:
     yield ok("streams", f"{min(len(names), limits.streams)} in this database{more}")
 
 
-def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
+def _stream(client: Any, name: str, limits: Limits, growth: _Growth) -> Iterator[Finding]:
     """Yield findings about one stream and its groups.
 
     The counters reveal a stream that is never trimmed: its length equals the number of entries ever added. Servers
@@ -313,13 +347,9 @@ def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
         return
     length, added = facts["length"], facts.get("entries-added")
     if length >= limits.large and added == length:
-        yield Finding(
-            "warning" if length >= _VERY_LARGE else "note",
-            "untrimmed",
-            f"{name}: {plural(length, 'entry', 'entries')}, and none was ever removed",
-            "it grows until memory is full",
-            f"XADD {name} MAXLEN ~ N ..., or XTRIM {name} MINID ~ ID, once readers are past it",
-        )
+        found = growth.finding(name, length)
+        if found is not None:
+            yield found
     for group in groups:
         yield from _group(client, name, group, limits)
 

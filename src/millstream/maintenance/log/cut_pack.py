@@ -69,7 +69,7 @@ def _cut(directory: Path, name: str, disk: Disk) -> PackCutReport:
     try:
         space, manifest, wall = loaded(disk, directory)
         number = _number(space, manifest, name)
-        kept = _set_aside(disk, directory, number)
+        kept = _set_aside(disk, directory, manifest, number)
         left = tuple(pack for pack in manifest.packs if pack.number != number)
         if left != manifest.packs:
             with suppress(FileNotFoundError):  # an interrupted start or cut may have left it
@@ -89,10 +89,11 @@ def _cut(directory: Path, name: str, disk: Disk) -> PackCutReport:
     return PackCutReport(kept, tuple(missing))
 
 
-def _set_aside(disk: Disk, directory: Path, number: int) -> Path | None:
+def _set_aside(disk: Disk, directory: Path, manifest: Manifest, number: int) -> Path | None:
     """Rename the pack's file, so that a person can look at it; return its new path."""
+    named = {pack.name for pack in manifest.packs if pack.number == number}  # others may have had its number
     for name in disk.list(directory):
-        if is_pack_name(name) and pack_number(name) == number:
+        if name in named or (not named and is_pack_name(name) and pack_number(name) == number):
             path = free_name(disk, directory, f"{PREFIX}{name}")
             disk.rename(directory / name, path)
             disk.sync_directory(directory)

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.engine import ids
@@ -12,11 +12,12 @@ from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams import extents
 from millstream.engine.streams.nodes import Block
 from millstream.errors import LogCorruptError
+from millstream.node.log.packs import MissingEntries
 from millstream.persistence.check import CheckReport, Problem
 from millstream.persistence.disk import Disk, DiskFile, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, PACK_MAGIC, FileHeader, FormatError
 from millstream.persistence.manifest import NAME, Manifest, PackEntry
-from millstream.persistence.packs import examine_pack, extents_of, pack_damage
+from millstream.persistence.packs import ANY_ENTRIES, damage_text, examine_pack, extents_of, pack_damage, payload_at
 from millstream.persistence.segment import salvage
 from millstream.texts import plural
 
@@ -126,13 +127,53 @@ def find_unreadable_extents(
                     text = _unreadable(path, at, error)
                     newer = isinstance(error, extents.NewerExtentError)
                     report.problems.append(Problem(str(path), at, text, refuses=False, newer=newer))
-        if left and not any(problem.path == str(path) for problem in report.problems):
+        if left and any(problem.path == str(path) and not problem.refuses for problem in report.problems):
+            assert space is not None, "it names the extents"
+            _name_entries(report, path, _entries_at(space, entry.number, _lost_extents(disk, path, entry, left)))
+        elif left and not any(problem.path == str(path) for problem in report.problems):
             at = min(left)
             text = f"{path}: {plural(len(left), 'extent')} that the records name, from byte {at} on, cannot be found"
             report.problems.append(Problem(str(path), at, text, refuses=False))
     for number in said:
         text = f"records need pack {number}, but the manifest does not name it"
         report.problems.append(Problem(str(report.directory / NAME), 0, text, refuses=True))
+
+
+def _lost_extents(disk: Disk, path: Path, entry: PackEntry, left: dict[int, Extent]) -> set[int]:
+    """Return the offsets of extents that cannot be read, of those behind the first damage of a pack."""
+    found = set()
+    with closing(disk.open_read(path)) as file:
+        for at, each in sorted(left.items()):
+            try:
+                payload = payload_at(file, entry, at, each.length)
+                for _ in extents.nodes(payload):
+                    pass
+                _expect_said(payload, each)
+            except ValueError:
+                found.add(at)
+    return found
+
+
+def _entries_at(space: Keyspace, pack: int, offsets: set[int]) -> dict[int, str]:
+    """Return the live entries of the extents at these offsets, in words; a copied stream has the same extents."""
+    found: dict[int, list[str]] = {at: [] for at in offsets}
+    for db, key, run in references(space):
+        for each in run:
+            if each.pack == pack and each.live and each.offset in found:
+                lost = MissingEntries(db, key, each.first_live, each.last_live, each.live)
+                found[each.offset].append(lost.sentence())
+    return {at: ", ".join(lost) or "the deleted entries in it" for at, lost in found.items()}
+
+
+def _name_entries(report: CheckReport, path: Path, lost: dict[int, str]) -> None:
+    """Name the entries that are lost at damaged places of a pack, and add places that only the records show."""
+    shown = {problem.offset: problem for problem in report.problems if problem.path == str(path)}
+    for at, entries in lost.items():
+        known = shown.get(at) or Problem(str(path), at, damage_text(path, at), refuses=False)
+        shown[at] = replace(known, text=known.text.replace(ANY_ENTRIES, entries))
+    first = next(number for number, problem in enumerate(report.problems) if problem.path == str(path))
+    others = [problem for problem in report.problems if problem.path != str(path)]
+    report.problems[:] = [*others[:first], *(shown[at] for at in sorted(shown)), *others[first:]]
 
 
 def _expect_said(payload: bytes, said: Extent | None) -> None:

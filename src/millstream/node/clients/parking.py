@@ -52,6 +52,10 @@ class Parking:
             session.parked = False
             ticket.release(ticket)
 
+    def longest(self, at: int) -> int:
+        """Nanoseconds since the longest wait for bytes began, at a time of :func:`time.perf_counter_ns`."""
+        return max((at - one.began for one in self.by_session.values() if one.session.parked), default=0)
+
     @property
     def count(self) -> int:
         """Number of clients that are parked now."""

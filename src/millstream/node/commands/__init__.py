@@ -7,7 +7,7 @@ import importlib
 
 from millstream import commands
 
-FAMILIES = ("persistence", "debug", "scripting", "wait", "server", "replication")
+FAMILIES = ("persistence", "debug", "scripting", "wait", "server", "replication", "vacuum")
 
 
 def load_all() -> None:

@@ -15,6 +15,7 @@ from millstream.errors import CommandError
 from millstream.logs import logger
 from millstream.node.host import NodeHost
 from millstream.printable import printable
+from millstream.replication.handshake import HAVE_PACKS, READS_LOG, READS_PACKS
 from millstream.replies import OK, Many, Reply, Simple
 
 log = logger("millstream.server")
@@ -80,6 +81,9 @@ def sync(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler'
 @SERVER.command("replconf", -1, "admin noscript loading stale", acl="admin dangerous")
 def replconf(ctx: Context, argv: list[bytes]) -> Reply:
     """OK for known options and for capabilities that have no effect here. ACK has no reply."""
+    if len(argv) > 1 and keyword(argv[1]).lower() == HAVE_PACKS:
+        NodeHost.of(ctx).replication.note_packs(ctx.session, argv[2:])
+        return OK
     if not len(argv) & 1:
         raise SYNTAX
     for at in range(1, len(argv), 2):
@@ -111,7 +115,8 @@ def _announce(ctx: Context, name: bytes, value: bytes) -> None:
         known.keyless = True  # it filters data other than keys, and there are none here
     elif name == b"capa":
         known.is_ours = known.is_ours or value == b"millstream"
-        known.reads_log = known.reads_log or value == b"millstream-log-1"
+        known.reads_log = known.reads_log or value == READS_LOG
+        known.reads_packs = known.reads_packs or value == READS_PACKS
     elif name not in {b"version", b"rdb-no-compress", b"rdb-no-checksum"}:
         raise CommandError(f"ERR Unrecognized REPLCONF option: {name.decode('utf-8', 'surrogateescape')}")
 

@@ -113,7 +113,7 @@ class DiskGuard:
         elif self.state != "low":
             self._change("low")
             why = f"less than {_size(floor)} are free on the disk (disk-free-floor)"
-            self._switch.suspend(Outage(why))
+            self._switch.suspend(Outage(why, is_early=True))
             log.error("%s free in %s, %s; writes are refused, reads go on", _size(free), self._log.directory, why)
 
     def _recover(self) -> None:

@@ -39,10 +39,11 @@ def shows_times(row: Command) -> bool:
 class Outage:
     """The reason why writes are refused, and the keys that may not be read."""
 
-    __slots__ = ("_everything", "_seen", "_touched", "held", "other", "why")
+    __slots__ = ("_everything", "_seen", "_touched", "held", "is_early", "other", "why")
 
-    def __init__(self, why: str, held: Iterable[bytes | None] = ()) -> None:
+    def __init__(self, why: str, held: Iterable[bytes | None] = (), *, is_early: bool = False) -> None:
         self.why = why  # Reason for the refusal of writes
+        self.is_early = is_early  # The disk still takes writes: clients' ones are refused before one can fail
         self.held = 0  # Number of records that wait
         self.other: Outage | None = None  # Second reason at the same time
         self._everything = False  # a whole database has changed

@@ -22,6 +22,7 @@ from millstream.node.journal import Journal
 from millstream.node.log import foreign, rebuilding
 from millstream.node.log.children import COPY, GivenUpError, reason_of
 from millstream.node.log.feeding import forgotten, gone_on, renamed
+from millstream.node.log.foreign import PackList
 from millstream.node.primary import Primary
 from millstream.replication.handshake import CopyBegins, PrimaryPast
 from millstream.replies import Reply
@@ -217,10 +218,12 @@ class Following:
             return min(known, mine.offset)
         return known if NO_OFFSET < known < mine.offset else None
 
-    def prepared(self, payloads: Iterator[bytes], begins: CopyBegins) -> Callable[[int], None]:
+    def prepared(
+        self, payloads: Iterator[bytes], begins: CopyBegins, packs: PackList = lambda: None
+    ) -> Callable[[int], None]:
         """Read a copy, in any thread; the returned function makes it the data, at a monotonic time in milliseconds."""
         try:
-            fresh = foreign.from_copy(payloads)
+            fresh = foreign.from_copy(payloads, packs)
         except MemoryError as error:
             raise GivenUpError(reason_of(error, COPY)) from error
         except (MillstreamError, OSError):

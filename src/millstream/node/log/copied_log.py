@@ -4,25 +4,31 @@
 bytes of each file. The text lists the files: ``{"source": manifest, "sizes": [bytes of each], "last": position}``.
 Records after ``last`` are skipped, since a file may still grow while it is copied.
 
+If the log has packs, it begins with ``PACKED``, and the text has ``"packs": [[number, bytes], ...]`` too: those packs
+of the manifest that follow the other files, in this order. The receiver has said that it has the rest.
+
 The checksums in the files, their marks and the numbers of their records prove every byte.
 """
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
 
 from millstream.errors import LogCorruptError
-from millstream.persistence.frame import SNAPSHOT_MAGIC, FileHeader
-from millstream.persistence.log import LogFiles
-from millstream.persistence.manifest import MISSHAPEN, Manifest
-from millstream.persistence.segment import Scan, read_header
+from millstream.persistence.frame import HEADER_SIZE, SNAPSHOT_MAGIC, FileHeader
+from millstream.persistence.manifest import MISSHAPEN, Manifest, PackEntry, taken_name
+from millstream.persistence.segment import LogFiles, Scan, read_header
 
 MAGIC = b"MILLSTREAM LOG 1\n"
+PACKED = b"MILLSTREAM LOG 2\n"
 _NUMBERS = Struct("<II")
-_TEXT_MAX = 1 << 20
+_BEGIN = len(MAGIC) + _NUMBERS.size
+_TEXT_MAX = {MAGIC: 1 << 20, PACKED: 1 << 24}
+# Numbers of packs and of the next one stay below it: an extent has 4 bytes for its pack
+_NUMBER_MAX = 1 << 31
 
 ReadAt = Callable[[int, int], bytes]
 """Waits for bytes at an offset, and returns as many as requested; fewer only at the end of the copy."""
@@ -30,9 +36,40 @@ ReadAt = Callable[[int, int], bytes]
 
 def head(log: LogFiles) -> bytes:
     """Return the bytes that come before the files' bytes."""
-    sizes = [size for _, size in log.files]
-    text = json.dumps({"source": log.manifest.facts(), "sizes": sizes, "last": log.last}).encode()
-    return MAGIC + _NUMBERS.pack(len(text), crc32(text)) + text
+    facts = {"source": log.manifest.facts(), "sizes": [size for _, size in log.files], "last": log.last}
+    if log.packs is not None:
+        facts["packs"] = [[entry.number, size] for entry, size in log.packs]
+    text = json.dumps(facts).encode()
+    return (MAGIC if log.packs is None else PACKED) + _NUMBERS.pack(len(text), crc32(text)) + text
+
+
+@dataclass(frozen=True, slots=True)
+class CopyHead:
+    """The head of a copied log."""
+
+    manifest: Manifest  # Manifest of the files
+    sizes: list[int]  # Size of each file of the log in bytes
+    last: int  # Last valid position
+    begin: int  # Offset of the first file
+    packs: list[tuple[PackEntry, int]]  # Packs that follow these files, each with its size in bytes
+
+    @property
+    def log_end(self) -> int:
+        """Offset behind the log's files."""
+        return self.begin + sum(self.sizes)
+
+    @property
+    def end(self) -> int:
+        """Number of bytes of the whole copy."""
+        return self.log_end + sum(size for _, size in self.packs)
+
+    def taken(self, token: str) -> list[PackEntry]:
+        """The packs for the receiver's manifest: with a new name if they come along, else without one."""
+        come = {entry.number for entry, _ in self.packs}
+        return [
+            replace(each, name=taken_name(each.number, each.identity, token) if each.number in come else "")
+            for each in self.manifest.packs
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +94,8 @@ class _CopiedFile:
 
 def payloads(source: ReadAt, on_compact: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
     """Yield the records of a copied log, up to the last valid one; raise if a file is damaged or incomplete."""
-    manifest, sizes, last, begin = _read_head(source)
+    head = read_head(source)
+    manifest, sizes, begin, last = head.manifest, head.sizes, head.begin, head.last
     made, parts = manifest.snapshot, []
     on_compact(sizes[0] if made else 0)
     for name, size in zip((*([made.name] if made else []), *(e.name for e in manifest.segments)), sizes, strict=True):
@@ -70,19 +108,28 @@ def payloads(source: ReadAt, on_compact: Callable[[int], None] = lambda _: None)
         yield from _segment(part, FileHeader.of(entry.identity, entry.first), end - entry.first)
 
 
-def _read_head(source: ReadAt) -> tuple[Manifest, list[int], int, int]:
-    """Return the manifest, the size of each file, the last valid position, and the offset of the first file."""
-    begin = len(MAGIC) + _NUMBERS.size
-    data = source(0, begin)
-    if len(data) < begin or not data.startswith(MAGIC):
+def head_size(data: bytes) -> int | None:
+    """Return the size of a head by its first bytes; None if they are too few."""
+    if len(data) < _BEGIN:
+        return None
+    length, _ = _NUMBERS.unpack_from(data, len(MAGIC))
+    return _BEGIN + min(int(length), _TEXT_MAX[PACKED])
+
+
+def read_head(source: ReadAt) -> CopyHead:
+    """Read the head of a copied log; raise if it is damaged or invalid."""
+    data = source(0, _BEGIN)
+    most = _TEXT_MAX.get(data[: len(MAGIC)])
+    if len(data) < _BEGIN or most is None:
         raise _damaged("it does not begin as one")
     length, crc = _NUMBERS.unpack_from(data, len(MAGIC))
-    text = source(begin, length) if length <= _TEXT_MAX else b""
+    text = source(_BEGIN, length) if length <= most else b""
     if len(text) != length or crc32(text) != crc:
         raise _damaged("its list of files is cut short")
     try:
         facts = json.loads(text)
         manifest, sizes, last = Manifest.of(facts["source"]), facts["sizes"], facts["last"]
+        packs = _packs(manifest, facts["packs"]) if data.startswith(PACKED) else []
         count = len(manifest.segments) + (manifest.snapshot is not None)
         if len(sizes) != count or not all(type(each) is int and 0 <= each < 2**63 for each in (last, *sizes)):
             raise ValueError(f"{count} files of {sizes!r:.200} bytes up to record {last!r:.20}")
@@ -91,7 +138,26 @@ def _read_head(source: ReadAt) -> tuple[Manifest, list[int], int, int]:
             raise ValueError(f"they do not follow each other up to record {last}")
     except MISSHAPEN as reason:  # its checksum is right, so the sender itself is at fault
         raise _damaged(f"its list of files is invalid ({type(reason).__name__}: {reason})") from None
-    return manifest, sizes, last, begin + length
+    return CopyHead(manifest, sizes, last, _BEGIN + length, packs)
+
+
+def _packs(manifest: Manifest, sizes: list[list[int]]) -> list[tuple[PackEntry, int]]:
+    """Return the packs that come along; raise if they are not those of the manifest, or of other sizes."""
+    come: dict[int, int] = {}
+    for number, size in sizes:
+        if type(number) is not int or type(size) is not int or not HEADER_SIZE <= size < 2**48:
+            raise ValueError(f"a pack of {size!r:.40} bytes")
+        come[number] = size
+    found = [(each, come[each.number]) for each in manifest.packs if each.number in come]
+    if [[each.number, size] for each, size in found] != sizes:
+        raise ValueError("other packs than those of its manifest")
+    if manifest.next_pack > _NUMBER_MAX:
+        raise ValueError(f"{manifest.next_pack} is not the number of the next pack")
+    for each in manifest.packs:
+        wanted = come.get(each.number)
+        if (wanted is None and not each.sealed) or (wanted is not None and each.bytes not in {None, wanted}):
+            raise ValueError(f"pack {each.number} of {wanted} bytes")
+    return found
 
 
 def _damaged(why: str) -> LogCorruptError:

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from millstream import core
 from millstream.engine import cold_ops
+from millstream.engine.cold import EXTENTS_MOST, Extent, unpack_extents
 from millstream.engine.collection_ops import unpack_scores
 from millstream.engine.collections import Collection
 from millstream.engine.history import EARLIER_MAX, NO_DATABASE, ReplicationState
@@ -32,6 +33,8 @@ from millstream.engine.streams.nodes import expect_packed
 from millstream.engine.streams.pending import MAX_DELIVERIES
 from millstream.engine.streams.stream import LLONG_MAX, Stream
 from millstream.node.log import replay
+from millstream.persistence.frame import HEADER_SIZE
+from millstream.persistence.manifest import PackEntry
 from millstream.protocol.limits import BULK_MAX
 
 Check = Callable[[Any], bool]
@@ -39,18 +42,28 @@ Check = Callable[[Any], bool]
 # More than the bytes of a node with the largest possible entry
 _NODE_MAX = 3 * NODE_BYTES_CAP
 _NAME = re.compile("[0-9a-zA-Z]{40}")
+# Largest number of a pack in an extent
+_PACK_MAX = 2**32 - 1
 
 
-def from_copy(payloads: Iterable[bytes]) -> Keyspace:
-    """Return the keyspace that these records make, after checking it."""
-    space, kinds = Keyspace(), Kinds()
-    for payload in payloads:
+PackList = Callable[[], Sequence[PackEntry] | None]
+"""Returns the packs that came with records, once the first of these is there; None if they cannot have packs."""
+
+
+def from_copy(payloads: Iterable[bytes], packs: PackList = lambda: None) -> Keyspace:
+    """Return the keyspace that these records make, after checking it. This reads no pack."""
+    space, kinds, known = Keyspace(), Kinds(), None
+    for number, payload in enumerate(payloads):
+        if not number:
+            known = packs()
+            kinds.has_packs = known is not None
         if not 0 <= replay.apply(space, payload, kinds.look) <= LLONG_MAX:
             raise ValueError("a time beyond 64 bits")
     kinds.look_at_end()
     _look_at_history(space.history)
     for base in space.databases:
         _look_at_keys(base)
+    _look_at_extents(space, known or ())
     return space
 
 
@@ -60,10 +73,11 @@ class Kinds:
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], list[tuple[int, Check]]] = {}
         self._unsorted: Sequence[Any] | None = None  # database, key and group of records that are not sorted yet
+        self.has_packs = False  # Packs came along
 
     def look(self, step: Sequence[Any]) -> None:
         """Check one transition; raise if it is invalid."""
-        if step[0] in cold_ops.OPS:
+        if step[0] in cold_ops.OPS and not self.has_packs:
             raise ValueError(f"{step[0]} of entries in packs, which did not come along")
         kinds = (step[0], *map(type, step))
         checks = self._found.get(kinds)
@@ -151,10 +165,21 @@ def _are_nodes(nodes: list[Any]) -> bool:
     return True
 
 
+def _are_rows(kinds: list[type], rows: list[Any]) -> bool:
+    """Check a list of lists with elements of these types."""
+    return all(type(row) is list and list(map(type, row)) == kinds for row in rows)
+
+
+def _are_packs(packs: list[Any]) -> bool:
+    return _are_rows([int, str, int], packs) and all(0 <= number <= _PACK_MAX for number, *_ in packs)
+
+
 # Checks of arguments beyond their types, by name, with the op if only that op needs them
 _RULES: dict[str, Check] = {
     **dict.fromkeys(("db", "new_db", "other"), _is_database),
-    **dict.fromkeys(("hist.db", "role.db", "off.db"), _is_signed),  # the final check covers the last of them
+    **dict.fromkeys(
+        ("hist.db", "role.db", "off.db", "tpacks.db"), _is_signed
+    ),  # the final check covers the last of them
     **dict.fromkeys(("gnew.entries_read", "gset.entries_read"), lambda count: count >= UNKNOWN),  # higher in old logs
     "off.size": lambda size: 0 <= size <= LLONG_MAX,
     "overwrite.offset": lambda offset: 0 <= offset <= BULK_MAX,  # the applier fills a gap with zero bytes
@@ -163,6 +188,10 @@ _RULES: dict[str, Check] = {
     "scores": _are_scores,
     "consumers": _are_consumers,
     "blocks": _are_nodes,
+    "packs": _are_packs,
+    "pack": lambda number: 0 <= number <= _PACK_MAX,
+    "holes": partial(_are_rows, [int, bytes, bytes]),
+    "places": partial(_are_rows, [int, int, bytes, bytes, bytes]),
 }
 
 
@@ -210,10 +239,42 @@ def _is_sound(value: Value) -> bool:
     return not isinstance(value, Collection) or len(value) > 0
 
 
+def _is_extent(extent: Extent) -> bool:
+    ends = [extent.first, extent.first_live, extent.last_live, extent.last]
+    if not extent.live:
+        ends[1:3] = []
+        if (extent.first_live, extent.last_live) != (0, 0):
+            return False
+    return ends == sorted(ends) and 0 <= extent.live <= extent.stored and 0 < extent.left <= extent.nodes
+
+
+def _look_at_extents(space: Keyspace, packs: Sequence[PackEntry]) -> None:
+    """Check that all extents lie in packs that came along."""
+    known = {each.number: each for each in packs}
+    for _, key, extents in cold_ops.references(space):
+        pack = known.get(extents[0].pack)
+        if pack is None or space.packs.get(pack.number, "") not in {"", pack.identity}:
+            raise ValueError(f"entries of {key!r:.60} in pack {extents[0].pack}, which did not come along")
+        if not all(HEADER_SIZE <= each.offset <= (pack.bytes or 0) - each.length for each in extents):
+            raise ValueError(f"entries of {key!r:.60} beyond the end of pack {pack.number}")
+
+
 def _ascend(entries: EntryStore) -> bool:
-    """True if no live entry has the id 0-0 or another entry's id, and each node can be written."""
+    """True if no live entry has the id 0-0 or another entry's id, and each node can be written.
+
+    Only the extents of cold entries are looked at: a reader of the pack finds what is wrong inside.
+    """
     last, before = 0, [0]
-    for node in entries.nodes():
+    for record in entries.cold_records(EXTENTS_MOST):
+        for extent in unpack_extents(*record):
+            if not _is_extent(extent) or extent.first < last or [extent.first_live] == before:
+                return False
+            last, before = extent.last, [extent.last_live] if extent.live else before
+    if entries.extent_count:
+        first = next(iter(entries.hot_nodes()), None)
+        if first is None or first.first < last:
+            return False
+    for node in entries.hot_nodes():
         if node.size > _NODE_MAX or (node.first <= last and before and node.live_ids()[:1] == before):
             return False
         last, before = node.last, [node.last]

@@ -6,11 +6,13 @@ refused with the streams and ids that would be missing. They are found by loadin
 still have.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from millstream.engine.cold import Extent
 from millstream.engine.cold_ops import named_packs, references
 from millstream.engine.ids import text
 from millstream.engine.keyspace import Keyspace
@@ -19,7 +21,7 @@ from millstream.node.log import replay
 from millstream.persistence.disk import Disk, RealDisk
 from millstream.persistence.inventory import Progress, payloads_of, take_inventory
 from millstream.persistence.log import Log
-from millstream.persistence.manifest import Manifest, is_pack_name, pack_name, pack_number, read_manifest
+from millstream.persistence.manifest import Manifest, PackEntry, is_pack_name, pack_name, pack_number, read_manifest
 from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.recovery import RecoveredLog
 from millstream.persistence.snapshot import snapshot_payloads
@@ -36,10 +38,22 @@ _STREAMS_SHOWN = 3
 class KeyspacePacks:
     """The packs of a running server, as a rewrite needs them (:class:`~millstream.node.log.rewriting.PackUse`)."""
 
-    def __init__(self, space: Keyspace, in_turn: InTurn, drop: Callable[[set[int]], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        space: Keyspace,
+        in_turn: InTurn,
+        drop: Callable[[set[int]], None] = lambda _: None,
+        taking: Callable[[Sequence[PackEntry]], AbstractContextManager[Callable[[], None]]] = lambda _: nullcontext(
+            lambda: None
+        ),
+        damaged: Callable[[], set[tuple[int, int]]] = set,
+    ) -> None:
         self._space = space
         self._in_turn = in_turn
         self._drop = drop  # Closes packs; called between two commands
+        self._damaged = damaged  # Returns pack and offset of each extent that is known to be damaged
+        self._named_before: set[tuple[int, int]] = set()  # Those that were named before
+        self.taking = taking  # Prepares the reading of other packs; see PackUse
 
     def needed(self, among: set[int]) -> set[int]:
         """Numbers of those packs to which the data in memory refer."""
@@ -49,6 +63,20 @@ class KeyspacePacks:
     def released(self, packs: set[int]) -> None:
         """Let go of packs whose files will be removed."""
         self._in_turn(lambda: self._drop(packs))
+
+    def unreadable(self, gone: set[int]) -> str:
+        """Name the entries at places that are known to be damaged, once, except in packs that go; empty for none."""
+
+        def look() -> str:
+            found = {each for each in self._damaged() - self._named_before if each[0] not in gone}
+            self._named_before |= found
+            lost = _at_places(self._space, found) if found else []
+            shown = [each.sentence() for each in lost[:_STREAMS_SHOWN]]
+            more = len(lost) - len(shown)
+            return ", ".join(shown) + (f" and those of {more} more" if more > 0 else "")
+
+        named: str = self._in_turn(look)
+        return named
 
 
 def _needed(space: Keyspace, among: set[int]) -> set[int]:
@@ -76,13 +104,34 @@ class MissingEntries:
 
 def entries_in(space: Keyspace, pack: int) -> list[MissingEntries]:
     """Return the live entries that a pack holds, by stream."""
+    return _entries(space, lambda each: each.pack == pack)
+
+
+def _at_places(space: Keyspace, places: set[tuple[int, int]]) -> list[MissingEntries]:
+    """Return the live entries of the extents at these packs and offsets, by stream."""
+    return _entries(space, lambda each: each[:2] in places)
+
+
+def _entries(space: Keyspace, is_wanted: Callable[[Extent], bool]) -> list[MissingEntries]:
     found: dict[tuple[int, bytes], MissingEntries] = {}
     for db, key, extents in references(space):
         for each in extents:
-            if each.pack == pack and each.live:
+            if each.live and is_wanted(each):
                 before = found.get((db, key)) or MissingEntries(db, key, each.first_live, 0, 0)
                 found[db, key] = replace(before, last=each.last_live, entries=before.entries + each.live)
     return list(found.values())
+
+
+def damage_at(space: Keyspace, pack: int, offset: int, name: str) -> str:
+    """Return the damage of a pack at an offset in a sentence, by the entries there; empty if no stream needs them."""
+    for db, key, extents in references(space):
+        for each in extents:
+            if each.pack == pack and each.live and each.offset <= offset < each.offset + each.length:
+                there = MissingEntries(db, key, each.first_live, each.last_live, each.live)
+                return (
+                    f"{there.sentence()} cannot be read: {name} is damaged at byte {offset}; see millstream log check"
+                )
+    return ""
 
 
 def loss_of(missing: list[MissingEntries]) -> str:

@@ -6,11 +6,13 @@ leaves the log as it is. The next attempt follows later, with growing delays whi
 """
 
 import contextlib
+import json
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import IO, Any, Protocol, TypeVar
 
@@ -19,7 +21,9 @@ from millstream.commands.context.config import Config
 from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.log.children import COPY, ChildProcess, GivenUpError, reason_of
+from millstream.node.log.foreign import PackList
 from millstream.persistence.log import Log
+from millstream.persistence.manifest import PackEntry
 from millstream.persistence.rewrite import Rewrite
 
 log = logger("millstream.rewriting")
@@ -27,6 +31,8 @@ log = logger("millstream.rewriting")
 # Seconds before the next automatic attempt after a failure, doubled after each further failure, up to the longest pause
 FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 3600.0
+# Seconds between rewrites that only release packs, and while the disk is nearly full
+RECLAIMS_APART, RECLAIMS_SOON = 60.0, 5.0
 # Niceness of the child relative to the server, if there is time: other processes then come first
 STANDS_BACK = 10
 # There is time if the log took this many times as long to grow as its last rewriting took. On busy processors, a nice
@@ -42,11 +48,14 @@ TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
 SYNCED = "synced"
 # ``TAKING`` prints this keyword before the number of bytes of a copied log that were a snapshot at its source
 COMPACT = "compact"
+# ``TAKING`` prints this keyword before the next number and the packs of a copied log, as JSON
+TAKEN = "taken"
 # A child prints this keyword before the numbers of the packs that the new snapshot needs
 PACKS = "packs"
 _NO_COPY = "the process that rewrites the log has told of none"
 
 T = TypeVar("T")
+Commit = Callable[[Callable[[], None]], None]
 
 
 def niceness(last: int, grown: float) -> int:
@@ -85,8 +94,9 @@ class TakeOrder:
     child: ChildProcess  # Process from :meth:`Rewriter.reader`; closed at the end of the rewriting
     history: tuple[str, int]  # Name and offset of the copy's history
     # Called in another thread when the snapshot begins. It gets the records, which end when the snapshot is complete,
-    # and a function that then makes the snapshot the log. It raises to give up.
-    swap: Callable[[Iterator[bytes], Callable[[], None]], None]
+    # a function that returns the copy's packs after the first record, and one that makes the snapshot the log at the
+    # end, and then calls its argument to make the records the data in memory. It raises to give up.
+    swap: Callable[[Iterator[bytes], PackList, Commit], None]
     # Called in that thread at the end; the error counts only if the log was not replaced
     failed: Callable[[StorageError | OSError], None]
 
@@ -100,6 +110,17 @@ class PackUse(Protocol):
 
     def released(self, packs: set[int]) -> None:
         """Let go of packs whose files will be removed."""
+        ...
+
+    def unreadable(self, gone: set[int]) -> str:
+        """Name the entries at places that are known to be damaged, once, except in packs that go; empty for none."""
+        ...
+
+    def taking(self, packs: Sequence[PackEntry]) -> AbstractContextManager[Callable[[], None]]:
+        """Open the packs of a copy, and wait until no other pack is written.
+
+        The context yields a function to be called once the copy is the log: it lets all other packs go.
+        """
         ...
 
 
@@ -138,6 +159,7 @@ class Rewriter:
         self._compact: int | None = None
         self._said_compact: int | None = None  # reported by the process of this rewriting
         self._said_packs: set[int] | None = None  # likewise
+        self._said_taken: tuple[int, list[PackEntry]] | None = None  # likewise
         self._started = 0.0
         self._ended = 0.0
         self._niceness = STANDS_BACK
@@ -154,12 +176,20 @@ class Rewriter:
         if (size - base) * 100 >= base * self._config.rewrite_percentage and time.monotonic() >= self._not_before:
             self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))
 
+    def reclaim(self, *, at_once: bool, is_smaller: bool = False) -> bool:
+        """Begin a rewrite that releases packs, but not soon after another one; ``at_once`` shortens that time.
+
+        ``is_smaller``: entries were removed, so a rewrite may fit on a disk that was too full for an earlier one.
+        """
+        due = self._ended + (RECLAIMS_SOON if at_once else RECLAIMS_APART)
+        return time.monotonic() >= (due if is_smaller else max(self._not_before, due)) and self.start()
+
     def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None, take: TakeOrder | None = None) -> bool:
         """Begin a rewrite; return False if one is running, or the rewriter has stopped."""
         if self.facts.is_running or self._stopped:
             return False
         self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
-        self._said_compact = self._said_packs = None
+        self._said_compact = self._said_packs = self._said_taken = None
         self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
         self._started = time.monotonic()
         self._thread = self._new_thread(target=self._run, name="millstream-rewrite", daemon=True)
@@ -254,6 +284,7 @@ class Rewriter:
                 return
             if self._take is None:
                 gone = self._releasable(rewrite)
+                self._expect_packs(gone)
                 self._exclusively(lambda: self._log.commit_rewrite(rewrite, gone))
                 self._compact = None
                 if gone and self._packs is not None:
@@ -278,14 +309,52 @@ class Rewriter:
             log.error("internal error: the log does not need %s, but the data in memory do; they are kept", names)
         return gone - kept
 
+    def _expect_packs(self, gone: set[int]) -> None:
+        """Raise unless the other packs are there in their size, since the old log may still have their entries."""
+        packs, sizes = self._log.packs, self._log.pack_sizes()
+        for pack in packs:
+            if pack.number not in gone and (reason := self._lack_of(pack, sizes[pack.number])):
+                raise GivenUpError(
+                    f"{reason}. The log keeps the records it has. Put the file back, or stop the server and run "
+                    f"`millstream log cut --pack {pack.name} {self._log.directory}`"
+                )
+        if self._packs is not None and (lost := self._packs.unreadable(gone)):
+            log.warning("the rewriting removes records that may have been the last copy of damaged entries: %s", lost)
+
+    def _lack_of(self, pack: PackEntry, least: int) -> str:
+        """Return why a pack is not the file that the log needs, by its size; empty if it may be."""
+        try:
+            with contextlib.closing(self._log.open_pack(pack.name)) as file:
+                size = file.size()
+        except (StorageError, OSError) as error:
+            return str(error)
+        return f"{pack.name} has {size} bytes instead of {least}" if size < least else ""
+
     def _swap(self, take: TakeOrder, rewrite: Rewrite, synced: Iterator[int]) -> None:
-        def commit() -> None:
+        found: list[PackEntry] = []
+        adopt: Callable[[], object] = int  # does nothing
+
+        def packs() -> list[PackEntry] | None:
+            nonlocal adopt
+            if self._said_taken is not None:
+                found.extend(self._log.packs_of(self._said_taken[1]))
+            if self._packs is not None:
+                adopt = held.enter_context(self._packs.taking(found))
+            return None if self._said_taken is None else found
+
+        def commit(then: Callable[[], None]) -> None:
             if self._log.appended != rewrite.target.last:
                 raise GivenUpError("records were added to the log while a copy was taken over")
-            self._log.commit_rewrite(rewrite)
+            self._log.commit_rewrite(rewrite, taken=found, next_pack=self._said_taken[0] if self._said_taken else 1)
             self._compact = self._said_compact
+            try:
+                adopt()
+                then()
+            except BaseException as error:  # records of the data in memory must not follow the new snapshot
+                raise self._log.refuse(error) from error
 
-        take.swap(self._log.rewritten(rewrite, synced), commit)
+        with contextlib.ExitStack() as held:
+            take.swap(self._log.rewritten(rewrite, synced), packs, commit)
 
     @contextlib.contextmanager
     def _making(self, rewrite: Rewrite) -> Iterator[Iterator[int]]:
@@ -326,6 +395,9 @@ class Rewriter:
                 yield int(words[1])
             elif len(words) == 2 and words[0] == COMPACT:
                 self._said_compact = int(words[1])
+            elif words and words[0] == TAKEN:
+                next_pack, packs = json.loads(line.removeprefix(TAKEN))
+                self._said_taken = next_pack, [PackEntry(**each) for each in packs]
             elif words and words[0] == PACKS:
                 self._said_packs = set(map(int, words[1:]))
 

@@ -1,12 +1,15 @@
 """A process that makes a snapshot of a primary's copy, as :mod:`millstream.node.log.compaction` does of the log.
 
-``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY HOST PORT DURATION MAXSIZE`` reads the copy from
-descriptor ``COPY``. It reads an RDB file while that still arrives, but a log's files only once all have arrived. Lines
-of standard input give the number of arrived bytes. The last two lines give the history's name and offset, and the
+``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY TOKEN HOST PORT DURATION MAXSIZE`` reads the copy
+from descriptor ``COPY``. It reads an RDB file while that still arrives, but a log's files only once all have arrived.
+Lines of standard input give the number of arrived bytes. The last two lines give the history's name and offset, and the
 :class:`~millstream.persistence.rewrite.Rewrite` to make; the copy is complete then. The snapshot holds the keys of an
 RDB file, or a log's records unchanged, and names the primary. Lines of ``synced`` and a number on standard output
 report how many of the snapshot's bytes are on the disk; the parent reads them back. ``DURATION`` and ``MAXSIZE`` are
 the limits of producers' messages for streams of an RDB file without limits of their own.
+
+Packs of a log are in files of their own, whose names have the ``TOKEN``. Each is synced and read back once it is
+complete. A line of ``taken`` gives all packs that the snapshot may refer to, before the first line of ``synced``.
 
 Exit codes:
 
@@ -16,10 +19,12 @@ Exit codes:
 """
 
 import errno
+import json
 import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from millstream.clock import SystemClock
@@ -33,10 +38,14 @@ from millstream.errors import LogCorruptError, MillstreamError
 from millstream.node.log import codec, copied_log
 from millstream.node.log.children import COPY, reason_of
 from millstream.node.log.compaction import open_disk, stand_back
-from millstream.node.log.copied_log import MAGIC
+from millstream.node.log.copied_log import MAGIC, PACKED, CopyHead
 from millstream.node.log.copying import EARLIER
+from millstream.node.log.packs import damage_at
+from millstream.node.log.rebuilding import from_log
 from millstream.node.log.snapshot import payloads
-from millstream.persistence.disk import disk_error
+from millstream.persistence.disk import Disk, disk_error
+from millstream.persistence.manifest import PackEntry
+from millstream.persistence.packs import settle_pack
 from millstream.persistence.rewrite import Rewrite
 from millstream.persistence.snapshot import write_snapshot
 
@@ -126,6 +135,10 @@ class Arriving:
         there = max(min(self._beyond(offset + size - 1) + size - 1, size), 0)
         return self._read(offset, there) if there else b""
 
+    def wait_for(self, size: int) -> None:
+        """Wait for this many bytes of the copy."""
+        self._beyond(size - 1)
+
     def _read(self, at: int, size: int) -> bytes:
         """Read arrived bytes by offset, since the parent writes at the file's shared position."""
         data = os.pread(self._descriptor, size, at)
@@ -153,6 +166,32 @@ def _as_replica(records: Iterator[bytes], host: str, port: int) -> Iterator[byte
     yield codec.pack(SystemClock().wall_time(), [("role", NO_DATABASE, host, port)])
 
 
+def _packs(disk: Disk, directory: Path, arriving: Arriving, head: CopyHead, token: str) -> Iterator[PackEntry]:
+    """Yield all packs of a copied log; those that come along once they are here, synced and proved whole."""
+    end = head.log_end
+    sizes = {each.number: size for each, size in head.packs}
+    for source, entry in zip(head.manifest.packs, head.taken(token), strict=True):
+        if not entry.name:
+            yield entry
+            continue
+        end += sizes[entry.number]
+        arriving.wait_for(end)
+        try:
+            settled = settle_pack(disk, directory, entry)
+            offset, reason = settled.bytes or 0, ""
+        except LogCorruptError as error:
+            settled, offset, reason = entry, error.offset, str(error)
+        if reason or offset < sizes[entry.number]:  # nothing needs what a crash of the primary left behind its end
+            space = from_log(copied_log.payloads(arriving.read_at))
+            if reason := damage_at(space, entry.number, offset, source.name) or reason:
+                raise LogCorruptError(reason, path=source.name, offset=offset)
+        yield settled
+
+
+def _tell_taken(packs: Iterable[PackEntry], next_pack: int) -> None:
+    print("taken", json.dumps([next_pack, [asdict(each) for each in packs]]), flush=True)  # noqa: T201 - this is a program
+
+
 def _tell_compact(size: int) -> None:
     print("compact", size, flush=True)  # noqa: T201 - this is a program
 
@@ -163,13 +202,17 @@ def _tell_synced(size: int) -> None:
 
 def main(argv: list[str]) -> int:
     """Run the process with its arguments, listed at the top of this module; return the exit code."""
-    directory, niceness, place, copy, host, port, duration, maxsize = argv
+    directory, niceness, place, copy, token, host, port, duration, maxsize = argv
     arriving = Arriving(sys.stdin, int(copy))
     threading.Thread(target=arriving.listen, daemon=True).start()
     stand_back(int(niceness))
     assert transitions.MODULES, "importing them is what matters"
     try:
-        if arriving.read_at(0, len(MAGIC)) == MAGIC:
+        disk, magic = open_disk(Path(directory), place), arriving.read_at(0, len(MAGIC))
+        if magic in {MAGIC, PACKED}:
+            if magic == PACKED:
+                head = copied_log.read_head(arriving.read_at)
+                _tell_taken(list(_packs(disk, Path(directory), arriving, head, token)), head.manifest.next_pack)
             rewrite, *_ = arriving.order()
             made = _as_replica(copied_log.payloads(arriving.read_at, _tell_compact), host, int(port))
         else:
@@ -181,7 +224,6 @@ def main(argv: list[str]) -> int:
                 return NOT_HELD
             rewrite, space.history.replid, space.history.offset = arriving.order()
             made = payloads(space, SystemClock().wall_time())
-        disk = open_disk(Path(directory), place)
         write_snapshot(disk, Path(directory), rewrite.target, made, _tell_synced)
     except RdbError as error:
         print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program

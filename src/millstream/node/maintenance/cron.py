@@ -99,9 +99,21 @@ class Cron:
         if self.is_forgetting(now):
             self._forget_messages(ctx, now)
             self._forget_at = now.mono + FORGETTING if self._remembering else None
+        if self.is_trimming(now):
+            self.trim(ctx, now)
+
+    def next_trim(self) -> int | None:
+        """Monotonic milliseconds of the next round of retention; None if no stream has a rule."""
+        return self._retention.next_due()
+
+    def is_trimming(self, now: Now) -> bool:
+        """True if a round of retention is due."""
         due = self._retention.next_due()
-        if due is not None and now.mono >= due:
-            self._retention.run(ctx, now)
+        return due is not None and now.mono >= due
+
+    def trim(self, ctx: Context, now: Now) -> None:
+        """Run one round of retention."""
+        self._retention.run(ctx, now)
 
     def _expire_keys(self, ctx: Context) -> None:
         """Delete expired keys among a limited number of those with expiry times; the next round continues after them.

@@ -66,6 +66,7 @@ def rows_of(
         yield "tier_spill_in_progress", int(spiller.is_busy)
         yield "tier_last_spill_status", filler.status
         yield "tier_spill_failures", filler.failures
+        yield "tier_disk_needed", spiller.disk_needed
         yield "tier_stalls", stalls.count
         yield "tier_disagreements", disagreements()
 

@@ -1,5 +1,7 @@
 """The figures of reading for INFO's section ``tier``."""
 
+import time
+
 from millstream.node.clients.sessions import Sessions
 from millstream.node.tiering.reading import ColdRunner
 
@@ -19,6 +21,7 @@ def reading_rows(cold: ColdRunner, sessions: Sessions) -> list[tuple[str, object
         ("tier_misses", 0 if tickets is None else tickets.parked),
         ("tier_blocking_reads", 0 if source is None else source.blocking),
         ("tier_parked_clients", sessions.parking.count),
+        ("tier_parked_longest_msec", sessions.parking.longest(time.perf_counter_ns()) // 1_000_000),
         ("tier_miss_usec", f"p50={p50},p99={p99}"),
         ("tier_damaged_extents", cold.damaged),
     ]

@@ -33,6 +33,7 @@ class Copies:
     stream: Stream  # The stream that was there
     extents: list[list[Copy]] = field(default_factory=list)  # Copies by extent
     nodes: int = 0  # Number of copies
+    skipped: int = 0  # Nodes before them, which are being written
     is_stale: bool = False  # The stream's ids went back, so other nodes may have the same ids
 
     def gather(self, limit: Leave, room: int) -> int:
@@ -41,7 +42,7 @@ class Copies:
             return 0
         size = 0
         last = sum(len(data) for _, data in self.extents[-1]) if self.extents else EXTENT
-        for node in leaving(self.stream, limit, self.nodes):
+        for node in leaving(self.stream, limit, self.skipped + self.nodes):
             copy = nodeform.encode(node)
             if last + len(copy[1]) > EXTENT:
                 self.extents.append([])
@@ -57,7 +58,7 @@ class Copies:
     def _is_where_it_was(self) -> bool:
         """True if the node that was copied last still follows as many others."""
         for at, node in enumerate(self.stream.entries.hot_nodes(), 1):
-            if at == self.nodes:
+            if at == self.skipped + self.nodes:
                 return _is_of(node, self.extents[-1][-1][0])
         return False
 

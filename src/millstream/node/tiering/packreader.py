@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from millstream import core
 from millstream.engine.cold import ColdMiss, ColdSource, Range
-from millstream.persistence.disk import DiskFile, RealFile
+from millstream.persistence.disk import DiskFile, RealFile, allow_files
 
 # Errors by which a file system says that it cannot read without waiting
 _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -209,7 +209,7 @@ class Packs:
     def __init__(self, cache: int) -> None:
         self._cache = cache
         self.reader: Any = None  # Reader for ``keyspace.reads``; None before the first pack
-        self._numbers: set[int] = set()
+        self.names: dict[int, str] = {}  # Names of the open packs by number
 
     def add(self, number: int, name: str, file: DiskFile) -> None:
         """Read a pack; its file is taken over."""
@@ -217,22 +217,19 @@ class Packs:
             self.reader = PyPackReader()
             if core.native is not None and isinstance(file, RealFile):
                 self.reader = core.native.PackReader(self._cache)
-        self._numbers.add(number)
+        allow_files(1)
         if isinstance(self.reader, PyPackReader):
             self.reader.add(number, file, name)
-            return
-        try:
+        else:
             assert isinstance(file, RealFile), "all packs are on one disk"
-            descriptor = os.dup(file.fileno())
-        finally:
-            file.close()
-        self.reader.add(number, descriptor, name)
+            self.reader.add(number, file.detach(), name)
+        self.names[number] = name
 
     def drop(self, number: int) -> None:
         """Close a pack; one that got no entry was never opened."""
-        if number in self._numbers:
+        if number in self.names:
             self.reader.drop(number)
-            self._numbers.remove(number)
+            del self.names[number]
 
     def limit(self, cache: int) -> None:
         """Keep at most this many bytes of tables and nodes."""
@@ -243,10 +240,10 @@ class Packs:
     @property
     def newest(self) -> int:
         """Number of the newest pack, which may still be filled; 0 without one."""
-        return max(self._numbers, default=0)
+        return max(self.names, default=0)
 
     def close(self) -> None:
         """Close all packs."""
-        for number in list(self._numbers):
+        for number in list(self.names):
             self.drop(number)
         self.reader = None

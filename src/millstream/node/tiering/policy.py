@@ -24,6 +24,8 @@ from millstream.engine.streams.stream import Stream
 
 Place = tuple[int, bytes]
 
+CLASSES = 3
+"""Number of classes."""
 LOOKED = 64
 """Number of streams that one turn looks at."""
 SLACK = 8 << 20
@@ -57,7 +59,7 @@ def aim(sealed: int, tier_hot: int, used: int, limit: int) -> Aim:
     hot = min(tier_hot, max(sealed - (used - int(limit * _RELIEVED)), 0)) if pressed else tier_hot
     slack = 0 if pressed else min(SLACK, tier_hot // 4)
     size = sealed - hot if sealed > hot + slack else 0
-    return Aim(size, hot, 3 if limit and used > limit * _URGENT else 2)
+    return Aim(size, hot, CLASSES if limit and used > limit * _URGENT else 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,22 @@ class Ring:
         stream = space.databases[place[0]].keys.get(place[1])
         if place in self._sizes and isinstance(stream, Stream):
             self._note(place, stream)
+
+    def places(self) -> dict[Place, int]:
+        """Return the places of all streams, which the caller may change."""
+        return self._sizes.copy()
+
+    def look(self, space: Keyspace, place: Place) -> Stream | None:
+        """Return the stream of a place, None without one; its size is brought up to date, its turn stays."""
+        stream = space.databases[place[0]].keys.get(place[1])
+        if not isinstance(stream, Stream):
+            self.sealed -= self._sizes.pop(place, 0)
+            return None
+        if place in self._sizes:
+            size = stream.entries.sealed_bytes
+            self.sealed += size - self._sizes[place]
+            self._sizes[place] = size
+        return stream
 
     def turn(self, space: Keyspace, most: int = LOOKED) -> list[tuple[Place, Stream]]:
         """Return the streams that are next, with their sizes brought up to date."""

@@ -91,6 +91,14 @@ class ReadAhead:
         self.forget(seconds)
         return is_mark
 
+    def clear(self, miss: ColdMiss) -> bool:
+        """Remove the marks on all that a command will read next; return True if its miss was only made by one."""
+        is_mark = self._take_mark(miss.ranges[0])
+        for extent in miss.ahead:
+            if extent in self._marks:
+                self._unmark(self._marks[extent])
+        return is_mark
+
     def _end(self, session_id: int) -> None:
         """Follow a reader no longer."""
         self._unmark(self._runs.pop(session_id))

@@ -44,6 +44,8 @@ log = logger("millstream.node")
 RUNS = 3
 # Times that the loop reads for one run
 _LOOKS = 8
+# Marks that one run may meet, each of which lets it begin again; a further one takes away all that are near
+_MARKS = 4
 # Words of a range without COUNT, and the commands that have one
 _BARE, _RANGES = 4, frozenset({"xrange", "xrevrange"})
 # Bytes of a key in an error
@@ -104,7 +106,22 @@ class ColdRunner:
         for number in numbers:
             if self._ahead is not None:
                 self._ahead.drop(number)
+            if self.tickets is not None:
+                self.tickets.drop(number)
             self.packs.drop(number)
+
+    def replace_packs(self, opened: list[tuple[int, str, DiskFile]]) -> None:
+        """Read these packs, whose files are taken over, and no others, since other data refer to them."""
+        old = self.packs.names
+        kept = old.items() & {number: name for number, name, _ in opened}.items()
+        self.drop_packs({number for number, _ in old.items() - kept})
+        self._reported = {each for each in self._reported if each[0] in self.packs.names}
+        while opened:
+            number, name, file = opened.pop()
+            if (number, name) in kept:
+                file.close()
+            else:
+                self.add_pack(number, name, file)
 
     def _change(self) -> None:
         """Apply what CONFIG SET has changed."""
@@ -129,6 +146,10 @@ class ColdRunner:
     def damaged(self) -> int:
         """Number of extents that could not be read."""
         return len(self._reported)
+
+    def damages(self) -> set[tuple[int, int]]:
+        """Return pack and offset of each extent that could not be read."""
+        return set(self._reported)
 
     def close(self) -> None:
         """End the threads and close the packs; no command may run any more."""
@@ -161,9 +182,9 @@ class ColdRunner:
             self._let_go(ctx.session)
             return []
         tries = self._tries(ctx.session, waits=ctx.origin is Origin.WAITER)
-        is_parked = False
+        is_parked, looks, marks = False, 0, 0
         try:
-            for _ in range(_LOOKS):
+            while looks < _LOOKS:
                 hits, misses = self._lookups.hits, self._lookups.misses
                 reads.may_wait = tries >= RUNS
                 try:
@@ -171,8 +192,10 @@ class ColdRunner:
                 except ColdMiss as miss:
                     self.misses += 1
                     self._lookups.hits, self._lookups.misses = hits, misses
-                    if self._is_there(ctx.session, miss, ctx.now):
+                    if self._is_there(ctx.session, miss, ctx.now, marks):
+                        marks += 1
                         continue
+                    looks += 1
                     if not self._may_read(miss.ranges):
                         self._park(ctx.session, miss.ranges, tries + 1)
                         is_parked = True
@@ -193,8 +216,8 @@ class ColdRunner:
         tries = self._tries(session, waits=False)
         if self.tickets is None or session.is_doomed or tries >= RUNS:
             return False
-        reads, wanted = self._keyspace.reads, list(commands)
-        for _ in range(_LOOKS):
+        reads, wanted, looks, marks = self._keyspace.reads, list(commands), 0, 0
+        while looks < _LOOKS:
             reads.may_wait = False
             try:
                 misses = ask(self._keyspace, session.db, wanted, now.wall)
@@ -203,9 +226,11 @@ class ColdRunner:
             if not misses:
                 return False
             self.misses += 1
-            missed = [miss.ranges for miss in misses if not self._is_there(session, miss, now)]
+            missed = [miss.ranges for miss in misses if not self._is_there(session, miss, now, marks)]
             if not missed:
+                marks += 1
                 continue
+            looks += 1
             ranges = list(dict.fromkeys(chain.from_iterable(missed)))
             if not self._may_read(ranges):
                 self._park(session, ranges, tries + 1)
@@ -213,9 +238,13 @@ class ColdRunner:
             self._read(ranges)
         return False
 
-    def _is_there(self, session: Session, miss: ColdMiss, now: Now) -> bool:
-        """Take in a miss; return True if it was only made to notice a reader in order."""
-        return self._ahead is not None and self._ahead.note(session, miss, now.mono / 1000)
+    def _is_there(self, session: Session, miss: ColdMiss, now: Now, marks: int) -> bool:
+        """Take in a miss, after so many marks; return True if it was only made to notice a reader in order."""
+        if self._ahead is None:
+            return False
+        if marks >= _MARKS:
+            return self._ahead.clear(miss)
+        return self._ahead.note(session, miss, now.mono / 1000)
 
     def forget_behind(self, seconds: float) -> None:
         """Drop from the page cache what readers in order have left some time ago; the clock is at ``seconds``."""
@@ -316,10 +345,21 @@ class ColdRunner:
             f"MSDAMAGED entries {first} to {last} of '{_printed(key)}' cannot be read: {name} is damaged at byte "
             f"{extent.offset}; see millstream log check"
         )
-        if extent[:2] not in self._reported:
-            self._reported.add(extent[:2])
+        if self.note_damage(*extent[:2]):
             log.error("%s (%s)", line.removeprefix("MSDAMAGED "), damage)
         return line
+
+    def note_damage(self, pack: int, offset: int) -> bool:
+        """Count a damaged extent; return False if it was counted before."""
+        known = len(self._reported)
+        self._reported.add((pack, offset))
+        return len(self._reported) > known
+
+    def report_damage(self, damage: tuple[int, int, str, str]) -> None:
+        """Report damage that no command has met yet: pack, offset, name of the file and reason."""
+        pack, offset, name, reason = damage
+        if self.note_damage(pack, offset):
+            log.error("%s is damaged at byte %d; see millstream log check (%s)", name, offset, reason)
 
 
 def _holds(value: object, extent: Extent) -> bool:

@@ -9,7 +9,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.memory import Memory
 from millstream.node.tiering import policy
+from millstream.node.tiering.background import TierThread
 from millstream.node.tiering.gathering import BATCH, SLICE, Batch, Copies, settled
 from millstream.node.tiering.policy import Aim, Leave, Place, Ring, Spills
 from millstream.node.tiering.writing import SPARE, Filler, Written
@@ -55,6 +56,25 @@ class SpillOwner(Protocol):
         """Commit transitions that no client sees, for which no reply waits."""
 
 
+class Care(Protocol):
+    """The care of packs; :class:`millstream.node.maintenance.vacuum.Vacuum` is one."""
+
+    def observe(self, step: Transition) -> None:
+        """Note a transition that was committed."""
+
+    def scan(self) -> None:
+        """Forget what was found, since the data came from elsewhere."""
+
+    def begin_again(self) -> None:
+        """Leave the pack that is being filled, since other packs took the place of all."""
+
+    def turn(self, now: Now, *, is_calm: bool) -> float | None:
+        """Do the next piece of work; return the seconds until the next one."""
+
+    def end(self) -> None:
+        """End the pack that is being filled."""
+
+
 @dataclass(slots=True)
 class _Classes:
     """The search for nodes that may go, over all streams, one class after the other."""
@@ -78,22 +98,19 @@ class Spiller:
     ) -> None:
         self._node = node
         self._filler = Filler(opened, exclusively)
-        self._wake = wake  # Called in the thread; another turn is due then
-        self._new_thread = thread
+        self.background = TierThread(wake, thread)  # ``wake`` is called in the thread; another turn is due then
+        self.care: Care | None = None  # Takes turns while nothing is to be spilled
         self._spare = spare
         # Called in the loop before a pack's first entry is committed, so that it can be read
         self.on_pack: Callable[[PackEntry], None] = lambda entry: None  # noqa: ARG005 - a reader replaces it
         self._known: set[int] = set()  # Numbers of packs for which it was called
         self.ring = Ring()  # The streams
-        self._is_on = self._stopped = self._is_recount_due = False
-        self._ending = threading.Lock()  # guards _stopped and the start of a thread
+        self._is_on = self._is_recount_due = False
         self._queue: deque[tuple[Place, Stream]] = deque()  # Streams to look at next
         self._search = _Classes()
         self._batch = Batch()  # Copies that are not in the thread yet
         self._part: tuple[Copies, Leave] | None = None  # The last part of the batch, if more of it may follow
-        self._thread: threading.Thread | None = None
         self._in_thread: Batch | None = None  # Batch that is being written, or was
-        self._written: Written | None = None  # Result, until the loop has taken it
         self._alone: dict[Place, int] = {}  # Streams that are left alone, until these monotonic milliseconds
         self._not_before = self._rests_until = self._rests_at = 0
         self.spilled = 0  # Bytes of frames that took the place of nodes
@@ -104,13 +121,33 @@ class Spiller:
         return self._filler
 
     @property
+    def config(self) -> Config:
+        """Configuration of the node."""
+        return self._node.config
+
+    @property
+    def keyspace(self) -> Keyspace:
+        """Data of the node."""
+        return self._node.keyspace
+
+    @property
+    def disk_needed(self) -> int:
+        """Bytes of the disk that spilling leaves free, for the next rewriting."""
+        return self.plenty - self._spare + self._filler.spare(self.config.tier_hot, self._spare)
+
+    @property
+    def plenty(self) -> int:
+        """Free bytes of the disk above which nobody has to look for room."""
+        return self.config.disk_floor + 2 * self.ring.sealed + self._spare
+
+    @property
     def is_busy(self) -> bool:
         """True while nodes are on their way."""
         return self._in_thread is not None or self._batch.size > 0
 
     def may_help(self, now: Now) -> bool:
         """True if nodes can go to packs now, or are on their way."""
-        if self._stopped or not self._node.config.tier or now.mono < self._not_before:
+        if self.background.is_stopped or not self._node.config.tier or now.mono < self._not_before:
             return False
         return self.is_busy or not self._is_on or not self._rests(now)
 
@@ -122,13 +159,28 @@ class Spiller:
 
     def _recount(self) -> None:
         """Count the bytes of packs again, but not while the thread counts those that it writes."""
-        if self._is_recount_due and self._in_thread is None:
+        if self._is_recount_due and not self.background.is_busy:
             self._is_recount_due = False
             self._filler.recount()
+
+    def wait(self) -> None:
+        """Wait until the thread writes nothing; called in another thread while no new job may begin."""
+        self.background.wait()
+
+    def begin_again(self) -> None:
+        """Forget all packs and what is on its way, since other packs and other data took their place."""
+        self._in_thread = None
+        self.background.forget()
+        self._known.clear()
+        self._filler.drop()
+        if self.care is not None:
+            self.care.begin_again()
 
     def observe(self, step: Transition) -> None:
         """Note a transition that was committed."""
         self.ring.observe(step)
+        if self.care is not None:
+            self.care.observe(step)
         if step[0] == "xsetid":  # the same ids may be given again, of a stream that may have another key by now
             for part in (*self._batch.parts, *(self._in_thread.parts if self._in_thread is not None else ())):
                 part.is_stale = True
@@ -139,27 +191,36 @@ class Spiller:
         self._batch, self._part = Batch(), None  # copies of streams that are gone
         self._alone, self._search, self._rests_until = {}, _Classes(), 0
         self.ring.scan(self._node.keyspace)
+        if self.care is not None:
+            self.care.scan()
 
     # ------------------------------------------------------------------ in the loop
 
     def turn(self, now: Now) -> float | None:
         """Do the next piece of work; return the seconds until the next one, None if only an event makes it due."""
-        if self._stopped:
+        if self.background.is_stopped:
             return None
         if self._node.config.tier != self._is_on:
             self._switch()
-        if self._written is not None:
-            if not self._node.may_look_after:
-                return _LATER
-            self._commit(self._written, now)
-            return 0.0
-        if self._in_thread is not None or not self._is_on:
-            return None
+        if self.background.is_busy and not self.background.is_done:
+            return self._gather_ahead(now)
         if not self._node.may_look_after:
             return _LATER
-        if now.mono < self._not_before:
-            return (self._not_before - now.mono) / 1000
-        return self._gather(now)
+        if self.background.is_done:
+            self.background.take(now)
+            self._recount()
+            return 0.0
+        seconds = self._next(now) if self._is_on else None
+        return 0.0 if self.background.is_done else None if self.background.is_busy else seconds
+
+    def _next(self, now: Now) -> float | None:
+        """Spill, or care for the packs while nothing is to be spilled."""
+        rest = self._not_before - now.mono
+        seconds = rest / 1000 if rest > 0 else self._gather(now)
+        if seconds == 0.0 or self.background.is_busy or self.care is None:
+            return seconds
+        other = self.care.turn(now, is_calm=rest <= 0 and not self._batch.size)
+        return min((each for each in (seconds, other) if each is not None), default=None)
 
     def _switch(self) -> None:
         """Begin or end the work, as ``tier`` says."""
@@ -170,6 +231,8 @@ class Spiller:
             self._node.spills = self
         else:
             self.ring = Ring()
+            if self.care is not None:
+                self.care.scan()
             if self._in_thread is None:
                 self._node.spills = None
 
@@ -177,8 +240,20 @@ class Spiller:
         """Return the amount to spill now, of all sealed nodes."""
         config = self._node.config
         limit = config.max_memory
-        used = limit - self._node.memory.left(wall) if limit else 0
-        return policy.aim(self.ring.sealed if sealed is None else sealed, config.tier_hot, used, limit)
+        memory = self._node.memory
+        used = limit - memory.left(wall) + memory.excess if limit else 0
+        found = policy.aim(self.ring.sealed if sealed is None else sealed, config.tier_hot, used, limit)
+        going = 0 if self._in_thread is None else self._in_thread.size
+        return found if not going else replace(found, size=max(found.size - going, 0))
+
+    def _gather_ahead(self, now: Now) -> float | None:
+        """Copy a slice of the next batch while the thread works, if memory is short."""
+        may = self._is_on and self._node.may_look_after and now.mono >= self._not_before
+        return self._gather(now) if may and self._is_urgent(now) else None
+
+    def _is_urgent(self, now: Now) -> bool:
+        """True if memory is so short that the next batch is gathered while one is written."""
+        return self._batch.size < BATCH and self.aim(now.wall).classes == policy.CLASSES
 
     def _rests(self, now: Now) -> bool:
         """True if nothing was found a moment ago and little has changed, or if all nodes may stay."""
@@ -210,6 +285,9 @@ class Spiller:
             if not took or self._is_enough(aim):
                 self._part = None
         is_over = self._search.number > aim.classes or not len(self.ring)
+        if self.background.is_busy:
+            self._search = _Classes() if is_over else self._search
+            return None if is_over or self._is_enough(aim) else 0.0
         if self._batch.size >= BATCH or (self._batch.size and (self._is_enough(aim) or is_over)):
             self._hand_over()
             return None
@@ -241,7 +319,7 @@ class Spiller:
             limit = None if place in taken else self._bounds(place, stream, aim, now)
             if limit is not None:
                 self._search.looked = 0
-                self._part = Copies(place, stream), limit
+                self._part = Copies(place, stream, skipped=self._going(stream)), limit
                 return True
             if self._search.looked >= len(self.ring):
                 self._search = _Classes(self._search.number + 1)
@@ -249,60 +327,67 @@ class Spiller:
                     return False
         return False
 
+    def _going(self, stream: Stream) -> int:
+        """Number of a stream's nodes that are being written."""
+        parts = () if self._in_thread is None else self._in_thread.parts
+        return sum(part.nodes for part in parts if part.stream is stream)
+
     def _bounds(self, place: Place, stream: Stream, aim: Aim, now: Now) -> Leave | None:
         if self._alone and now.mono < self._alone.get(place, 0):
             return None
         if self._node.keyspace.databases[place[0]].keys.get(place[1]) is not stream:
             return None  # gone since the ring's turn
-        after = self._node.config.tier_after
+        after, going = self._node.config.tier_after, self._going(stream)
         limit = None
         if self._batch.size < aim.size:
             limit = policy.leave_of(stream, self._search.number, self.ring.share(stream, aim.hot), now.wall)
-            if limit is not None and next(policy.leaving(stream, limit), None) is None:
+            if limit is not None and next(policy.leaving(stream, limit, going), None) is None:
                 limit = None
         if limit is None and after and self._search.number == 1:
             limit = policy.aged(stream, now.wall, after * 1000)
-            if limit is not None and next(policy.leaving(stream, limit), None) is None:
+            if limit is not None and next(policy.leaving(stream, limit, going), None) is None:
                 limit = None
         return limit
 
     def _hand_over(self) -> None:
-        self._in_thread, self._batch, self._part = self._batch, Batch(), None
+        batch, least, most = self._batch, self.disk_needed, self.config.tier_max_bytes
+        self.background.run(lambda: self._write(batch, least, most), self._commit)
+        self._in_thread, self._batch, self._part = batch, Batch(), None
         self._search = _Classes()
-        config = self._node.config
-        least = config.disk_floor + 2 * self.ring.sealed + self._spare
-        thread = self._new_thread(
-            target=self._write,
-            args=(self._in_thread, least, config.tier_max_bytes),
-            name="millstream-tier",
-            daemon=True,
-        )
-        with self._ending:
-            if not self._stopped:
-                self._thread = thread
-                thread.start()
 
     def _commit(self, written: Written, now: Now) -> None:
         """Let the extents of a batch take the place of the nodes that are still there."""
-        batch, self._in_thread, self._written = self._in_thread, None, None
+        batch, self._in_thread = self._in_thread, None
         assert batch is not None
-        self._recount()
         if written.pack is None:
+            self._batch, self._part = Batch(), None  # copies of later nodes, which cannot go before these
             self._not_before = now.mono + max(int(self._filler.pause * 1000), int(_LATER * 1000))
         else:
             self._commit_to(written.pack, written, batch, now)
         self._settle(batch)
 
-    def _commit_to(self, pack: PackEntry, written: Written, batch: Batch, now: Now) -> None:
-        space = self._node.keyspace
+    def named(self, pack: PackEntry) -> list[Transition] | None:
+        """Return what must come before the first reference to a pack; None if the pack cannot be read."""
         if pack.number not in self._known:
             try:
                 self.on_pack(pack)
-            except StorageError as error:  # the bytes are waste, and the nodes stay hot
+            except StorageError as error:  # the bytes are waste
                 self._filler.fail("error", str(error))
-                self._not_before = now.mono + int(self._filler.pause * 1000)
-                return
+                return None
             self._known.add(pack.number)
+        if pack.number in self._node.keyspace.packs:
+            return []
+        return [("tpacks", -1, [[pack.number, pack.identity, 0]])]
+
+    def commit(self, steps: list[Transition], now: Now) -> None:
+        """Commit transitions for which no reply waits."""
+        self._node.commit_alone(steps, now)
+
+    def _commit_to(self, pack: PackEntry, written: Written, batch: Batch, now: Now) -> None:
+        space, first = self._node.keyspace, self.named(pack)
+        if first is None:  # the nodes stay hot
+            self._not_before = now.mono + int(self._filler.pause * 1000)
+            return
         places = iter(written.places)
         steps: list[Transition] = []
         for part in batch.parts:
@@ -316,13 +401,13 @@ class Spiller:
             if there is part.stream and len(found) * 2 < len(part.extents):
                 self._alone[part.place] = now.mono + _LEFT_ALONE
             self.spilled += sum(extent.length for extent in found)
-        if steps and pack.number not in space.packs:
-            steps.insert(0, ("tpacks", -1, [[pack.number, pack.identity, 0]]))
         if steps:
-            self._node.commit_alone(steps, now)
+            self.commit(first + steps, now)
         self._alone = {place: until for place, until in self._alone.items() if until > now.mono}
 
     def _settle(self, batch: Batch) -> None:
+        for part in (*self._batch.parts, *(self._part or ())[:1]):
+            part.skipped = 0  # if nodes before it stayed, no copy is of the first nodes, and none is used
         for part in batch.parts:
             self.ring.refresh(self._node.keyspace, part.place)
         if not self._is_on:
@@ -331,19 +416,16 @@ class Spiller:
 
     # ------------------------------------------------------------------ in the thread
 
-    def _write(self, batch: Batch, least: int, most: int) -> None:
+    def _write(self, batch: Batch, least: int, most: int) -> Written:
         try:
-            written = self._filler.write(batch.payloads(), least, most)
+            return self._filler.write(batch.payloads(), least, most)
         except Exception:
             log.exception("internal error while entries were written to a pack")
-            written = self._filler.broken()
-        self._written = written
-        self._wake()
+            return self._filler.broken()
 
     def stop(self) -> None:
-        """Wait for the thread, which ends soon, and end the pack. The caller must still run exclusive jobs."""
-        with self._ending:
-            self._stopped = True
-        if self._thread is not None:
-            self._thread.join()
+        """Wait for the thread, which ends soon, and end the packs. The caller must still run exclusive jobs."""
+        self.background.stop()
         self._filler.end()
+        if self.care is not None:
+            self.care.end()

@@ -106,10 +106,11 @@ class Tickets:
 
     def _take_in(self, fetch: Fetch, now: Now) -> None:
         fetch.is_there, fetch.is_ahead = True, False
-        if fetch.users:
-            self._pin(fetch)
-        elif fetch in self._going:
-            self._going.remove(fetch)
+        if fetch in self._going:  # else it is of a pack that was dropped
+            if fetch.users:
+                self._pin(fetch)
+            else:
+                self._going.remove(fetch)
         fetch.parts.clear()
         for ticket in list(fetch.users):
             ticket.left -= 1
@@ -142,6 +143,13 @@ class Tickets:
         session, is_tried = ticket.session, not self._sessions.waits.ready and self._sessions.pause.ends is None
         if is_tried and not session.parked and self._sessions.parking.by_session.get(session.id) is ticket:
             self._sessions.parking.drop(session)
+
+    def drop(self, pack: int) -> None:
+        """Keep nothing of a pack that is no longer read, as another one may get its number; its clients run again."""
+        for fetch in [each for each in self._going if each.wanted[0] == pack]:
+            self._going.remove(fetch)
+            self._pinned -= sum(length for _, _, length in fetch.pins)
+            fetch.pins.clear()
 
     def _release(self, ticket: Ticket) -> None:
         for pin in ticket.pins:

@@ -19,8 +19,8 @@ log = logger("millstream.tier")
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 3600.0
 """Seconds without spilling after a failure; each further failure doubles them, unless only space was missing."""
 _LACKS = frozenset({"disk-low", "disk-full"})
-SPARE = 64 << 20
-"""Bytes on the disk that stay free for the next rewriting, besides twice the sealed nodes."""
+SPARE, LEAST_SPARE = 64 << 20, 4 << 20
+"""Bytes on the disk that stay free for the next rewriting, besides twice the sealed nodes: at most and at least."""
 SMALLEST, LARGEST, PART = 64 << 20, 1 << 30, 1024
 """Size at which a pack is ended: a part of all packs, within two bounds in bytes."""
 
@@ -33,16 +33,46 @@ class Written:
     places: list[tuple[int, int]] = field(default_factory=list)  # Offset and size of each extent's frame
 
 
+@dataclass(slots=True)
+class PackTotal:
+    """The bytes of all packs, which several fillers count together."""
+
+    size: int = 0  # Number of bytes
+
+
 class Filler:
     """Fills one pack after the other; used by one thread at a time."""
 
-    def __init__(self, opened: Log, exclusively: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(
+        self, opened: Log, exclusively: Callable[[Callable[[], Any]], Any], total: PackTotal | None = None
+    ) -> None:
         self._log, self._exclusively = opened, exclusively
         self._pack: PackWriter | None = None
-        self.size = opened.pack_bytes()  # Bytes of all packs
+        self._total = PackTotal(opened.pack_bytes()) if total is None else total
         self.failures = 0  # Number of batches that failed
         self.in_a_row = 0  # Number of these since the last one that was written, without those for which space lacked
         self.status = "ok"  # Result of the last batch: ``ok``, or the reason in one word
+
+    def another(self) -> "Filler":
+        """Return a filler of other packs of the same log."""
+        return Filler(self._log, self._exclusively, self._total)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all packs."""
+        return self._total.size
+
+    def spare(self, hot: int, most: int) -> int:
+        """Bytes that stay free besides twice the sealed nodes, of which ``hot`` bytes should stay in memory.
+
+        The rest of the next snapshot is about as large as the last one.
+        """
+        return min(LEAST_SPARE + 2 * hot + self._log.snapshot_bytes, most)
+
+    @property
+    def open_pack(self) -> int:
+        """Number of the pack that is being filled; 0 without one."""
+        return 0 if self._pack is None else self._pack.entry.number
 
     @property
     def pause(self) -> float:
@@ -64,7 +94,7 @@ class Filler:
                 self.end()  # only now, since the records of its last batch must come before its end
             if self._pack is None:
                 self._pack = self._exclusively(self._log.add_pack)
-                self.size += self._pack.size
+                self._total.size += self._pack.size
             return self._added(self._pack, payloads)
         except DiskFullError as error:
             self._drop_closed()
@@ -76,7 +106,7 @@ class Filler:
     def _added(self, pack: PackWriter, payloads: list[bytes]) -> Written:
         before = pack.size
         places = pack.add(payloads)
-        self.size += pack.size - before
+        self._total.size += pack.size - before
         if self.status != "ok":
             log.info("entries go to packs again")
         self.status, self.in_a_row = "ok", 0
@@ -111,8 +141,20 @@ class Filler:
                 self._exclusively(lambda: self._log.end_pack(pack))
             except StorageError as error:
                 log.error("a pack is not ended: %s", error)  # noqa: TRY400 - the disk's fault, not this program's
-            self.size += pack.size - before
+            self._total.size += pack.size - before
+
+    def abandon(self) -> None:
+        """Close the pack in a forked child, and write nothing."""
+        if self._pack is not None:
+            self._pack.close()
+
+    def drop(self) -> None:
+        """Leave the pack that is being filled, since the log does not name it any more, and count the others."""
+        pack, self._pack = self._pack, None
+        if pack is not None:
+            pack.close()
+        self.recount()
 
     def recount(self) -> None:
         """Count the bytes of all packs again, after some were removed."""
-        self.size = self._log.pack_bytes()
+        self._total.size = self._log.pack_bytes()

@@ -13,8 +13,9 @@ the report does not count anything that a power cut could undo.
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
+from millstream import core
 from millstream.commands.context.session import Session, Traffic
 from millstream.errors import DiskError, MillstreamError, ProtocolError, StorageError
 from millstream.logs import logger
@@ -42,7 +43,7 @@ from millstream.replication.handshake import (
 )
 from millstream.replication.received import ReceivedStream
 from millstream.replication.units import packed
-from millstream.server.following.files import unnamed_file
+from millstream.server.following.arriving import ArrivingCopy
 from millstream.server.following.pauses import copy_pause
 from millstream.server.listener import show_address
 from millstream.server.serving import Serving
@@ -199,7 +200,7 @@ class _Connection:
         self._received = ReceivedStream()
         self._running = asyncio.Lock()  # only one task at a time may run units
         self._writer: asyncio.StreamWriter | None = None
-        self._copy: IO[bytes] | None = None
+        self._copy: ArrivingCopy | None = None
         self._begins: CopyBegins | None = None
         self._past: PrimaryPast | None = None
         self._taking: asyncio.Task[None] | None = None
@@ -218,11 +219,12 @@ class _Connection:
         following, config = self._following, self._node.config
         following.state = CONNECTING
         timeout = config.repl_timeout
+        packs = await self._packs()
         # Not wait_for(): in Python 3.11 it loses a cancellation that arrives when the awaited task ends
         async with asyncio.timeout(timeout):
             reader, self._writer = await asyncio.open_connection(host, port, ssl=self._server.link_tls)
         following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
-        handshake = Handshake(self._introduction())
+        handshake = Handshake(self._introduction(packs))
         self._send(handshake.begin())
         self._telling = self._server.loop.create_task(self._tell())
         while True:
@@ -239,7 +241,20 @@ class _Connection:
             for event in handshake.feed(data):
                 await self._take_in(event, host, port)
 
-    def _introduction(self) -> Introduction:
+    async def _packs(self) -> tuple[str, ...] | None:
+        """Identities of the packs that a copy need not bring; None if it must not refer to packs.
+
+        Without a directory there is no place for packs. The Python core is for reading, and does not bound the memory
+        that hostile records of cold entries would take.
+        """
+        own = self._node.journal.log
+        if own is None or core.native is None:
+            return None
+        if not own.packs:
+            return ()
+        return tuple(each.identity for each in await self._server.loop.run_in_executor(None, own.sealed_packs))
+
+    def _introduction(self, packs: tuple[str, ...] | None) -> Introduction:
         values, history = self._node.config.values, self._node.keyspace.history
         user, password = str(values["masteruser"]), str(values["masterauth"])
         return Introduction(
@@ -251,6 +266,7 @@ class _Connection:
             str(values["replica-announce-ip"]),
             hands_over=self._node.failover.is_asking,
             asks_past=bool(history.replid or history.is_given_up),
+            packs=packs,
         )
 
     async def _take_in(self, event: Event, host: str, port: int) -> None:
@@ -288,9 +304,8 @@ class _Connection:
                 assert self._copy is not None
                 with self._to_disk():
                     self._copy.write(data)
-                    self._copy.flush()
                 following.copy_read += len(data)
-                if self._taker is not None and not self._taker.arrived(following.copy_read):
+                if self._taker is not None and not self._taker.arrived(self._copy.written):
                     self._is_copied.set()
             case CopyAwaited():
                 self._await_copy(host, port)
@@ -303,8 +318,12 @@ class _Connection:
                 self._begins = event
                 self._await_copy(host, port)
             case CopySize(size):
-                following.copy_size = size
+                assert self._copy is not None
+                following.copy_size = self._copy.size = size
             case CopyEnds():
+                assert self._copy is not None
+                with self._to_disk():
+                    self._copy.end()
                 self._is_copied.set()
 
     @contextlib.contextmanager
@@ -334,15 +353,16 @@ class _Connection:
         """Start the process that will read the copy."""
         if self._copy is None:
             with self._to_disk():
-                self._copy = unnamed_file(self._directory)
+                config = self._node.config
+                self._copy = ArrivingCopy(self._directory, self._node.journal.log, lambda: config.disk_floor)
             self._taking = self._server.loop.create_task(self._take(self._copy, (host, port)))
 
-    async def _take(self, copy: IO[bytes], primary: tuple[str, int]) -> None:
+    async def _take(self, copy: ArrivingCopy, primary: tuple[str, int]) -> None:
         """Replace the data by the copy, and run the commands after it; a failure ends the connection."""
         try:
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
-            taker = self._taker = Taking(self._server, copy, primary)
+            taker = self._taker = Taking(self._server, copy.file, copy.token, primary)
             try:
                 await self._is_copied.wait()
                 assert self._begins is not None
@@ -497,7 +517,9 @@ class _Connection:
         """Close the connection and cancel its tasks."""
         self.leave()
         if self._copy is not None:
-            with contextlib.suppress(OSError):  # closing also writes the buffer, which fails if the disk is full
+            try:
+                self._server.loop.run_in_executor(None, self._copy.close)
+            except RuntimeError:  # no more threads can be started
                 self._copy.close()
         if self._writer is not None:
             with contextlib.suppress(OSError):

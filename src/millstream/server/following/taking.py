@@ -14,7 +14,8 @@ from millstream.commands.context.config import Config
 from millstream.errors import StorageError
 from millstream.node.log import codec
 from millstream.node.log.children import GivenUpError
-from millstream.node.log.rewriting import Rewriter, TakeOrder
+from millstream.node.log.foreign import PackList
+from millstream.node.log.rewriting import Commit, Rewriter, TakeOrder
 from millstream.node.log.taking import NOT_HELD
 from millstream.node.obeying import NotHeldError
 from millstream.persistence.log import Log
@@ -45,14 +46,14 @@ class _PassingLog:
 class Taking:
     """One copy that replaces the data; its constructor starts a process that reads it while it arrives."""
 
-    def __init__(self, server: Serving, file: IO[bytes], primary: tuple[str, int]) -> None:
+    def __init__(self, server: Serving, file: IO[bytes], token: str, primary: tuple[str, int]) -> None:
         self._server = server
         self._following = server.node.following
         self._is_cancelled = self._is_ordered = False
         self._begins: CopyBegins | None = None
         self._end: asyncio.Future[None] = server.loop.create_future()
         config = server.node.config
-        words = *primary, config.idmp_duration, config.idmp_maxsize
+        words = token, *primary, config.idmp_duration, config.idmp_maxsize
         self._passing, rewriter = None, server.rewriter
         if rewriter is None:
             self._passing = _PassingLog(config)
@@ -105,9 +106,9 @@ class Taking:
 
     # ------------------------------------------------------------------ in the thread of the rewriting
 
-    def _swap(self, payloads: Iterator[bytes], commit: Callable[[], None]) -> None:
+    def _swap(self, payloads: Iterator[bytes], packs: PackList, commit: Commit) -> None:
         assert self._begins is not None
-        adopt = self._following.prepared(payloads, self._begins)
+        adopt = self._following.prepared(payloads, self._begins, packs)
         done: Future[None] = Future()
         self._server.loop.call_soon_threadsafe(self._adopt, adopt, commit, done)
         done.result()
@@ -118,16 +119,18 @@ class Taking:
 
     # ------------------------------------------------------------------ in the loop
 
-    def _adopt(self, adopt: Callable[[int], None], commit: Callable[[], None], done: Future[None]) -> None:
+    def _adopt(self, adopt: Callable[[int], None], commit: Commit, done: Future[None]) -> None:
         """Make the new snapshot the log and the data, in one step."""
         try:
             # The waiting task may already be cancelled without having run since
             if not (self._is_cancelled or self._end.done()):
-                commit()
-                adopt(self._server.clock.now().mono)
+                commit(lambda: adopt(self._server.clock.now().mono))
                 self._end_with(None)
             done.set_result(None)
         except BaseException as error:  # noqa: BLE001 - the thread raises it
+            own = self._server.node.journal.log
+            if isinstance(error, StorageError) and own is not None and own.is_poisoned:
+                self._server.fail(error)  # at once: no command may see data that are not those of the log
             done.set_exception(error)
 
     def _end_with(self, error: Exception | None) -> None:

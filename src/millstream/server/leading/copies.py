@@ -2,15 +2,41 @@
 
 import errno
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import IO
 
 from millstream.node.log.copied_log import head
 from millstream.node.log.rewriting import CopyMade
-from millstream.persistence.log import LogFiles
+from millstream.persistence.disk import DiskFile
+from millstream.persistence.segment import LogFiles
+from millstream.texts import plural
 
 PIECE = 64 * 1024
 """Number of bytes read at a time."""
+
+
+class _OnePack:
+    """Reads packs by name, and has the last one open."""
+
+    def __init__(self, open_pack: Callable[[str], DiskFile]) -> None:
+        self._open, self._name = open_pack, ""
+        self._file: DiskFile | None = None
+
+    def read(self, name: str, place: int, most: int) -> bytes:
+        """Return a part of a pack."""
+        if self._file is None or name != self._name:
+            self.close()
+            self._file, self._name = self._open(name), name
+        return self._file.read_at(place, most)
+
+    def close(self) -> None:
+        """Close the open pack."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class Copy:
@@ -25,7 +51,8 @@ class Copy:
         files: int = 1,
     ) -> None:
         self.made, self.form, self.files = made, form, files
-        self.size = sum(size for _, size in parts)
+        self._ends = list(accumulate(size for _, size in parts))  # offset behind each part
+        self.size = self._ends[-1] if parts else 0
         self._parts, self.close = parts, close
         self._places: dict[int, int] = {}  # read positions of replicas, by session id
 
@@ -36,11 +63,18 @@ class Copy:
         return cls(made, "an RDB file", [(lambda place, most: os.pread(file.fileno(), most, place), size)], file.close)
 
     @classmethod
-    def of_log(cls, made: CopyMade, log: LogFiles) -> "Copy":
-        """Return the copy that consists of a log's files."""
-        begin = head(log)
+    def of_log(cls, made: CopyMade, log: LogFiles, open_pack: Callable[[str], DiskFile]) -> "Copy":
+        """Return the copy that consists of a log's files, and of packs, of which only one is open at a time."""
+        begin, packs = head(log), _OnePack(open_pack)
         parts = [(lambda place, most: begin[place : place + most], len(begin)), *((f.read_at, n) for f, n in log.files)]
-        return cls(made, "the log as it is", parts, log.close, len(log.files))
+        parts += [(partial(packs.read, entry.name), size) for entry, size in log.packs or ()]
+
+        def close() -> None:
+            packs.close()
+            log.close()
+
+        form = "the log as it is" if log.packs is None else f"the log as it is and {plural(len(log.packs), 'pack')}"
+        return cls(made, form, parts, close, len(log.files) + bool(log.packs))
 
     def add(self, session_id: int) -> None:
         """Add a replica that will get the copy."""
@@ -48,16 +82,17 @@ class Copy:
 
     def read(self, session_id: int) -> bytes:
         """Return the next bytes for a replica; empty at the end."""
-        begin, place = 0, self._places[session_id]
-        for read, size in self._parts:
-            if place < begin + size:
-                data = read(place - begin, min(PIECE, begin + size - place))
-                if not data:
-                    raise OSError(errno.EIO, "a file of its copy is shorter than it was")
-                self._places[session_id] += len(data)
-                return data
-            begin += size
-        return b""
+        place = self._places[session_id]
+        number = bisect_right(self._ends, place)
+        if number == len(self._parts):
+            return b""
+        read, size = self._parts[number]
+        left = self._ends[number] - place
+        data = read(size - left, min(PIECE, left))
+        if not data:
+            raise OSError(errno.EIO, "a file of its copy is shorter than it was")
+        self._places[session_id] += len(data)
+        return data
 
     def place(self, session_id: int) -> int:
         """Number of bytes sent to a replica."""

@@ -17,7 +17,8 @@ from millstream.node.log.children import reason_of
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.feeding import Feed
 from millstream.node.log.rewriting import CopyMade, CopyOrder
-from millstream.persistence.log import Log, LogFiles
+from millstream.persistence.log import Log
+from millstream.persistence.segment import LogFiles
 from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.replication.followers import Follower
 from millstream.server.connection import Clients
@@ -49,7 +50,8 @@ class CopyMaker:
         self._failed = 0  # number of successive copies that failed
         self._not_before = 0.0  # loop time before which no copy is made
         self._ordered_at = 0  # monotonic milliseconds at which the present copy was requested
-        self._moment: tuple[CopyMade, int] | None = None  # a copy of the log to make, and the position to keep first
+        # A copy of the log to make, the position to keep first, and the packs that its replicas have (None: no packs)
+        self._moment: tuple[CopyMade, int, frozenset[str] | None] | None = None
 
     def waiting(self) -> list[Follower]:
         """The replicas that wait for a copy."""
@@ -66,8 +68,13 @@ class CopyMaker:
         if self._server.loop.time() < self._not_before:  # waiting replicas get a message each second, so the link stays
             return
         self._ordered_at = self._server.clock.now().mono
-        if self._log is not None and any(map(self._takes_log, waiting)) and self._is_small(self._log):
-            self._order_log(self._log)
+        having = self._having(waiting)
+        if self._log is None or not any(self._takes_log(having, each) for each in waiting):
+            self._order_rdb(self.feed, waiting)
+        elif having is not None and not self._has_descriptors(self._log):
+            return  # an RDB file would bring all entries of packs to the replica's memory: wait for another copy's end
+        elif having is not None or self._is_small(self._log):
+            self._order_log(self._log, having)
         else:
             self._order_rdb(self.feed, waiting)
 
@@ -124,14 +131,14 @@ class CopyMaker:
         if file is not None:
             with contextlib.suppress(OSError):  # closing also writes the buffer, which may fail
                 file.close()
-        self._give_up(f"no file can be made for its copy: {reason}", waiting)
+        self.give_up(f"no file can be made for its copy: {reason}", waiting)
 
     def _order_copy(self, feed: Feed, version: int) -> None:
         assert self._rewriter is not None
         try:
             file = unnamed_file(self._directory)
         except OSError as error:
-            self._give_up(f"no file can be made for its copy: {error}", self.waiting())
+            self.give_up(f"no file can be made for its copy: {error}", self.waiting())
             return
         call = self._server.loop.call_soon_threadsafe
 
@@ -152,31 +159,40 @@ class CopyMaker:
             self.feed.selects = False
         if isinstance(made, str):
             file.close()
-            self._give_up(f"its copy could not be made: {made}", self.waiting())
+            self.give_up(f"its copy could not be made: {made}", self.waiting())
         else:
             self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
 
     def _takes_file(self, version: int, follower: Follower) -> bool:
         return not follower.keyless and self._version(follower) == version
 
-    def _takes_log(self, follower: Follower) -> bool:
-        return follower.reads_log and not (follower.keyless or follower.copy_only)
+    def _having(self, waiting: list[Follower]) -> frozenset[str] | None:
+        """Return the packs of the first replica that can read a log with packs; None if the log has none."""
+        if self._log is None or not self._log.packs:
+            return None
+        return next((each.packs for each in waiting if self._takes_log(each.packs, each)), frozenset())
+
+    def _takes_log(self, having: frozenset[str] | None, follower: Follower) -> bool:
+        """True if a replica can load a log without packs (None), or one that lacks just these packs."""
+        reads = follower.reads_log if having is None else follower.reads_packs and follower.packs == having
+        return reads and not (follower.keyless or follower.copy_only)
 
     def _is_small(self, kept: Log) -> bool:
-        """True if the records after the snapshot are few, in few files; otherwise the log is rewritten.
-
-        A log with packs is not copied in files, since the copy's form has no place for them.
-        """
-        if kept.packs:
-            return False
-        open_files = sum(copy.files for copy in set(self.copies.values()))
+        """True if the records after the snapshot are few, in few files; otherwise the log is rewritten."""
         is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + MOST_BEHIND
-        return is_recent and kept.count + open_files <= MOST_FILES
+        return is_recent and kept.count + self._open_files() <= MOST_FILES
 
-    def _order_log(self, kept: Log) -> None:
+    def _open_files(self) -> int:
+        return sum(copy.files for copy in set(self.copies.values()))
+
+    def _has_descriptors(self, kept: Log) -> bool:
+        """True if other copies leave enough descriptors for one of the log; the first copy gets them in any case."""
+        return not self._open_files() or kept.count + self._open_files() <= MOST_FILES
+
+    def _order_log(self, kept: Log, having: frozenset[str] | None) -> None:
         """Order a copy of the log's files, up to the present data, once the log has kept them."""
         history = self._server.node.keyspace.history  # as in the records, without an uncounted request after them
-        self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended
+        self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended, having
         self._is_copying = True
         self.greet_waiting()
         self._open_log()
@@ -190,44 +206,48 @@ class CopyMaker:
         """Open the files in a thread, since their writer locks the log as long as the disk takes."""
         if self._moment is None:
             return
-        made, position = self._moment
+        made, position, having = self._moment
         if self._server.gate.kept < position:
             self._server.gate.watchers[self] = None
             return
         self._moment = None
         try:
-            self._server.loop.run_in_executor(None, self._open_files, made, position)
+            self._server.loop.run_in_executor(None, self._open_log_files, made, position, having)
         except RuntimeError as error:  # no more threads can be started
-            self._opened(made, StorageError(str(error)))
+            self._opened(made, having, StorageError(str(error)))
 
-    def _open_files(self, made: CopyMade, position: int) -> None:
+    def _open_log_files(self, made: CopyMade, position: int, having: frozenset[str] | None) -> None:
         assert self._log is not None
         found: LogFiles | StorageError | UsageError
         try:
-            found = self._log.files(position)
+            found = self._log.files(position, having)
         except (StorageError, UsageError) as error:
             found = error
         except Exception as error:  # memory ran out, or a defect: no other code would report the missing copy
             log.exception("internal error while the log was opened for replicas")
             found = StorageError(reason_of(error, "a copy"))
         try:
-            self._server.loop.call_soon_threadsafe(self._opened, made, found)
+            self._server.loop.call_soon_threadsafe(self._opened, made, having, found)
         except RuntimeError:  # the loop has ended
             if not isinstance(found, Exception):
                 found.close()
 
-    def _opened(self, made: CopyMade, found: LogFiles | StorageError | UsageError) -> None:
+    def _opened(
+        self, made: CopyMade, having: frozenset[str] | None, found: LogFiles | StorageError | UsageError
+    ) -> None:
         self._is_copying = False
+        takes, is_packed = partial(self._takes_log, having), having is not None
         if isinstance(found, UsageError):  # the log was rewritten meanwhile, so make another copy
             self._schedule()
-        elif isinstance(found, DiskFullError) and self.feed is not None and (waiting := self.waiting()):
+        elif (
+            isinstance(found, DiskFullError) and not is_packed and self.feed is not None and (waiting := self.waiting())
+        ):
             self._order_rdb(self.feed, waiting)  # too few descriptors for the log's files; this copy needs only one
         elif isinstance(found, StorageError):
-            self._give_up(
-                f"its copy could not be made: {found}", [each for each in self.waiting() if self._takes_log(each)]
-            )
+            self.give_up(f"its copy could not be made: {found}", list(filter(takes, self.waiting())))
         else:
-            self._copied(Copy.of_log(made, found), self._takes_log)
+            assert self._log is not None
+            self._copied(Copy.of_log(made, found, self._log.open_pack), takes)
 
     def _copied(self, copy: Copy, takes: Callable[[Follower], bool]) -> None:
         """Give a finished copy to all replicas that wait for one of its kind."""
@@ -238,7 +258,7 @@ class CopyMaker:
         feed.forget_database()
         if not made.replid:
             copy.close()
-            self._give_up("this server does not know the history of its data any more", self.waiting())
+            self.give_up("this server does not know the history of its data any more", self.waiting())
         elif made.replid != self._primary.replid:  # its replica was disconnected; the next check requests another copy
             copy.close()
         elif feed.backlog.has(made.offset):
@@ -248,8 +268,11 @@ class CopyMaker:
             copy.close()
             self._schedule()
 
-    def _hand_out(self, copy: Copy, waiting: list[Follower]) -> None:
+    def sent(self) -> None:
+        """Note that a replica was sent its whole copy: so the next copy need not wait."""
         self._failed, self._not_before = 0, 0.0
+
+    def _hand_out(self, copy: Copy, waiting: list[Follower]) -> None:
         self._primary.count_copy(self._server.clock.now().mono - self._ordered_at, copy.size)
         if waiting:
             names = ", ".join(f"{each.ip}:{each.port}" for each in waiting)
@@ -265,7 +288,7 @@ class CopyMaker:
         if not waiting:
             copy.drop(0)
 
-    def _give_up(self, reason: str, waiting: list[Follower]) -> None:
+    def give_up(self, reason: str, waiting: list[Follower]) -> None:
         """Disconnect the replicas of a copy that failed; new ones wait longer after each failure."""
         self._failed += 1
         self._not_before = self._server.loop.time() + copy_pause(self._failed)

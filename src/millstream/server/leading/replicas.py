@@ -174,8 +174,8 @@ class Replicas:
         while self._may_send(connection):
             try:
                 data = copy.read(follower.id)
-            except OSError as error:
-                self._maker.cut(follower, f"its copy cannot be read: {error}")
+            except (OSError, StorageError) as error:
+                self._maker.give_up(f"its copy cannot be read: {error}", [follower])
                 return
             self._left -= len(data)
             if data:
@@ -183,6 +183,7 @@ class Replicas:
                 continue
             del self._maker.copies[follower.id]
             copy.drop(follower.id)
+            self._maker.sent()
             log.info("replica %s:%d was sent its copy", follower.ip, follower.port)
             if follower.copy_only:
                 connection.finish()

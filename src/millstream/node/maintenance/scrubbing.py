@@ -1,0 +1,75 @@
+"""Scrubbing: sealed packs are read slowly and compared with their checksums, so that damage is known before it matters.
+
+A round over all packs begins once a day at most. Bytes that were not in the page cache leave it again.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+
+from millstream.clock import Now
+from millstream.errors import StorageError
+from millstream.node.tiering.background import TierThread
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
+from millstream.persistence.log import Log
+from millstream.persistence.manifest import PackEntry
+from millstream.persistence.packs import scrub
+
+Damage = tuple[int, int, str, str]
+"""Number of the pack, offset of the extent, name of the pack, and the reason."""
+
+# Milliseconds between the beginnings of two rounds
+_ROUND = 86_400_000
+# Milliseconds before the next look for a sealed pack
+_LATER = 60_000
+# Bytes of one piece of work
+_PIECE = 1 << 20
+_REASON = "the checksum of its frame is wrong"
+
+
+class Scrubber:
+    """Reads one pack after the other."""
+
+    def __init__(self, opened: Log, background: TierThread, report: Callable[[Damage], None]) -> None:
+        self._log, self._background, self._report = opened, background, report
+        self.begin_again()
+        self._due = self._begun = 0  # Monotonic milliseconds of the next piece, and of the round's begin
+        self.ended_at = 0  # Seconds since 1970 of the end of the last round; 0 before the first one
+
+    def begin_again(self) -> None:
+        """Begin with the first pack, since others may have taken the place of all."""
+        self._number, self._name, self._at = 0, "", 0  # Pack and position that come next
+
+    def turn(self, now: Now, rate: int) -> float:
+        """Begin the next piece if it is due; return the seconds until the next turn."""
+        if now.mono < self._due:
+            return (self._due - now.mono) / 1000
+        entry = next((each for each in self._log.packs if each.sealed and each.number >= self._number), None)
+        if entry is None:  # the end of a round, or there is none yet
+            if self._number:
+                self.ended_at = now.wall // 1000
+            self._due = self._begun + _ROUND if self._number else now.mono + _LATER
+            self.begin_again()
+            return max(self._due - now.mono, 0) / 1000
+        if not self._number:
+            self._begun = now.mono
+        at = self._at if entry.name == self._name else 0
+        size = min(rate, _PIECE)
+        self._due = now.mono + 1000 * size // rate
+
+        def take(made: tuple[list[int], int], now: Now) -> None:  # noqa: ARG001 - the signature of all
+            found, end = made
+            for offset in found:
+                self._report((entry.number, offset, entry.name, _REASON))
+            is_read = end >= (entry.bytes or 0) - FRAME_SIZE
+            self._number, self._name, self._at = (entry.number + is_read, entry.name, end)
+
+        self._background.run(lambda: self._read(entry, max(at, HEADER_SIZE), size), take)
+        return (self._due - now.mono) / 1000
+
+    def _read(self, entry: PackEntry, at: int, size: int) -> tuple[list[int], int]:
+        """Read a piece in the thread. A pack that cannot be opened or read is left to its readers."""
+        try:
+            with closing(self._log.open_pack(entry.name)) as file:
+                return scrub(file, entry, at, size)
+        except (StorageError, OSError):
+            return [], entry.bytes or 0

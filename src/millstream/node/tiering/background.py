@@ -1,0 +1,88 @@
+"""One thread at a time that works for the loop: it writes packs, reads them for checks, or ends them.
+
+Nothing else in a node writes to packs, so no two jobs meet.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from millstream.clock import Now
+from millstream.logs import logger
+
+log = logger("millstream.tier")
+
+Take = Callable[[Any, Now], None]
+"""Called in the loop with the result of a job."""
+
+
+class TierThread:
+    """Runs one job after the other, each in a thread; the loop takes the result in a turn."""
+
+    def __init__(self, wake: Callable[[], None], thread: type[threading.Thread]) -> None:
+        self._wake, self._new_thread = wake, thread
+        self._ending = threading.Lock()  # guards _stopped and the start of a thread
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        self._taking: Take | None = None  # Takes the result of the present job; None without one
+        self._result: tuple[Any] | None = None  # Result, until the loop has taken it
+
+    @property
+    def is_busy(self) -> bool:
+        """True from the start of a job until its result was taken."""
+        return self._taking is not None
+
+    @property
+    def is_done(self) -> bool:
+        """True if there is a result to take."""
+        return self._result is not None
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if nothing begins any more."""
+        return self._stopped
+
+    def run(self, job: Callable[[], Any], take: Take) -> None:
+        """Run a job, which reports its failures by its result.
+
+        Raises:
+            RuntimeError: the system starts no thread; the job may be given again.
+        """
+        thread = self._new_thread(target=self._run, args=(job,), name="millstream-tier", daemon=True)
+        with self._ending:
+            self._taking = take
+            if self._stopped:
+                return
+            try:
+                thread.start()
+            except BaseException:
+                self._taking = None
+                raise
+            self._thread = thread
+
+    def _run(self, job: Callable[[], Any]) -> None:
+        self._result = (job(),)
+        self._wake()
+
+    def take(self, now: Now) -> None:
+        """Take the result of the job that has ended."""
+        taking, result = self._taking, self._result
+        self._taking = self._result = None
+        assert taking is not None, "it has run"
+        assert result is not None, "it has ended"
+        taking(*result, now)
+
+    def forget(self) -> None:
+        """Drop the result of a job that has ended."""
+        self._taking = self._result = None
+
+    def wait(self) -> None:
+        """Wait for the job, which ends soon."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def stop(self) -> None:
+        """Let nothing begin any more, and wait for the job."""
+        with self._ending:
+            self._stopped = True
+        self.wait()
