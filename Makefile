@@ -36,7 +36,7 @@ test test-rest test-all test-long: export PYTHONDONTWRITEBYTECODE =
 # TIER=cold: all entries of sealed nodes are cold, in the tests of the server's core
 TIER ?=
 TIER_TESTS := $(if $(filter cold,$(TIER)),tests/engine tests/commands tests/node tests/conformance,)
-test: export MILLSTREAM_TEST_TIER = $(TIER)
+test: export MILLSTREAM_TEST_COLD = $(filter cold,$(TIER))
 
 RUN_TESTS := $(BIN)/python -m pytest -n 4 --dist loadfile
 

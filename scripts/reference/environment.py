@@ -40,7 +40,6 @@ INTERNAL = frozenset(
         "SPARE",
         "SPARE_ENDS",
         "SPARK",
-        "TEST_TIER",
         "WORKER",
     ]
 )

@@ -168,7 +168,8 @@ PINNED: dict[tuple[str, ...], list[str]] = {
     ],
     ("stream", "show", "orders"): [
         "key", "length", "entries_added", "last_id", "first_entry", "first_entry_ms", "last_entry", "last_entry_ms",
-        "max_deleted_id", "added_per_second", "missing", "groups", "memory_bytes", "retention",
+        "max_deleted_id", "added_per_second", "missing", "groups", "memory_bytes", "hot_bytes", "cold_bytes",
+        "retention",
     ],
     ("group", "ls"): GROUP_FIELDS,
     ("group", "show", "orders", "billing"): [

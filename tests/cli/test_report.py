@@ -247,7 +247,7 @@ PAGES = [
     "/spark.json",
     "/query.json?id=q-1",
     "/server.json",
-    "/search.json?q=bill",
+    "/search.json?q=order",
     f"/stream.json?key={quote(STRANGE)}",
     f"/group.json?key={quote(STRANGE)}&group={quote(STRANGE)}",
 ]

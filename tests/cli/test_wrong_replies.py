@@ -15,7 +15,7 @@ ASKED = """
     group rewind s g --to end --yes; group create s g --yes; group rm s g --yes; pending ls s g
     pending ack s g --all --yes; consumer ls s g; consumer rm s g c --yes; worker ls; worker show w
     worker pause s g --reason r; worker reap s; dead ls; dead ls s; dead show s 1-1; dead retry s --all --yes
-    audit ls; audit undo x --yes; check; server show; report -o FILE; spark ls; spark show q
+    audit ls; audit undo x --yes; check; server show; server tier; server vacuum; report -o FILE; spark ls; spark show q
     recover s --group g --min-idle 1h --verdict release
 """
 """Command lines that are run with --url."""

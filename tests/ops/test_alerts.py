@@ -57,6 +57,15 @@ def test_an_alert_opens_when_its_cause_lasts_and_closes_when_it_is_absent() -> N
     assert board.update([], 10**7) == []
 
 
+@pytest.mark.parametrize(
+    ("code", "ms"), [("memory-near-limit", 60_000), ("spilling-fails", 600_000), ("removed-unread", 0)]
+)
+def test_some_causes_open_an_alert_later_or_at_once(code: str, ms: int) -> None:
+    """Memory near its limit may pass, a full disk is looked at again, and an event is over at once."""
+    board, alert = AlertBoard(), replace(ALERT, code=code)
+    assert [now for now in (1000, 999 + ms, 1000 + ms) if board.update([alert], now)] == [1000 + ms]
+
+
 def test_a_clock_that_is_set_back_delays_nothing() -> None:
     """After the clock was set back by a day, a cause opens its alert and closes it in the usual times."""
     board, day = AlertBoard(), 86_400_000

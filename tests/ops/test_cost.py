@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import redis
 
+from millstream.client.delays import due
 from millstream.client.line import Line
+from millstream.clock import SystemClock
 from millstream.ops.findings.reading import read_case, read_causes
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.status import PendingChoice
@@ -90,6 +92,26 @@ def test_a_check_of_all_groups_takes_few_round_trips(server: ServerProcess, clie
 
     groups, trips = asyncio.run(work())
     assert (groups, trips <= 8) == (100, True), trips
+
+
+def test_delayed_entries_of_many_groups_take_one_round_trip(server: ServerProcess, client: redis.Redis) -> None:
+    """Delayed entries are read for 500 groups, the oldest first; those of the others are unknown, not zero."""
+    due_ms = SystemClock().wall_time() + 3_600_000
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(60):
+            pipe.xadd(f"stream-{number}", {"n": 1}, id=f"{number + 1}-0")
+            for group in map(str, range(9)):
+                pipe.xgroup_create(f"stream-{number}", group, id="0")
+                pipe.xreadgroup(group, "c1", {f"stream-{number}": ">"})
+                pipe.zadd(due.key(f"stream-{number}", group), {f"{number + 1}-0": due_ms})
+        pipe.execute()
+    seen, line = counted(server, streams.overview)
+    assert line.trips == 7  # two SCANs at once, the names of nodes, two pages, the last one's ages, the delayed entries
+    found = {(one.key, group.name): group for one in seen.streams for group in one.groups}
+    assert sum(group.delayed == 1 for group in found.values()) == 500
+    assert found["stream-0", "8"].oldest_pending.age(seen.at_ms) == 0
+    last = found["stream-59", "0"]
+    assert (last.delayed, last.oldest_pending.age(seen.at_ms), last.pending) == (None, None, 1)
 
 
 def test_streams_of_large_entries_are_asked_for_a_few_at_a_time(server: ServerProcess, client: redis.Redis) -> None:

@@ -1,5 +1,7 @@
 """Findings about a server: a lost link, silent or slow replicas, refused writes."""
 
+from pathlib import Path
+
 import click
 import pytest
 
@@ -127,3 +129,47 @@ def test_a_primary_that_refuses_writes_needs_a_person(setting: str) -> None:
         (found,) = console.ask("/overview.json").facts["findings"]
         assert found["says"].startswith(f"writes are refused: {setting} 2, 0 ")
         assert ("so writes are refused" in console.ask("/server").text) == (setting == "sync-replicas")
+
+
+TIER = f"{PRIMARY}tier_enabled:1\ntier_packs:1\n"
+
+
+@pytest.mark.parametrize(
+    ("info", "code", "said"),
+    [
+        ("used_memory:96\nmaxmemory:100", "memory-near-limit", "its memory is nearly full (96 bytes of 100 bytes)"),
+        ("used_memory:100\nmaxmemory:100", "out-of-memory", "its memory is full"),
+        ("tier_damaged_extents:2", "damaged-entries", "2 parts of its packs cannot be read"),
+        ("tier_last_spill_status:disk-full", "spilling-fails", "memory grows instead: its disk is full"),
+        (
+            "tier_disk_needed:60\nmillstream_disk_free:100",
+            "disk-nearly-full",
+            "100 bytes free; below 60 bytes no more entries",
+        ),
+        ("tier_parked_clients:1\ntier_parked_longest_msec:61000", "slow-disk", "a client has waited for entries"),
+    ],
+)
+def test_what_is_found_of_memory_and_packs(info: str, code: str, said: str) -> None:
+    """Each fault of memory or packs is one finding, and what is near it is none."""
+    (found,) = servers_advice([status(TIER + info)])
+    assert (found.code, said in found.says) == (code, True), found.says
+    well = "used_memory:95\nmaxmemory:100\ntier_damaged_extents:0\ntier_last_spill_status:max-bytes\n"
+    well += "tier_disk_needed:50\nmillstream_disk_free:100\ntier_parked_clients:1\ntier_parked_longest_msec:59000\n"
+    assert servers_advice([status(TIER + well)]) == []
+
+
+def test_unread_entries_are_a_finding_when_they_are_removed() -> None:
+    """The count since the start is none; an increase since the earlier reading is one."""
+    was, now = (status(f"{PRIMARY}retention_removed_entries:9\nretention_removed_unread:{each}") for each in (2, 5))
+    assert servers_advice([was]) == servers_advice([now], [now]) == servers_advice([was], [now]) == []
+    (found,) = servers_advice([now], [was])
+    assert (found.code, found.says) == ("removed-unread", "retention removed 3 entries that a group had not read")
+
+
+def test_a_server_reports_what_findings_about_packs_need(tmp_path: Path) -> None:
+    """INFO has every figure that a finding reads."""
+    with ServerThread(tmp_path, parameters={"tier": "yes"}) as server, Wire(server.url) as client:
+        found = status(client.ask("INFO").decode())
+    assert found.tier.keys() >= {"damaged_extents", "last_spill_status", "disk_needed", "parked_longest_msec"}
+    assert (found.disk_free or 0) > 0
+    assert int(found.tier["disk_needed"]) > 64 << 20

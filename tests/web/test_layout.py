@@ -129,7 +129,7 @@ def test_idle_streams_are_folded(tab: "Page", crowded: ConsoleThread) -> None:
     tab.goto(crowded.address + "/")
     assert not tab.locator("a:text-is('idle1')").is_visible()
     tab.click("summary:has-text(' idle streams')")
-    assert tab.locator("a:text-is('idle1')").is_visible()
+    tab.locator("a:text-is('idle1')").wait_for(state="visible")
     assert tab.locator("tbody tr:has-text('2 more groups')").count() >= 1
     listed = crowded.ask("/overview.json").facts["streams"]
     assert (len(listed), len(listed[0]["groups"]) > 0) == (100, True)

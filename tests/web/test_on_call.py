@@ -53,21 +53,38 @@ class Person:
         names = self.page.locator(inside).locator("a, button, summary")
         names.filter(has_text=re.compile(rf"^\s*{re.escape(what)}\s*$")).first.click()
 
-    def write(self, text: str, *, into: str) -> None:
-        """Type a text into a field."""
+    def write(self, text: str, *, into: str, enter: bool = False) -> None:
+        """Type a text into a field, if requested with the Enter key."""
         self.steps.append(f"write {text[:20]!r}")
         self.page.locator(into).fill(text)
+        if enter:
+            self.page.locator(into).press("Enter")
 
     def reads(self, words: str) -> None:
         """Wait for a text, which is not a step."""
         self.page.wait_for_selector(f"text={words}")
 
 
-@pytest.fixture(scope="module", params=["redis", "millstream"])
-def crew(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCall]:
-    """A server with every fault, once for each kind."""
+SCREENS = {
+    "redis": (1440, "dark"),
+    "millstream": (390, "light"),
+    "redis on a phone": (390, "dark"),
+    "wide": (1440, "light"),
+}
+"""Width and theme of the page; a name that begins with ``redis`` stands for that server."""
+
+
+@pytest.fixture(scope="module", params=SCREENS)
+def screen(request: pytest.FixtureRequest) -> str:
+    """A server and a screen."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def crew(screen: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCall]:
+    """A busy server with every fault, once for each screen."""
     folder = tmp_path_factory.mktemp("crew")
-    made = redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory")
+    made = redis_server(folder) if screen.startswith("redis") else millstream_server(folder, "--memory")
     with made as server, on_call(server, folder) as found:
         yield found
 
@@ -80,7 +97,7 @@ def console(crew: OnCall) -> Iterator[ConsoleThread]:
 
 
 @pytest.fixture(scope="module")
-def tab() -> "Iterator[Page]":
+def tab(screen: str) -> "Iterator[Page]":
     """A tab of the system's Chromium in headless mode."""
     api = package("playwright.sync_api")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -88,7 +105,8 @@ def tab() -> "Iterator[Page]":
         lacking("no chromium on PATH")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path)
-        yield browser.new_page()
+        width, theme = SCREENS[screen]
+        yield browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
         browser.close()
 
 
@@ -163,7 +181,7 @@ def test_one_entry_is_set_aside(crew: OnCall, person: Person) -> None:
 def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
     """A rewind by an hour previews the number of redelivered entries, and the lag stays known."""
     person.does("Rewind a group by an hour, safely")
-    person.click("mail")
+    person.write("mail", into="input[name='q']", enter=True)
     person.click("1 hour back")
     person.reads("2 entries are delivered again")
     person.click("Deliver 2 entries again")

@@ -157,7 +157,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     assert overview == FRAME | {
         "totals": dict.fromkeys(totals.split()),
         **dict.fromkeys(["findings", "causes", "alerts", "alerts_unknown", "alerts_left_out"]),
-        "streams": [STREAM | {"groups": [GROUP]}],
+        "streams": [STREAM | {"groups": [GROUP], "hot_bytes": None, "cold_bytes": None}],
         "refused": {},
         "first": None,
         "history": HISTORY,
@@ -168,6 +168,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     stream = FRAME | STREAM | {"groups": [GROUP], "entries": [entry]} | looked
     waiting = ["stream", "waiting", "first_ms", "due_in_ms", "overdue_ms", "problem"]
     stream |= {"partition_list": None, "scheduled": dict.fromkeys(waiting) | {"first": None}}
+    stream |= {"hot_bytes": None, "cold_bytes": None}
     stream |= {"history": HISTORY, "memory_bytes": None, "retention": None, "retention_differs": None}
     assert frame(console, "/stream.json?key=shapes") == stream
     pending = dict.fromkeys(

@@ -111,6 +111,7 @@ def test_a_server_without_retention_shows_none(redis_process: ServerProcess) -> 
         client.xadd("orders", {"n": 1})
         facts = console.ask("/stream.json?key=orders").facts
         assert (facts["retention"], facts["memory_bytes"] > 0) == (None, True)
+        assert (facts["hot_bytes"], facts["cold_bytes"]) == (None, None)
         (node,) = console.ask("/server.json").facts["servers"]
         assert (node["retention"], node["tier"]) == (None, None)
         page = console.ask("/server").text

@@ -179,6 +179,7 @@ class DemoServer:
                 ready.set()
 
         argv = [*MILLSTREAM, "serve", "--dir", str(self._data), "--port", str(self._port)]
+        argv += ["--maxmemory", "1gb", "--tier", "yes"]
         self._child = Child("server", argv, self._logs, on_line=on_line)
         deadline = time.monotonic() + timeout
         while not ready.wait(0.05):

@@ -14,7 +14,7 @@ Address = tuple[str, int]
 """Host and port of a node."""
 
 #: Position of a command's first key, if it is not 1.
-_KEY_AT = {"EVAL": 3, "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2, "MEMORY": 2}
+_KEY_AT = {"EVAL": 3, "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2, "MEMORY": 2, "TIER": 2}
 _KEYLESS = frozenset(
     "MULTI EXEC UNWATCH SCAN CLIENT COMMAND INFO CONFIG DISCARD TIME ROLE PING ECHO".split()  # noqa: SIM905 - shorter than quoted words
 )

@@ -2,13 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
 from millstream.texts import said
-
-T = TypeVar("T")
 
 PATIENCE = 10.0
 """Time limit of one round trip in seconds; one round trip may read many streams."""
@@ -45,10 +43,12 @@ async def calls(line: Line, commands: Sequence[Command]) -> list[Reply]:
     return list(await line.calls(commands, timeout=PATIENCE)) if commands else []
 
 
-def result(found: T | BaseException) -> T:
-    """Return the result of one of several readers at once, so that the first of them, not the fastest, raises."""
-    if isinstance(found, BaseException):
-        raise found
+async def together(*readers: Awaitable[Any]) -> list[Any]:
+    """Run readers at once, so that their requests share round trips; the first that failed raises, after all ended."""
+    found = await asyncio.gather(*readers, return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
     return found
 
 

@@ -190,6 +190,11 @@ Facts = dict[str, object]
 """Field name -> value; times and durations are milliseconds, unknown values are None."""
 
 
+def picked(one: object, names: str) -> Facts:
+    """Return some attributes of an object as data, by their own names."""
+    return {name: getattr(one, name) for name in names.split()}
+
+
 def rounded(rate: float | None) -> float | None:
     """Round a rate per second to the accuracy of two readings."""
     return None if rate is None else round(rate, 1)

@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 from rich.cells import cell_len
 
-from millstream.ops.watching.history import TrendPoint
-from millstream.scales import Scale, short, ticks
+from millstream.scales import Scale
 
 #: Width of one character in axis labels, which are figures and units.
-_FIGURE = 7.5
+_FIGURE = 7.7
 _BROAD = frozenset("MWmw@%&—…")
 
 Point = tuple[float, float]
@@ -94,7 +93,6 @@ def clock(at_ms: float, form: str = "%H:%M:%S") -> str:
 
 _WIDTH = 1100.0
 _SPARK_WIDTH, _SPARK_HEIGHT = 96.0, 22.0
-_TREND_HEIGHT, _TREND_LEFT, _TREND_RIGHT, _TREND_TOP, _TREND_BOTTOM = 190.0, 46.0, 12.0, 12.0, 24.0
 _ROW, _TOP, _LEFT, _RIGHT = 26.0, 8.0, 190.0, 12.0
 """Sizes in the drawing of groups: a row's height, the first row's position, the margins."""
 
@@ -117,50 +115,6 @@ def sparkline(points: Sequence[Point], label: str, *, hot: bool = False) -> Mark
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" class="end"/>',
     ]
     return frame(_SPARK_WIDTH, _SPARK_HEIGHT, body, label, "spark hot" if hot else "spark")
-
-
-def trend(moments: Sequence[TrendPoint], label: str, *, spans: bool = False) -> Markup:
-    """Return a value over time with axes, and its bounds while it was unknown; empty for fewer than two readings."""
-    if len(moments) < 2:
-        return Markup("")
-    high = max(max(moment.most, moment.value or 0) for moment in moments)
-    up = Scale(0, max(high, 1) * 1.05, _TREND_HEIGHT - _TREND_BOTTOM, _TREND_TOP)
-    marks = [(value, _mark(value, spans=spans)) for value in ticks(up.low, up.high, 4) if value == int(value)]
-    left = max(_TREND_LEFT, 8 + _FIGURE * max(len(text) for _, text in marks))
-    across = Scale(moments[0].at_ms, moments[-1].at_ms, left, _WIDTH - _TREND_RIGHT)
-    body = list(grid(across, up, marks))
-    for at, text in time_ticks(across.low, across.high):
-        body.append(below(across(at), up.start + 18, text, _WIDTH))
-    for run in _runs(moments):
-        if run[0].value is None:
-            edge = [(across(m.at_ms), up(m.most)) for m in run]
-            edge += [(across(m.at_ms), up(m.least)) for m in reversed(run)]
-            body.append(f'<polygon points="{path(edge)}" class="band"/>')
-            continue
-        placed: list[Point] = [(across(m.at_ms), up(m.value or 0)) for m in run]
-        filled = [(placed[0][0], up(0)), *placed, (placed[-1][0], up(0))]
-        body.append(f'<polygon points="{path(filled)}" class="area"/>')
-        body.append(f'<polyline points="{path(placed)}" class="line"/>')
-    return frame(_WIDTH, _TREND_HEIGHT, body, label, "trend")
-
-
-def _mark(value: float, *, spans: bool) -> str:
-    """Return the label of a value on the vertical axis. Durations of a second or more are in seconds."""
-    if not spans:
-        return short(value)
-    return f"{value / 1000:,.12g} s" if value >= 1000 else f"{value:g} ms"
-
-
-def _runs(moments: Sequence[TrendPoint]) -> Iterable[list[TrendPoint]]:
-    """Yield runs of neighbours that are all known or all unknown."""
-    run: list[TrendPoint] = []
-    for moment in moments:
-        if run and (run[-1].value is None) != (moment.value is None):
-            yield run
-            run = []
-        run.append(moment)
-    if run:
-        yield run
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,10 @@ class Asked:
         text = self.words.get(name, "")
         return min(max(int(text), 1), most) if text.isascii() and text.isdigit() and len(text) < 10 else usual
 
+    def first(self, found: int, size: int) -> int:
+        """Return the index of the first row on the page ``page=`` of some rows, with this number of rows on each."""
+        return (self.count("page", 1, 1 + found // size) - 1) * size
+
     def link(self, page: str, /, **words: str | int | None) -> str:
         """Return the address of a page about the same server."""
         return address(self.settings.base + page, words, self.number)

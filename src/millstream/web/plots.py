@@ -83,12 +83,13 @@ def over_all(lines: Sequence[PlotLine], unit: Unit) -> str:
 
 
 def plot(title: str, unit: Unit, lines: Sequence[PlotLine], marks: Sequence[Mark], window: TimeRange) -> Markup:
-    """Return the chart; it has axes even without a reading."""
+    """Return the chart; it has axes even without a reading. The script shows the values of a range with a name."""
     every = [step for line in lines for step in line.steps if step is not None]
     high = max((step.most for step in every), default=0) or 1
     divisor, suffix = next(one for one in _UNITS[unit] if high >= 2 * one[0] or one is _UNITS[unit][-1])
     up = Scale(0, high / divisor * 1.08, _HEIGHT - _BOTTOM, _TOP)
-    levels = [(value, f"{short(value)}{suffix}") for value in ticks(0, up.high, 3)]
+    brief = short if unit in {"count", "rate"} else "{:,.12g}".format  # 1,000 ms, not 1k ms
+    levels = [(value, f"{brief(value)}{suffix}") for value in ticks(0, up.high, 3)]
     left = 12 + _FIGURE * max(len(text) for _, text in levels)
     across = Scale(window.start_ms, window.end_ms, left, _WIDTH - _RIGHT)
     body = list(grid(across, up, levels))
@@ -104,6 +105,8 @@ def plot(title: str, unit: Unit, lines: Sequence[PlotLine], marks: Sequence[Mark
     values = [[line.name, [_value(step) for step in line.steps]] for line in lines]
     facts = {"unit": unit, "left": round(left / _WIDTH, 4), "right": 1 - _RIGHT / _WIDTH, "lines": values}
     drawn = frame(_WIDTH, _HEIGHT, body, label, "plot")
+    if not window.name:  # its steps have no even width, so the script cannot show them
+        return drawn
     data = escape(json.dumps(facts, separators=(",", ":")))
     return Markup(drawn.replace("<svg ", Markup('<svg tabindex="0" data-plot="{}" ').format(data), 1))  # noqa: S704 - escaped above
 

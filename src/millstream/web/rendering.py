@@ -42,6 +42,7 @@ SECTIONS = (
     ("/handlers", "Handlers", "h"),
     ("/workers", "Workers", "w"),
     ("/alerts", "Alerts", "l"),
+    ("/changes", "Changes", "e"),
     ("/schedules", "Schedules", "c"),
     ("/spark", "Spark", "q"),
     ("/archive", "Archive", "a"),

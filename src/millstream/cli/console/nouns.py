@@ -32,6 +32,8 @@ CONSUMER: Rows = {"ls": ("console.consumer:ls", "List the consumers of a group: 
 SERVER: Rows = {
     "show": ("console.server:show", "Show the server: memory, log, replicas, costs of commands."),
     "slow": ("console.server:slow", "List the slow commands."),
+    "tier": ("console.places:tier", "List streams by the place of their entries: in memory or in packs."),
+    "vacuum": ("console.places:vacuum", "Write parts of packs with deleted entries anew, and remove unneeded packs."),
 }
 AUDIT: Rows = {"ls": ("changes.audit:ls", "List changes, the newest first: of all streams, or of STREAM.")}
 ALERT: Rows = {
@@ -150,12 +152,13 @@ def consumer() -> None:
 
 @click.group(cls=LazyGroup, rows=SERVER, epilog=EXIT_LIST)
 def server() -> None:
-    """Show the state of a server, and its slow commands; `millstream serve` runs one.
+    """Show the state of a server, its slow commands and its packs; `millstream serve` runs one.
 
     \b
     Examples:
       millstream server show
       millstream server slow
+      millstream server tier --sort cold --limit 20
     """
 
 

@@ -43,6 +43,9 @@ _RULES = (
     Column("streams", "count"),
 )
 _KEPT = ("holds", "removed", "removed_unread")
+# Figures of packs that the table always has; it omits others with a value that says nothing
+_TIER = frozenset({"enabled", "bytes", "entries", "hot_bytes", "waste_bytes", "stalls", "last_spill_status"})
+_QUIET = frozenset({0, "ok", "unknown", "p50=0,p99=0"})
 _CUT = 200  # characters of a command that are shown to people
 
 
@@ -52,7 +55,8 @@ _CUT = 200  # characters of a command that are shown to people
 def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
     """Show the server: its version, memory, log, replicas, and the commands that took most of its time.
 
-    In a cluster, each node that has slots is shown, one after the other.
+    In a cluster, each node that has slots is shown, one after the other. The table omits figures of packs that are 0;
+    `-o json` has all.
 
     \b
     Examples:
@@ -79,7 +83,12 @@ def _report(one: ServerStatus, keys: list[str], limit: int, form: str) -> None:
     kept = one.retention
     if kept is not None or form != "table":
         facts |= {f"retention_{name}": getattr(kept, name, None) for name in _KEPT}
-    facts |= {f"tier_{name}": value for name, value in one.tier.items()}
+    tier = {
+        f"tier_{name}": value
+        for name, value in one.tier.items()
+        if form != "table" or name in _TIER or value not in _QUIET
+    }
+    facts |= tier
     rules = (
         []
         if kept is None
@@ -97,7 +106,8 @@ def _report(one: ServerStatus, keys: list[str], limit: int, form: str) -> None:
         Table("retention", _RULES, rules),
     ]
     output = Output(form)
-    output.report(facts, tables, _KINDS)
+    sizes = [Column(name, "bytes") for name in tier if name.endswith("bytes") or name == "tier_disk_needed"]
+    output.report(facts, tables, (*_KINDS, *sizes))
     for name in ("info", "costs"):
         if name in one.missing:
             output.say(f"{name}: {one.missing[name]}")

@@ -175,6 +175,7 @@ def _whole(found: tuple[StreamsSeen, StreamStorage], before: StreamsSeen | None,
         facts["retention"] = None if stored.rule is None else rule_text(stored.rule, holds=stored.holds)
         hidden = {"first_entry", "last_entry", "missing"} | ({"added_per_second"} if before is None else set())
         hidden |= {name for name in ("memory_bytes", "retention") if facts[name] is None}
+        hidden |= set() if facts["cold_bytes"] else {"hot_bytes", "cold_bytes"}
         facts = {name: value for name, value in facts.items() if name not in hidden}
     rows = [group_row(group, seen.at_ms, groups.get((one.key, group.name)), form) for group in one.groups]
     table = Table("groups", GROUPS, rows, "No groups.", ("stream", *RATES))

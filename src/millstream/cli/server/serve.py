@@ -110,6 +110,11 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     callback=_size,
     help="Memory above which commands that add data are refused, such as 512mb; 0 for no limit.  [default: 0]",
 )
+@click.option(
+    "--tier",
+    type=click.Choice(["no", "yes"]),
+    help="Keep the newest entries of streams in memory, and move older ones to files (yes).  [default: no]",
+)
 @click.option("--maxclients", type=click.IntRange(1), help="Maximum number of connections at a time.  [default: 10000]")
 @click.option(
     "--requirepass",
@@ -175,6 +180,7 @@ def serve(
       millstream serve --port 0 --memory                        for tests: a free port, nothing kept
       millstream serve --no-tcp --unixsocket /run/millstream/sock --dir /var/lib/millstream
       millstream serve --port 6400 --memory --console 8379      with the console at http://127.0.0.1:8379/
+      millstream serve --maxmemory 512mb --tier yes --dir data    streams larger than memory
       millstream serve --host 0.0.0.0 --aclfile users.acl --set maxclients=500
       millstream serve --port 6400 --dir data --replicaof redis.example:6379      follow a Redis, to take over from it
 

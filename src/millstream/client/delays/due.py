@@ -101,8 +101,12 @@ def remaining(ids: Sequence[bytes], time: Reply, scores: Reply) -> dict[bytes, i
     """Return the entries that are not due yet, with the milliseconds until each is; empty after an error reply."""
     if not _answers(time) or not _answers(scores):
         return {}
-    now = int(time[0]) * 1000 + int(time[1]) // 1000
-    left = {entry: float(score) - now for entry, score in zip(ids, scores, strict=True) if score is not None}
+    return later(ids, int(time[0]) * 1000 + int(time[1]) // 1000, scores)
+
+
+def later(ids: Sequence[bytes], now_ms: int, scores: Sequence[bytes | None]) -> dict[bytes, int]:
+    """Return the entries that are not due at a time, with the milliseconds until each is."""
+    left = {entry: float(score) - now_ms for entry, score in zip(ids, scores, strict=True) if score is not None}
     return {entry: math.ceil(ms) for entry, ms in left.items() if _SLACK_MS < ms <= LONGEST_MS}
 
 

@@ -32,18 +32,29 @@ local noted = redis.pcall('ZREMRANGEBYSCORE', due, '-inf', string.format('%.0f',
 if type(noted) == 'table' then return nothing end -- the user has no right to write it
 local found = redis.pcall('ZRANGE', due, first, first + many - 1, 'WITHSCORES')
 local far, gone = {'XCLAIM', KEYS[1], group, waiting, 0}, {}
+-- One query for the range of ids finds nearly all that wait; the loop asks for each of the others
+local rows, low, high = {}, math.huge, 0
+for at = 1, #found, 2 do
+  local ms = tonumber(string.match(found[at], '^(%d+)%-%d+$') or low)
+  low, high = math.min(low, ms), math.max(high, ms)
+end
+if #found > 2 then
+  local ends = {string.format('%.0f', low), string.format('%.0f', high)}
+  local held = redis.pcall('XPENDING', KEYS[1], group, ends[1], ends[2], 2 * many, waiting)
+  for _, one in ipairs(held.err and {} or held) do rows[one[1]] = one end
+end
 for at = 1, #found, 2 do
   local id, left, row = found[at], tonumber(found[at + 1]) - now, nil
   -- Any client may write this key: members that are not ids, and times beyond the longest delay, are removed
   if left <= longest and string.find(id, '^%d+%-%d+$') then
-    local rows = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
-    if rows.err and string.find(rows.err, '^NOGROUP') then
+    local reply = rows[id] and {rows[id]} or redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
+    if reply.err and string.find(reply.err, '^NOGROUP') then
       redis.call('DEL', due)
       return nothing
     end
     -- Without the right to XPENDING nothing is known of the entry, so its due time stays
-    if rows.err and not string.find(rows.err, 'Invalid stream ID', 1, true) then return nothing end
-    row = rows[1]
+    if reply.err and not string.find(reply.err, 'Invalid stream ID', 1, true) then return nothing end
+    row = reply[1]
   end
   if not row or row[1] ~= id then
     redis.call('ZREM', due, id)

@@ -1,47 +1,43 @@
-"""The oldest pending entry of a group that is not delayed: a delayed entry is neither late nor stuck."""
+"""The oldest pending entry of a group that is not delayed: a delayed entry is neither late nor stuck. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from redis.exceptions import ResponseError
-
 from millstream.client.delays import due
-from millstream.client.line import Line
-from millstream.client.ranges import behind
+from millstream.client.line import Command, Reply
 
-_PAGE = 1000
-_PAGES = 10
+MOST = 10_000
+"""Largest number of pending entries, and of due times, that are looked through for one group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undelayed:
     """The oldest pending entry that is not delayed, and the number of delayed ones."""
 
-    oldest: bytes | None  # Lowest id that is not delayed; None if the first ten thousand are all delayed
-    waiting: int  # Number of delayed entries; above one page, the number of future due times
+    oldest: bytes | None  # Lowest id that is not delayed; None if all are delayed, or if it was not found
+    waiting: int  # Number of delayed entries; above the rows that were read, the number of future due times among them
+    is_sure: bool  # False if further entries may be delayed, or may be the oldest
 
 
-async def undelayed(line: Line, stream: str, group: str, *, patience: float) -> Undelayed | None:
-    """Look through the pending entries of a group with due times; return None if the server refuses."""
-    start: str | None = "-"
-    waiting, oldest = 0, None
-    for page in range(_PAGES):
-        (rows,) = await line.calls((("XPENDING", stream, group, start or "-", "+", _PAGE),), timeout=patience)
-        if isinstance(rows, ResponseError):
-            return None
-        if not rows:
-            break
-        ids = [row[0] for row in rows]
-        time, scores = await line.calls(due.question(stream, group, ids), timeout=patience)
-        left = due.remaining(ids, time, scores)
-        if page == 0 and len(ids) < _PAGE:
-            waiting = len(left)
-        elif page == 0 and not isinstance(time, ResponseError):
-            now = int(time[0]) * 1000 + int(time[1]) // 1000
-            counted = ("ZCOUNT", due.key(stream, group), f"({now}", now + due.LONGEST_MS)
-            (found,) = await line.calls((counted,), timeout=patience)
-            waiting = 0 if isinstance(found, ResponseError) else found
-        oldest = next((entry for entry in ids if entry not in left), None)
-        if oldest is not None or len(ids) < _PAGE:
-            break
-        start = behind(ids[-1])
-    return Undelayed(oldest, waiting)
+def due_times(stream: str, group: str, rows: int) -> Command:
+    """Return the command that reads the latest due times of a group, whose reply :func:`undelayed` takes."""
+    return ("ZRANGE", due.key(stream, group), -rows, -1, "WITHSCORES")
+
+
+def oldest_pending(stream: str, group: str, rows: int) -> Command:
+    """Return the command that reads the oldest pending entries, whose ids :func:`undelayed` takes."""
+    return ("XPENDING", stream, group, "-", "+", rows)
+
+
+def undelayed(times: Reply, ids: Sequence[bytes], rows: int, now_ms: int, *, whole: bool) -> Undelayed | None:
+    """Return the oldest pending entry that is not delayed by this time; None if the server refuses the due times.
+
+    ``rows`` is the number of due times that were asked for, and ``whole`` is True if the ids are all pending entries.
+    """
+    if not isinstance(times, list):
+        return None
+    left = due.later(times[::2], now_ms, times[1::2])
+    oldest = next((entry for entry in ids if entry not in left), None)
+    has_all_times = len(left) < rows
+    waiting = sum(entry in left for entry in ids) if has_all_times and whole else len(left)
+    return Undelayed(oldest, waiting, has_all_times and (oldest is not None or whole))

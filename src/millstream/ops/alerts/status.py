@@ -11,13 +11,15 @@ from typing import Any, Literal
 
 from millstream.client.jsontext import parse
 from millstream.ops.findings.causes import Cause
-from millstream.ops.words import Facts, brief, text_of
+from millstream.ops.words import Facts, brief, picked, text_of
 
 OPEN = 200
 """Limit of alerts that are open at the same time."""
 
 OPENS_MS = 10_000
-"""Milliseconds for which a cause must last until its alert opens."""
+"""Milliseconds for which a cause must last until its alert opens; those of :data:`_OPENS_MS` have their own."""
+
+_OPENS_MS = {"memory-near-limit": 60_000, "spilling-fails": 600_000, "removed-unread": 0}
 
 CLOSES_MS = 60_000
 """Milliseconds for which a cause must be absent until its alert closes; doubled with each reopening, up to an hour."""
@@ -88,13 +90,7 @@ def alert_of(cause: Cause, remedy: str) -> Alert:
 def alert_facts(alert: Alert, now_ms: int) -> Facts:
     """Return an alert as data."""
     return {
-        "id": alert.id,
-        "code": alert.code,
-        "level": alert.level,
-        "says": alert.says,
-        "since_ms": alert.since_ms,
-        "opened_ms": alert.opened_ms,
-        "closed_ms": alert.closed_ms,
+        **picked(alert, "id code level says since_ms opened_ms closed_ms"),
         "for_ms": alert.for_ms(now_ms),
         "affects": list(alert.affects),
         "remedy": alert.remedy or None,
@@ -107,12 +103,7 @@ def words_of(event: AlertEvent) -> list[str]:
     values = {
         "event": event.became,
         "alert": one.id,
-        "code": one.code,
-        "level": one.level,
-        "says": one.says,
-        "since_ms": one.since_ms,
-        "opened_ms": one.opened_ms,
-        "closed_ms": one.closed_ms,
+        **picked(one, "code level says since_ms opened_ms closed_ms"),
         "affects": json.dumps(one.affects) if one.affects else None,
         "remedy": one.remedy or None,
     }
@@ -165,6 +156,11 @@ def folded(events: Iterable[AlertEvent]) -> tuple[Alert, ...]:
     )
 
 
+def _opens_ms(alert: Alert) -> int:
+    """Return the milliseconds for which the cause of an alert must last."""
+    return _OPENS_MS.get(alert.code, OPENS_MS)
+
+
 class AlertBoard:
     """The open alerts of a server. It decides when a cause opens an alert, and when its absence closes it."""
 
@@ -189,7 +185,8 @@ class AlertBoard:
         self._first = {one: min(self._first.get(one, now_ms), now_ms) for one in there if one not in self._open}
         self._seen = {one: min(seen, now_ms) for one, seen in self._seen.items()}
         self._seen.update(dict.fromkeys((one for one in there if one in self._open), now_ms))
-        found = [self._opened(there[one], now_ms) for one, first in self._first.items() if now_ms - first >= OPENS_MS]
+        due = [there[one] for one, first in self._first.items() if now_ms - first >= _opens_ms(there[one])]
+        found = [self._opened(one, now_ms) for one in due]
         gone = [one for one, seen in self._seen.items() if now_ms - seen >= self.patience(one, now_ms)]
         return [event for event in found if event is not None] + [self._close(one, now_ms) for one in gone]
 

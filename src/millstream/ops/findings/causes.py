@@ -15,7 +15,7 @@ from millstream.client.partitions.layout import logical
 from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, all_frozen, culprit, frozen_workers
 from millstream.ops.findings.status import place_of
 from millstream.ops.server.status import ServerStatus
-from millstream.ops.words import Facts, brief, command_words, count, name
+from millstream.ops.words import Facts, brief, command_words, count, name, picked
 from millstream.ops.workers.status import process_of
 from millstream.printable import without_secrets
 from millstream.texts import plural, span_text
@@ -133,9 +133,7 @@ def cause_facts(cause: Cause, remedy: Sequence[str] | str | None = None) -> Fact
         "since_ms": cause.head.since_ms,
         "affects": [
             {
-                "stream": one.stream,
-                "group": one.group,
-                "lag": one.lag,
+                **picked(one, "stream group lag"),
                 "lag_is_bound": one.is_bound,
                 "pending": one.pending,
                 "partitions": one.partitions,

@@ -5,10 +5,11 @@ from itertools import zip_longest
 
 from millstream.client.dead_letter.letter import SUFFIX
 from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, advise
+from millstream.ops.findings.memory import memory_advice, on_server
 from millstream.ops.server.status import SILENT_SECONDS, Replication, ServerStatus
 from millstream.ops.spark.status import QueriesSeen, QueryStatus
 from millstream.ops.streams.status import GroupStatus, StreamsSeen, StreamStatus
-from millstream.ops.words import DASH, Facts, brief, command_words, milliseconds, name, size, span, text_of
+from millstream.ops.words import DASH, Facts, brief, command_words, milliseconds, name, picked, span, text_of
 from millstream.texts import plural
 
 LOOKED_AT = 20
@@ -109,16 +110,9 @@ def advice_on(cases: Iterable[Case], besides: Iterable[Advice] = ()) -> list[Adv
 def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
     """Return a finding as data."""
     return {
-        "code": advice.code,
-        "level": advice.level,
-        "stream": advice.stream,
-        "group": advice.group,
-        "consumer": advice.consumer,
+        **picked(advice, "code level stream group consumer"),
         "query": None if advice.query is None else advice.query[0],
-        "server": advice.server,
-        "worker": advice.worker,
-        "since_ms": advice.since_ms,
-        "says": advice.says,
+        **picked(advice, "server worker since_ms says"),
         "evidence": dict(advice.evidence),
         "remedy": remedy or None,
         "raw": [list(command) for command in advice.raw],
@@ -150,6 +144,11 @@ _STATED: Mapping[str, frozenset[str]] = {
     "writes-refused": frozenset({"sync_replicas", "confirming", "min_replicas_to_write", "good_replicas"}),
     "uneven-partitions": frozenset({"skew"}),
     "out-of-memory": frozenset({"memory_bytes", "memory_limit"}),
+    "memory-near-limit": frozenset({"memory_bytes", "memory_limit"}),
+    "removed-unread": frozenset({"entries"}),
+    "damaged-entries": frozenset({"parts"}),
+    "disk-nearly-full": frozenset({"free_bytes", "needed_bytes"}),
+    "slow-disk": frozenset({"for_ms"}),
 }
 """Code of a finding -> the facts that its sentence already states."""
 
@@ -157,6 +156,8 @@ _STATED: Mapping[str, frozenset[str]] = {
 def evidence_text(advice: Advice) -> str:
     """Return the evidence that a finding's sentence does not state, in words; durations have units."""
     stated = _STATED.get(advice.code, frozenset())
+    if advice.evidence.get("lag") is not None:
+        stated |= {"lag_at_least"}
     return "; ".join(
         _fact(each, value) for each, value in advice.evidence.items() if value is not None and each not in stated
     )
@@ -189,25 +190,14 @@ def _server(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable
     """Yield the findings about one server."""
     if node.log_status not in {None, "ok"}:
         says = "the last write to its disk failed, so writes are refused until one succeeds"
-        yield _advice(name, "writes-refused", "problem", says, {"log_on_disk": node.log_status})
-    if node.memory_limit and (node.memory_bytes or 0) >= node.memory_limit:
-        figures: dict[str, object] = {"memory_bytes": node.memory_bytes, "memory_limit": node.memory_limit}
-        used = f"{size(node.memory_bytes)} of {size(node.memory_limit)}"
-        says = f"its memory is full ({used}), so it refuses new entries with OOM"
-        yield _advice(name, "out-of-memory", "problem", says, figures)
+        yield on_server(name, "writes-refused", "problem", says, {"log_on_disk": node.log_status})
+    yield from memory_advice(node, was, name)
     state = node.replication
     if state is None:
         return
     yield from _link(state, name, node.at_ms)
     yield from _refusals(state, name)
     yield from _replicas(node, was, name)
-
-
-def _advice(
-    name: str, code: str, level: Level, says: str, evidence: dict[str, object], since_ms: int | None = None
-) -> Advice:
-    """Return a finding about a server."""
-    return Advice(code, level, "", None, says, evidence, ("millstream", "doctor"), server=name, since_ms=since_ms)
 
 
 def _link(state: Replication, name: str, now_ms: int) -> Iterable[Advice]:
@@ -217,19 +207,19 @@ def _link(state: Replication, name: str, now_ms: int) -> Iterable[Advice]:
     evidence: dict[str, object] = {"primary": link.address, "offset": state.offset}
     if link.is_syncing:
         says = f"it is copying all data of its primary {link.address}; until then it serves its former data"
-        yield _advice(name, "copy-under-way", "hint", says, evidence)
+        yield on_server(name, "copy-under-way", "hint", says, evidence)
         return
     down_ms = None if link.down_seconds is None else link.down_seconds * 1000
     why = f": {brief(link.error, _REASON)}" if link.error else ""
     says = f"its link to its primary {link.address} has been down for {DASH if down_ms is None else span(down_ms)}{why}"
     says += "; its data is that old, so do not promote it"
     since = None if down_ms is None else now_ms - down_ms
-    yield _advice(name, "lost-link", "problem", says, evidence | {"link_down_ms": down_ms}, since)
+    yield on_server(name, "lost-link", "problem", says, evidence | {"link_down_ms": down_ms}, since)
 
 
 def _refusals(state: Replication, name: str) -> Iterable[Advice]:
     for says, evidence in state.refusals():
-        yield _advice(name, "writes-refused", "problem", says, evidence)
+        yield on_server(name, "writes-refused", "problem", says, evidence)
 
 
 def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable[Advice]:
@@ -243,10 +233,10 @@ def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterab
         if each.is_silent:
             says = f"its replica {each.address} was last heard from {span(silent * 1000)} ago"
             says, since = f"{says}, and does not have the writes since", node.at_ms - silent * 1000
-            yield _advice(name, "silent-replica", "warning", says, evidence, since)
+            yield on_server(name, "silent-replica", "warning", says, evidence, since)
         elif (late_ms := _late(node, was, each.behind_bytes)) is not None:
             says = f"its replica {each.address} has not received the writes of {span(late_ms)} ago"
-            yield _advice(name, "slow-replica", "warning", says, evidence)
+            yield on_server(name, "slow-replica", "warning", says, evidence)
 
 
 def _late(node: ServerStatus, was: ServerStatus | None, behind: int | None) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from millstream.ops.pending.status import PendingEntry
 from millstream.ops.plan import counted
 from millstream.ops.streams.status import ConsumerStatus, GroupSeen, GroupStatus, StreamsSeen, StreamStatus
-from millstream.ops.words import Facts, rounded
+from millstream.ops.words import Facts, picked, rounded
 from millstream.ops.workers.status import WorkersSeen, WorkerStatus
 
 
@@ -40,11 +40,7 @@ def group_facts(group: GroupStatus, now_ms: int, rate: GroupRate | None) -> Fact
         "drain_ms": None if rate is None else rate.drain_ms,
         "pending": group.pending,
         "pending_age_ms": group.oldest_pending.age(now_ms) if group.pending else None,
-        "delayed": group.delayed,
-        "unowned": group.unowned,
-        "consumers": group.consumers,
-        "last_delivered_id": group.last_delivered_id,
-        "entries_read": group.entries_read,
+        **picked(group, "delayed unowned consumers last_delivered_id entries_read"),
         "added_per_second": rounded(None if rate is None else rate.added),
         "delivered_per_second": rounded(None if rate is None else rate.delivered),
     }
@@ -52,12 +48,7 @@ def group_facts(group: GroupStatus, now_ms: int, rate: GroupRate | None) -> Fact
 
 def consumer_facts(consumer: ConsumerStatus) -> Facts:
     """Return a consumer as data."""
-    return {
-        "consumer": consumer.name,
-        "pending": consumer.pending,
-        "idle_ms": consumer.idle_ms,
-        "inactive_ms": consumer.inactive_ms,
-    }
+    return {"consumer": consumer.name, **picked(consumer, "pending idle_ms inactive_ms")}
 
 
 def lag_facts(group: GroupStatus) -> Facts:

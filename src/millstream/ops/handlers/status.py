@@ -7,7 +7,7 @@ from itertools import chain
 from math import inf
 
 from millstream.ops.schedules.status import RecurringStatus
-from millstream.ops.words import DASH, Facts, rounded, span
+from millstream.ops.words import DASH, Facts, picked, rounded, span
 from millstream.ops.workers.status import SubscriberStatus, WorkersSeen
 
 _LEAST_MS = 1000  # shortest time from which a rate is computed
@@ -182,13 +182,7 @@ def figure_facts(one: HandlerFigures) -> Facts:
         "p99_ms": highest,
         "over_ms": one.over_ms,
         "failed_per_second": rounded(one.failures),
-        "handled": one.handled,
-        "failed": one.failed,
-        "retried": one.retried,
-        "dead": one.dead,
-        "in_hand": one.in_hand,
-        "running": one.running,
-        "slots": one.slots,
+        **picked(one, "handled failed retried dead in_hand running slots"),
         "unknown": one.why,
     }
 
@@ -196,9 +190,7 @@ def figure_facts(one: HandlerFigures) -> Facts:
 def handler_facts(one: HandlerStatus) -> Facts:
     """Return a handler as data."""
     return {
-        "handler": one.handler,
-        "stream": one.stream,
-        "group": one.group,
+        **picked(one, "handler stream group"),
         **figure_facts(one.whole),
         "limits": one.limits or None,
         "schedules": ", ".join(one.schedules) or None,

@@ -10,7 +10,7 @@ from millstream.client.dead_letter.letter import DeadLetter
 from millstream.client.jobs import record
 from millstream.ops.audit import AuditEntry
 from millstream.ops.entries.status import EntryFound, EntryStanding
-from millstream.ops.words import Facts, is_time, milliseconds
+from millstream.ops.words import Facts, is_time, milliseconds, picked
 from millstream.ops.workers.status import WorkersSeen
 from millstream.texts import plural, span_text
 from millstream.times import score_ms
@@ -218,9 +218,7 @@ def event_facts(one: TimelineEvent) -> Facts:
 def timeline_facts(one: RunTimeline) -> dict[str, Any]:
     """Return a timeline as data."""
     return {
-        "stream": one.stream,
-        "id": one.id,
-        "gone": one.gone,
+        **picked(one, "stream id gone"),
         "events": [event_facts(each) for each in one.events],
         "groups": [
             {

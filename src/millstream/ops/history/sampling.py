@@ -1,16 +1,15 @@
 """Figures of one moment from readings: rates from counters, sums, and the choice of series. PURE."""
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from math import inf
 from typing import Any
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.client.partitions.layout import logical
 from millstream.ops.findings.status import worst_groups
+from millstream.ops.handlers.status import percentile
 from millstream.ops.history.model import COLUMNS, SERIES, TEN_MS, TOTAL, Cell, Row, Subject
 from millstream.ops.streams.status import NOT_ASKED, GroupStatus, StreamsSeen
 
@@ -186,22 +185,12 @@ def _p95(reports: Sequence[tuple[Any, Any]]) -> float | None:
 
     A worker of an earlier version reports none, and another program may have written anything.
     """
-    counts: dict[float, int] = {}
+    counts: Counter[float] = Counter()
     for bounds, recent in reports:
         runs = recent.get("runs") if isinstance(recent, dict) else None
         if not isinstance(bounds, list) or not isinstance(runs, list) or not bounds or len(runs) > len(bounds) + 1:
             continue
-        if not all(isinstance(each, int | float) and 0 <= each < 2**63 for each in (*bounds, *runs)):
-            continue
-        for bound, count in zip((*bounds, inf), runs, strict=False):
-            counts[bound] = counts.get(bound, 0) + count
-    ordered = sorted(counts)
-    reached = list(accumulate(counts[bound] for bound in ordered))
-    if not reached or not reached[-1]:
-        return None
-    wanted = 0.95 * reached[-1]
-    at = bisect_left(reached, wanted)
-    lower, below = (ordered[at - 1], reached[at - 1]) if at else (0.0, 0)
-    if ordered[at] == inf:  # the runs above the last bound
-        return float(lower)
-    return float(lower + (ordered[at] - lower) * (wanted - below) / counts[ordered[at]])
+        if all(isinstance(each, int | float) and 0 <= each < 2**63 for each in (*bounds, *runs)):
+            for bound, count in zip((*bounds, inf), runs, strict=False):
+                counts[bound] += count
+    return percentile(counts, 0.95)

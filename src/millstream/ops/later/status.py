@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import payload_facts
-from millstream.ops.words import EntryView, Facts
+from millstream.ops.words import EntryView, Facts, picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,7 @@ def schedule_facts(one: ScheduleStatus, now_ms: int, payload: EntryPayload | Non
     """Return a schedule as data."""
     overdue = one.overdue_ms(now_ms)
     return {
-        "stream": one.stream,
-        "id": one.id,
-        "at_ms": one.at_ms,
+        **picked(one, "stream id at_ms"),
         "due_in_ms": one.at_ms - now_ms if overdue is None else None,
         "overdue_ms": overdue,
         "expires_ms": one.expires_ms,

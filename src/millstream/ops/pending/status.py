@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from millstream.ops.words import EntryView, Facts, milliseconds, order
+from millstream.ops.words import EntryView, Facts, milliseconds, order, picked
 
 FATAL = 2**63 - 1
 """Delivery count of an entry released as fatal (``XNACK ... FATAL``), the highest possible."""
@@ -109,12 +109,6 @@ def pending_facts(entry: PendingEntry, fields: object = None) -> Facts:
         "stream": entry.stream,
         "id": entry.id,
         "added_ms": milliseconds(entry.id),
-        "consumer": entry.consumer,
-        "idle_ms": entry.idle_ms,
-        "due_in_ms": entry.due_in_ms,
-        "deliveries": entry.deliveries,
-        "unowned": entry.unowned,
-        "fatal": entry.fatal,
-        "gone": entry.gone,
+        **picked(entry, "consumer idle_ms due_in_ms deliveries unowned fatal gone"),
         "fields": fields,
     }

@@ -180,7 +180,7 @@ class Gathering:
         count = min(_LETTERS if whole else _ENTRIES, most)
         full: Command = ("XINFO", "STREAM", key, "FULL", "COUNT", min(_FULL, most))
         ends: list[Command] = [("XREVRANGE", key, "+", "-", "COUNT", count), ("XRANGE", key, "-", "+", "COUNT", count)]
-        await calls(self._line, [full, *ends, ("XLEN", key), ("MEMORY", "USAGE", key)])
+        await calls(self._line, [full, *ends, ("XLEN", key), ("MEMORY", "USAGE", key), ("TIER", "USAGE", key)])
 
 
 def _worst(group: GroupStatus, line: Line) -> tuple[int, int]:

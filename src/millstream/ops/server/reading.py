@@ -54,7 +54,7 @@ async def _one(line: Line) -> ServerStatus:
 
 async def standing(line: Line) -> list[ServerStatus]:
     """Read each server's state mostly from INFO alone, so that it can be read often; see :func:`server`."""
-    return [await _standing(node) for node in await line.nodes()]
+    return list(await asyncio.gather(*(_standing(node) for node in await line.nodes())))
 
 
 async def _standing(line: Line) -> ServerStatus:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from millstream.glob import Rule, Rules, retention
-from millstream.ops.words import Facts, size, span, text_of
+from millstream.ops.words import Facts, picked, size, span, text_of
 from millstream.times import bytes_of
 
 SETTINGS = ("CONFIG", "GET", "stream-retention*")
@@ -80,9 +80,6 @@ def retention_facts(found: RetentionStatus | None, ruled: Matched) -> Facts | No
     if found is None:
         return None
     return {
-        "text": found.text,
-        "holds": found.holds,
-        "removed": found.removed,
-        "removed_unread": found.removed_unread,
+        **picked(found, "text holds removed removed_unread"),
         "rules": [{**rule_facts(rule), "streams": len(there)} for rule, there in ruled],
     }

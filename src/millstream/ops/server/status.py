@@ -135,6 +135,7 @@ class ServerStatus:
     log_enabled: bool | None  # True if it keeps a log on disk
     log_bytes: int | None  # Size of that log
     log_status: str | None  # ``ok``, or the error of the last write to the log
+    disk_free: int | None = None  # Bytes free on the log's disk; None if not reported
     replicas: tuple[ReplicaStatus, ...] = ()  # Replicas that follow it
     primary_link: str | None = None  # ``up`` or ``down``, the link of a replica to its primary; None for a primary
     replication: Replication | None = None  # Details of its replication; None if not reported
@@ -174,6 +175,7 @@ def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
         log_enabled=None if enabled is None else enabled == "1",
         log_bytes=_count(info, "aof_current_size"),
         log_status=info.get("aof_last_write_status"),
+        disk_free=_count(info, "millstream_disk_free"),
         replicas=tuple(_replicas(info)),
         primary_link=info.get("master_link_status"),
         replication=_replication(info) if "role" in info else None,

@@ -17,8 +17,8 @@ from millstream.client.partitions.layout import (
 )
 from millstream.client.partitions.lease import owner_key, parse_owner
 from millstream.errors import MillstreamError
-from millstream.ops.asking import NotAllowedError, NotReadableError, calls, checked, explained, refusal
-from millstream.ops.streams.reading import names, read, read_consumers, read_one
+from millstream.ops.asking import NotAllowedError, NotReadableError, calls, checked, refusal
+from millstream.ops.streams.reading import names, read, read_consumers, read_one, read_present
 from millstream.ops.streams.status import ConsumerStatus, GroupStatus, Lag, StreamsSeen, StreamStatus, oldest
 from millstream.ops.words import order
 
@@ -110,10 +110,8 @@ async def overview_by_stream(line: Line, pattern: str | None = None, *, limit: i
     parts = {key: stream for stream, layout in layouts.items() for key in layout.every_key}
     rows = sorted({parts.get(key, key) for key in there})
     asked = [key for row in rows[:limit] for key in ((row,) if row not in layouts else {row, *layouts[row].every_key})]
-    seen = await read(line, asked)
-    refused = {key: why for key, why in seen.refused.items() if why != explained("no such key", key)}
-    seen = replace(seen, refused=refused, more=limit is not None and len(rows) > limit)
-    return folded(seen, layouts)
+    seen = await read_present(line, asked)
+    return folded(replace(seen, more=limit is not None and len(rows) > limit), layouts)
 
 
 async def read_owners(

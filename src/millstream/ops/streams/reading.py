@@ -1,4 +1,4 @@
-"""Reading streams with their groups and consumers, in one round trip for up to 320 streams.
+"""Reading streams with their groups and consumers, in one round trip for up to 480 streams.
 
 The ages of a group's oldest entries are read by id, without a scan, and only if the group has such entries. They are
 read with the next page of streams, so that they need no extra round trip. If the server does not report a lag, its
@@ -12,7 +12,7 @@ from typing import Any
 
 from millstream.client.cluster_line import require_whole
 from millstream.client.delays import due
-from millstream.client.delays.oldest import undelayed
+from millstream.client.delays.oldest import MOST, due_times, oldest_pending, undelayed
 from millstream.client.line import Command, Line, Reply
 from millstream.client.ranges import behind
 from millstream.ops import asking
@@ -31,21 +31,25 @@ from millstream.ops.streams.status import (
 )
 from millstream.ops.words import EntryView, order, text_of
 
-STREAMS_A_TRIP = 320
+STREAMS_A_TRIP = 480
 """Limit of streams that are read in one round trip."""
 
 _FIRST_TRIP = 50
 """Limit of streams in the first round trip, while the size of entries is unknown."""
 
-_DELAYED_A_TRIP = 20
-"""Limit of groups whose delayed entries are read at once, up to a thousand of each."""
+#: Bounds of the reading of delayed entries, which takes one round trip: rows of pending entries and of due times, rows
+#: of one group, and groups.
+_DELAYED_ROWS, _DELAYED_SHORTEST, _DELAYED_GROUPS = 10_000, 20, 500
+
+_TOO_MANY = OldestEntry(why="so many entries are delayed that the oldest other one was not looked up")
 
 _BULK = 4 << 20  # expected size of the entries in one round trip, in bytes
 
 HISTORY = "millstream:{history}:"
 """Beginning of the keys of a server's history, see ``ops/history``."""
 
-_SCANNED = 4000  # keys that one SCAN examines; a server examines as many in about a millisecond
+#: Keys that the first SCAN examines, and each further one; a server examines 4,000 in about a millisecond.
+_SCANNED, _SCANNED_NEXT = 4000, 16_000
 
 
 async def names(line: Line, pattern: str | None = None, *, part: bool = False) -> list[str]:
@@ -59,12 +63,20 @@ async def names(line: Line, pattern: str | None = None, *, part: bool = False) -
     return sorted(key for key in map(text_of, found) if pattern or not key.startswith(HISTORY))
 
 
-async def _scanned(node: Line, fits: Sequence[str]) -> set[bytes]:
-    """Return the keys of one node's streams."""
+async def all_due_keys(line: Line) -> frozenset[str]:
+    """Return the keys of all due times of delayed entries, so that no group is asked in vain."""
+    pattern = ("MATCH", due.key("*", "*"))
+    found = await asyncio.gather(*(_scanned(node, pattern, kind="zset") for node in await line.nodes()))
+    return frozenset(text_of(key) for keys in found for key in keys)
+
+
+async def _scanned(node: Line, fits: Sequence[str], kind: str = "stream") -> set[bytes]:
+    """Return the keys of one node that have a type."""
     found: set[bytes] = set()
-    cursor = b"0"
+    cursor, count = b"0", _SCANNED
     while True:
-        (reply,) = await asking.calls(node, [("SCAN", cursor, *fits, "COUNT", _SCANNED, "TYPE", "stream")])
+        (reply,) = await asking.calls(node, [("SCAN", cursor, *fits, "COUNT", count, "TYPE", kind)])
+        count = _SCANNED_NEXT
         cursor, keys = asking.checked(reply, "SCAN")
         found.update(keys)
         if cursor == b"0":
@@ -73,11 +85,16 @@ async def _scanned(node: Line, fits: Sequence[str]) -> set[bytes]:
 
 async def overview(line: Line, pattern: str | None = None, *, limit: int | None = None) -> StreamsSeen:
     """Read streams with their groups, by pattern."""
-    keys = await names(line, pattern)
-    seen = await read(line, keys[:limit])
-    # A key that was removed after its name was read is not an error
+    keys, delayed = await asyncio.gather(names(line, pattern), all_due_keys(line))
+    seen = await read_present(line, keys[:limit], delayed)
+    return replace(seen, more=limit is not None and len(keys) > limit)
+
+
+async def read_present(line: Line, keys: Sequence[str], delayed: frozenset[str] | None = None) -> StreamsSeen:
+    """Read the streams of these keys. A key that was removed after its name was read is not an error."""
+    seen = await read(line, keys, delayed=delayed)
     refused = {key: why for key, why in seen.refused.items() if why != asking.explained("no such key", key)}
-    return replace(seen, refused=refused, more=limit is not None and len(keys) > limit)
+    return replace(seen, refused=refused)
 
 
 async def one(line: Line, key: str) -> StreamStatus:
@@ -93,8 +110,13 @@ async def read_one(line: Line, key: str) -> StreamsSeen:
     return seen
 
 
-async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> StreamsSeen:
-    """Read the streams of these keys; a key that is not a stream is in ``refused``."""
+async def read(
+    line: Line, keys: Sequence[str], *, ages: bool = True, delayed: frozenset[str] | None = None
+) -> StreamsSeen:
+    """Read the streams of these keys; a key that is not a stream is in ``refused``.
+
+    Without the keys of all due times in ``delayed``, each stream is asked if its groups have some.
+    """
     at_ms = line.wall_time()
     found: list[StreamStatus] = []
     refused: dict[str, str] = {}
@@ -103,14 +125,19 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
     at, size = 0, _FIRST_TRIP
     while at < len(keys) or before:
         page = keys[at : at + size]
-        aged = _Ages(before) if ages else _Ages(())
+        aged = _Ages(before if ages else (), asks_delays=delayed is None)
         answers = await asking.calls(line, [*_about(page), *aged.commands])
         split = 2 * len(page)
         found += aged.joined(answers[split:], delays) if ages else before
         before = _statuses(page, answers[:split], refused)
         at += len(page)
         size = _fitting(len(page), answers[:split:2])
-    return StreamsSeen(at_ms, tuple(await _without_delays(line, found, delays)), refused)
+    held = [group for one in found for group in one.groups if group.oldest_pending.id]
+    if delayed is None:
+        held = [group for group in held if group.stream in delays]
+    else:
+        held = [group for group in held if due.key(group.stream, group.name) in delayed] if delayed else []
+    return StreamsSeen(at_ms, await _without_delays(line, found, held), refused)
 
 
 async def read_some(line: Line, groups: Mapping[str, Collection[str]]) -> StreamsSeen:
@@ -178,8 +205,8 @@ class _Ages:
     A group before the first entry needs no query for its oldest undelivered entry, and groups at one position share it.
     """
 
-    def __init__(self, streams: Sequence[StreamStatus]) -> None:
-        self._streams = streams
+    def __init__(self, streams: Sequence[StreamStatus], *, asks_delays: bool) -> None:
+        self._streams, self._asks_delays = streams, asks_delays
         self._held = [[group for group in stream.groups if group.pending] for stream in streams]
         self._behind = [{group.last_delivered_id: group for group in _to_look_up(stream)} for stream in streams]
         self.commands: list[Command] = []
@@ -190,7 +217,7 @@ class _Ages:
         self.commands += [
             ("EXISTS", *(due.key(stream.key, group.name) for group in held))
             for stream, held in zip(streams, self._held, strict=True)
-            if held
+            if held and asks_delays
         ]
 
     def joined(self, answers: Sequence[Reply], delays: set[str]) -> list[StreamStatus]:
@@ -202,7 +229,8 @@ class _Ages:
             entries = {position: next(left) for position in behind_}
             groups = [_with_ages(stream, group, summaries.get(group.name), entries) for group in stream.groups]
             found.append(replace(stream, groups=tuple(groups)))
-        delays |= {stream.key for stream, held in zip(self._streams, self._held, strict=True) if held and next(left)}
+        if self._asks_delays:
+            delays |= {one.key for one, held in zip(self._streams, self._held, strict=True) if held and next(left)}
         return found
 
 
@@ -216,37 +244,40 @@ def _is_before(stream: StreamStatus, group: GroupStatus) -> bool:
     return first is not None and order(first) > order(group.last_delivered_id)
 
 
-async def _without_delays(line: Line, streams: Sequence[StreamStatus], delays: Collection[str]) -> list[StreamStatus]:
+async def _without_delays(
+    line: Line, streams: Sequence[StreamStatus], held: list[GroupStatus]
+) -> tuple[StreamStatus, ...]:
     """Return streams with delayed entries counted, and excluded from each group's oldest pending entry.
 
-    Most streams have no due times. A server may refuse to say that; then each group is asked alone.
+    The groups that may have some are read in one round trip, those with the oldest pending entries first. An entry is
+    delayed if its due time is after this machine's clock, as for all ages.
     """
-    asked = [(one.key, group) for one in streams if one.key in delays for group in one.groups if group.pending]
-    sizes = await asking.calls(line, [("ZCARD", due.key(key, group.name)) for key, group in asked])
-    known = {(key, group.name): size for (key, group), size in zip(asked, map(_number, sizes), strict=True)}
-    late = [replace(group, delayed=known[key, group.name]) for key, group in asked if known[key, group.name]]
-    done: dict[tuple[str, str], GroupStatus] = {}
-    for at in range(0, len(late), _DELAYED_A_TRIP):
-        page = await asyncio.gather(*(_without_delayed(line, group) for group in late[at : at + _DELAYED_A_TRIP]))
-        done |= {(group.stream, group.name): group for group in page}
-
-    def settled(group: GroupStatus) -> GroupStatus:
-        place = (group.stream, group.name)
-        return done.get(place) or replace(group, delayed=known.get(place, group.delayed))
-
-    return [replace(one, groups=tuple(map(settled, one.groups))) if one.key in delays else one for one in streams]
-
-
-def _number(reply: Reply) -> int | None:
-    return reply if isinstance(reply, int) else None
+    held.sort(key=lambda group: order(group.oldest_pending.id or ""))
+    rows = max(min(_DELAYED_ROWS // max(len(held), 1), MOST), _DELAYED_SHORTEST)
+    asked, left = held[:_DELAYED_GROUPS], held[_DELAYED_GROUPS:]
+    times = [due_times(group.stream, group.name, rows) for group in asked]
+    replies = await asking.calls(line, [*times, *(oldest_pending(group.stream, group.name, rows) for group in asked)])
+    now = line.wall_time()
+    done = {(one.stream, one.name): replace(one, oldest_pending=_TOO_MANY, delayed=None) for one in left}
+    for group, due_ms, pending in zip(asked, replies[: len(asked)], replies[len(asked) :], strict=True):
+        done[group.stream, group.name] = _without_delayed(group, due_ms, pending, rows, now)
+    if not done:
+        return tuple(streams)
+    return tuple(
+        replace(one, groups=tuple(done.get((one.key, group.name), group) for group in one.groups)) for one in streams
+    )
 
 
-async def _without_delayed(line: Line, group: GroupStatus) -> GroupStatus:
-    found = await undelayed(line.near(group.stream), group.stream, group.name, patience=asking.PATIENCE)
-    if found is None:
-        return group
+def _without_delayed(group: GroupStatus, times: Reply, pending: Reply, rows: int, now_ms: int) -> GroupStatus:
+    """Return a group without its delayed entries, from its latest due times and its oldest pending entries."""
+    ids = [row[0] for row in pending] if isinstance(pending, list) else [(group.oldest_pending.id or "").encode()]
+    found = undelayed(times, ids, rows, now_ms, whole=isinstance(pending, list) and len(ids) < rows)
+    if found is None or not found.waiting:
+        return replace(group, delayed=None if found is None else 0)
     oldest = OldestEntry(None if found.oldest is None else text_of(found.oldest))
-    return replace(group, oldest_pending=oldest, delayed=min(found.waiting, group.pending))
+    return replace(
+        group, oldest_pending=oldest if found.is_sure else _TOO_MANY, delayed=min(found.waiting, group.pending)
+    )
 
 
 def _is_behind(stream: StreamStatus, group: GroupStatus) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from millstream.ops.words import NEVER, Facts, age_ms, brief, is_time, milliseconds, name, order, rounded
+from millstream.ops.words import NEVER, Facts, age_ms, brief, is_time, milliseconds, name, order, picked, rounded
 from millstream.texts import plural
 
 
@@ -330,9 +330,7 @@ def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Fact
     known = "groups" not in stream.missing
     unowned = [group.unowned for group in stream.groups]
     return {
-        "key": stream.key,
-        "partitions": stream.partitions,
-        "length": stream.length,
+        **picked(stream, "key partitions length"),
         "groups": len(stream.groups) if known else None,
         "lag": None if lag is None else lag.entries,
         "lag_at_least": None if lag is None else lag.at_least,

@@ -8,10 +8,9 @@ viewer.
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
-from millstream.ops.streams.status import GroupStatus, StreamStatus
+from millstream.ops.streams.status import StreamStatus
 
 POINTS = 240
 """Limit of readings that are kept for one stream or group."""
@@ -19,24 +18,14 @@ POINTS = 240
 SERIES = 20_000
 """Limit of streams and groups that are kept."""
 
-_UNKNOWN = float("nan")
-
-#: Numbers per reading: time and three figures. For a stream: entries added; for a group: lag or NaN, lower bound, upper
-#: bound.
-_WIDTH = 4
+#: Numbers per reading: the time, and for a stream the entries added, for a group the lag or its upper bound.
+_WIDTH = 2
 
 Name = tuple[str, str | None]
 """Key of a stream, and the name of a group or None for the stream itself."""
 
-
-@dataclass(frozen=True, slots=True)
-class TrendPoint:
-    """One reading of a lag that may be unknown."""
-
-    at_ms: float  # Time of the reading
-    value: float | None  # The value; None if unknown
-    least: float  # Lower bound
-    most: float  # Upper bound
+Point = tuple[float, float]
+"""Time of a reading, and its figure."""
 
 
 class History:
@@ -48,14 +37,15 @@ class History:
     def note(self, streams: Sequence[StreamStatus], at_ms: int) -> None:
         """Store a reading."""
         for stream in streams:
-            added = _UNKNOWN if stream.entries_added is None else float(stream.entries_added)
-            self._add((stream.key, None), at_ms, added, added, added)
+            if stream.entries_added is not None:
+                self._add((stream.key, None), at_ms, stream.entries_added)
             for group in stream.groups:
-                self._add((stream.key, group.name), at_ms, *_lag_figures(stream, group))
+                most = stream.length if group.lag.at_most is None else group.lag.at_most
+                self._add((stream.key, group.name), at_ms, most if group.lag.entries is None else group.lag.entries)
         while len(self._series) > SERIES:
             self._series.popitem(last=False)
 
-    def _add(self, name: Name, at_ms: int, value: float, least: float, most: float) -> None:
+    def _add(self, name: Name, at_ms: int, figure: int) -> None:
         series = self._series.get(name)
         if series is None:
             series = self._series[name] = array("d")
@@ -63,34 +53,21 @@ class History:
             self._series.move_to_end(name)
             if series[-_WIDTH] >= at_ms:  # another page added the same reading
                 return
-        series.extend((float(at_ms), value, least, most))
+        series.extend((float(at_ms), float(figure)))
         if len(series) > POINTS * _WIDTH:
             del series[: len(series) - POINTS * _WIDTH]
 
-    def lags(self, key: str, group: str) -> list[TrendPoint]:
-        """Return the earlier readings of a group's lag."""
-        return [
-            TrendPoint(at, None if value != value else value, least, most)  # noqa: PLR0124 - NaN stands for unknown
-            for at, value, least, most in self._rows((key, group))
-        ]
+    def lags(self, key: str, group: str) -> list[Point]:
+        """Return the earlier readings of a group's lag; of an unknown one, the upper bounds."""
+        return self._points((key, group))
 
-    def rates(self, key: str) -> list[tuple[float, float]]:
+    def rates(self, key: str) -> list[Point]:
         """Return the rates of entries added per second between readings, each with the time of the later reading."""
-        rows = self._rows((key, None))
         return [
             (after[0], max(after[1] - before[1], 0.0) * 1000 / (after[0] - before[0]))
-            for before, after in pairwise(rows)
-            if after[1] == after[1] and before[1] == before[1]
+            for before, after in pairwise(self._points((key, None)))
         ]
 
-    def _rows(self, name: Name) -> list[tuple[float, float, float, float]]:
+    def _points(self, name: Name) -> list[Point]:
         flat = self._series.get(name, ())
-        return [(flat[at], flat[at + 1], flat[at + 2], flat[at + 3]) for at in range(0, len(flat), _WIDTH)]
-
-
-def _lag_figures(stream: StreamStatus, group: GroupStatus) -> tuple[float, float, float]:
-    """Return the lag of a group or NaN, and its lower and upper bounds."""
-    lag = group.lag
-    if lag.entries is not None:
-        return float(lag.entries), float(lag.entries), float(lag.entries)
-    return _UNKNOWN, float(lag.at_least), float(stream.length if lag.at_most is None else lag.at_most)
+        return list(zip(flat[::2], flat[1::2], strict=True))

@@ -1,16 +1,16 @@
 """Queries that pages and live views share: each has a name, so that one reading serves all viewers."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from millstream.client.line import Line
-from millstream.client.partitions.layout import HIGHEST_ID, PartitionLayout
+from millstream.client.partitions.layout import HIGHEST_ID, PartitionLayout, logical
 from millstream.ops.alerts.reading import read_alerts
 from millstream.ops.alerts.status import AlertsSeen
-from millstream.ops.asking import result
+from millstream.ops.asking import together
 from millstream.ops.findings.advice import Advice, Case
 from millstream.ops.findings.causes import Cause, find_causes
 from millstream.ops.findings.partitions import uneven_streams
@@ -38,10 +38,13 @@ from millstream.ops.streams.partitioned import (
     with_sums,
 )
 from millstream.ops.streams.status import StreamsSeen
+from millstream.ops.streams.storage import read_tiers
 from millstream.ops.watching.watch import Reading, ServerWatch
 from millstream.ops.workers.reading import read_workers
 from millstream.ops.workers.status import WorkersSeen
 from millstream.worker.registry import protocol
+
+_TIERED = 1000  # largest number of streams whose cold entries are asked for
 
 Rates: TypeAlias = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate]]
 """Entries added per second by stream, and the rates of groups by stream and group name."""
@@ -51,8 +54,9 @@ async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
     """Read all streams with their groups."""
 
     async def work(line: Line) -> StreamsSeen:
-        seen = await streams.overview(line)
-        _note(watch, with_sums(seen, await layouts_reading(watch, seen)), whole=True)
+        keys, delayed = await asyncio.gather(streams.names(line), streams.all_due_keys(line))
+        seen, layouts = await asyncio.gather(streams.read_present(line, keys, delayed), layouts_reading(watch, keys))
+        _note(watch, with_sums(seen, layouts), whole=True)
         return seen
 
     return await watch.read("overview", work)
@@ -90,9 +94,9 @@ def with_own(
     return replace(reading, value=with_marks(own, seen.marks))
 
 
-async def layouts_reading(watch: ServerWatch, seen: StreamsSeen) -> dict[str, PartitionLayout]:
+async def layouts_reading(watch: ServerWatch, keys: Iterable[str]) -> dict[str, PartitionLayout]:
     """Read the layouts of the partitioned streams; nothing is sent if no key looks like a partition."""
-    wanted = tuple(sorted(candidates(stream.key for stream in seen.streams)))
+    wanted = tuple(sorted(candidates(keys)))
     if not wanted:
         return {}
     return (await watch.read(("layouts", wanted), lambda line: read_layouts(line, wanted))).value
@@ -182,23 +186,42 @@ class Problems:
     layouts: Mapping[str, PartitionLayout]  # Layouts of partitioned streams
     found: list[Advice]  # All findings
     causes: list[Cause]  # Their causes
+    tiers: Mapping[str, tuple[int, int]]  # Bytes of each stream's entries in memory and in packs, if the server has any
     readings: tuple[Reading[Any], ...]  # The other readings
 
 
 async def problems(watch: ServerWatch) -> Problems:
     """Read all that findings need, and return them with their causes."""
-    asked = await asyncio.gather(
-        everything(watch), workers_reading(watch), all_queries(watch), server_standing(watch), return_exceptions=True
+    reading: Reading[StreamsSeen]
+    reading, workers, queries, servers = await together(
+        everything(watch), workers_reading(watch), all_queries(watch), server_standing(watch)
     )
-    reading, workers, queries, servers = result(asked[0]), result(asked[1]), result(asked[2]), result(asked[3])
-    layouts, looked = await asyncio.gather(
-        layouts_reading(watch, reading.value), worst_cases(watch, reading.value, workers.value, rates_of(reading))
+    layouts, looked, tiers = await asyncio.gather(
+        layouts_reading(watch, [one.key for one in reading.value.streams]),
+        worst_cases(watch, reading.value, workers.value, rates_of(reading)),
+        _tiers(watch, reading.value, servers.value),
     )
     whole = folded(reading.value, layouts)
     besides = [*on_servers(servers), *lost_queries(queries.value, reading.value), *letters_waiting(whole)]
     found = advice_on(looked.value, [*besides, *uneven_streams(reading.value, layouts)])
     causes = find_causes(found, looked.value, servers.value)
-    return Problems(reading, layouts, found, causes, (looked, workers, queries, servers))
+    return Problems(reading, layouts, found, causes, tiers, (looked, workers, queries, servers))
+
+
+async def _tiers(
+    watch: ServerWatch, seen: StreamsSeen, servers: Sequence[ServerStatus]
+) -> Mapping[str, tuple[int, int]]:
+    """Read the bytes of hot and cold entries of the first streams; nothing is sent unless a server reports a tier."""
+    keys = [one.key for one in seen.streams[:_TIERED]] if any(one.tier for one in servers) else []
+    if not keys:
+        return {}
+    found = (await watch.read(("tiers", tuple(keys)), lambda line: read_tiers(line, keys))).value
+    sums: dict[str, tuple[int, int]] = {}
+    for key, (hot, cold) in found.items():
+        if (whole := logical(key)) is not None:
+            before = sums.get(whole, (0, 0))
+            sums[whole] = (before[0] + hot, before[1] + cold)
+    return found | sums
 
 
 async def alerts_reading(watch: ServerWatch) -> Reading[AlertsSeen]:

@@ -14,7 +14,7 @@ from millstream.ops.findings.status import advice_on, by_kind, evidence_text, fi
 from millstream.ops.groups.status import GroupRate, is_late, is_stuck
 from millstream.ops.spark.status import ArchivedStream, QueriesSeen
 from millstream.ops.streams.status import GroupStatus, StreamStatus
-from millstream.ops.watching.history import TrendPoint
+from millstream.ops.watching.history import Point
 from millstream.ops.watching.questions import Problems, refused_actions
 from millstream.ops.watching.watch import Reading
 from millstream.ops.words import Facts, command_words, count, milliseconds, name, raw_line, shell_line, span
@@ -37,19 +37,18 @@ class GroupRow:
 def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: int) -> GroupRow:
     """Return a group as a table row."""
     late, stuck = is_late(group, now_ms), is_stuck(group, now_ms)
-    moments = asked.watch.history.lags(group.stream, group.name)
-    points = [(moment.at_ms, moment.most) for moment in moments]
-    spark = sparkline(points, trend_words(moments), hot=late) if any(y for _, y in points) else Markup("")
+    points = asked.watch.history.lags(group.stream, group.name)
+    spark = sparkline(points, trend_words(points), hot=late) if any(y for _, y in points) else Markup("")
     return GroupRow(group, rate, spark, late, stuck)
 
 
-def trend_words(moments: list[TrendPoint]) -> str:
+def trend_words(points: Sequence[Point]) -> str:
     """Return a trend as text for screen readers."""
-    if len(moments) < 2:
+    if len(points) < 2:
         return ""
-    first, last = moments[0], moments[-1]
-    way = "rising" if last.most > first.most else "falling" if last.most < first.most else "level"
-    return f"lag {way}, from {first.most:,.0f} to {last.most:,.0f} in {(last.at_ms - first.at_ms) / 1000:.0f} s"
+    (start, first), (end, last) = points[0], points[-1]
+    way = "rising" if last > first else "falling" if last < first else "level"
+    return f"lag {way}, from {first:,.0f} to {last:,.0f} in {(end - start) / 1000:.0f} s"
 
 
 async def closed_actions(asked: Asked, key: str) -> dict[str, str]:

@@ -11,13 +11,14 @@ from millstream.client.dead_letter.admin import LetterFilter
 from millstream.client.dead_letter.letter import DEATHS_LIMIT, PREFIX, DeadLetter, dead_key
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.errors import UsageError
+from millstream.ops.asking import together
 from millstream.ops.letters import reading as letters
-from millstream.ops.letters.reading import ErrorClass, letter_payload, letter_streams
+from millstream.ops.letters.reading import ErrorClass, LetterCounts, letter_payload, letter_streams
 from millstream.ops.parameters import instant
 from millstream.ops.payloads.editing import document_of
 from millstream.ops.payloads.shown import Shown, in_brief, in_full, payload_facts
 from millstream.ops.watching.watch import Reading
-from millstream.ops.words import Facts, name
+from millstream.ops.words import Facts, name, picked
 from millstream.texts import plural
 from millstream.web.charts import sparkline
 from millstream.web.page import Asked, FilterError, WebPage, form_word
@@ -48,10 +49,7 @@ async def dead_page(asked: Asked) -> WebPage:
     seen = reading.value
     facts: Facts = {
         "letters": seen.letters,
-        "streams": [
-            {name: getattr(one, name) for name in ("key", "letters", "streams", "first_ms", "last_ms")}
-            for one in seen.streams[:_STREAMS]
-        ],
+        "streams": [picked(one, "key letters streams first_ms last_ms") for one in seen.streams[:_STREAMS]],
         "streams_found": len(seen.streams),
         "unknown": seen.why,
     }
@@ -65,18 +63,19 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
     """Return the page with the letters of one stream: counts over those that fit, and the newest of them opened."""
     wanted, before = _search(asked), asked.entry_id("before") if asked.words.get("before") else None
     question = ("dead", key, wanted, before)
-    reading = await asked.watch.read(question, lambda line: letters.count_letters(line, key, wanted, before))
-    found = reading.value
+    reading, closed = await together(
+        asked.watch.read(question, lambda line: letters.count_letters(line, key, wanted, before)),
+        closed_actions(asked, key),
+    )
+    found: LetterCounts = reading.value
     classes = found.by_count
     facts: Facts = {
         "stream": key,
         "letters": found.length,
-        "looked_at": found.looked_at,
-        "fitting": found.fitting,
-        "more": found.more,
+        **picked(found, "looked_at fitting more"),
         "classes": [
             {
-                **{name: getattr(one, name) for name in ("reason", "error", "group", "letters")},
+                **picked(one, "reason error group letters"),
                 "newest": one.newest.id,
                 "newest_ms": None if one.newest.letter is None else one.newest.letter.died_ms,
             }
@@ -98,7 +97,7 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
         "letters": [LetterRow(one.id, one.letter, in_brief(letter_payload(one))) for one in found.letters],
         "opened": None if opened is None else _view(opened.value, _SMALL),
         "now": reading.at_ms,
-        "closed": await closed_actions(asked, key),
+        "closed": closed,
         "jobs": asked.watch.jobs.under_way(key),
         "class_words": [_words(key, _class(wanted, one)) for one in classes[:_LISTED]],
         "fitting_words": _words(key, wanted),
@@ -117,8 +116,9 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
 async def letter_page(asked: Asked) -> WebPage:
     """Return the page of one letter: its entry, its error, and the changes of it."""
     key, ident = asked.word("key"), asked.entry_id("id")
-    reading = await _letter(asked, key, ident)
-    one, letter = reading.value, reading.value.letter
+    reading, closed = await together(_letter(asked, key, ident), closed_actions(asked, key))
+    one: StoredLetter = reading.value
+    letter = one.letter
     facts: Facts = {
         "key": key,
         **_letter_facts(one),
@@ -126,7 +126,7 @@ async def letter_page(asked: Asked) -> WebPage:
         "published_ms": None if letter is None else letter.published_ms,
         "history": [] if letter is None else [dict(death) for death in letter.history[-_LISTED:]],
     }
-    view = {"key": key, "opened": _view(one, LARGEST), "now": reading.at_ms, "closed": await closed_actions(asked, key)}
+    view = {"key": key, "opened": _view(one, LARGEST), "now": reading.at_ms, "closed": closed}
     shell = [command_line(asked, f"dead {verb}", key, one.id, options=_place(key)) for verb in ("show", "retry")]
     return WebPage("letter", f"Letter {ident}", facts, view, shell, **WebPage.source(reading))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from millstream.client.dead_letter.letter import PREFIX
 from millstream.client.line import Command, Line
-from millstream.ops.asking import NotReadableError, calls, checked
+from millstream.ops.asking import NotReadableError, calls, checked, together
 from millstream.ops.entries.reading import find
 from millstream.ops.entries.status import EntryFound
 from millstream.ops.jobs.reading import job_of
@@ -39,7 +39,9 @@ class EntrySeen:
 async def entry_page(asked: Asked) -> WebPage:
     """Return the page of an entry."""
     key, entry = asked.word("key"), asked.entry_id("id")
-    reading = await asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry))
+    reading, closed = await together(
+        asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry)), closed_actions(asked, key)
+    )
     found, stands, job = reading.value.found, reading.value.found.standings, reading.value.job
     as_form: Form | None = next((form for form in FORMS if form == asked.words.get("as")), None)
     payload = None if found.entry is None else EntryPayload(found.entry.fields, as_form)
@@ -76,7 +78,7 @@ async def entry_page(asked: Asked) -> WebPage:
         "before": reading.value.before,
         "after": reading.value.after,
         "jobs": [] if job is None else [(one, group_facts(one)) for one in job.groups],
-        "closed": await closed_actions(asked, key) if asked.settings.allow_changes else {},
+        "closed": closed if asked.settings.allow_changes else {},
         "aside": aside,
         "aside_why": aside_why,
         "letter_here": found.entry is not None and any(name == _LETTER for name, _ in found.entry.fields),

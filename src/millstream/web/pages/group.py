@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 from millstream.errors import UsageError
+from millstream.ops.asking import together
 from millstream.ops.every import BY_NAME
 from millstream.ops.findings.status import finding_facts
 from millstream.ops.groups.owners import owners_near
@@ -70,9 +71,13 @@ async def group_page(asked: Asked) -> WebPage:
     start = asked.words.get("start", "-")
     by = None if sort == "id" else sort
     wanted = PendingWanted(key, group_name, asked.count("count", ENTRIES, MOST), choice, by, start)
-    state = await group_reading(asked.watch, key, group_name)
-    held = await pending_reading(asked.watch, wanted)
-    owned = await asked.watch.read(("owners", key, group_name), lambda line: owners_near(line, key, group_name))
+    state, held, owned, closed, orders = await together(
+        group_reading(asked.watch, key, group_name),
+        pending_reading(asked.watch, wanted),
+        asked.watch.read(("owners", key, group_name), lambda line: owners_near(line, key, group_name)),
+        closed_actions(asked, key),
+        closed_actions(asked, protocol.CONTROL),
+    )
     whole, owners = owned.value
     seen, page, done = state.value.seen, held.value, state.value.rate
     noted = findings(asked, [state.value])
@@ -91,7 +96,6 @@ async def group_page(asked: Asked) -> WebPage:
         "partition_list": [asdict(each) for each in owners] or None,
         "history": trend_facts(shown, plots),
     }
-    closed, orders = await closed_actions(asked, key), await closed_actions(asked, protocol.CONTROL)
     closed = {**closed, **{name: why for name, why in orders.items() if name in _ORDERS}}
     view = {
         "closed": closed,

@@ -11,7 +11,7 @@ from millstream.ops.watching.watch import Reading
 from millstream.ops.words import milliseconds, name
 from millstream.web.page import Asked, NoPageError, WebPage
 from millstream.web.pages.common import command_line
-from millstream.web.pages.trends import TOTALS, handler_plots, read_trends, trend_facts, trends
+from millstream.web.pages.trends import TOTALS, handler_plots, mark_words, read_trends, trend_facts, trends
 
 HANDLERS = 25
 """Number of handlers on one page, and of workers on the page of one handler."""
@@ -30,7 +30,8 @@ async def handlers_page(asked: Asked) -> WebPage:
             raise NoPageError(seen.why or f"no worker has run the handler {name(wanted[2])!r} in this group")
         return await _handler_page(asked, one, reading)
     found = [one for one in seen.handlers if _is_wanted(asked, one)]
-    first, shown = _paged(asked, found)
+    first = asked.first(len(found), HANDLERS)
+    shown = found[first : first + HANDLERS]
     facts = {
         "handlers": [handler_facts(one) for one in shown],
         "found": len(found),
@@ -50,12 +51,6 @@ async def handlers_page(asked: Asked) -> WebPage:
     return WebPage("handlers", "Handlers", facts, view, [command_line(asked, "handler ls")], **WebPage.source(reading))
 
 
-def _paged(asked: Asked, rows: list[Any]) -> tuple[int, list[Any]]:
-    """Return the index of the first row on the page, and the rows of the page."""
-    first = (asked.count("page", 1, 1 + len(rows) // HANDLERS) - 1) * HANDLERS
-    return first, rows[first : first + HANDLERS]
-
-
 def _is_wanted(asked: Asked, one: HandlerStatus) -> bool:
     """Return True if the page's address selects this handler, by its stream, group or worker."""
     wanted = asked.words
@@ -71,11 +66,14 @@ async def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any])
     plots = handler_plots([("handler", one.handler, one.stream, one.group)])
     charted, kept = await trends(asked, plots, one.stream, one.group)
     parts, versions = one.by_worker(), one.by_version()
-    first, shown = _paged(asked, parts)
+    first = asked.first(len(parts), HANDLERS)
+    shown = parts[first : first + HANDLERS]
+    last = max(charted.marks, key=lambda mark: mark.at_ms, default=None)
     facts = {
         **handler_facts(one),
         "versions": [{"version": version, **figure_facts(sums)} for version, sums in versions],
         "worker_list": [part_facts(*each) for each in shown],
+        "last_change": last and {"at_ms": last.at_ms, "kind": last.kind, "text": last.text},
         "history": trend_facts(charted, plots),
     }
     jobs = sorted((job for part in one.parts for job in part.sub.jobs), key=lambda job: -job.for_ms)
@@ -86,6 +84,7 @@ async def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any])
         "versions": [(version, sums, spent(sums)) for version, sums in versions[:HANDLERS]],
         "jobs": jobs[:HANDLERS],
         "trends": charted,
+        "last": last and (last.at_ms, mark_words(last)),
         "found": len(parts),
         "first": first,
         "size": HANDLERS,

@@ -11,12 +11,13 @@ from millstream.client.ranges import LAST
 from millstream.client.url import CLUSTERS
 from millstream.ops.actions import form_of
 from millstream.ops.alerts.status import Alert
+from millstream.ops.asking import together
 from millstream.ops.audit import AuditEntry, entries
 from millstream.ops.server.reading import server
 from millstream.ops.server.retention import Matched, matched, retention_facts, rule_facts
 from millstream.ops.server.status import CommandCost, ServerStatus, SlowCommand
 from millstream.ops.watching import questions
-from millstream.ops.words import Facts, brief, raw_line
+from millstream.ops.words import Facts, brief, picked, raw_line
 from millstream.texts import time_text
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import alerts_facts, cards, command_line, problem_facts
@@ -62,11 +63,14 @@ class SlowRow:
 
 async def health_page(asked: Asked) -> WebPage:
     """Return the page of the server, or of each node of a cluster."""
-    reading = await asked.watch.read("server", server)
-    nodes = reading.value
-    trouble = await questions.problems(asked.watch)
-    shown, kept = await trends(asked, SERVER)
-    alerts = await questions.alerts_reading(asked.watch)
+    trouble: questions.Problems
+    reading, trouble, (shown, kept), alerts = await together(
+        asked.watch.read("server", server),
+        questions.problems(asked.watch),
+        trends(asked, SERVER),
+        questions.alerts_reading(asked.watch),
+    )
+    nodes: list[ServerStatus] = reading.value
     keys = tuple(stream.key for stream in trouble.seen.value.streams)
     ruled = [await asyncio.to_thread(_matched, node, keys) for node in nodes]
     facts: Facts = {"servers": [_facts(node, each) for node, each in zip(nodes, ruled, strict=True)]}
@@ -92,7 +96,7 @@ async def alerts_page(asked: Asked) -> WebPage:
     day = asked.words.get("day", "")
     start = _start(day)
     found = [one for one in reading.value.alerts if start is None or _on(one, start, reading.at_ms)]
-    first = (asked.count("page", 1, 1 + len(found) // _ALERTS) - 1) * _ALERTS
+    first = asked.first(len(found), _ALERTS)
     facts = {**alerts_facts(reading), "found": len(found)}
     view = {
         "alerts": found[first : first + _ALERTS],
@@ -113,8 +117,7 @@ async def changes_page(asked: Asked) -> WebPage:
     end = asked.entry_id("from") if "from" in asked.words else LAST
     reading = await asked.watch.read(("changes", end), lambda line: _changes(line, end))
     found, after = reading.value[:_ALERTS], reading.value[_ALERTS:]
-    names = ("id", "change", "action", "stream", "group", "who", "line", "undo", "note", "done")
-    facts = {"changes": [{name: getattr(one, name) for name in names} for one in found]}
+    facts = {"changes": [picked(one, "id change action stream group who line undo note done") for one in found]}
     rows = [(one, _undo_link(asked, one)) for one in found]
     view = {"changes": rows, "next": after[0].id if after else None, "is_first": "from" not in asked.words}
     return WebPage("changes", "Changes", facts, view, [command_line(asked, "audit ls")], **WebPage.source(reading))

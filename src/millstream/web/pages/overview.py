@@ -1,17 +1,16 @@
 """The first page, with all streams and problems, and the search by name."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 
 from markupsafe import Markup
 
-from millstream.ops.asking import result
+from millstream.ops.asking import together
 from millstream.ops.entries.reading import streams_with
 from millstream.ops.groups.status import SORTS, group_facts, sorted_streams, totals
 from millstream.ops.server.status import ServerStatus
-from millstream.ops.streams.status import GroupStatus, StreamStatus, refused_lines, search, stream_facts
+from millstream.ops.streams.status import GroupStatus, Hit, StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.watching import questions
 from millstream.ops.words import Facts, name
 from millstream.ops.words import rate as rate_words
@@ -26,8 +25,8 @@ _ALERTS = 5  # number of alerts on the overview; the page of alerts has more
 STREAMS = 100
 """Largest number of streams on one page."""
 
-ROWS = 15
-"""Number of rows that a page without ``count=`` shows, so that it stays short."""
+ROWS, _LEAST_ROWS = 15, 6
+"""Largest and smallest number of rows that a page without ``count=`` shows: each cause takes the height of two."""
 
 _GROUPS = 3  # largest number of groups of a stream on the page, the worst first
 _FEW = 12  # number of streams up to which idle ones are not folded
@@ -48,30 +47,30 @@ class StreamRow:
 
 async def overview_page(asked: Asked) -> WebPage:
     """Return the page of all streams."""
-    at_once = await asyncio.gather(
+    trouble: questions.Problems
+    trouble, history, alerts, _ = await together(
         questions.problems(asked.watch),
         read_trends(asked, TOTALS),
         questions.alerts_reading(asked.watch),
         note_recurring(asked),
-        return_exceptions=True,
     )
-    trouble, history, alerts, _ = result(at_once[0]), result(at_once[1]), result(at_once[2]), result(at_once[3])
     reading = questions.by_stream(trouble.seen, trouble.layouts)
     seen, done = reading.value, questions.rates_of(reading)
     sort = asked.words.get("sort", "worst")
     found = sorted_streams(seen, sort)
     listed = asked.count("count", STREAMS, STREAMS)
-    first = (asked.count("page", 1, 1 + len(found) // listed) - 1) * listed
+    first = asked.first(len(found), listed)
     rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + listed]]
-    shown = _shown(asked, found, seen.at_ms, done)
+    urgent, hints = (cards(asked, trouble.causes, hints=each) for each in (False, True))
+    rows_here = max(ROWS + 1 - 2 * (min(len(urgent), 4) + (len(hints) if len(hints) <= 3 else 0)), _LEAST_ROWS)
+    shown = _shown(asked, found, seen.at_ms, done, min(rows_here, ROWS))
     whole = totals(seen, done[0])
     charted, kept = drawn_trends(asked, TOTALS, history)  # after the streams: its own figures include theirs
-    urgent = cards(asked, trouble.causes, hints=False)
     facts: Facts = {
         "totals": whole,
         **problem_facts(asked, trouble),
         **alerts_facts(alerts),
-        "streams": [_stream_facts(row, seen.at_ms) for row in rows],
+        "streams": [_stream_facts(row, seen.at_ms, trouble.tiers) for row in rows],
         "refused": dict(seen.refused),
         "first": first,
         "history": trend_facts(charted, TOTALS),
@@ -81,7 +80,7 @@ async def overview_page(asked: Asked) -> WebPage:
         **shown,
         "needing": sum(map(len, urgent)),
         "urgent": urgent,
-        "hints": cards(asked, trouble.causes, hints=True),
+        "hints": hints,
         "alerts": alerts.value.alerts[:_ALERTS],
         "more_alerts": max(len(alerts.value.alerts) - _ALERTS, 0),
         "alerts_note": alerts.value.note,
@@ -93,6 +92,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "sort": sort,
         "sorts": SORTS,
         "besides": besides,
+        "tiers": trouble.tiers,
     }
     shell = [command_line(asked, "stream ls"), command_line(asked, "group ls")]
     source = WebPage.source(reading, *trouble.readings, alerts, kept)
@@ -131,13 +131,15 @@ def _row(asked: Asked, stream: StreamStatus, now_ms: int, done: questions.Rates)
     return StreamRow(stream, groups, added, spark, quiet)
 
 
-def _shown(asked: Asked, found: Sequence[StreamStatus], now_ms: int, done: questions.Rates) -> dict[str, object]:
+def _shown(
+    asked: Asked, found: Sequence[StreamStatus], now_ms: int, done: questions.Rates, most: int
+) -> dict[str, object]:
     """Return the template values of the table: the streams of the page, and the idle ones, which are folded."""
     idle = [one for one in found if _is_idle(one, now_ms, done[0])] if len(found) > _FEW else []
     folded = {one.key for one in idle}
     busy = [one for one in found if one.key not in folded]
-    size = asked.count("count", _fitting(busy), STREAMS)
-    first = (asked.count("page", 1, 1 + len(busy) // size) - 1) * size
+    size = asked.count("count", _fitting(busy, most), STREAMS)
+    first = asked.first(len(busy), size)
     return {
         "rows": [_row(asked, _worst_first(stream, now_ms), now_ms, done) for stream in busy[first : first + size]],
         "first": first,
@@ -168,14 +170,15 @@ def _is_idle(stream: StreamStatus, now_ms: int, added: Mapping[str, float]) -> b
     return old and not waits and not added.get(stream.key) and "groups" not in stream.missing
 
 
-def _fitting(found: Sequence[StreamStatus]) -> int:
-    """Return the number of streams for one page: as many as have :data:`ROWS` rows, the worst first."""
+def _fitting(found: Sequence[StreamStatus], most: int) -> int:
+    """Return the number of streams for one page: as many as have this number of rows, the worst first."""
     rows = [max(min(len(one.groups), _GROUPS + 1), 1) for one in found]
-    return max(next((at for at, whole in enumerate(accumulate(rows)) if whole > ROWS), len(rows)), 1)
+    return max(next((at for at, whole in enumerate(accumulate(rows)) if whole > most), len(rows)), 1)
 
 
-def _stream_facts(row: StreamRow, now_ms: int) -> Facts:
+def _stream_facts(row: StreamRow, now_ms: int, tiers: Mapping[str, tuple[int, int]]) -> Facts:
     facts = stream_facts(row.stream, now_ms, row.added)
+    facts["hot_bytes"], facts["cold_bytes"] = tiers.get(row.stream.key, (None, None))
     return {**facts, "groups": [group_facts(one.group, now_ms, one.rate) for one in row.groups]}
 
 
@@ -183,7 +186,10 @@ _MOST = 100
 
 
 async def search_page(asked: Asked) -> WebPage:
-    """Return the page with the names that match ``q``, or the entries of that id. Consumers hold entries."""
+    """Return the page with the names that match ``q``, or the entries of that id. Consumers hold entries.
+
+    A name that fits alone, or that is the only one equal to ``q``, leads to its page.
+    """
     wanted = asked.words.get("q", "")
     reading = await questions.everything(asked.watch)
     seen = reading.value
@@ -193,7 +199,17 @@ async def search_page(asked: Asked) -> WebPage:
     found = every[:_MOST]
     facts: Facts = {"query": wanted, "found": len(every), "hits": [asdict(hit) for hit in found]}
     facts["entries"] = None if entries is None else [{"stream": key, "id": entry} for key, entry in entries]
-    view = {"hits": found, "entries": entries, "every": len(every), "wanted": wanted}
+    view = {"hits": [(hit, _place(asked, hit)) for hit in found], "entries": entries, "every": len(every)}
     shell = [command_line(asked, "stream find", wanted)]
     title = f"Find {name(wanted)}" if wanted else "Find"
-    return WebPage("search", title, facts, view, shell, **WebPage.source(reading, looked), live=False)
+    named = [hit for hit in every if hit.text == wanted] or every
+    alone = _place(asked, named[0]) if len(named) == 1 and not entries else ""
+    source = WebPage.source(reading, looked)
+    return WebPage("search", title, facts, {**view, "wanted": wanted}, shell, **source, live=False, location=alone)
+
+
+def _place(asked: Asked, hit: Hit) -> str:
+    """Return the address of the page of a stream, a group or a consumer."""
+    if hit.kind == "stream":
+        return asked.link("/stream", key=hit.stream)
+    return asked.link("/group", key=hit.stream, group=hit.group, consumer=hit.consumer)

@@ -7,14 +7,15 @@ from markupsafe import Markup
 
 from millstream.ops.asking import NotReadableError
 from millstream.ops.groups.status import is_stuck
+from millstream.ops.history.windows import StepValue, TimeRange
 from millstream.ops.spark.status import ArchiveSeen, QueriesSeen, QueryStatus
 from millstream.ops.streams.status import StreamsSeen, StreamStatus
-from millstream.ops.watching.history import TrendPoint
 from millstream.ops.watching.questions import all_queries, archive_reading, some_streams
-from millstream.ops.words import command_words, name, rate
-from millstream.web.charts import sparkline, trend
+from millstream.ops.words import command_words, name, picked, rate
+from millstream.web.charts import sparkline
 from millstream.web.page import Asked, NoPageError, WebPage
 from millstream.web.pages.common import command_line, group_standing, query_standings, standings_drawn
+from millstream.web.plots import PlotLine, Unit, plot
 
 MOST = 200
 """Largest number of queries on the page."""
@@ -108,8 +109,8 @@ async def query_page(asked: Asked) -> WebPage:
         "query": query,
         "phases": _phases(query),
         "drawn": streams_drawn(live.value, seen),
-        "rates": _drawn(((one.at_ms, one.rows_per_second) for one in query.recent), "Rows processed a second"),
-        "times": _drawn(((one.at_ms, one.batch_ms) for one in query.recent), "Time of a batch", spans=True),
+        "rates": _drawn(((one.at_ms, one.rows_per_second) for one in query.recent), "Rows processed", "rate"),
+        "times": _drawn(((one.at_ms, one.batch_ms) for one in query.recent), "Time of a batch", "ms"),
         "now": seen.at_ms,
     }
     shell = [command_line(asked, "spark show", query.id)]
@@ -121,10 +122,12 @@ def _phases(query: QueryStatus) -> list[PhaseRow]:
     return [PhaseRow(phase, ms, 100 * ms / whole) for phase, ms in query.phases.items()]
 
 
-def _drawn(points: Iterable[tuple[float, float | None]], label: str, *, spans: bool = False) -> Markup:
-    """Return the chart of one figure over the last batches."""
-    known = [TrendPoint(at, value, value, value) for at, value in points if value is not None]
-    return trend(known, label, spans=spans) if any(one.most for one in known) else Markup("")
+def _drawn(points: Iterable[tuple[float, float | None]], title: str, unit: Unit) -> Markup:
+    """Return the chart of one figure over the last batches; empty for fewer than two."""
+    known = [StepValue(round(at), value, value, value) for at, value in points if value is not None]
+    if len(known) < 2 or not any(one.most for one in known):
+        return Markup("")
+    return plot(title, unit, [PlotLine(title, known)], (), TimeRange("", known[0].at_ms, known[-1].at_ms, 1, fine=True))
 
 
 async def archive_page(asked: Asked) -> WebPage:
@@ -135,9 +138,7 @@ async def archive_page(asked: Asked) -> WebPage:
     reading = await archive_reading(asked.watch, path)
     seen = reading.value
     facts = {
-        "path": seen.path,
-        "changed_ms": seen.changed_ms,
-        "generation": seen.generation,
+        **picked(seen, "path changed_ms generation"),
         "streams": [asdict(one) for one in seen.streams],
         "runs": [asdict(one) for one in seen.runs],
         "files": [{**asdict(one), "first": str(one.first), "last": str(one.last)} for one in seen.newest],

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millstream.client.partitions.layout import HIGHEST_ID
+from millstream.ops.asking import together
 from millstream.ops.every import ACTIONS, BY_NAME
 from millstream.ops.groups.status import group_facts
 from millstream.ops.later.status import schedule_facts, stream_schedules_facts
@@ -11,7 +12,7 @@ from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
 from millstream.ops.server.retention import rule_text
 from millstream.ops.streams.partitioned import PartitionedStream
-from millstream.ops.streams.status import StreamStatus, stream_facts
+from millstream.ops.streams.status import StreamsSeen, StreamStatus, stream_facts
 from millstream.ops.streams.storage import StreamStorage, read_storage, storage_facts
 from millstream.ops.watching.questions import (
     all_queries,
@@ -51,22 +52,27 @@ async def stream_page(asked: Asked) -> WebPage:
     key = asked.word("key")
     now_ms = asked.watch.line.wall_time()
     wanted, sought = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST)), filters(asked.words)
-    whole = await partitioned_reading(asked.watch, key)
-    state = await stream_reading(asked.watch, key)
-    keys = () if whole.value is None else tuple(one.key for one in whole.value.parts.streams)
-    receiving = () if whole.value is None else whole.value.layout.keys
-    stored = await asked.watch.read(("storage", key), lambda line: read_storage(line, key, keys, receiving))
-    later = await asked.watch.read(("scheduled", key), lambda line: scheduled(line, key))
-    question = ("entries", key, wanted, sought)
-    entries = await asked.watch.read(question, lambda line: listed_entries(line, key, wanted, sought))
-    found, views = entries.value, entries.value.entries
-    queries = await all_queries(asked.watch)
-    path = asked.settings.archive
-    archived = [] if path is None else [await archive_reading(asked.watch, path)]
-    seen, parted = state.value, whole.value
+    path, question = asked.settings.archive, ("entries", key, wanted, sought)
+    whole, state, later, entries, queries, closed, *archived = await together(
+        partitioned_reading(asked.watch, key),
+        stream_reading(asked.watch, key),
+        asked.watch.read(("scheduled", key), lambda line: scheduled(line, key)),
+        asked.watch.read(question, lambda line: listed_entries(line, key, wanted, sought)),
+        all_queries(asked.watch),
+        common.closed_actions(asked, key),
+        *([] if path is None else [archive_reading(asked.watch, path)]),
+    )
+    seen: StreamsSeen = state.value
+    parted: PartitionedStream | None = whole.value
     summed = () if parted is None else [group.name for group in parted.status.groups[:_LAGS]]
     plots = stream_plots(key, summed)
-    shown, kept = await trends(asked, plots, about=key)
+    keys = () if parted is None else tuple(one.key for one in parted.parts.streams)
+    receiving = () if parted is None else parted.layout.keys
+    stored, (shown, kept) = await together(
+        asked.watch.read(("storage", key), lambda line: read_storage(line, key, keys, receiving)),
+        trends(asked, plots, about=key),
+    )
+    found, views = entries.value, entries.value.entries
     if parted is not None:
         state = whole.mapped(lambda one: seen if one is None else one.seen)
     seen, (added, group_rates) = state.value, rates_of(state)
@@ -92,7 +98,7 @@ async def stream_page(asked: Asked) -> WebPage:
         "more": found.further,
     }
     view = {
-        "closed": await common.closed_actions(asked, key),
+        "closed": closed,
         "actions_here": [one for one in _ACTIONS if one.name != "stream unseal" or _sealed(parted)],
         "stream": stream,
         "trends": shown,

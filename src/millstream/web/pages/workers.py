@@ -5,11 +5,12 @@ from dataclasses import asdict
 from millstream.client.limits.rate import RATES
 from millstream.client.line import Line
 from millstream.errors import Disconnected, MillstreamError
+from millstream.ops.asking import together
 from millstream.ops.groups.status import LONG_JOB
 from millstream.ops.limits.reading import LimitsSeen, read_limits
 from millstream.ops.limits.status import limit_facts
 from millstream.ops.workers.reading import read_workers
-from millstream.ops.workers.status import within
+from millstream.ops.workers.status import WorkersSeen, within
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 from millstream.worker.registry import protocol
@@ -19,11 +20,15 @@ _MOST_LIMITS = 100  # largest number of limits on the page
 
 async def workers_page(asked: Asked) -> WebPage:
     """Return the page of all workers."""
-    reading = await asked.watch.read("workers", read_workers)
-    every = reading.value
+    reading, limited, closed = await together(
+        asked.watch.read("workers", read_workers),
+        asked.watch.read("limits", _limits),
+        closed_actions(asked, protocol.CONTROL),
+    )
+    every: WorkersSeen = reading.value
+    limits: LimitsSeen = limited.value
     seen = within(every)
     found = {name: len(getattr(every, name)) for name in ("workers", "vanished", "ended", "pauses", "strange")}
-    limits = (await asked.watch.read("limits", _limits)).value
     rows = [limit_facts(one) for one in limits.limits]
     facts = {
         "workers": [asdict(worker) for worker in seen.workers],
@@ -39,7 +44,7 @@ async def workers_page(asked: Asked) -> WebPage:
     view["jobs"] = [job for worker in seen.workers for job in worker.jobs]
     view["still"] = sum(each.blocked_at is not None for each in every.workers)
     view["long_job"] = LONG_JOB
-    view["closed"] = await closed_actions(asked, protocol.CONTROL)
+    view["closed"] = closed
     view["limits"], view["limits_found"] = rows, limits.found
     view["limits_closed"] = await closed_actions(asked, RATES) if rows else {}
     shell = [command_line(asked, "worker ls"), *([command_line(asked, "limit ls")] if rows else [])]

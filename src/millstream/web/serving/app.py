@@ -1,7 +1,7 @@
 """The web application: it maps paths to pages, and errors to error pages."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -44,7 +44,9 @@ from millstream.worker.registry.lookup import NotThereError
 Maker: TypeAlias = Callable[[Asked], Awaitable[WebPage]]
 
 _FORM = 1 << 20  # largest form in bytes, which may contain a corrected entry
-AT_ONCE = 0.1  # seconds after which a page's beginning is sent before its facts are known; its status is then 200
+#: Seconds after which a page's beginning is sent before its facts are known; its status is then 200. The search waits
+#: longer, since it may lead to another page.
+AT_ONCE, _AT_ONCE_SEARCH = 0.1, 2.0
 _HTML = "text/html; charset=utf-8"
 _FOREVER = "public, max-age=31536000, immutable"
 
@@ -107,11 +109,10 @@ class _Form:
             return LiveResponse(self._live, lambda: self._made(asked), asked)
         headers = {"vary": "accept"}
         making = asyncio.create_task(self._made(asked))
-        done, _ = await asyncio.wait([making], timeout=AT_ONCE)
+        done, _ = await asyncio.wait([making], timeout=_AT_ONCE_SEARCH if self._path == "/search" else AT_ONCE)
         if not done:
             return StreamingResponse(_in_two(making, asked), 200, headers, _HTML)
-        page = await making
-        return Response(rendering.html(page, asked), page.status, headers, _HTML)
+        return _whole(await making, asked, headers)
 
     async def posted(self, request: Request) -> Response:
         """Return the response to a form that changes something."""
@@ -124,10 +125,7 @@ class _Form:
         except ClientDisconnect:
             return PlainTextResponse("The form is cut.\n", 400)  # the client has disconnected and cannot read it
         asked = self._asked(request, body)
-        page = await self._made(asked)
-        if page.location:
-            return RedirectResponse(page.location, 303)
-        return Response(rendering.html(page, asked), page.status, media_type=_HTML)
+        return _whole(await self._made(asked), asked)
 
     async def twin(self, request: Request) -> Response:
         """Return a page as JSON."""
@@ -142,8 +140,7 @@ class _Form:
             with asked.watch.replies():
                 return await entries_file(asked, request.url.path.rpartition(".")[2])
         except MillstreamError as error:
-            page = refusal(error, asked)
-            return Response(rendering.html(page, asked), page.status, media_type=_HTML)
+            return _whole(refusal(error, asked), asked)
 
     async def lost(self, request: Request, _: Exception) -> Response:
         """Return the response for an address without a page."""
@@ -192,6 +189,13 @@ def refusal(error: MillstreamError, asked: Asked) -> WebPage:
     if isinstance(error, ChangeRefusedError | DeadLetterStreamError | LayoutError):
         return trouble("Refused", str(error), 403, back=_back(asked))
     return trouble("Error", str(error), 500)
+
+
+def _whole(page: WebPage, asked: Asked, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a page, or a redirect to another one."""
+    if page.location:
+        return RedirectResponse(page.location, 303, headers)
+    return Response(rendering.html(page, asked), page.status, headers, _HTML)
 
 
 async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterator[bytes]:

@@ -77,7 +77,7 @@ addEventListener("DOMContentLoaded", () => {
   }
 
   main.addEventListener("pointermove", (event) => {
-    const svg = drag ? drag.svg : event.target.closest("svg.plot");
+    const svg = drag ? drag.svg : event.target.closest("svg[data-plot]");
     if (!svg || !svg.isConnected) return hide();
     const part = share(svg, event);
     show(svg, stepAt(svg, part));
@@ -89,7 +89,7 @@ addEventListener("DOMContentLoaded", () => {
     place(chosen, box.left + box.width * (left + (right - left) * low), box.top, box.width * (right - left) * (high - low), box.height * 0.83);
   });
   main.addEventListener("pointerdown", (event) => {
-    const svg = event.target.closest("svg.plot");
+    const svg = event.target.closest("svg[data-plot]");
     if (!svg || event.button !== 0) return;
     drag = { svg, from: share(svg, event), to: share(svg, event) };
     main.setPointerCapture(event.pointerId);
@@ -109,7 +109,7 @@ addEventListener("DOMContentLoaded", () => {
   main.addEventListener("pointerleave", (event) => { if (!drag && event.pointerType === "mouse") hide(); });
   main.addEventListener("focusout", hide);
   main.addEventListener("keydown", (event) => {
-    const svg = event.target.closest("svg.plot");
+    const svg = event.target.closest("svg[data-plot]");
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (svg && event.key === "Escape") hide();
     if (!svg || !by) return;
