@@ -45,7 +45,7 @@ from millstream.node.journal import Journal
 from millstream.node.log import rebuilding
 from millstream.node.log.replay import read_back
 from millstream.node.maintenance.cron import Cron
-from millstream.node.maintenance.retention import SOON, Retention
+from millstream.node.maintenance.retention import Retention
 from millstream.node.memory import OOM, Memory
 from millstream.node.outcome import Outcome
 from millstream.node.primary import Primary
@@ -576,11 +576,12 @@ class Node:
         """Run a round of retention, and rewrite the log once it has removed all that it should."""
         ctx = self.context(self._nobody, now, Origin.SERVER)
         self._cron.trim(ctx, now)
-        self._is_log_long |= ctx.dirty > 0
+        has_removed = ctx.dirty > 0
         self._flush(now)
+        self._is_log_long |= has_removed
         rewriter = self.host.rewriter
-        is_over = (self._cron.next_trim() or 0) > now.mono + SOON
-        if is_over and self._is_log_long and rewriter is not None and self.config.rewrite_percentage:
+        # Only in a later round: a rewriting must begin behind the records of the removal, or it writes all entries
+        if not has_removed and self._is_log_long and rewriter is not None and self.config.rewrite_percentage:
             self._is_log_long = not rewriter.reclaim(at_once=True, is_smaller=True)
 
     @property
