@@ -133,7 +133,7 @@ def disk(folder: Path, entries: int, rounds: int) -> Iterator[Result]:
             spilled = tier(client)["tier_spilled_bytes"]
             if spilled != size:
                 size, ends = spilled, time.perf_counter()
-            time.sleep(0.05)
+            time.sleep(0.05)  # the figure is sampled until it stands still
         ours = size / (ends - begun)
         copy, theirs = folder / "copy", []
         for _ in range(rounds):

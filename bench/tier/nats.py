@@ -99,7 +99,7 @@ class _Nats:
             with contextlib.suppress(OSError):
                 client = _Client(self.port)
                 break
-            time.sleep(0.005)
+            time.sleep(0.005)  # a server does not report that it listens
         with contextlib.suppress(RuntimeError):  # there is none at the first start
             client.ask("$JS.API.STREAM.INFO.s", {})
         return client, time.perf_counter() - begun
@@ -154,4 +154,4 @@ def beside_nats(folder: Path, entries: int) -> Iterator[Result]:
     for name, ratio in ratios.items():
         yield Result("G10", f"{name}: to {version}", ratio)
     better = sum(ratio <= 1 for ratio in ratios.values())
-    yield Result("G10", "of these three, those that are no worse", float(better), 2, is_least=True)
+    yield Result("G10", "comparisons of three that Millstream wins or draws", float(better), 2, is_least=True)

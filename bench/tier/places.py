@@ -137,7 +137,7 @@ class Place:
                 client.ping()
                 if not client.info("persistence").get("loading"):
                     break
-            time.sleep(0.005)
+            time.sleep(0.005)  # the end of loading is only found by asking
         self.server = Server(self.name, port, self.process.pid, client)
         self.seconds, self.processor = time.perf_counter() - begun, self.server.clock()
         return self.server
@@ -200,7 +200,7 @@ def settled(client: redis.Redis, seconds: float = 600.0) -> dict[str, int]:
         if time.monotonic() > ends:
             raise RuntimeError(f"entries still go to packs after {seconds:.0f} s")
         before = figures["tier_spilled_bytes"]
-        time.sleep(1.2)
+        time.sleep(1.2)  # longer than a round of spilling: equal figures then mean that it has ended
 
 
 def packs(folder: Path) -> list[Path]:

@@ -84,7 +84,7 @@ def _rewritten(hot: Place, cold: Place) -> Iterator[Result]:
         seen: dict[int, tuple[float, int]] = {}
         while (told := client.info("persistence"))["aof_rewrites"] == done or told["aof_rewrite_in_progress"]:
             seen |= {child: (seconds, peak) for child, seconds, peak in child_of(pid)}
-            time.sleep(0.01)
+            time.sleep(0.01)  # the child's memory is sampled while it runs
         peaks.append(max((peak for _, peak in seen.values()), default=0))
         spent.append(sum(seconds for seconds, _ in seen.values()))
         sizes.append(client.info("persistence")["aof_base_size"])

@@ -111,4 +111,4 @@ def test_a_server_without_a_tier_has_no_vacuum(tmp_path: Path) -> None:
     with ServerThread(tmp_path / "data") as server, Wire(server.url) as wire:
         wire.ask("XADD", "s", "1-1", "f", "v")
         assert "all entries are in memory" in run(server.url, "tier").stderr
-        assert "there is no tier here. Set the parameter tier" in run(server.url, "vacuum", code=1).stderr
+        assert "the tier is off. Set the parameter tier" in run(server.url, "vacuum", code=1).stderr

@@ -6,7 +6,7 @@ from millstream.errors import CommandError
 from millstream.node.host import NodeHost
 from millstream.replies import Reply, Simple
 
-_NO_TIER = "ERR there is no tier here. Set the parameter tier to 'yes' on a server with a data directory"
+_NO_TIER = "ERR the tier is off. Set the parameter tier to 'yes' on a server with a data directory"
 
 
 @SERVER.command("tier|vacuum", 2, "admin noscript no_multi")

@@ -145,7 +145,7 @@ class Tickets:
             self._sessions.parking.drop(session)
 
     def drop(self, pack: int) -> None:
-        """Keep nothing of a pack that is no longer read, as another one may get its number; its clients run again."""
+        """Drop all parts of a pack, since another one may get its number. Its clients run again."""
         for fetch in [each for each in self._going if each.wanted[0] == pack]:
             self._going.remove(fetch)
             self._pinned -= sum(length for _, _, length in fetch.pins)

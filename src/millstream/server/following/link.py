@@ -244,8 +244,8 @@ class _Connection:
     async def _packs(self) -> tuple[str, ...] | None:
         """Identities of the packs that a copy need not bring; None if it must not refer to packs.
 
-        Without a directory there is no place for packs. The Python core is for reading, and does not bound the memory
-        that hostile records of cold entries would take.
+        Packs need a directory. The Python core is for reading, and does not bound the memory that hostile records of
+        cold entries would take.
         """
         own = self._node.journal.log
         if own is None or core.native is None:
