@@ -1,4 +1,6 @@
-"""Commands that are sent without free memory, and their replies as recorded from a Redis of October 2024 (4f8cdc2a1).
+"""Commands that are sent without free memory, and their replies as recorded from Redis 8.0.2.
+
+A Redis of October 2024 (4f8cdc2a1) gives the same.
 
     python -m conformance.refusals SERVER
 
