@@ -1,6 +1,7 @@
 """``hold=True``: an entry begins only after every earlier one of its key is done or dead."""
 
 import asyncio
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -10,9 +11,9 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from millstream import App, Message, Nack, Reject, Retry, StreamSub
+from millstream import App, Message, Nack, Reject, Retry, StreamSub, failpoints
 from millstream.cli.main import main
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, Disconnected
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.partitions.loop import PartitionedLoop
 from support import needs
@@ -229,3 +230,34 @@ async def test_entries_that_were_handed_back_keep_their_place(
         loop.pause(None)
         await aeventually(lambda: sum(map(len, done.values())) == 600, 60)
     assert done == {f"k{at}": list(range(at, 600, 3)) for at in range(3)}
+
+
+@pytest.mark.parametrize("point", ["after_read", "after_claim"])
+@pytest.mark.parametrize("hold", [True, False])
+async def test_entries_of_a_lost_reply_keep_their_place(
+    publisher: App, caplog: pytest.LogCaptureFixture, point: str, *, hold: bool
+) -> None:
+    """A connection breaks after the server has delivered entries: their owner runs them before later ones."""
+    app, done, begun = App(publisher.url, reap_after=None), defaultdict[str, list[int]](list), itertools.count()
+
+    @app.subscriber(StreamSub("orders", group="g", min_idle_time="5m"), hold=hold, concurrency=2)
+    async def handle(key: str, n: int) -> None:
+        done[key].append(n)
+
+    def cut() -> None:
+        if next(begun) % 4 < 2:
+            raise Disconnected("cut by the test")
+
+    await publisher.publish_batch("orders", [{"key": f"k{n % 3}", "n": n} for n in range(30)])
+    failpoints.on("after_read", cut)
+    failpoints.on(point, cut)
+    try:
+        async with app.running():
+            for first in range(30, 150, 3):
+                await publisher.publish_batch("orders", [{"key": f"k{n % 3}", "n": n} for n in range(first, first + 3)])
+            await aeventually(lambda: sum(map(len, done.values())) == 150, 60)
+    finally:
+        failpoints.clear()
+    assert next(begun) > 4
+    assert "crashed" not in caplog.text
+    assert done == {f"k{at}": list(range(at, 150, 3)) for at in range(3)}

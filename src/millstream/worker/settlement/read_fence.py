@@ -5,7 +5,9 @@ the next read of the key after it: one round trip. The server refuses it once th
 renewed, and the read of the key shows which. A new connection sends WATCH before any other command.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Container, Sequence
+from typing import Any
 
 from redis.exceptions import ResponseError
 
@@ -89,19 +91,51 @@ class ReadFence:
             FatalError: the server refuses the command.
         """
         pending: list[bytes] = []
-        stream, group = self._lease.stream, self._lease.group
-        first: str | None = "-"
-        while first is not None:
-            rows = await self._line.call("XPENDING", stream, group, first, "+", _PAGE)
+        async for rows in self._pages():
             pending += [row[0] for row in rows]
             # These two names own no running entry, and a claim would change the time of a delayed one
-            ids = [row[0] for row in rows if row[1] not in (emulate.WAITING, emulate.NOBODY)]
-            if ids:
-                move = ("XCLAIM", stream, group, emulate.NOBODY, 0, *ids, "TIME", 0, "JUSTID")
-                (reply,) = await self.calls((), (move,), None)
-                if isinstance(reply, ResponseError):
-                    raise FatalError(f"{stream}: {reply}") from reply
-            if len(rows) < _PAGE:
-                break
-            first = behind(rows[-1][0])
+            await self._pass_on([row[0] for row in rows if row[1] not in (emulate.WAITING, emulate.NOBODY)])
         return pending
+
+    async def take_back(self, held: Container[bytes]) -> bool:
+        """Claim this consumer's pending entries that are not held: a read whose reply is lost delivered them.
+
+        Such a delivery is not charged, since nothing was run. The next claims find the entries.
+
+        Returns:
+            True if there were any.
+
+        Raises:
+            LeaseLost: another worker owns the partition.
+            FatalError: the server refuses the command.
+        """
+        found = False
+        async for rows in self._pages(self._lease.consumer):
+            by_count: defaultdict[int, list[bytes]] = defaultdict(list)
+            for entry, _, _, deliveries in rows:
+                if entry not in held:
+                    by_count[max(deliveries - 1, 0)].append(entry)
+            for count, ids in by_count.items():
+                await self._pass_on(ids, "RETRYCOUNT", count)
+            found = found or bool(by_count)
+        return found
+
+    async def _pages(self, *consumer: str) -> AsyncIterator[list[Any]]:
+        """Yield the pending entries of one consumer, or of all, in pages."""
+        first: str | None = "-"
+        while first is not None:
+            rows = await self._line.call(
+                "XPENDING", self._lease.stream, self._lease.group, first, "+", _PAGE, *consumer
+            )
+            yield rows
+            first = behind(rows[-1][0]) if len(rows) == _PAGE else None
+
+    async def _pass_on(self, ids: list[bytes], *count: str | int) -> None:
+        """Make entries stale at once."""
+        if not ids:
+            return
+        stream, group = self._lease.stream, self._lease.group
+        move = ("XCLAIM", stream, group, emulate.NOBODY, 0, *ids, "TIME", 0, *count, "JUSTID")
+        (reply,) = await self.calls((), (move,), None)
+        if isinstance(reply, ResponseError):
+            raise FatalError(f"{stream}: {reply}") from reply

@@ -61,6 +61,7 @@ class Fetcher(SubscriberPart):
         self._owned = owned  # None if other consumers also read the stream
         # All entries of an earlier owner, and all entries released here, come first
         self.taking_over = owned is not None
+        self._broke_off = False  # A read of an owned stream failed, and may have delivered entries
         self.returns = 0  # Number of entries of an owned stream that were released
         self._last: bytes | None = None  # entries after this one are new
         self.holding: HoldingOrder | None = None  # Delays entries while a failed entry with their key is pending
@@ -87,12 +88,15 @@ class Fetcher(SubscriberPart):
         self._known.clear()
         self._delays.left.clear()
         try:
+            if self._broke_off:
+                await self._take_back()
             found = await self._find(room)
             if self._again:
                 found = await self._look_up(found)
         except BaseException:
             # Also after a cancellation, since no lane would run the entries read so far
             self._let_go()
+            self._broke_off = self._owned is not None
             raise
         return found
 
@@ -215,6 +219,13 @@ class Fetcher(SubscriberPart):
         """
         self.returns += 1
         self.taking_over, self._cursor = True, _FIRST_CURSOR
+
+    async def _take_back(self) -> None:
+        """Have entries that a failed read delivered read before new ones, to keep their keys in order."""
+        assert self._owned is not None
+        if await self._owned.take_back(self._member.held):
+            self.taking_over, self._cursor = True, _FIRST_CURSOR
+        self._broke_off = False
 
     async def _stored_returns(self) -> None:
         """Wait until the server has stored the releases, since a sweep before that finds the entries still held."""
