@@ -86,7 +86,9 @@ def test_the_manifest_survives_its_file() -> None:
     for wrong in ("", "{}", "[]", dump(made)[:-20], dump(made).replace('"n": 7', '"n": null')):
         with pytest.raises(StorageError, match=r"the archive's manifest is damaged.*restore it from a backup"):
             load(wrong)
-    with pytest.raises(StorageError, match="format 3, and this version reads 2: upgrade"):
+    with pytest.raises(StorageError, match="format 4, and this version reads 2 and 3: upgrade"):
+        load(dump(made).replace('"format": 2', '"format": 4'))
+    with pytest.raises(StorageError, match="format 3 with the table None"):
         load(dump(made).replace('"format": 2', '"format": 3'))
 
 

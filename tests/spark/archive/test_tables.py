@@ -3,12 +3,9 @@
 Spark's part of a job runs in the test's process (``support.archives``), as in ``test_archive.py``.
 """
 
-import os
 import random
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -39,7 +36,7 @@ from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, Loc
 from millstream.spark.model.offsets import ZERO, Id, Position, parse_id
 from millstream.spark.source import MillstreamSource
 from support import campaign
-from support.archives import Traffic, archive_once, data_files, held, rows_of
+from support.archives import Traffic, archive_once, child, data_files, held, rows_of
 from support.catalogs import Fault, catalog_server
 from support.lake import connected, scan, shown
 from support.servers import ServerProcess, redis_server
@@ -568,18 +565,6 @@ def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: p
 # --- killed ----------------------------------------------------------------------------------------------------------
 
 
-def child(server: ServerProcess, root: Path, form: str, stream: str, hook: str) -> int:
-    """Run an archive job in a child process and return its exit code."""
-    words = [sys.executable, "-m", "support.archives", server.url, str(root), form, stream]
-    environment = os.environ | {
-        "MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    done = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=600)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()[-3000:]
-    return done.returncode
-
-
 @pytest.mark.parametrize(
     ("form", "point"),
     [
@@ -598,7 +583,7 @@ def test_a_job_killed_around_the_commit_of_a_table(
     """
     root = tmp_path / "lake"
     ids = orders(client, 150 if point != "expired:1" else 500)  # enough for files that are merged
-    assert child(real_redis, root, f"{form}:-1", "orders:eu", point) == -signal.SIGKILL
+    assert child(real_redis, root, f"{form}:-1", "orders:eu", hook=point) == -signal.SIGKILL
     live = [ident.decode() for ident, _ in client.xrange("orders:eu")]
     there = shown(root, "orders:eu")
     assert sorted({*live, *there}) == ids
@@ -623,7 +608,7 @@ def one_kill(form: str, seed: int) -> int:
             # Merged files are removed in this job, not a day later, where that is what is killed
             kept = f"{form}:-1" if once or chance.random() < 0.5 else form
             nth = chance.randint(1, 2 if once else 6)
-            assert child(server, root, kept, "s", f"{point}:{nth}") == -signal.SIGKILL, f"{point} was not reached"
+            assert child(server, root, kept, "s", hook=f"{point}:{nth}") == -signal.SIGKILL, f"{point} was not reached"
         assert traffic.failed == []
         added = [ident.decode() for ident in traffic.added]
         with server.client() as client:

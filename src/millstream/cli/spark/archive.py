@@ -63,7 +63,9 @@ _OUTLOOK = (
     metavar="GLOB",
     help="Archive the streams that match this pattern (as in SCAN MATCH) instead of STREAMS.",
 )
-@click.option("--partitioned", metavar="NAME", help="Archive the partitions of this stream, of all its generations.")
+@click.option(
+    "--partitioned", metavar="NAME", help="Archive the partitions of this stream, of all its generations, as one table."
+)
 @click.option(
     "--format",
     "kind",

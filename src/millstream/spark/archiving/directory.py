@@ -17,7 +17,7 @@ from millstream.failpoints import reach
 from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.manifest import ArchiveManifest
 from millstream.spark.archiving.places import open_storage
-from millstream.spark.archiving.tables.folders import table_folder
+from millstream.spark.archiving.tables.folders import stream_folder
 from millstream.spark.archiving.tables.shape import Shape, partition_values
 from millstream.spark.archiving.tables.storage import CATALOG, MANIFEST_NAME, ChangedMeanwhileError
 
@@ -161,7 +161,7 @@ class Folder:
         reach("switched")
 
     def unnamed(self, manifest: ArchiveManifest, streams: Iterable[str]) -> dict[str, list[str]]:
-        """Return the data files in each stream's table folder that the manifest does not name, by stream.
+        """Return the data files in each stream's folder that the manifest does not name, by stream.
 
         Files elsewhere, such as those of another archive below this one, are ignored.
         """
@@ -171,10 +171,12 @@ class Folder:
         lost = [path for path in sorted(named - there) if not self._is_there(path)]
         self._same(lost, sorted(path for path in there - needed if _is_foreign(path)))
         parts = "".join(f"/{name}=[^/]+" for name in partition_values(manifest.shape, 0))
-        folders = {table_folder(manifest.shape, stream): stream for stream in streams}
+        folders = {stream_folder(manifest.shape, stream): stream for stream in streams}
+        depth = 1 if manifest.shape.table is None else 2
         found: dict[str, list[str]] = {}
         for path in sorted(there - needed):
-            folder, _, below = path.partition("/")
+            names = path.split("/")
+            folder, below = "/".join(names[:depth]), "/".join(names[depth:])
             if folder in folders and re.fullmatch(f"{parts}/{_NAME}", f"/{below}"):
                 found.setdefault(folders[folder], []).append(path)
         return found

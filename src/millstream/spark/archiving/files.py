@@ -57,12 +57,12 @@ class WritePlan:
 
     root: Path | str  # Location of the archive: a directory, or a URL in an object store
     shape: Shape = field(default_factory=Shape)  # Form of the files
-    columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)  # Columns of each stream's table
+    columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)  # Columns of each table
     target_bytes: int = TARGET_BYTES  # Size at which a file is closed and the next one begins
 
     def of(self, stream: str) -> tuple[TableColumn, ...]:
         """Return the columns of a stream's table, or the initial ones of a new table."""
-        return self.columns.get(stream) or tables.initial(self.shape)
+        return self.columns.get(self.shape.table_of(stream)) or tables.initial(self.shape)
 
 
 class FileWriter:
@@ -134,7 +134,7 @@ class PartWriter:
         rows = pa.concat_tables(self._waiting)
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
-        rows, columns, unfit, seen = tables.shaped(rows, self._plan.shape, self.columns)
+        rows, columns, unfit, seen = tables.shaped(rows, self._plan.shape, self.columns, self.key[0])
         self._unfit.update(unfit)
         self._seen |= seen
         if columns != self.columns:
@@ -200,7 +200,7 @@ def write_files(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) 
                 if writer is None or writer.key != key:
                     if writer is not None:
                         done += writer.finish()
-                        known[writer.key[0]] = writer.columns
+                        known[plan.shape.table_of(writer.key[0])] = writer.columns
                     writer = PartWriter(replace(plan, columns=known), *key, label)
                 writer.add(rows)
         if writer is not None:

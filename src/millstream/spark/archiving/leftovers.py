@@ -22,6 +22,7 @@ from millstream.spark.archiving.begun_anew import Entries, has
 from millstream.spark.archiving.directory import ASIDE, Folder, is_ours
 from millstream.spark.archiving.files import read_pages
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, ManifestError
+from millstream.spark.archiving.tables.folders import stream_folder
 from millstream.spark.archiving.tables.rows import DamagedFileError, columns_of
 from millstream.spark.archiving.tables.table import TablePlan
 from millstream.spark.arrow.page import Page, Want
@@ -70,14 +71,15 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], ent
 
 
 def as_its_table(
-    folder: Folder, manifest: ArchiveManifest, plan: TablePlan, there: Mapping[str, int], now_ms: int
+    folder: Folder, manifest: ArchiveManifest, stream: str, plan: TablePlan, listed: Mapping[str, int], now_ms: int
 ) -> ArchiveManifest | None:
-    """Return the manifest with the state of a stream's table, if it is older than the table, as after a restore.
+    """Return the manifest with a stream's files in its table, if it is older than the table, as after a restore.
 
     Returns:
         None if the table shows entries that no job of this archive wrote, or does not show archived entries.
     """
-    stream, at = plan.stream, manifest.place(plan.stream)
+    at, own = manifest.place(stream), f"{stream_folder(manifest.shape, stream)}/"
+    there = {path: rows for path, rows in listed.items() if f"{plan.folder}/{path}".startswith(own)}
     fresh = sorted(there.keys() - plan.files.keys() - plan.retired)
     if not fresh or not all(is_ours(path) for path in fresh):
         return None

@@ -22,7 +22,10 @@ from millstream.spark.model.packing import portions
 from millstream.texts import plural
 
 FORMAT = 2
-"""Version of the manifest's format, written and read."""
+"""Version of the manifest's format."""
+
+ONE_TABLE = 3
+"""The same for an archive with one table of all streams, which earlier versions of Millstream must refuse."""
 
 
 class ManifestError(StorageError):
@@ -73,7 +76,7 @@ class ArchiveManifest:
     places: Mapping[str, ArchivePosition] = field(default_factory=dict)  # Archived position of each stream
     files: tuple[DataFile, ...] = ()  # Files sorted by stream and id
     shape: Shape = field(default_factory=Shape)  # Form of the files
-    # Columns of each stream's table; the columns of a file are the first of them
+    # Columns of each table; the columns of a file are the first of them
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
     # Files that were merged into others, but may still have readers of an older table state, each with the time of the
     # merge in milliseconds since 1970
@@ -141,7 +144,9 @@ class ArchiveManifest:
         """Return this manifest with the files and columns of a stream replaced by those of its table."""
         others = [file for file in self.files if file.stream != stream]
         made = self._checked({**self.places, stream: place}, [*others, *files])
-        return replace(made, columns={**self.columns, stream: columns}, retired=(*self.retired, *gone))
+        return replace(
+            made, columns={**self.columns, self.shape.table_of(stream): columns}, retired=(*self.retired, *gone)
+        )
 
     def _checked(self, places: Mapping[str, ArchivePosition], files: Iterable[DataFile]) -> "ArchiveManifest":
         made = replace(self, generation=self.generation + 1, places=places, files=tuple(sorted(files, key=_order)))
@@ -201,7 +206,7 @@ def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any]) -> str | No
 def dump(manifest: ArchiveManifest) -> str:
     """Return the manifest as JSON with one data file a line, so that people can read it."""
     head: dict[str, Any] = {
-        "format": FORMAT,
+        "format": _format_of(manifest.shape),
         "generation": manifest.generation,
         "places": {name: at.raw for name, at in sorted(manifest.places.items())},
         "archived": dict(sorted(rows_of(manifest.files).items())),  # merging does not change the number of entries
@@ -216,14 +221,19 @@ def dump(manifest: ArchiveManifest) -> str:
     return json.dumps(head)[:-1] + ', "files": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
+def _format_of(shape: Shape) -> int:
+    return FORMAT if shape.table is None else ONE_TABLE
+
+
 def load(text: str | bytes, where: str = "") -> ArchiveManifest:
     """Parse the text that :func:`dump` wrote, and check it."""
     place = f"{where}: " if where else ""
     try:
         raw: dict[str, Any] = parse(text)
-        if raw["format"] != FORMAT:
+        if raw["format"] not in (FORMAT, ONE_TABLE):
             raise ManifestError(
-                f"{place}the archive is of format {raw['format']!r}, and this version reads {FORMAT}: upgrade"
+                f"{place}the archive is of format {raw['format']!r}, and this version reads {FORMAT} and {ONE_TABLE}: "
+                "upgrade"
             )
         made = ArchiveManifest(
             _count(raw["generation"]),
@@ -234,6 +244,8 @@ def load(text: str | bytes, where: str = "") -> ArchiveManifest:
             tuple((_below(path), _count(when)) for path, when in raw["retired"]),
         )
         problem = _contradiction(made) or _missing(made, raw["archived"])
+        if raw["format"] != _format_of(made.shape):
+            problem = f"format {raw['format']!r} with the table {made.shape.table!r}"
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
         problem = fault(reason)
     if problem is not None:

@@ -135,14 +135,23 @@ class ArchiveStore:
     def _shape(self, there: ArchiveManifest | None) -> Shape:
         """Return the form to work in; an archive without archived entries may still get another form."""
         wanted = self._settings.wanted
-        if there is None:
-            return choose(None, wanted)
-        try:
-            return choose(there.shape, wanted)
-        except ConfigError:
-            if there.places:
-                raise
-        return choose(None, wanted)
+        if there is not None:
+            try:
+                return self._of_this_table(choose(there.shape, wanted))
+            except ConfigError:
+                if there.places:
+                    raise
+        shape = choose(None, wanted)
+        return shape if shape.format == "parquet" else replace(shape, table=self._settings.partitioned)
+
+    def _of_this_table(self, shape: Shape) -> Shape:
+        """Return the form of an archive; raise an error if its one table is that of other streams."""
+        if shape.table in (None, self._settings.partitioned):
+            return shape
+        raise ConfigError(
+            f"the archive is one table, that of the partitioned stream {shape.table!r}. Give --partitioned "
+            f"{shape.table}, or archive into a new directory."
+        )
 
     def _sweep(self) -> None:
         with closing(StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": "*"}))) as info:
@@ -254,18 +263,19 @@ class ArchiveStore:
     def _written(
         self, label: str, write: Callable[[WritePlan, str], Sequence[DataFile]]
     ) -> tuple[Sequence[DataFile], dict[str, tuple[TableColumn, ...]]]:
-        """Return a batch's files, all with the columns of one table, and the columns of their streams."""
+        """Return a batch's files, those of a table with the same columns, and the columns of each table."""
         plan = self._plan()
         while True:
             files = write(plan, label)
-            known = {file.stream: plan.of(file.stream) for file in files}
+            tables: dict[str, list[DataFile]] = {}
+            for file in files:
+                tables.setdefault(plan.shape.table_of(file.stream), []).append(file)
             found = {
-                stream: agreed(columns, [file.columns for file in files if file.stream == stream])
-                for stream, columns in known.items()
+                name: agreed(plan.of(name), [file.columns for file in of_table]) for name, of_table in tables.items()
             }
-            columns = {stream: made for stream, (made, _) in found.items()}
+            columns = {name: made for name, (made, _) in found.items()}
             if all(same for _, same in found.values()):
-                self._tell_columns(columns)
+                self._tell_columns({tables[name][0].stream: made for name, made in columns.items()})
                 self._tell_unfit(files)
                 self._tell_absent(files)
                 return files, columns
@@ -277,7 +287,7 @@ class ArchiveStore:
 
     def _tell_columns(self, columns: Mapping[str, tuple[TableColumn, ...]]) -> None:
         for stream, now in columns.items():
-            before = self.manifest.columns.get(stream, ())
+            before = self.manifest.columns.get(self.manifest.shape.table_of(stream), ())
             if not before:
                 self._tell_names(stream, now)
             for column in now[len(before) :] if before else ():
@@ -368,23 +378,28 @@ class ArchiveStore:
     def _publish(self, streams: Iterable[str]) -> None:
         """Update the tables of streams to the manifest; from then on their entries may be trimmed."""
         if self.manifest.shape.format != "parquet":
-            for stream in streams:
-                plan = self._table(stream)
+            for name in dict.fromkeys(map(self.manifest.shape.table_of, streams)):
+                plan = self._table(name)
                 if plan.files:
                     publish(plan, self.folder.storage)
         self._safe = self.manifest
 
     def _publish_first(self) -> None:
         """Update the tables to the manifest, or the manifest to tables that are newer, as after a restore."""
+        tables: dict[str, list[str]] = {}
         for stream in sorted({*self._streams(), *self._matching()}):
+            tables.setdefault(self.manifest.shape.table_of(stream), []).append(stream)
+        for streams in tables.values():
             try:
-                if stream not in self.manifest.places:
-                    self._follow_table(stream)
-                self._publish([stream])
+                for stream in streams:
+                    if stream not in self.manifest.places:
+                        self._follow_table(stream)
+                self._publish(streams)
             except TableChangedError:
-                if not self._follow_table(stream):
+                followed = [self._follow_table(stream) for stream in streams]
+                if not any(followed):
                     raise
-                self._publish([stream])
+                self._publish(streams)
 
     def _matching(self) -> list[str]:
         if self._settings.streams or self.manifest.shape.format == "parquet":
@@ -394,9 +409,9 @@ class ArchiveStore:
 
     def _follow_table(self, stream: str) -> bool:
         """Add a table's changes that the manifest lacks; return True if there were any."""
-        plan = self._table(stream)
+        plan = self._table(self.manifest.shape.table_of(stream))
         there = listed(plan, self.folder.storage)
-        made = as_its_table(self.folder, self.manifest, plan, there, int(time.time() * 1000))
+        made = as_its_table(self.folder, self.manifest, stream, plan, there, int(time.time() * 1000))
         if made is None:
             return False
         before, place = self._rows()[stream], made.places[stream]
@@ -413,19 +428,20 @@ class ArchiveStore:
         )
         return True
 
-    def _table(self, stream: str) -> TablePlan:
+    def _table(self, name: str) -> TablePlan:
+        """Return the plan of a table by its name: a stream, or the one that all streams share."""
         manifest = self.manifest
-        name = table_folder(manifest.shape, stream)
-        folder = f"{name}/"
+        place = table_folder(manifest.shape, name)
+        folder = f"{place}/"
         files = [
-            TableFile(file.path.removeprefix(folder), file.rows, file.bytes, file.first.ms, file.last)
+            TableFile(file.path.removeprefix(folder), file.stream, file.rows, file.bytes, file.first.ms, file.last)
             for file in manifest.files
-            if file.stream == stream
+            if manifest.shape.table_of(file.stream) == name
         ]
         retired = frozenset(path.removeprefix(folder) for path, _ in manifest.retired if path.startswith(folder))
-        columns = manifest.columns.get(stream, ())
+        columns = manifest.columns.get(name, ())
         by_path = {file.path: file for file in files}
-        return TablePlan(stream, name, manifest.shape, columns, by_path, retired, manifest.generation)
+        return TablePlan(name, place, manifest.shape, columns, by_path, retired, manifest.generation)
 
     def _merge(self, label: str) -> None:
         """Merge small files, many runs for each change of the manifest, which must be written as a whole."""
@@ -450,9 +466,9 @@ class ArchiveStore:
         old = [path for path, when in self.manifest.retired if when < before]
         if not old:
             return
-        for stream in self.manifest.places:
-            if any(path.startswith(f"{self._table(stream).folder}/") for path in old):
-                expire(self._table(stream), self.folder.storage, before)
+        for name in dict.fromkeys(map(self.manifest.shape.table_of, self.manifest.places)):
+            if any(path.startswith(f"{self._table(name).folder}/") for path in old):
+                expire(self._table(name), self.folder.storage, before)
                 reach("expired")
         self._switch(self.manifest.without_retired(before))
         self._safe = self.manifest

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import redis
 
 from millstream.client.cluster_line import CLUSTER_INFO
-from millstream.client.partitions.layout import LayoutError, PartitionLayout, descriptor_key, parse_layout
+from millstream.client.partitions.layout import PartitionLayout, damaged, descriptor_key, parse_layout
 from millstream.client.url import login_refused, no_connection, remedy
 from millstream.errors import ConfigError, NotFoundError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.connection import routing
@@ -104,7 +104,7 @@ class StreamInfo:
         key = descriptor_key(stream)
         (found,) = self._ask([("GET", key)])
         if isinstance(found, ErrorReply) and str(found).startswith("WRONGTYPE"):
-            raise LayoutError(f"{key} does not describe a partitioned stream: it is not a string")
+            raise damaged(stream, "it is not a string")
         if isinstance(found, ErrorReply):
             raise self._refusal(key, "GET", found)
         layout = parse_layout(stream, found)

@@ -1,4 +1,4 @@
-"""Names of folders: for a stream's table, and for a file in it."""
+"""Names of folders: for a table, for a stream's files, and for one file."""
 
 import hashlib
 import re
@@ -10,11 +10,21 @@ _LONGEST = 180
 
 
 def table_folder(shape: Shape, stream: str) -> str:
-    """Return the folder of a stream's table.
+    """Return the folder of the table with the entries of a stream.
 
     The folder of plain files is named as Hive does, with its characters escaped as in a URL. Delta's libraries take
     ``%`` in a path for an escape, and Polars ``=`` for a column, so the folders of tables have neither.
     """
+    return _folder(shape, shape.table_of(stream))
+
+
+def stream_folder(shape: Shape, stream: str) -> str:
+    """Return the folder of a stream's files: that of its table, or one in it if streams share the table."""
+    folder = table_folder(shape, stream)
+    return folder if shape.table is None else f"{folder}/{_folder(shape, stream)}"
+
+
+def _folder(shape: Shape, stream: str) -> str:
     digest = hashlib.sha256(stream.encode("utf-8", "surrogateescape")).hexdigest()
     if shape.format == "parquet":
         name = quote(stream, safe="")
@@ -27,4 +37,4 @@ def table_folder(shape: Shape, stream: str) -> str:
 def file_folder(shape: Shape, stream: str, ms: int) -> str:
     """Return the folder of the file for an entry."""
     parts = [f"{name}={value}" for name, value in partition_values(shape, ms).items()]
-    return "/".join([table_folder(shape, stream), *parts])
+    return "/".join([stream_folder(shape, stream), *parts])

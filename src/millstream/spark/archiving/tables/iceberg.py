@@ -27,8 +27,6 @@ from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
 
 NAMESPACE = "millstream"
 HINT = "metadata/version-hint.text"
-_OWN = 5
-"""Number of columns of the entry itself."""
 _TIMESTAMP = 4
 """Number of the column that partitions the files."""
 _WAITS = (0.1, 0.5, 2.0, 5.0)
@@ -111,10 +109,10 @@ def _unmade(plan: TablePlan, reason: Exception) -> StorageError:
     first = (without_secrets(str(reason)).strip().splitlines() or [""])[0]
     if isinstance(reason, CommitFailedException):
         return TableChangedError(
-            f"the iceberg table of stream {plan.stream!r} was written by another program ({first}); nothing was trimmed"
+            f"the iceberg table of stream {plan.name!r} was written by another program ({first}); nothing was trimmed"
         )
     return CatalogUnansweredError(
-        f"the catalog did not answer about the iceberg table of stream {plan.stream!r} ({type(reason).__name__}: "
+        f"the catalog did not answer about the iceberg table of stream {plan.name!r} ({type(reason).__name__}: "
         f"{first}). Nothing was trimmed; run this again when it answers"
     )
 
@@ -188,7 +186,8 @@ def _commit(table: Table, plan: TablePlan, added: list[str], removed: list[Any])
     """Commit new columns and new files, and remove merged files, in one transaction."""
     said = {"millstream.generation": str(plan.generation)}
     with table.transaction() as transaction:
-        missing = plan.columns[len(table.schema().fields) - _OWN :]
+        own = len(file_schema(plan.shape, ()))
+        missing = plan.columns[len(table.schema().fields) - own :]
         if missing:
             wanted = pyarrow_to_schema(file_schema(plan.shape, plan.columns))
             with transaction.update_schema() as schema:
@@ -213,7 +212,7 @@ def _numbers_fit(schema: Any, plan: TablePlan) -> None:
     for at, column in enumerate(plan.columns, first):
         if schema.find_field(column.name).field_id != at:
             raise TableChangedError(
-                f"the iceberg table of stream {plan.stream!r} has other columns than the archive's files: another "
+                f"the iceberg table of stream {plan.name!r} has other columns than the archive's files: another "
                 f"program changed {column.name!r}; archive into a new directory"
             )
 

@@ -42,11 +42,11 @@ def _in_one_sentence(plan: TablePlan, storage: Storage) -> Iterator[None]:
         first = (str(reason).strip().splitlines() or [""])[0]
         if storage.local is None:
             raise TableUnreadableError(
-                f"the {plan.shape.format} table of stream {plan.stream!r} at {storage.location} cannot be read or "
+                f"the {plan.shape.format} table of stream {plan.name!r} at {storage.location} cannot be read or "
                 f"written: {type(reason).__name__}: {first}. Nothing was trimmed; run this again when the store answers"
             ) from reason
         raise TableUnreadableError(
-            f"the {plan.shape.format} table of stream {plan.stream!r} cannot be read or written: "
+            f"the {plan.shape.format} table of stream {plan.name!r} cannot be read or written: "
             f"{type(reason).__name__}: {first}. Nothing was trimmed; restore the folder {plan.folder} from a backup, "
             "or archive into a new directory"
         ) from reason

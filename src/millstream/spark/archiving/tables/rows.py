@@ -69,7 +69,10 @@ def initial(shape: Shape) -> tuple[TableColumn, ...]:
 
 
 def file_schema(shape: Shape, columns: Sequence[TableColumn]) -> pa.Schema:
-    """Return the schema of a file, with numbered columns for Iceberg: the entry's own first, then the fields'."""
+    """Return the schema of a file, with numbered columns for Iceberg: the entry's own first, then the fields'.
+
+    A catalog numbers the parts of a list after all columns of a new table, so the files do that too.
+    """
     own: list[pa.Field] = [
         pa.field("id", pa.string()),
         pa.field("id_ms", pa.int64()),
@@ -77,10 +80,13 @@ def file_schema(shape: Shape, columns: Sequence[TableColumn]) -> pa.Schema:
         pa.field("timestamp", pa.timestamp("us", tz="UTC")),
     ]
     if shape.raw:
-        pair = [_numbered(pa.field(name, pa.binary()), at) for at, name in ((7, "name"), (8, "value"))]
-        own.append(pa.field("fields", pa.list_(_numbered(pa.field("element", pa.struct(pair)), 6))))
+        last = first_number(shape) - 1
+        pair = [_numbered(pa.field(name, pa.binary()), at) for at, name in ((last - 1, "name"), (last, "value"))]
+        own.append(pa.field("fields", pa.list_(_numbered(pa.field("element", pa.struct(pair)), last - 2))))
     else:
         own.append(pa.field("entry_json", pa.string()))
+    if shape.table is not None:
+        own.append(pa.field("stream", pa.string()))
     rest = [pa.field(column.name, arrow_type(column.type)) for column in columns]
     first = first_number(shape)
     fields = [_numbered(field, at) for at, field in enumerate(own, 1)]
@@ -90,7 +96,7 @@ def file_schema(shape: Shape, columns: Sequence[TableColumn]) -> pa.Schema:
 
 def first_number(shape: Shape) -> int:
     """Return the number of the first column of a field."""
-    return 9 if shape.raw else 6
+    return (9 if shape.raw else 6) + (shape.table is not None)
 
 
 def _numbered(field: pa.Field, number: int) -> pa.Field:
@@ -116,8 +122,8 @@ class Shaped(NamedTuple):
     seen: set[str]  # Fields of the entries that the archive's form names
 
 
-def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped:
-    """Convert entries to rows, with the columns that they need."""
+def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn], stream: str = "") -> Shaped:
+    """Convert entries of a stream to rows, with the columns that they need."""
     ms, seq, fields = (rows[name].combine_chunks() for name in ("id_ms", "id_seq", "fields"))
     found = _Fields(fields, shape, known)
     halves = [half.cast(pa.string()) for half in (ms, seq)]
@@ -127,6 +133,8 @@ def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped
         timestamps(ms.to_numpy()),
         fields if shape.raw else found.left_over(fields),
     ]
+    if shape.table is not None:
+        own.append(pa.repeat(stream, len(fields)))
     schema = file_schema(shape, found.columns)
     others = [found.arrays.get(column.name, pa.nulls(len(fields), arrow_type(column.type))) for column in found.columns]
     made = [array.cast(field.type) for array, field in zip([*own, *others], schema, strict=True)]

@@ -43,6 +43,11 @@ class Shape:
     columns: str = "all"  # Columns: ``none``, ``all`` fields, the named ``fields``, or those of a ``schema``
     fields: tuple[tuple[str, ColumnType | None], ...] = ()  # Named fields, with their types if there is a schema
     catalog: str | None = None  # Name or URI of Iceberg's catalog; None for the archive's own
+    table: str | None = None  # Name of the one table of all streams, with a column ``stream``; None for one each
+
+    def table_of(self, stream: str) -> str:
+        """Return the name of the table with the entries of a stream."""
+        return self.table or stream
 
     @property
     def json(self) -> dict[str, Any]:
@@ -54,13 +59,13 @@ class Shape:
         """Parse and check a form from the manifest."""
         if raw["format"] not in FORMATS or raw["partition"] not in PARTITIONS:
             raise ValueError(f"format {raw['format']!r}, partition {raw['partition']!r}")
-        catalog = raw["catalog"]
-        if not isinstance(catalog, str | None):
-            raise TypeError(f"catalog {catalog!r}")
+        catalog, table = raw["catalog"], raw.get("table")
+        if not (isinstance(catalog, str | None) and isinstance(table, str | None)):
+            raise TypeError(f"catalog {catalog!r}, table {table!r}")
         fields = tuple((str(name), kind if kind is None else ColumnType(kind)) for name, kind in raw["fields"])
         if raw["columns"] not in ("none", "all", "fields", "schema"):
             raise ValueError(f"columns {raw['columns']!r}")
-        return cls(raw["format"], raw["partition"], bool(raw["raw"]), raw["columns"], fields, catalog)
+        return cls(raw["format"], raw["partition"], bool(raw["raw"]), raw["columns"], fields, catalog, table)
 
 
 def choose(there: Shape | None, wanted: Wanted) -> Shape:

@@ -1,4 +1,4 @@
-"""A stream's table as its log must show it, and the differences from the present log. PURE: no files, no libraries.
+"""A table as its log must show it, and the differences from the present log. PURE: no files, no libraries.
 
 The manifest decides; each commit brings a Delta or Iceberg log to it. So a new batch, merged files, and the state after
 a killed job are handled in one way: the difference is committed.
@@ -24,6 +24,7 @@ class TableFile:
     """A file of a table."""
 
     path: str  # Path below the table's folder
+    stream: str  # Key of the stream
     rows: int  # Number of entries
     bytes: int  # Size in bytes
     ms: int  # Milliseconds of the first entry's id
@@ -32,9 +33,9 @@ class TableFile:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A stream's table by the manifest."""
+    """A table by the manifest."""
 
-    stream: str  # Key of the stream
+    name: str  # Key of the stream, or name of the partitioned stream whose partitions share the table
     folder: str  # Folder of the table, below the archive's directory
     shape: Shape  # Form of the archive
     columns: tuple[TableColumn, ...]  # Columns of the table
@@ -49,8 +50,11 @@ class TablePlan:
             raise self._changed(f"it has {foreign[0]!r}, which is none of the archive's files")
         added = [file for path, file in self.files.items() if path not in there]
         removed = sorted(there.keys() - self.files.keys())
-        end = max((file.last for path, file in self.files.items() if path in there), default=(-1, 0))
-        again = sum(file.rows for file in added if file.last <= end)
+        ends: dict[str, tuple[int, int]] = {}
+        for path in self.files.keys() & there.keys():
+            file = self.files[path]
+            ends[file.stream] = max(ends.get(file.stream, file.last), file.last)
+        again = sum(file.rows for file in added if file.stream in ends and file.last <= ends[file.stream])
         if again > sum(there[path] for path in removed):
             raise self._changed("files that it had are missing in it")
         return added, removed
@@ -69,6 +73,6 @@ class TablePlan:
 
     def _changed(self, how: str) -> TableChangedError:
         return TableChangedError(
-            f"the {self.shape.format} table of stream {self.stream!r} was changed by another program: {how}. Nothing "
+            f"the {self.shape.format} table of stream {self.name!r} was changed by another program: {how}. Nothing "
             "was trimmed; an archive's tables are written by its job alone: archive into a new directory"
         )
