@@ -315,7 +315,7 @@ def test_a_pack_of_unknown_size_leaves_no_file_open(tmp_path: Path) -> None:
         world.seal()  # so the manifest does not have its size
     world.pack = None
     before = len(list(Path("/dev/fd").iterdir()))
-    with pytest.raises(DiskError, match="cannot read the packs in"):
+    with pytest.raises(DiskError, match=r"cannot read .*\.pack"):
         world.log.files(world.log.appended, frozenset())
     assert len(list(Path("/dev/fd").iterdir())) == before
     disk.lacks = False

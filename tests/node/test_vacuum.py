@@ -546,8 +546,8 @@ def test_a_vacuum_goes_on_after_it_began_a_rewriting_on_a_nearly_full_disk() -> 
     assert (cold.vacuum.is_asked, cold.vacuum.status) == (False, "disk-low")
 
 
-def test_an_idle_pack_waits_for_a_record_if_there_is_nothing_to_rewrite() -> None:
-    """A vacuum says that no rewriting could begin; no further look is due until something is written."""
+def test_an_idle_pack_goes_though_there_is_nothing_to_rewrite() -> None:
+    """A record that changes nothing lets one rewriting begin; no write of a client is needed for that."""
     cold = SpillWorld()
     client = filled(cold, 60)
     for _ in range(8):
@@ -556,16 +556,38 @@ def test_an_idle_pack_waits_for_a_record_if_there_is_nothing_to_rewrite() -> Non
     assert cold.rewrite() == set()
     cold.node.config.rewrite_min_size = 0
     asked = idle(cold)
-    cold.vacuum.ask()
-    care(cold, 1)
-    assert (cold.vacuum.is_asked, cold.vacuum.status) == (False, "not-rewritten")
-    for _ in range(9):
-        care(cold)
-    assert asked == []
-    client.call("SET", "k", "v")
     care(cold)
     assert asked == [False]
     assert cold.rewrite() == {1}
+    assert cold.opened.packs == ()
+    for _ in range(9):
+        care(cold)
+    assert asked == [False]
+    expect_replay(cold)
+
+
+def test_an_idle_pack_that_a_rewriting_keeps_is_tried_once_without_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further rewritings wait for a change of data, and a vacuum says that none could begin."""
+    cold = SpillWorld()
+    client = filled(cold, 60)
+    for _ in range(8):
+        cold.spill()
+    client.call("DEL", "s")
+    monkeypatch.setattr(cold.opened, "settled_packs", lambda _: set())
+    cold.rewrite()
+    cold.node.config.rewrite_min_size = 0
+    asked = idle(cold)
+    care(cold)
+    cold.rewrite()
+    for _ in range(9):
+        care(cold)
+    assert asked == [False]
+    cold.vacuum.ask()
+    care(cold, 1)
+    assert (cold.vacuum.is_asked, cold.vacuum.status) == (False, "not-rewritten")
+    client.call("SET", "k", "v")
+    care(cold)
+    assert asked == [False, False]
 
 
 class Refused(AtOnce):

@@ -165,6 +165,20 @@ def test_a_long_stream_is_looked_at_in_parts(looked: list[int], every: bool) -> 
     assert walk.needed == {1: 5000 * 65_000}
 
 
+def test_extents_that_go_between_two_turns_hide_no_other() -> None:
+    """Trimming a stream while a walk looks at its extents moves the others up; each of these is still found."""
+    space, stream, ring = long_stream(3000, 3)
+    walk = Walk(space, ring, RenewalRule(every=True), 9, WeakKeyDictionary(), set())
+    left, is_over = 0, False
+    while not is_over:
+        is_over = walk.turn()
+        if left < 2000:
+            left += 150
+            stream.entries.cut((left * 1000 + 1) << 64, [])
+    offsets = {each.extent.offset for each in walk.found}
+    assert {64 + number * 70_000 for number in range(left, 3000)} <= offsets
+
+
 def test_a_stream_with_the_same_holes_is_looked_at_once(looked: list[int]) -> None:
     """The next walk leaves its extents alone until an entry dies; one that wants all extents does not."""
     space, stream, ring = long_stream(300, 3)

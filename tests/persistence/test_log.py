@@ -206,6 +206,14 @@ def test_a_directory_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None
         Log.open(tmp_path / "file")
 
 
+def test_a_file_that_cannot_be_opened_is_a_disk_error(tmp_path: Path) -> None:
+    """An error of the system on opening a file that the manifest does not name is a disk error with its path."""
+    name = f"pack-{1:020d}-{1:016x}.pack"
+    (tmp_path / name).symlink_to(name)  # a loop
+    with pytest.raises(DiskError, match=rf"cannot read .*{name}.*Too many levels"):
+        Log.open(tmp_path)
+
+
 def test_new_directories_are_synced_into_those_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name of a data directory, and of each new one above it, is durable before the first write in it."""
     synced: list[int] = []

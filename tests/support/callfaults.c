@@ -3,8 +3,8 @@
    Variables: CALLFAULTS_DIR, the directory; CALLFAULTS_TRACE, a file that gets one line for each call on it;
    CALLFAULTS_WHO, "server", "child" for the process that makes snapshots, "taking" for the one that makes them of a
    primary's copy, or "diverged" for the one that writes what nobody else has; CALLFAULTS_CALL, open, write, fsync,
-   rename, unlink, ftruncate or pread; CALLFAULTS_AT, its number from 1; CALLFAULTS_TIMES, how many fail in a row;
-   CALLFAULTS_HOW, an errno, 0 for half of a write, negative for an errno that is reported though the call was done,
+   rename, unlink, ftruncate, pread or preadv; CALLFAULTS_AT, its number from 1; CALLFAULTS_TIMES, how many fail in a row;
+   CALLFAULTS_HOW, an errno, 0 for half of a write or preadv, negative for an errno that is reported though the call was done,
    10000 to end the process by SIGKILL in place of the call; CALLFAULTS_ONCE, a file that the first process to fail a
    call makes, after which none does. */
 
@@ -19,10 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-enum { OPEN, WRITE, FSYNC, RENAME, UNLINK, FTRUNCATE, PREAD, KINDS };
-static const char *NAMES[] = {"open", "write", "fsync", "rename", "unlink", "ftruncate", "pread"};
+enum { OPEN, WRITE, FSYNC, RENAME, UNLINK, FTRUNCATE, PREAD, PREADV, KINDS };
+static const char *NAMES[] = {"open", "write", "fsync", "rename", "unlink", "ftruncate", "pread", "preadv"};
 
 #define MOST 65536
 static unsigned char ours[MOST]; /* descriptors of the directory and its files */
@@ -135,6 +136,20 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t to) { WRITTEN(RE
 
 ssize_t pread(int fd, void *to, size_t size, off_t from) { DONE(PREAD, is_ours(fd), "-", REAL(pread)(fd, to, size, from)); }
 ssize_t pread64(int fd, void *to, size_t size, off64_t from) { DONE(PREAD, is_ours(fd), "-", REAL(pread64)(fd, to, size, from)); }
+
+#define SCATTERED(name)                                                                                                \
+    do {                                                                                                               \
+        struct iovec half = *parts;                                                                                    \
+        if (is_ours(fd) && due(PREADV, "-")) {                                                                         \
+            if (how) return failed(how);                                                                               \
+            if (half.iov_len > 1) half.iov_len /= 2;                                                                   \
+            return REAL(name)(fd, &half, 1, from, flags);                                                              \
+        }                                                                                                              \
+        return REAL(name)(fd, parts, count, from, flags);                                                              \
+    } while (0)
+
+ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t from, int flags) { SCATTERED(preadv2); }
+ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off64_t from, int flags) { SCATTERED(preadv64v2); }
 int fsync(int fd) { DONE(FSYNC, is_ours(fd), "-", REAL(fsync)(fd)); }
 int fdatasync(int fd) { DONE(FSYNC, is_ours(fd), "-", REAL(fdatasync)(fd)); }
 int ftruncate(int fd, off_t size) { DONE(FTRUNCATE, is_ours(fd), "-", REAL(ftruncate)(fd, size)); }

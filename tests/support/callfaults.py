@@ -17,7 +17,7 @@ from support.needs import lacking, program
 SOURCE = Path(__file__).with_suffix(".c")
 
 SHORT = 0
-"""The fault that does half of a write."""
+"""The fault that does half of a write, or of a read that does not wait."""
 
 KILL = 10_000
 """The fault that ends the process by SIGKILL in place of the call."""
@@ -30,10 +30,11 @@ class CallFault:
     Attributes:
         who: ``server``; or ``child`` for the process that writes snapshots. ``taking`` is the one that takes a
             primary's copy, ``diverged`` the one that writes data that no other server has.
-        call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink``, ``ftruncate`` or ``pread``.
+        call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink``, ``ftruncate``,
+            ``pread`` or ``preadv`` (reads that do not wait for the disk).
         at: Number of the call on the directory, from 1.
-        how: An errno; 0 for half of a write; negative for an errno that is reported though the call was done; or
-            :data:`KILL`.
+        how: An errno; 0 for half of a write or ``preadv``; negative for an errno that is reported though the call was
+            done; or :data:`KILL`.
         times: Number of consecutive calls that fail.
     """
 

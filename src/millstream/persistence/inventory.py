@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millstream.errors import LogCorruptError
 from millstream.persistence import manifest as manifests
-from millstream.persistence.disk import Disk, DiskFile, tried, tried_each
+from millstream.persistence.disk import Disk, DiskFile, disk_error, tried, tried_each
 from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
 from millstream.persistence.manifest import Manifest, SegmentEntry
 from millstream.persistence.packs import expect_pack
@@ -159,6 +159,8 @@ def size_of(disk: Disk, path: Path) -> int:
             return file.size()
     except FileNotFoundError:
         return 0
+    except OSError as error:
+        raise disk_error(f"cannot read {path}", error) from error
 
 
 def take_inventory(

@@ -282,7 +282,7 @@ class Log:
             if having is None:
                 opened.pop_all()
                 return LogFiles(Manifest(tuple(segments), made), last, files)
-            valid, old = tried(self.pack_sizes, f"cannot read the packs in {self._directory}"), self._manifest
+            valid, old = self.pack_sizes(), self._manifest
             wanted = [
                 (each, valid[each.number]) for each in old.packs if not each.sealed or each.identity not in having
             ]

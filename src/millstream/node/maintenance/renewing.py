@@ -5,7 +5,7 @@ live, of those that lived then. So a new frame begins at one again, and an exten
 halving. Meanwhile its stream changes: entries that died are holes of the new extent, as those of a spilled one are.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,7 +140,16 @@ def _present(renewal: Renewal, shift: int) -> tuple[int, Extent] | None:
     return (index, found) if found is not None and found[:2] == old[:2] else None
 
 
+def index_behind(entries: EntryStore, last: int, most: int) -> int:
+    """Return the index of the first extent that ends behind an id, at most ``most``.
+
+    Extents before it may have gone since ``most`` was its index.
+    """
+    return bisect_right(range(min(most, entries.extent_count)), last, key=lambda at: _last_at(entries, at))
+
+
 def _last_at(entries: EntryStore, index: int) -> int:
+    """The last stored id of the extent of an index."""
     record = entries.cold_record(index, 1)
     assert record is not None, "the index is one of the extents'"
     return last_of(record[1], 0)

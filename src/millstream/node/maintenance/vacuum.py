@@ -77,6 +77,7 @@ class Vacuum:
         self._unreadable: set[tuple[int, int]] = set()  # Damaged extents: pack and offset
         self._failed: set[tuple[int, int]] = set()  # Extents that could not be read in the vacuum that was asked for
         self._logged: set[int] = set()  # Packs for which a log line said so
+        self._recorded_for: set[int] = set()  # Packs without references for which a record was made
         self._extents_before = -1  # Number of extents at that vacuum's last walk, if it found some
         self.scrubber = Scrubber(opened, self._background, self._report)
         self.is_asked = self._wants_every = False  # A vacuum was asked for and has not ended; its first round
@@ -101,7 +102,7 @@ class Vacuum:
         """Leave the pack that is being filled, and forget all, since other packs took the place of all."""
         self.renewer.drop()
         self.scrubber.begin_again()
-        self.sparse, self._has_many_holes = frozenset(), False
+        self.sparse, self._has_many_holes, self._recorded_for = frozenset(), False, set()
 
     def end(self) -> None:
         """End the pack that is being filled."""
@@ -214,7 +215,7 @@ class Vacuum:
             is_low = False
         much = waste * _IDLE_PART > total or waste > _IDLE_MOST
         is_due = config.rewrite_percentage and (is_low or (much and waste >= config.rewrite_min_size))
-        if waste and (is_due or is_last) and self._has_records:
+        if waste and (is_due or is_last) and (self._has_records or self._make_record(set(idle), now)):
             self._is_dirty = True  # it is looked at again if they do not go
             if is_low:
                 self._walk_at = now.mono + _SOON
@@ -238,8 +239,19 @@ class Vacuum:
 
     @property
     def _has_records(self) -> bool:
-        """True if the log has more than a snapshot. Else no rewriting begins, until a change makes a walk due."""
+        """True if the log has more than a snapshot. Else no rewriting begins."""
         return self._log.unwritten > 0 or self._log.total_bytes - self._log.snapshot_bytes > HEADER_SIZE
+
+    def _make_record(self, idle: set[int], now: Now) -> bool:
+        """Make a record that changes nothing, so that a rewriting can begin; return False the second time.
+
+        If a rewriting did not remove these packs, another one waits for a change of data.
+        """
+        if self._recorded_for == idle:
+            return False
+        self._recorded_for = idle
+        self._spiller.commit([("tpacks", -1, [])], now)
+        return True
 
     def _reclaim(self, *, at_once: bool, is_last: bool) -> None:
         has_begun = self.on_idle(at_once)
