@@ -233,12 +233,12 @@ def pages(kind: str, entries: int) -> None:
             "page in the middle": lambda: pending.read_page(*where, start=f"({entries // 2}-0"),
             "of one consumer": lambda: pending.read_page(*where, choice=PendingChoice(consumer="c3")),
             "idle for long, none fits": lambda: pending.read_page(*where, choice=old),
-            "the worst of 10,000": lambda: pending.worst(*where, by="deliveries"),
+            "the worst of 10,000": lambda: pending.read_page(*where, by="deliveries"),
             "group with advice": lambda: case.read_case(*where),
         }
         for name, work in readings.items():
             await _measure(name, line, pid, work, 5)
-        await _measure("the worst of all", line, pid, lambda: pending.worst(*where, by="idle", scan=entries), 1)
+        await _measure("the worst of all", line, pid, lambda: pending.read_page(*where, by="idle", scan=entries), 1)
         await line.close()
 
     with serving(kind) as server, server.client() as client:

@@ -163,6 +163,12 @@ class ConfigError(UsageError):
     """
 
 
+def require(call: str, option: str, value: object, fine: object, must: str) -> None:
+    """Refuse the value of a call's option unless it is fine; ``must`` says what it must be, or what to write."""
+    if not fine:
+        raise ConfigError(f"{call}({option}={value!r:.80}) is invalid: it must be {must}.")
+
+
 class NotReachedError(ConfigError):
     """The server that a setting or option names does not answer; the message names it.
 

@@ -55,7 +55,7 @@ def configured(option: str, value: float | str, unit: str) -> float:
         try:
             return span(value) / _UNITS[unit]
         except ValueError as reason:
-            raise ConfigError(f"{option}{value!r}): {reason}") from None
+            raise ConfigError(f"{option}{value!r}) is invalid: {reason}.") from None
     given: object = value
     if not isinstance(given, int | float) or isinstance(given, bool):
         name = "milliseconds" if unit == "ms" else "seconds"

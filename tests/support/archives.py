@@ -1,15 +1,19 @@
 """Archives in tests: one job without Spark, the content of an archive, and a program that a test may kill.
 
 ``python -m support.archives URL PLACE FORMAT[:MS][=CATALOG] STREAM...`` archives and trims the entries that exist at
-its
-start, as ``millstream archive --once`` does. Spark's part runs in this process: the reader plans and reads as in Spark,
-and the store takes the batches. Merged files of a table stay for MS milliseconds, a day unless given.
+its start, as ``millstream archive --once`` does; ``--partitioned NAME`` stands for the partitions of a stream. Spark's
+part runs in this process: the reader plans and reads as in Spark, and the store takes the batches. Merged files of a
+table stay for MS milliseconds, a day unless given.
 """
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,8 @@ from millstream.spark.archiving.tables.publishing import RETAIN_MS
 from millstream.spark.archiving.tables.shape import Wanted
 from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, load
+from millstream.spark.options.read import parse
+from millstream.spark.read.stream_info import StreamInfo
 from millstream.spark.source import MillstreamSource, StreamReader
 from support.servers import ServerProcess
 
@@ -47,12 +53,10 @@ def archive_once(settings: ArchiveSettings, *, label: str = "x") -> ArchiveStore
     store = ArchiveStore(settings)
     with store.open():
         places = store.manifest.places
-        starts: dict[str, Any] = {
-            stream: places[stream].raw if stream in places else "earliest" for stream in settings.streams
-        }
-        options = {
-            "url": settings.url,
-            "stream": ",".join(settings.streams),
+        with closing(StreamInfo(parse(settings.source))) as info:
+            streams = info.keys()
+        starts: dict[str, Any] = {stream: places[stream].raw if stream in places else "earliest" for stream in streams}
+        options = settings.source | {
             "startingOffsets": json.dumps(starts),
             "maxEntriesPerTrigger": str(settings.per_batch),
         }
@@ -73,6 +77,18 @@ def archive_once(settings: ArchiveSettings, *, label: str = "x") -> ArchiveStore
         reader.stop()
         store.trim()
     return store
+
+
+def child(server: ServerProcess, root: Path, form: str, *streams: str, hook: str) -> int:
+    """Run an archive job in a child process, killed at a failpoint if ``hook`` names one, and return its exit code."""
+    words = [sys.executable, "-m", "support.archives", server.url, str(root), form, *streams]
+    environment = os.environ | {
+        "MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=600)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()[-3000:]
+    return done.returncode
 
 
 def held(root: Path | str, stream: str) -> list[Entry]:
@@ -202,8 +218,9 @@ if __name__ == "__main__":
     form, _, retain = form.partition(":")
     where = ArchiveSettings(
         url,
-        tuple(streams),
+        () if streams[0] == "--partitioned" else tuple(streams),
         archive_place(root),
+        partitioned=streams[1] if streams[0] == "--partitioned" else None,
         per_batch=60,
         target_bytes=1 << 20,
         wanted=RAW if form == "raw" else Wanted(form, catalog=catalog or None),

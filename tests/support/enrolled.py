@@ -12,7 +12,7 @@ RECENT = {"over_ms": 60_000, "handled": 600, "failed": 6, "retried": 5, "dead": 
 BOUNDS_MS = [1, 10, 100, 1000]
 
 
-def enrol(client: redis.Redis, worker: str, version: str = "0.2.0", **subscriber: Any) -> None:
+def enrol(client: redis.Redis, worker: str, version: str = "0.2.0", blocked: Any = None, **subscriber: Any) -> None:
     """Write the record of a worker."""
     now = time.time_ns() // 1_000_000
     sub = {
@@ -21,7 +21,7 @@ def enrol(client: redis.Redis, worker: str, version: str = "0.2.0", **subscriber
     }  # fmt: skip
     about = {
         "id": worker, "host": "web", "pid": 1, "version": version, "state": "running", "started_ms": now - 99_000,
-        "beat_ms": now, "bounds_ms": BOUNDS_MS, "subscribers": [sub], "last_error": None,
+        "beat_ms": now, "bounds_ms": BOUNDS_MS, "subscribers": [sub], "last_error": None, "blocked": blocked,
     }  # fmt: skip
     client.zadd(protocol.INDEX, {worker: now})
     client.set(protocol.worker_key(worker), json.dumps(about))

@@ -169,6 +169,7 @@ NOUNS = (
 PURE = (
     "millstream.engine",
     "millstream.replication",
+    "millstream.worker.model.answers",
     "millstream.worker.model.known_options",
     "millstream.worker.model.lifecycle",
     "millstream.worker.model.pause",

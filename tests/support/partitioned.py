@@ -38,4 +38,4 @@ def second_generation(client: redis.Redis, stream: str, number: int, *, sealed: 
     record["generations"][0]["sealed"] = sealed
     keys = [f"{stream}~2{{{at}}}" for at in range(number)]
     record["generations"].append({"g": 2, "n": number, "keys": keys, "from": [], "sealed": False})
-    client.set(key, json.dumps(record))
+    client.set(key, json.dumps(record, separators=(",", ":")))

@@ -33,7 +33,10 @@ verified = _documented()
 
 
 class Receiver:
-    """The messages that a local server got. ``mode`` is ``ok``, a status, ``hang`` or ``endless``."""
+    """The messages that a local server got. ``mode`` is ``ok``, a status, ``hang``, ``endless`` or ``old``.
+
+    An ``old`` receiver refuses summaries, which it does not know.
+    """
 
     def __init__(self) -> None:
         self.mode = "ok"
@@ -63,7 +66,10 @@ class Receiver:
         while self.mode == "endless":
             writer.write(b"x" * 65536)
             await writer.drain()
-        status = 200 if self.mode == "ok" else int(self.mode)
+        if self.mode == "old":
+            status = 400 if note["event"] == "summary" else 200
+        else:
+            status = 200 if self.mode == "ok" else int(self.mode)
         if status == 200:
             self.notes.append(note)
         writer.write(f"HTTP/1.1 {status} X\r\nLocation: {self.url}\r\nContent-Length: 0\r\n\r\n".encode())

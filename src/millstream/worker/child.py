@@ -33,6 +33,7 @@ from millstream.worker.process.run import (
     EXIT_CLEAN,
     EXIT_CONFIG,
     GRACE,
+    OVERRUN,
     OWN,
     PIPELINES,
     READY,
@@ -83,6 +84,7 @@ def _run(target: str, supervisor: int | None) -> int:
             if here is not None:
                 sys.addaudithook(partial(_tell_own_kill, supervisor, os.getpid()))
         overrun.supervised = True
+        overrun.announce = lambda limit: _say(supervisor, OVERRUN + f"{limit:g}\n".encode())
         isolation.announce = lambda alone: _say(supervisor, ALONE if alone else BESIDE)
         if kill_after is not None:
             watchdog.supervision = watchdog.Supervision(os.getpid(), float(kill_after), supervisor)

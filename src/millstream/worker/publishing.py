@@ -21,11 +21,11 @@ from millstream.client.line import Line
 from millstream.client.partitions.changing import planned
 from millstream.client.partitions.declared import declare
 from millstream.client.url import check_shared, find_url
-from millstream.errors import ConfigError, Disconnected, UsageError
+from millstream.errors import ConfigError, Disconnected, UsageError, require
 from millstream.worker.background import Background
 from millstream.worker.handlers.calling import add_publisher, check_handler, name_of
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
-from millstream.worker.handlers.publish import check_idempotent, fields_of, need_idmp, trimming
+from millstream.worker.handlers.publish import check_idempotent, checked_stream, fields_of, need_idmp, trimming
 from millstream.worker.handlers.sender import How, Later, Sender, Trim, Unique, unanswered
 from millstream.worker.jobs.job import Job, JobDoor, no_job
 from millstream.worker.later.schedules import Schedules
@@ -188,7 +188,8 @@ class Publishing:
                 returns the schedule's id.
             delay: time after which it is added, in seconds or as a text such as ``"10m"``, by the server's clock.
             id: id of the schedule, 1 to 200 bytes; None for a random one. While it waits, a second publish with the
-                same id changes nothing.
+                same id changes nothing. In a partitioned stream the id is unique within a partition: with two different
+                keys it makes two schedules.
             replace: True lets a second publish with the same ``id`` give the schedule the new content and time.
             expires: time by which it may be late, in seconds or as a text; if later, it is dropped.
             unique: a name. While a group has yet to handle an existing entry of this name, the publish adds nothing and
@@ -208,6 +209,7 @@ class Publishing:
             ResponseError: the server refused.
             Disconnected: no reply came; unless its ``sent`` is False, the entry may or may not have been added.
         """
+        checked_stream("publish", stream)
         later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
         how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key=key, result=result)
         ident = await self._publish(self._sending(), Publication(stream, content, headers), how)
@@ -237,6 +239,7 @@ class Publishing:
             JobCancelledError: the job was cancelled.
         """
         seconds = times.configured("request(timeout=", timeout, "s")
+        require("request", "timeout", timeout, seconds <= record.KEEP_MS / 1000 - _REQUEST_KEPT, "at most 365 days")
         ident = await self.publish(stream, content, headers=headers, result=seconds + _REQUEST_KEPT)
         return await self.job(ident.stream, ident, group=group).result(seconds)
 
@@ -244,16 +247,16 @@ class Publishing:
         """Return the job of an entry that was published earlier, by any process.
 
         Args:
-            stream: key of the stream.
+            stream: key of the stream; of a partitioned stream, its name, or the partition if two have such an id.
             id: id of the entry.
             group: one group; None for the first one with a result, and for all to cancel it.
 
         Raises:
             UsageError: the id is not that of an entry.
         """
-        if not _ENTRY_ID.fullmatch(id):
+        if not isinstance(id, str) or not _ENTRY_ID.fullmatch(id):
             raise UsageError(f"job({stream!r}, {id!r}) is invalid: it takes an entry's id, such as 1764385200000-0.")
-        return Job.made(str.__str__(id), stream, self._door, group)
+        return Job.made(str.__str__(id), stream, self._door, group, placed=False)
 
     @property
     def _door(self) -> JobDoor:
@@ -308,6 +311,7 @@ class Publishing:
         Raises:
             UsageError: also if an event loop runs in this thread, which the call would block.
         """
+        checked_stream("publish_sync", stream)
         later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
         how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key=key, result=result)
         publication = Publication(stream, content, headers)
@@ -404,6 +408,10 @@ class Publishing:
                 f"publish_batch({stream!r}) is invalid: a {type(contents).__name__} is one content. It takes a "
                 "list of them: write [...] around it, or publish()."
             )
+        checked_stream("publish_batch", stream)
+        for option, given in (("id", id), ("key", key), ("idempotent", idempotent)):
+            fine = given is None or callable(given)
+            require("publish_batch", option, given, fine, "a function of the content. Write lambda content: ...")
         trim, contents = trimming(maxlen, minid), list(contents)
         ids = [None if id is None else id(content) for content in contents]
         laters = [_later(at, delay, ident, replace, expires, None) for ident in ids]
@@ -546,6 +554,7 @@ def _later(
     unique: str | None,
 ) -> Later | None:
     """Return the options of a schedule; None for a publish that is not for later."""
+    require("publish", "replace", replace, isinstance(replace, bool), "True or False")
     if at is None and delay is None:
         given = [name for name, value in (("id", id), ("replace", replace or None), ("expires", expires)) if value]
         if given:

@@ -17,7 +17,7 @@ from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
 from millstream.worker.handlers.calling import mend_futures
 from millstream.worker.handlers.middleware import Middleware
-from millstream.worker.later.declaring import Declaring
+from millstream.worker.later.declaring import SERVER_TIME, Declaring
 from millstream.worker.later.mover import Mover
 from millstream.worker.later.scheduler import Scheduler
 from millstream.worker.model.stats import in_words
@@ -25,6 +25,7 @@ from millstream.worker.partitions.loop import PartitionedLoop, Runner, totals
 from millstream.worker.publishing import Publishing
 from millstream.worker.registering import run_all_hooks, run_hooks
 from millstream.worker.registry import watchdog
+from millstream.worker.registry.eviction import warn_of_eviction
 from millstream.worker.registry.heartbeat import Heartbeat
 from millstream.worker.registry.overrun import Overrun
 from millstream.worker.registry.reaper import DEFAULT_AFTER
@@ -95,6 +96,7 @@ class AppRuntime(Declaring, Publishing):
         self._check_publishers()
         mend_futures()
         self._starter = AT_WORK.get()
+        SERVER_TIME.set(self._server_time)
         line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
         self._private, self._loops, self._kept = private, [], asyncio.get_running_loop()
         try:
@@ -118,6 +120,7 @@ class AppRuntime(Declaring, Publishing):
             # All groups first: if one cannot be created, the start fails before any entry is read
             for loop in self._loops:
                 await loop.prepare()
+            await warn_of_eviction(line)
             self._hooked = True
             await run_hooks(self._hooks["on_startup"])
             self._heartbeat = heartbeat = Heartbeat(
@@ -139,7 +142,7 @@ class AppRuntime(Declaring, Publishing):
                 self._mover = mover = Mover(lambda: line, lambda: heartbeat.scheduled, self._sending().hand_over)
                 self._mover.start()
                 self._scheduler = Scheduler(
-                    lambda: line, self._recurring.values(), self._on_schedule, lambda: bool(mover.counts)
+                    lambda: line, self._recurring.values(), self._on_schedule, lambda: bool(mover.counts), self._clock
                 )
                 self._scheduler.start()
             self._reading = True
@@ -226,6 +229,9 @@ class AppRuntime(Declaring, Publishing):
             await self._mover.search()
             await self._scheduler.turn()
             await self._mover.turn()
+
+    def _server_time(self) -> int:
+        return self._clock.wall_time() + (0 if self._scheduler is None else self._scheduler.ahead_ms)
 
     def _on_schedule(self, stream: str) -> None:
         if self._mover is not None:

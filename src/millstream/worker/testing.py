@@ -28,11 +28,13 @@ from millstream import times
 from millstream.client.connect import sync_client
 from millstream.client.later import schedule
 from millstream.client.manual import StoreClock, manual_store
+from millstream.errors import UsageError
 from millstream.worker.app import App
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
 from millstream.worker.model.answers import JobCancelledError, Nack, Reject, answer
 from millstream.worker.partitions.loop import PartitionedLoop, Runner
+from millstream.worker.partitions.ownership import Ownership
 from millstream.worker.subscriber.loop import SubscriberLoop
 
 if TYPE_CHECKING:
@@ -164,6 +166,43 @@ class Broker:
             if any(map(self._undone, self.app.loops)):
                 await self.run_until_idle()
         await self.run_until_idle()
+
+    async def crash_owner(self, partition: int) -> None:
+        """Let the owner of a partition vanish as in a crash: no outcome of its runs is stored.
+
+        The next owner, with a higher :attr:`Message.fence`, runs its entries again. The handler's code cannot vanish
+        here, so it gets ``CancelledError``.
+
+        Args:
+            partition: number of the partition, in every partitioned stream that the app reads.
+        """
+        for ownership, number in self._owners(partition):
+            await ownership.crash(number)
+
+    async def freeze(self, partition: int) -> None:
+        """Let the lease of a partition's owner end while its handlers run, as if the process was frozen for that long.
+
+        Another owner took the partition with its entries meanwhile, and is gone. So a late outcome and a late
+        :func:`millstream.once` are refused. When the clock has passed ``min_idle_time``, the entry runs again with a
+        higher :attr:`Message.fence`.
+
+        Args:
+            partition: number of the partition, in every partitioned stream that the app reads.
+        """
+        for ownership, number in self._owners(partition):
+            await ownership.outlive(number)
+
+    def _owners(self, partition: int) -> list[tuple[Ownership, int]]:
+        found = [
+            (loop.ownership, number)
+            for loop in self.app.loops
+            if isinstance(loop, PartitionedLoop)
+            for number, part in loop.ownership.parts.items()
+            if part.lease.number == partition
+        ]
+        if not found:
+            raise UsageError(f"no subscriber owns a partition {partition}. Call run_until_idle() first.")
+        return found
 
     def _step(self, left: int) -> int:
         """Return the milliseconds in which nothing becomes due; ``left`` if nothing waits.

@@ -471,3 +471,15 @@ def test_the_outermost_annotation_counts() -> None:
 
     outer.__wrapped__ = functools.partial(handler)  # type: ignore[attr-defined] # as functools.wraps sets it
     assert Binder(outer).annotations == {"x": str, "place": Place, "msg": Message}
+
+
+def test_a_parameter_without_an_annotation_gets_its_field_only_if_that_is_all() -> None:
+    """An unannotated parameter gets the whole entry, or the only field if that has its name; ``dict`` decides."""
+
+    def plain(entry): ...  # type: ignore[no-untyped-def] # the case of the test
+
+    def whole(entry: dict[str, str]) -> None: ...
+
+    assert Binder(plain).bind([b"entry", b"3"], None) == {"entry": "3"}
+    assert Binder(plain).bind([b"entry", b"3", b"n", b"1"], None) == {"entry": {"entry": "3", "n": "1"}}
+    assert Binder(whole).bind([b"entry", b"3"], None) == {"entry": {"entry": "3"}}

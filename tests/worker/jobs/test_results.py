@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from millstream import App, Job, JobDeadError, Message, Nack, Reject, Retry, Str
 from millstream.client.jobs import record
 from millstream.client.jobs.record import WantedResult, take_trailer, trailer
 from millstream.errors import ConfigError, UsageError
+from millstream.worker.handlers.fields import result_text
 from millstream.worker.testing import run
 from support import needs
 from support.accounts import user
@@ -196,6 +198,32 @@ async def test_groups_answer_each_for_itself() -> None:
         assert await app.job("s", job, group="a").result(5) == "a1"
         with pytest.raises(JobDeadError, match="not for b"):
             await app.job("s", job, group="b").result(5)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), b"x", {1, 2}, frozenset(), {1: 2}, {None: 1}, [{"a": ({b"x"},)}, bytearray(b"x")]],
+    ids=repr,
+)
+def test_a_result_that_would_become_another_value_is_refused(value: object) -> None:
+    """A result that JSON would change fails the run, also deep inside lists and mappings."""
+    with pytest.raises(UsageError, match="has no form in JSON: the content: it has"):
+        result_text(value, 1)
+
+
+@dataclass
+class Sums:
+    """A model whose annotations restore its values."""
+
+    by: dict[int, float]
+    seen: set[str]
+
+
+def test_models_and_texts_of_dates_are_results() -> None:
+    """A model may contain what its annotations restore, and a date becomes text."""
+    value = [Sums({1: 0.5}, {"a"}), date(2026, 1, 2), (True, None, "é")]
+    made = json.loads(result_text(value, 1))["value"]
+    assert made == [{"by": {"1": 0.5}, "seen": ["a"]}, "2026-01-02", [True, None, "é"]]
 
 
 async def test_a_job_put_back_is_without_its_field() -> None:

@@ -9,6 +9,7 @@ from millstream import App
 from millstream.client.later import recurring
 from millstream.client.later.recurring import Recurring
 from millstream.client.later.timetable import timetable
+from millstream.clock import SystemClock
 from millstream.worker.later.mover import Mover
 from millstream.worker.later.scheduler import Scheduler
 from support import needs
@@ -51,7 +52,7 @@ async def act(who: str, app: App) -> None:
         skipping = Recurring(
             "skip", timetable("skip", every=1, overlap="skip"), "orders", (b"*", b"n", b"1"), True, "g"
         )
-        scheduler = Scheduler(lambda: line, [declared, skipping], lambda _: None, lambda: True)
+        scheduler = Scheduler(lambda: line, [declared, skipping], lambda _: None, lambda: True, SystemClock())
         await scheduler.declare()
         for one in (declared, skipping):
             assert (await recurring.place(line, one, recurring.Placing(1_000, 10**15))).mine

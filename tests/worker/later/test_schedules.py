@@ -10,9 +10,14 @@ import pytest
 import redis
 
 from millstream import App, Fire, StreamSub
+from millstream.client.later import recurring
 from millstream.client.later.recurring import KEY, Recurring
 from millstream.client.later.timetable import timetable
+from millstream.client.manual import StoreClock, manual_store
+from millstream.client.open import open_line
+from millstream.clock import Now, SystemClock
 from millstream.errors import ConfigError
+from millstream.worker.later.scheduler import Scheduler
 from millstream.worker.testing import run
 from support import needs
 from support.servers import ServerProcess
@@ -90,6 +95,42 @@ async def test_a_night_passes_at_once_under_a_tests_clock() -> None:
         assert len(seen) == 5  # one for all missed firings, and the regular one
 
 
+@pytest.mark.parametrize("plain", [True, False])
+async def test_a_firing_is_late_by_the_clock_of_the_server(server: ServerProcess, plain: bool) -> None:
+    """The lateness follows the clock of a test, and the server's clock if the machine's clock is an hour ahead."""
+    late: list[float] = []
+
+    class Ahead(SystemClock):
+        def now(self) -> Now:
+            return Now(super().now().wall + 3_600_000, super().now().mono)
+
+        def wall_time(self) -> int:
+            return self.now().wall
+
+    def app(url: str | None = None) -> App:
+        made = App(url)
+        if plain:
+
+            @made.schedule(every="2s")
+            def short(fire: Fire) -> None:
+                late.append(fire.late)
+        else:
+
+            @made.schedule(every="2s", name="short")
+            async def other(fire: Fire) -> None:
+                late.append(fire.late)
+
+        return made
+
+    async with run(app()) as broker:
+        await broker.advance("6s")
+    assert late == [0.0] * 3
+    late.clear()
+    async with app().running(server.url, clock=Ahead()):
+        await aeventually(lambda: late, 60)
+    assert late[0] < 1_800
+
+
 @pytest.mark.parametrize(("catch_up", "count"), [("latest", 1), ("none", 0), ("all", 5)])
 async def test_an_outage_is_made_up_for(server: ServerProcess, client: redis.Redis, catch_up: str, count: int) -> None:
     """After an outage of five periods, ``catch_up`` runs the latest firing, none, or all."""
@@ -139,6 +180,46 @@ async def test_the_later_declaration_of_a_name_decides(server: ServerProcess, cl
     assert one.table.every_ms == 7_200_000
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("stream", ["ticks", "tocks"])
+async def test_a_declaration_lapses_after_its_last_worker(stream: str, damaged: bool) -> None:
+    """A schedule of the workers that stay fires again within four minutes after a withdrawn version stopped."""
+    clock = StoreClock()
+    with manual_store(clock) as url:
+        line = open_line(url)
+
+        def scheduler(every: int, stream: str) -> Scheduler:
+            one = Recurring("tick", timetable("tick", every=every), stream, (b"*", b"n", b"1"), True)
+            return Scheduler(lambda: line, [one], lambda _: None, lambda: True, clock)
+
+        async def decides() -> int | None:
+            one = await recurring.get(line, "tick")
+            return None if one is None else one.table.every_ms
+
+        old, new = scheduler(2, "ticks"), scheduler(3, stream)
+        await old.turn()
+        clock.advance(1_000)
+        for _ in range(6):  # the withdrawn version lives: it decides for as long as it renews its declaration
+            await new.turn()
+            await old.turn()
+            assert await decides() == 3_000
+            clock.advance(60_000)
+        for _ in range(4):
+            assert damaged or await decides() == 3_000
+            if damaged:
+                await line.call("HSET", KEY, "tick", "no JSON")
+            await old.turn()
+            clock.advance(60_000)
+        assert await decides() == 2_000
+        clock.advance(2_000)
+        await old.turn()
+        placed = await line.call("HGET", "millstream:{ticks}:later:placed", "tick")
+        assert int(placed) > clock.now().wall
+        await new.turn()  # a version that comes back decides again
+        assert await decides() == 3_000
+        await line.close()
+
+
 async def test_damaged_declarations_harm_nobody(server: ServerProcess, client: redis.Redis) -> None:
     """A damaged declaration in the hash is skipped."""
     client.hset(KEY, mapping={"a": "no JSON", "b": '{"table": {}}', "c": "[" * 2000})
@@ -161,6 +242,12 @@ def test_wrong_declarations_are_refused_at_the_import() -> None:
 
     with pytest.raises(ConfigError, match="no handler"):
         app.schedule(every=5, name="other", stream="s", content={"a": 1}, concurrency=2)
+    with pytest.raises(ConfigError, match=r"no handler shows .* Leave overlap= out"):
+        app.schedule(every=5, name="other", stream="s", content={"a": 1}, overlap="skip")
+    with pytest.raises(ConfigError, match="offset='1h' is invalid with a cron line"):
+        app.schedule("0 3 * * *", name="other", stream="s", content={"a": 1}, offset="1h")
+    with pytest.raises(ConfigError, match="tz='Asia/Tokyo' is invalid with every="):
+        app.schedule(every=5, name="other", stream="s", content={"a": 1}, tz="Asia/Tokyo")
     with pytest.raises(ConfigError, match="five fields"):
 
         @app.schedule("soon")

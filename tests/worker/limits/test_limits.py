@@ -144,6 +144,10 @@ async def test_no_entry_is_delivered_without_a_permit(fleet: Fleet, client: redi
         await aeventually(lambda: len(fleet.runs) == 2)
         await aeventually(lambda: client.xinfo_groups("s")[0]["pending"] == 0)
         assert delivered(client) == 2
+        # No entry waits for a permit, and the report of each worker shows that its limit refuses
+        reports = [limiter for app in fleet.apps for limiter in app.loops[0].limiters]
+        await aeventually(lambda: [one.facts()[0]["refused_ms"] is not None for one in reports] == [True] * 3)
+        assert [one.facts()[0]["waiting"] for one in reports] == [0] * 3
 
 
 async def test_an_unused_permit_is_given_back(fleet: Fleet, client: redis.Redis) -> None:

@@ -1,7 +1,6 @@
 """Partition keys of ordinary Python types."""
 
 import enum
-import math
 
 import pytest
 
@@ -19,8 +18,7 @@ class _Price(float):
 
 
 @pytest.mark.parametrize(
-    ("key", "expected"),
-    [(_Customer.ADA, b"7"), (_Price(1.5), b"1.5"), (7, b"7"), (-0.0, b"-0.0"), (math.nan, b"nan"), ("\udcff", b"\xff")],
+    ("key", "expected"), [(_Customer.ADA, b"7"), (_Price(1.5), b"1.5"), (7, b"7"), (-0.0, b"-0.0"), ("\udcff", b"\xff")]
 )
 def test_a_number_of_a_subclass_chooses_the_partition_of_its_value(key: object, expected: bytes) -> None:
     """A key of a number subclass, such as an IntEnum or a NumPy float, chooses the partition of its plain value."""

@@ -549,6 +549,21 @@ async def test_the_command_line_lists_the_owners(fleet: Fleet) -> None:
         await partition_owners(fleet.apps[0]._shared(), "plain", "g")  # noqa: SLF001 - as above
 
 
+async def test_a_partition_that_nobody_can_take_is_measured(fleet: Fleet) -> None:
+    """The metric of a living worker counts the seconds for which a partition has no owner."""
+    app = fleet.app(lease_ms=60_000)
+    for name in ("owner", "owned", "fence"):  # another program's keys: no script can take the partition
+        fleet.client.rpush(f"millstream:{{2}}:{name}:orders{{2}}:g", "no text")
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 3)
+        (loop,) = app.loops
+        assert isinstance(loop, PartitionedLoop)
+        ownership = loop.ownership
+        await aeventually(lambda: ownership.unowned_seconds > 0.5)
+        fleet.client.delete(*(f"millstream:{{2}}:{name}:orders{{2}}:g" for name in ("owner", "owned", "fence")))
+        await aeventually(lambda: ownership.unowned_seconds == 0 and len(owned(app)) == 4)
+
+
 async def test_metrics_and_the_command_line_name_the_partitions(fleet: Fleet) -> None:
     """A scrape counts each handler's partitions, and ``worker show`` lists the partitions of a process."""
     app = fleet.app()
@@ -557,7 +572,9 @@ async def test_metrics_and_the_command_line_name_the_partitions(fleet: Fleet) ->
         text = (await app.metrics())[0].decode()
         assert 'millstream_partitions_owned{group="g",handler="handle",stream="orders"} 4.0' in text
         assert 'millstream_partitions_taken_total{group="g",handler="handle",stream="orders"} 4.0' in text
-        assert 'redis_stream_length{db="db0",stream="orders{3}"} 0.0' in text
+        assert 'millstream_partition_unowned_seconds{group="g",handler="handle",stream="orders"} 0.0' in text
+        assert 'redis_stream_length{db="db0",logical="orders",stream="orders{3}"} 0.0' in text
+        assert 'millstream_dead_letters_waiting{db="db0",logical="orders:dead",stream="orders{3}:dead"} 0.0' in text
         heartbeat = app._heartbeat  # noqa: SLF001 - its next beat is seconds away
         assert heartbeat is not None
         await heartbeat.begin()

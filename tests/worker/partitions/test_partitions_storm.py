@@ -136,7 +136,7 @@ class Storm:
         return found
 
     def looked_up(self) -> dict[int, str | None]:
-        """Return the owner or None for each partition that can be reached, if its members can be counted.
+        """Return the owner or None for each partition that can be reached; nothing if its members cannot be counted.
 
         A partition without an owner waits while the node with the list of members does not reply.
         """
@@ -154,14 +154,17 @@ class Storm:
     async def watch(self) -> None:
         """Measure the time that a partition has no owner while its node and that of the members reply."""
         await aeventually(lambda: len(self.owners()) == PARTS, 60)
-        free: dict[int, float] = {}
+        free: dict[int, float] = {}  # Seconds without an owner; time in which a node is away is left out
+        before = time.monotonic()
         while not self.over:
             owners, now = await asyncio.to_thread(self.looked_up), time.monotonic()
-            for at in range(PARTS):
-                if owners.get(at, "not known"):
+            for at, owner in owners.items():
+                if owner:
                     free.pop(at, None)
                 else:
-                    self.longest = max(self.longest, now - free.setdefault(at, now))
+                    free[at] = free[at] + now - before if at in free else 0.0
+                    self.longest = max(self.longest, free[at])
+            before = now
             await pause(0.05)
 
     def is_done(self) -> bool:

@@ -151,7 +151,7 @@ async def test_an_entry_without_a_key_is_refused(app: App, client: redis.Redis, 
     for options in ({}, {"delay": 1}):
         with pytest.raises(UsageError, match=r"no key. Write key=.*'customer'"):
             await app.publish("orders", content, **options)
-    for key in (True, ["a"]):
+    for key in (True, ["a"], float("nan")):
         with pytest.raises(UsageError, match="text, bytes or a number"):
             await app.publish("orders", content, key=key)
     with pytest.raises(UsageError, match="is not partitioned"):
@@ -193,8 +193,15 @@ def test_a_foreign_descriptor_is_named_and_not_followed(change: dict[str, Any]) 
         parse_layout("orders", json.dumps(GOOD | change).encode())
 
 
+@pytest.mark.parametrize(("stream", "says"), [(None, "names no stream"), ("bills", "about the stream 'bills'")])
+def test_a_descriptor_of_no_or_another_stream_says_so(stream: str | None, says: str) -> None:
+    """The error of a descriptor that names no stream, or another one, has the reason."""
+    with pytest.raises(LayoutError, match=says):
+        parse_layout("orders", json.dumps({} if stream is None else GOOD | {"stream": stream}).encode())
+
+
 @pytest.mark.parametrize("text", [b"", b"[", b"7", b"null", b"\xff", b"[" * 100_000])
 def test_a_damaged_descriptor_is_named(text: bytes) -> None:
     """A damaged descriptor is a clear error."""
-    with pytest.raises(LayoutError):
+    with pytest.raises(LayoutError, match="Read that key, and remove it if no version of Millstream wrote it"):
         parse_layout("orders", text)

@@ -378,6 +378,32 @@ async def test_what_cannot_be_done_is_refused_before_anything_is_changed(
     await app.publish("orders", {"key": "k1", "n": 1})
 
 
+def refuse() -> None:
+    """Refuse a change at one of its steps."""
+    raise UsageError("it changed")
+
+
+async def test_a_refused_unseal_changes_nothing(server: ServerProcess, app: App, client: redis.Redis) -> None:
+    """A refused ``unseal`` seals nothing, records nothing, and reports no changes."""
+    await app.partition("orders", 2, by="key")
+    await app.repartition("orders", 4)
+    await app.publish("orders", {"key": "k1"})
+    for options in (["--yes"], ["--dry-run"]):
+        words = ["stream", "unseal", "orders", *options, "--url", server.url]
+        done = await asyncio.to_thread(CliRunner().invoke, main, words)
+        assert (done.exit_code, "has entries" in done.output, "until then" in done.output) == (5, True, False)
+    assert not client.exists("millstream:audit")
+    # An entry that comes between the preview and the change is a refusal too
+    await app.repartition("orders", 2)
+    failpoints.on("repartition", refuse)
+    done = await asyncio.to_thread(
+        CliRunner().invoke, main, ["stream", "unseal", "orders", "--yes", "--url", server.url]
+    )
+    failpoints.clear()
+    assert (done.exit_code, "it changed" in done.output, "until then" in done.output) == (5, True, False)
+    assert not client.exists("millstream:audit")
+
+
 def test_an_operator_changes_the_number(server: ServerProcess, client: redis.Redis) -> None:
     """The command shows a repartitioning first, continues an interrupted one, and refuses an impossible one."""
 

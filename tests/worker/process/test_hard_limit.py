@@ -72,6 +72,9 @@ def test_a_run_beyond_the_limit_is_a_crash_of_its_entry_alone(
     assert found.count("hard_limit=1 s (handler work, entry ") == 2
     letters: Any = client.xrange("s:dead")
     assert letters[0][1]["_dead.reason"] == "overdue"
+    assert "hard_limit=1 s" in letters[0][1]["_dead.error"]
+    assert "was killed, since a run took longer than hard_limit=1 s; restarting" in found
+    assert "unknown sender" not in found
 
 
 def test_a_thread_that_timeout_gave_up_ends_its_process(

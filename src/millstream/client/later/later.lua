@@ -22,12 +22,13 @@ local function add()
   local known = redis.call('ZSCORE', due, id)
   if known and not replace then return {known, 0, 0} end
   local at = ARGV[4] ~= '' and tonumber(ARGV[4]) or now + tonumber(ARGV[5])
-  local expires = ARGV[7] ~= '' and whole(at + tonumber(ARGV[7])) or '-'
+  local score, expires = whole(at), ARGV[7] ~= '' and whole(at + tonumber(ARGV[7])) or '-'
   redis.call('HSET', content, id, expires .. ':' .. ARGV[8])
-  redis.call('ZADD', due, whole(at), id)
-  if lives > 0 then redis.call('SET', KEYS[4], whole(at), 'PX', lives) end
-  return {whole(at), 1, redis.call('ZCARD', due) == 1 and 1 or 0}
+  redis.call('ZADD', due, score, id)
+  if lives > 0 then redis.call('SET', KEYS[4], score, 'PX', lives) end
+  return {score, 1, redis.call('ZCARD', due) == 1 and 1 or 0}
 end
+if ARGV[1] == 'add' then return add() end -- the busiest operation does not create the functions of the others
 
 -- The last time that a schedule was placed at; nil for none, or where another program wrote something else.
 local function placed_at(name)
@@ -40,7 +41,8 @@ local function decides(name)
   return string.match(redis.call('HGET', KEYS[4], 'table:' .. name) or '', '^(%d+):(.+)$')
 end
 
--- define: name, when the declaration started ('' for one that decides in any case), its fingerprint.
+-- define: name, when the declaration started ('' for one that decides in any case), its fingerprint, 1 if the one in
+-- force has lapsed.
 -- Of different declarations, the one that started last decides: workers of an earlier one place nothing more, and its
 -- firing that is not due yet is removed. Returns 1 if this declaration decides.
 local function define()
@@ -48,7 +50,7 @@ local function define()
   local since, known = decides(name)
   if known == ARGV[4] then
     mine = math.max(mine, tonumber(since))
-  elseif known and ARGV[3] ~= '' and tonumber(since) >= mine then
+  elseif known and ARGV[3] ~= '' and ARGV[5] ~= '1' and tonumber(since) >= mine then
     return 0
   end
   redis.call('HSET', KEYS[4], 'table:' .. name, whole(mine) .. ':' .. ARGV[4])
@@ -209,5 +211,5 @@ local function retime()
   return changed
 end
 
-local operations = {add = add, move = move, cancel = cancel, time = retime, place = place, define = define}
+local operations = {move = move, cancel = cancel, time = retime, place = place, define = define}
 return operations[ARGV[1]]()

@@ -9,7 +9,7 @@ places it. There is no leader: every worker that has the schedule places the nex
 
 Workers of two versions may declare a schedule differently. The declaration in force is in the stream's slot, in the
 hash of the times that were placed. The step that places a firing refuses workers with another declaration, and all
-workers once the schedule is removed.
+workers once the schedule is removed. A declaration in code lapses once no worker has renewed it for ``SILENT_MS``.
 """
 
 import base64
@@ -190,13 +190,13 @@ class Placed:
     overruled: bool  # True if another declaration is in force, or none is
 
 
-async def define(line: Line, one: Recurring, started_ms: int | None) -> bool:
+async def define(line: Line, one: Recurring, started_ms: int | None, *, lapsed: bool = False) -> bool:
     """Put a declaration in force; return False if one of a worker that started later is in force already.
 
-    Without ``started_ms`` it takes force in any case.
+    Without ``started_ms`` it takes force in any case, and so it does in place of one that has ``lapsed``.
     """
     keys = schedule.keys(one.stream, schedule.placed_key(one.stream))
-    words = ("define", one.name, "" if started_ms is None else started_ms, one.fingerprint)
+    words = ("define", one.name, "" if started_ms is None else started_ms, one.fingerprint, int(lapsed))
     return bool(await SCRIPT.call(line.near(one.stream), keys, words))
 
 

@@ -82,7 +82,9 @@ class Timetable:
         """Refuse an invalid zone, cron line or choice; :func:`timetable` checks the lengths of time."""
         for option, allowed in (("catch_up", get_args(CatchUp)), ("overlap", get_args(Overlap))):
             if (value := getattr(self, option)) not in allowed:
-                raise ConfigError(f"{what}: {option}={value!r} is invalid: one of {', '.join(allowed)}.")
+                raise ConfigError(
+                    f"{what}: {option}={value!r} is invalid. Write {option}={' or '.join(map(repr, allowed))}."
+                )
         try:
             zone = self._zone
         except (ValueError, OSError, TypeError, LookupError):
@@ -137,13 +139,17 @@ def timetable(
     what = f"schedule {name!r}"
     if (cron is None) == (every is None):
         raise ConfigError(f'{what} is invalid: write either a cron line, such as "0 3 * * *", or every="6h".')
+    if every is not None and tz != "UTC":
+        raise ConfigError(f"{what}: tz={tz!r} is invalid with every=, which counts from 1970. Write offset= instead.")
     spans = {
         option: round(times.configured(f"{what}: schedule({option}=", value, "s") * 1000)
         for option, value in (("offset", offset), ("jitter", jitter), ("grace", grace))
     }
+    if cron is not None and spans["offset"]:
+        raise ConfigError(f"{what}: offset={offset!r} is invalid with a cron line. Leave it out, and change the line.")
     every_ms = None if every is None else round(times.configured(f"{what}: schedule(every=", every, "s") * 1000)
     if every_ms is not None and every_ms < 1_000:
-        raise ConfigError(f"{what}: every={every!r} is invalid: it must be at least one second.")
+        raise ConfigError(f"{what}: every={every!r} is invalid: it must be at least one second. Write every=1.")
     table = Timetable(cron, every_ms, spans["offset"], tz, spans["jitter"], catch_up, spans["grace"], overlap)
     table.check(what)
     return table

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 from millstream import failpoints
 from millstream.client.later.scripts import ServerScript
 from millstream.client.line import Line, passes
-from millstream.client.partitions.declared import find_layout
+from millstream.client.partitions.declared import find_layout, free_generation
 from millstream.client.partitions.drained import PartState, look_at
 from millstream.client.partitions.layout import (
     HIGHEST_ID,
@@ -121,7 +121,7 @@ async def planned(line: Line, stream: str, number: int, by: str | None = None) -
         )
     if before and number == len(last.keys):
         return LayoutChange(layout, _all_sealed(layout))
-    fresh = await _free_generation(line, stream, last.number + 1)
+    fresh = await free_generation(line, stream, last.number + 1)
     keys = tuple(part_key(stream, fresh, at) for at in range(number))
     wanted = replace(layout, generations=(*layout.generations, Generation(fresh, keys, last.keys)))
     return LayoutChange(before, _all_sealed(wanted))
@@ -131,15 +131,6 @@ def _all_sealed(layout: PartitionLayout) -> PartitionLayout:
     """Return the layout as it is once all generations but the last are sealed."""
     *before, last = layout.generations
     return replace(layout, generations=(*(replace(one, sealed=True) for one in before), last))
-
-
-async def _free_generation(line: Line, stream: str, number: int) -> int:
-    """Return the first generation number that is free: a withdrawn change leaves the streams of its number sealed."""
-    while True:
-        (state,) = (await look_at(line, (part_key(stream, number, 0),))).values()
-        if not state.sealed:
-            return number
-        number += 1
 
 
 async def _no_staged_rows(line: Line, keys: tuple[str, ...]) -> None:
@@ -190,6 +181,19 @@ async def unseal(line: Line, key: str, state: PartState) -> None:
     await line.call("XSETID", key, last)
 
 
+async def check_unused(line: Line, keys: tuple[str, ...], stream: str) -> None:
+    """Refuse to withdraw a change if one of its new partitions has, or had, an entry.
+
+    Raises:
+        UsageError: one has entries.
+    """
+    for key, one in (await look_at(line, keys)).items():
+        if one.last_entry != b"0-0" or one.highest_deleted != b"0-0":
+            raise UsageError(
+                f"the change of {stream!r} cannot be withdrawn: {key!r} has entries. Repartition it again instead."
+            )
+
+
 async def withdraw(line: Line, stream: str) -> PartitionLayout | None:
     """Go back to the generation before the last one; return the new layout, None for a plain stream.
 
@@ -202,14 +206,12 @@ async def withdraw(line: Line, stream: str) -> PartitionLayout | None:
     *before, old, new = layout.generations
     for key in new.keys:
         await seal(line, key)
-    found = await look_at(line, new.keys)
-    used = [key for key, one in found.items() if one.last_entry != b"0-0" or one.highest_deleted != b"0-0"]
-    if used:
-        for key, one in found.items():
+    try:
+        await check_unused(line, new.keys, stream)
+    except UsageError:
+        for key, one in (await look_at(line, new.keys)).items():
             await unseal(line, key, one)
-        raise UsageError(
-            f"the change of {stream!r} cannot be withdrawn: {used[0]!r} has entries. Repartition it again instead."
-        )
+        raise
     failpoints.reach("repartition")
     for key, one in (await look_at(line, old.keys)).items():
         if one.sealed:

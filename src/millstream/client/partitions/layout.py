@@ -16,6 +16,7 @@ used.
 """
 
 import json
+import math
 import re
 import zlib
 from collections.abc import Mapping
@@ -173,12 +174,21 @@ def parse_layout(stream: str, descriptor: bytes | None) -> PartitionLayout | Non
     try:
         return _layout(stream, parse_record(descriptor))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise LayoutError(f"{descriptor_key(stream)} does not describe a partitioned stream: {error}") from None
+        raise damaged(stream, str(error)) from None
+
+
+def damaged(stream: str, why: str) -> LayoutError:
+    """Return the error about a descriptor that Millstream did not write."""
+    return LayoutError(
+        f"{descriptor_key(stream)} does not describe a partitioned stream: {why}. Read that key, and remove it if no "
+        "version of Millstream wrote it."
+    )
 
 
 def _layout(stream: str, record: Any) -> PartitionLayout:
     _require(isinstance(record, Mapping), "it is not a record")
-    _require(record.get("stream") == stream, "it is another stream's")
+    _require(isinstance(record.get("stream"), str), "it names no stream")
+    _require(record["stream"] == stream, f"it is about the stream {record['stream'][:40]!r}")
     _require(record.get("hash") == "crc32", "its hash is not crc32")
     by, rows = record.get("by"), record.get("generations")
     _require(by is None or (isinstance(by, str) and by), "its field is not a text")
@@ -223,7 +233,7 @@ def key_bytes(key: object) -> bytes:
             return key.encode("utf-8", "surrogateescape")
         if isinstance(key, int) and not isinstance(key, bool):
             return int.__repr__(key).encode()  # members of an IntEnum and NumPy floats have other reprs
-        if isinstance(key, float):
+        if isinstance(key, float) and not math.isnan(key):  # equal to no other key, not even to itself
             return float.__repr__(key).encode()
     except ValueError as error:  # a lone surrogate, or a number with thousands of digits
         raise UsageError(

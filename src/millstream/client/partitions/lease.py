@@ -3,6 +3,7 @@
 ::
 
     millstream:{3}:owner:orders{3}:billing    string, with a time to live: "<consumer>:<fence>", the owner
+    millstream:{3}:owned:orders{3}:billing    string: the milliseconds since 1970 until which it has, or had, an owner
     millstream:{3}:fence:orders{3}:billing    counter: the fence number of the last owner
     millstream:{orders}:members:billing       hash: consumer -> "<ms of its last beat>:<partitions>"; only for dividing
 
@@ -40,6 +41,11 @@ class PartitionLease:
         return owner_key(self.stream, self.group)
 
     @property
+    def keys(self) -> tuple[str, str]:
+        """Keys of the owner, and of the time until which there is one."""
+        return self.key, owned_key(self.stream, self.group)
+
+    @property
     def text(self) -> str:
         """Value of the owner's key while this lease holds."""
         return f"{self.consumer}:{self.fence}"
@@ -48,6 +54,11 @@ class PartitionLease:
 def owner_key(partition: str, group: str) -> str:
     """Return the key of a partition's owner in one group."""
     return beside(partition, "owner", group)
+
+
+def owned_key(partition: str, group: str) -> str:
+    """Return the key of the time until which a partition has, or had, an owner in one group."""
+    return beside(partition, "owned", group)
 
 
 def members_key(stream: str, group: str) -> str:
@@ -65,19 +76,19 @@ def parse_owner(value: bytes | None) -> tuple[str, int] | None:
 
 async def take(line: Line, stream: str, group: str, consumer: str, lasts_ms: int) -> int | None:
     """Take a partition without an owner; return the fence number, or None if it has another owner."""
-    keys = (owner_key(stream, group), beside(stream, "fence", group))
+    keys = (owner_key(stream, group), owned_key(stream, group), beside(stream, "fence", group))
     reply = await SCRIPT.call(line, keys, ("take", consumer, lasts_ms))
     return reply if isinstance(reply, int) else None
 
 
 async def renew(line: Line, lease: PartitionLease) -> bool:
     """Extend a lease; return False if it was lost."""
-    return bool(await SCRIPT.call(line, (lease.key,), ("renew", lease.text, lease.lasts_ms)))
+    return bool(await SCRIPT.call(line, lease.keys, ("renew", lease.text, lease.lasts_ms)))
 
 
 async def give(line: Line, lease: PartitionLease) -> None:
     """End a lease, so that another member may take the partition."""
-    await SCRIPT.call(line, (lease.key,), ("give", lease.text, 0))
+    await SCRIPT.call(line, lease.keys, ("give", lease.text, 0))
 
 
 async def meet(

@@ -163,7 +163,8 @@ def encode(content: Any) -> list[bytes]:
 def result_text(value: Any, at_ms: int) -> str:
     """Return the record of a handler's result; raise UsageError for a value that it cannot contain."""
     try:
-        text = record.record("done", at_ms, value=_tree(value, typed=True))
+        _check_result(value)
+        text = record.record("done", at_ms, value=_tree(value, typed=False))
     except (_UnfitError, ValueError, TypeError, RecursionError) as error:
         raise UsageError(
             f"the handler's result has no form in JSON: {error}. Return text, numbers, lists or models."
@@ -174,6 +175,21 @@ def result_text(value: Any, at_ms: int) -> str:
             "elsewhere, and return its key."
         )
     return text
+
+
+def _check_result(value: Any) -> None:
+    """Refuse parts that the publisher would get as others: no annotation restores them, unlike those of a model."""
+    if isinstance(value, bytes | bytearray | memoryview | set | frozenset):
+        raise _UnfitError(f"it has a value of the type {type(value).__name__}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _UnfitError(f"it has the number {value}")
+    if isinstance(value, Mapping):
+        if (odd := next((name for name in value if not isinstance(name, str)), "")) != "":
+            raise _UnfitError(f"it has the key {odd!r:.80}, which is not text")
+        value = list(value.values())
+    if isinstance(value, list | tuple | deque):
+        for one in value:
+            _check_result(one)
 
 
 @_refusing
@@ -612,7 +628,7 @@ def _same(found: Any, value: Any) -> bool:
         return bool(found == value)
     if bool(found == value):
         return True
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         return len(found) == len(value) and all(map(_same, found, value))
     if isinstance(value, dict):
         return found.keys() == value.keys() and all(_same(found[name], item) for name, item in value.items())

@@ -8,7 +8,7 @@ from millstream.client.capabilities import Capabilities
 from millstream.client.line import Command
 from millstream.client.partitions.layout import PartitionLayout, key_bytes
 from millstream.client.payloads import envelope
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import ConfigError, UsageError, require
 from millstream.worker.handlers.fields import JSON, TEXT, encode, key_of, open_body, to_body
 from millstream.worker.model.answers import PayloadError
 
@@ -26,6 +26,11 @@ def trimming(maxlen: int | None, minid: str | None) -> tuple[str | int, ...]:
     if maxlen is not None:
         return ("MAXLEN", "~", maxlen)
     return () if minid is None else ("MINID", "~", minid)
+
+
+def checked_stream(call: str, stream: object) -> None:
+    """Refuse what is not the name of a stream."""
+    require(call, "stream", stream, isinstance(stream, str) and stream, 'the name of a stream. Write stream="orders"')
 
 
 def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from millstream import times
 from millstream.client.limits.rate import is_name
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, require
 from millstream.worker.handlers.binding import Binder
 from millstream.worker.handlers.calling import annotated, check_handler, is_async, name_of, publishers_of, takes
 from millstream.worker.handlers.dependencies import Injector, dependencies_of, new_provider
@@ -169,6 +169,7 @@ class Subscription:
     def _check_options(self) -> None:
         if not isinstance(self.concurrency, int) or self.concurrency < 1:
             raise ConfigError(f"{self.name}: subscriber(concurrency={self.concurrency!r}) is invalid. Write 1 or more.")
+        require(f"{self.name}: subscriber", "hold", self.hold, isinstance(self.hold, bool), "True or False")
         if not isinstance(self.retry, Retry):
             raise ConfigError(
                 f"{self.name}: subscriber(retry={self.retry!r}) is invalid. Write Retry(max_deliveries=5)."

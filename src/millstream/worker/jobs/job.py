@@ -11,6 +11,7 @@ from millstream import times
 from millstream.client.jobs import record
 from millstream.client.later.scripts import ServerScript
 from millstream.client.line import Reply
+from millstream.client.partitions.declared import find_layout
 from millstream.client.ranges import order_of
 from millstream.errors import Disconnected, UsageError
 from millstream.worker.jobs.replies import ReplyHints
@@ -55,16 +56,17 @@ class Job(str):
         ident: the entry's id; ``publish`` and ``App.job`` make jobs that can be awaited.
 
     Attributes:
-        stream: key of its stream.
+        stream: key of its stream; of a partitioned stream, the partition, once it is known.
         group: group that handles the job; None for the first group that has a result.
     """
 
-    __slots__ = ("_door", "_why_none", "group", "stream")
+    __slots__ = ("_door", "_placed", "_why_none", "group", "stream")
 
     stream: str
     group: str | None
     _door: JobDoor
     _why_none: str | None  # Reason why there is no result to wait for; None if there may be one
+    _placed: bool  # False if the stream may be the name of a partitioned one
 
     def __new__(cls, ident: str) -> Self:
         """Make the text alone; ``app.job`` makes a job that can be awaited."""
@@ -72,10 +74,18 @@ class Job(str):
 
     @classmethod
     def made(
-        cls, ident: str, stream: str, door: JobDoor, group: str | None = None, why_none: str | None = None
+        cls,
+        ident: str,
+        stream: str,
+        door: JobDoor,
+        group: str | None = None,
+        why_none: str | None = None,
+        *,
+        placed: bool = True,
     ) -> Self:
         """Return the job of an entry."""
         job = cls(ident)
+        job._placed = placed
         job.stream, job.group, job._door, job._why_none = stream, group, door, why_none
         return job
 
@@ -133,9 +143,36 @@ class Job(str):
     def _sync(self, name: str, work: "Callable[[Job], Awaitable[Any]]") -> Any:
         def there(replies: ReplyHints) -> Awaitable[Any]:
             door = self._door._replace(replies=lambda: replies)
-            return work(Job.made(self.id, self.stream, door, self.group, self._why_none))
+            return work(Job.made(self.id, self.stream, door, self.group, self._why_none, placed=self._placed))
 
         return self._door.run(name, there)
+
+    async def _find(self, replies: ReplyHints) -> bool:
+        """Find the partition that has the entry or its result; return False if no partition has it.
+
+        Raises:
+            UsageError: several partitions have an entry of this id.
+        """
+        if not self._placed and (layout := await find_layout(replies.line, self.stream)) is not None:
+            keys = tuple(dict.fromkeys((*layout.every_key, self.stream)))
+            asked = [
+                one
+                for key in keys
+                for one in (("XRANGE", key, self.id, self.id), ("EXISTS", record.result_key(key, self.id)))
+            ]
+            answers = await replies.line.calls(asked)
+            known = [bool(one) and not isinstance(one, Exception) for one in answers]
+            found = [key for key, *there in zip(keys, known[::2], known[1::2], strict=True) if any(there)]
+            if len(found) > 1:
+                raise UsageError(
+                    f"job({self.stream!r}, {self.id!r}) is ambiguous: {found[0]!r} and {found[1]!r} have this id. "
+                    "Give the partition, which is the stream of the job that publish returned."
+                )
+            if not found:
+                return False
+            self.stream = found[0]
+        self._placed = True
+        return True
 
     async def _ended(self) -> dict[str, Any]:
         """Wait for the record of the job's end and return it."""
@@ -144,6 +181,7 @@ class Job(str):
             while True:
                 woken.clear()  # before the check: a hint that arrives during it must not be lost
                 try:
+                    await self._find(replies)
                     if (row := self._first(await self._rows(replies))) is not None:
                         return row
                     # Checked only after a while, since a result usually comes before that
@@ -168,9 +206,11 @@ class Job(str):
         """Return the job's state and progress.
 
         Raises:
+            UsageError: several partitions have an entry of this id.
             Disconnected: the server cannot be reached.
         """
         replies = self._door.replies()
+        await self._find(replies)
         rows = await self._rows(replies)
         names = [self.group] if self.group else [n.removeprefix("progress:") for n in rows if n.startswith("progress:")]
         progress = next((p for n in names if (p := record.parse_progress(rows.get(f"progress:{n}")))), None)
@@ -211,8 +251,7 @@ class Job(str):
             return None
         return (
             f"{self.stream} {self.id} has no result: there is no such entry that waits or runs, and nothing is kept of "
-            "its end. Check the stream and the id (of a partitioned stream, the partition: job.stream), or publish it "
-            "with a longer result=."
+            "its end. Check the stream and the id, or publish it with a longer result=."
         )
 
     async def cancel(self) -> bool:
@@ -229,6 +268,8 @@ class Job(str):
         if self._why_none is not None:
             raise UsageError(self._why_none)
         replies = self._door.replies()
+        if not await self._find(replies):
+            return False
         found, rows = await replies.line.calls(
             (("XRANGE", self.stream, self.id, self.id), ("XINFO", "GROUPS", self.stream))
         )

@@ -1,7 +1,7 @@
 """Declare recurring schedules in code, and store or change them on the server while programs run."""
 
-import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -13,13 +13,17 @@ from millstream.client.line import Line
 from millstream.client.partitions.declared import find_layout
 from millstream.client.partitions.layout import key_bytes
 from millstream.client.slots import tag_of
+from millstream.clock import SystemClock
 from millstream.errors import ConfigError
 from millstream.worker.handlers.calling import name_of
-from millstream.worker.handlers.publish import fields_of, key_in
+from millstream.worker.handlers.publish import checked_stream, fields_of, key_in
 from millstream.worker.handlers.subscription import StreamSub
 from millstream.worker.registering import Registering
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+#: Returns the server's present time in milliseconds since 1970, as far as the running app knows it.
+SERVER_TIME: ContextVar[Callable[[], int]] = ContextVar("SERVER_TIME", default=SystemClock().wall_time)
 
 _KEEP = 1_000  # approximate number of entries kept in the stream of a schedule with a handler
 
@@ -43,8 +47,8 @@ class Fire:
 
     @property
     def late(self) -> float:
-        """Seconds that have passed since the time in the timetable."""
-        return max(time.time() - self.scheduled / 1000, 0.0)
+        """Seconds that have passed since the time in the timetable, by the server's clock."""
+        return max(SERVER_TIME.get()() - self.scheduled, 0) / 1000
 
 
 class Declaring(Registering):
@@ -78,7 +82,7 @@ class Declaring(Registering):
             catch_up: firings to make up for after a time in which no worker ran. ``"latest"``: one for all missed
                 firings. ``"none"``: only firings late by ``grace`` at most. ``"all"``: each firing, at most a thousand.
             grace: seconds, or a text.
-            overlap: ``"skip"`` drops a firing while an earlier firing is not handled yet.
+            overlap: ``"skip"`` drops a firing while an earlier firing is not handled yet; only for a function.
             name: name of the schedule, unique on the server; the function's name by default.
             stream: publish to this stream at these times, and run no function.
             content: content of the entry in that stream.
@@ -115,16 +119,24 @@ class Declaring(Registering):
             self._add_recurring(made.prefixed(self._prefix))
 
         if stream is not None:
+            checked_stream("schedule", stream)
             if options:
                 raise ConfigError(f"schedule(stream=) is invalid with {next(iter(options))}=: there is no handler.")
-            declare(checked_name("schedule", name or stream), stream, ["*", *fields_of(content, None)], "")
+            if overlap == "skip":
+                raise ConfigError(
+                    f'schedule(stream={stream!r}, overlap="skip") is invalid: no handler shows which firings are '
+                    "handled. Leave overlap= out, or write @app.schedule(...) above a function."
+                )
+            declare(
+                checked_name("schedule", stream if name is None else name), stream, ["*", *fields_of(content, None)], ""
+            )
 
         def register(handler: Handler) -> Handler:
             if key is not None:
                 raise ConfigError(f"{name_of(handler)}: schedule(key=) is invalid without stream=. Leave key= out.")
             if stream is not None:
                 raise ConfigError(f"{name_of(handler)}: schedule(stream=) runs no function. Leave stream= out.")
-            own = checked_name("schedule", name or name_of(handler))
+            own = checked_name("schedule", name_of(handler) if name is None else name)
             declare(own, STREAM + own, ["MAXLEN", "~", _KEEP, "*", "name", own], own)
             if tag_of(STREAM + own) == STREAM + own:  # puts the dead-letter stream in the same cluster slot
                 options.setdefault("dead", f"{{{STREAM + own}}}:dead")
@@ -175,6 +187,7 @@ class RecurringSchedules:
             PayloadError: the content cannot be written as an entry.
         """
         checked_name("put", name)
+        checked_stream("put", stream)
         table = timetable.timetable(
             name, cron, every=every, offset=offset, tz=tz, jitter=jitter, catch_up=catch_up, grace=grace
         )

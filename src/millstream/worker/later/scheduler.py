@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from redis.exceptions import ResponseError
 
 from millstream.client.later import recurring
-from millstream.client.later.recurring import KEY, Placing, Recurring
+from millstream.client.later.recurring import KEY, SILENT_MS, Placing, Recurring
 from millstream.client.later.schedule import CONTROL, FLAG, INDEX
 from millstream.client.line import Disconnected, Line, passes
+from millstream.clock import Clock
 from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
@@ -36,14 +37,18 @@ class Scheduler:
         declared: Iterable[Recurring],
         scheduled: Callable[[str], None],
         any_known: Callable[[], bool],
+        clock: Clock,
     ) -> None:
         self._line = line
         self._scheduled = scheduled
         self._any_known = any_known  # Reports whether any stream has schedules
+        self._clock = clock
+        #: Milliseconds by which the server's clock is ahead of this process's clock, as far as known
+        self.ahead_ms = 0
         self._declared = {one.name: one for one in declared}
         self._stored: dict[str, Recurring] = {}
         self._followed: dict[str, tuple[Recurring, asyncio.Task[None]]] = {}
-        self._overruled: set[str] = set()
+        self._overruled: dict[str, int] = {}  # Schedule -> the server's milliseconds when another declaration was found
         self._logged: set[str] = set()
         self._started: int | None = None  # The server's milliseconds at the first declaration
         self._declare_at = 0.0
@@ -112,35 +117,45 @@ class Scheduler:
     async def declare(self) -> None:
         """Write the schedules that code declares to the server.
 
-        If two processes declare the same name differently, the process that started later decides.
+        If two processes declare the same name differently, the process that started later decides. Once no process has
+        renewed its declaration for ``SILENT_MS``, the next one that declares the name decides.
         """
         for name, one in self._declared.items():
             try:
-                if await self._declare(one):
-                    self._overruled.discard(name)
+                now = await self._now(one)
+                if await self._declare(one, now):
+                    self._overruled.pop(name, None)
                     continue
                 if name not in self._overruled:
                     log.warning("schedule %r: a worker that started later declares it otherwise, and decides", name)
-                self._overruled.add(name)
+                self._overruled.setdefault(name, now)
             except Exception as error:  # noqa: BLE001 - the next declaration may succeed
                 self._failed(f"schedule {name!r} is not declared", error)
 
-    async def _declare(self, one: Recurring) -> bool:
-        line = self._line()
-        time = await line.near(one.stream).call("TIME")
+    async def _now(self, one: Recurring) -> int:
+        time = await self._line().near(one.stream).call("TIME")
         now = int(time[0]) * 1000 + int(time[1]) // 1000
+        self.ahead_ms = now - self._clock.wall_time()
+        return now
+
+    async def _declare(self, one: Recurring, now: int) -> bool:
+        line = self._line()
         self._started = self._started or now  # the server's clock, since the clocks of workers differ
         try:
             known, error = await recurring.get(line, one.name), None
         except ResponseError as refused:
             known, error = None, refused
         started = self._started
+        # Also by our own wait, since another program may have damaged the record that shows the last renewal
+        renewed = (0 if known is None else known.seen_ms, self._overruled.get(one.name, now))
+        # A schedule that a person or program put on the server has no worker that renews it
+        lapsed = (known is None or known.in_code) and all(abs(now - at) > SILENT_MS for at in renewed)
         if known is not None and known.in_code:
-            if known.stream != one.stream and known.started_ms > started:
+            if known.stream != one.stream and known.started_ms > started and not lapsed:
                 return False
             if known.fingerprint == one.fingerprint:
                 started = max(started, known.started_ms)
-        if not await recurring.define(line, one, started):
+        if not await recurring.define(line, one, started, lapsed=lapsed):
             return False
         if known is not None and known.stream != one.stream:
             await recurring.forget(line, known)

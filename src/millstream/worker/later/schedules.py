@@ -7,6 +7,7 @@ from millstream.client.later import admin, schedule
 from millstream.client.later.schedule import Schedule
 from millstream.client.line import Line
 from millstream.client.partitions.declared import find_layout
+from millstream.errors import require
 
 
 class Schedules:
@@ -25,6 +26,8 @@ class Schedules:
         Raises:
             Disconnected: the server could not be reached.
         """
+        fine = limit is None or (type(limit) is int and limit >= 0)
+        require("list", "limit", limit, fine, "a number of schedules, or None for all")
         parts = await self._parts(stream)
         if len(parts) == 1:
             async for one in admin.listed(self._line().near(parts[0]), parts[0], limit):

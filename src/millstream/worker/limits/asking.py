@@ -1,6 +1,7 @@
 """One limit of a handler: its calls of the script on the server, its slots, and its counters."""
 
 import logging
+import math
 import secrets
 import time
 from collections import Counter
@@ -46,6 +47,7 @@ class FleetLimit:
         self.override: Rate | None = None  # Rate set at run time; None if there is none
         self.granted = 0  # Number of permits that were used
         self.refused = 0  # Number of requests that were refused
+        self.refused_at = -math.inf  # Time of the last refusal, by the event loop's clock
         self.waiting = 0  # Number of entries in this process that wait for a permit
         self._aside: Counter[int] = Counter()  # Number of delayed entries by the second in which they are due
         self._line = line
@@ -96,6 +98,7 @@ class FleetLimit:
             self._held.setdefault(key, {})[name] = time.monotonic()
         if wanted and not granted:
             self.refused += 1
+            self.refused_at = time.monotonic()
         return Permits(granted, self._slot_ms if wait < 0 else wait, int(reply[2]), taken, exact=wait > 0)
 
     async def give_back(self, permits: int, counts_us: int, key: bytes = b"") -> None:
@@ -113,6 +116,12 @@ class FleetLimit:
         if not held:
             self._held.pop(key, None)
         self._dropped.setdefault(key, []).extend(slots)
+
+    @property
+    def refused_ms(self) -> int | None:
+        """Milliseconds since the last refusal; None if there was none."""
+        passed = time.monotonic() - self.refused_at
+        return None if passed == math.inf else round(passed * 1000)
 
     def put_aside(self, now_ms: int, due_ms: int) -> None:
         """Count an entry that went back to the server until ``due_ms``."""

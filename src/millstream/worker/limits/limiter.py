@@ -422,6 +422,8 @@ class Limiter:
                 "granted": one.granted,
                 "refused": one.refused,
                 "waiting": one.waits(round(self._now() * 1000)),
+                # A reader that waits for this limit was refused, however long ago
+                "refused_ms": 0 if one.refused and not one.limit.key and self.wait_ms() else one.refused_ms,
             }
             for one in self.limits
         ]
@@ -433,7 +435,8 @@ def facts_of(limiters: Iterable[Limiter]) -> list[dict[str, Any]]:
     for limiter in limiters:
         for one in limiter.facts():
             if (known := found.setdefault(one["name"], one)) is not one:
-                known.update({name: known[name] + one[name] for name in _COUNTED})
+                ages = [each["refused_ms"] for each in (known, one) if each["refused_ms"] is not None]
+                known.update({name: known[name] + one[name] for name in _COUNTED}, refused_ms=min(ages, default=None))
     return list(found.values())
 
 

@@ -1,4 +1,4 @@
-"""The exceptions by which a handler decides about its entry, and the exception for an invalid entry."""
+"""The exceptions by which a handler decides about its entry, and the exception for an invalid entry. Pure."""
 
 from collections.abc import Iterator
 from datetime import timedelta

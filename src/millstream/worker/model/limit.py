@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.client.limits.rate import MOST, Rate, checked_rate, is_name
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, require
 from millstream.worker.model.known_options import known_options
 
 
@@ -38,8 +38,8 @@ class Limit:
         if self.rate is not None:
             checked_rate(f"Limit(rate={self.rate!r})", self.rate)
         for option, value in (("burst", self.burst), ("running", self.running)):
-            if value is not None and (type(value) is not int or not 1 <= value <= MOST):
-                raise ConfigError(f"Limit({option}={value!r}) is invalid: it is a whole number of 1 to {MOST}.")
+            fine = value is None or (type(value) is int and 1 <= value <= MOST)
+            require("Limit", option, value, fine, f"a whole number of 1 to {MOST}. Write {option}=20")
         if self.burst is not None and self.rate is None:
             raise ConfigError('Limit(burst=) is invalid without a rate. Write Limit("100/s", burst=20).')
         if self.name is not None and not is_name(self.name):

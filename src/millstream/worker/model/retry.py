@@ -8,6 +8,7 @@ not tell failures, which the handler survived, from crashes. So a :class:`Failur
 :func:`run_mode` decides from both how to run an entry that is delivered again.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +16,7 @@ from typing import Literal, get_args
 
 from millstream import times
 from millstream.errors import ConfigError
+from millstream.worker.model.answers import Reject, leaves
 from millstream.worker.model.known_options import known_options
 
 Backoff = Literal["exponential", "linear", "constant"]
@@ -32,7 +34,8 @@ class Retry:
         max_delay: longest delay, in seconds or as a text.
         jitter: True picks each delay at random between half of it and all of it.
         on: the policy for errors of a class: another ``Retry``, ``"reject"`` for dead at once, or ``"ack"`` for done.
-            The first class that the error is an instance of counts. All policies count the same deliveries.
+            The first class that the error is an instance of counts. All policies count the same deliveries. The
+            errors of a group, such as a task group's, count one by one: if they differ, the entry is tried again.
     """
 
     max_deliveries: int = 5
@@ -59,8 +62,20 @@ class Retry:
         return max(limits) if all(limits) else 0
 
     def policy(self, error: BaseException) -> "Retry | Literal['reject', 'ack']":
-        """Return the policy for an error."""
-        return next((policy for kind, policy in self.on.items() if isinstance(error, kind)), self)
+        """Return the policy for an error; for a group that of its errors, or the ``Retry`` with the most deliveries."""
+        if isinstance(error, BaseExceptionGroup) and not any(issubclass(kind, BaseExceptionGroup) for kind in self.on):
+            try:
+                found = [self._single(one) for one in leaves(error)]
+            except BaseException:  # noqa: BLE001 - the group's class is the user's
+                return self._single(error)
+            again = [one for one in found if isinstance(one, Retry)] or [self]
+            mildest = max(again, key=lambda one: one.max_deliveries or math.inf)
+            return found[0] if all(one == found[0] for one in found) else mildest
+        return self._single(error)
+
+    def _single(self, error: BaseException) -> "Retry | Literal['reject', 'ack']":
+        chosen = next((policy for kind, policy in self.on.items() if isinstance(error, kind)), self)
+        return "reject" if isinstance(error, Reject) else chosen
 
     def delay(self, deliveries: int, chance: float) -> float:
         """Return the delay in seconds after the ``deliveries``-th delivery failed; ``chance`` is in [0, 1)."""

@@ -4,7 +4,7 @@ An id is reported as its milliseconds. A figure that the server does not report 
 unknown lag, the first entry of an empty stream, or a figure that an older server lacks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.line import Disconnected, Line
@@ -22,15 +22,20 @@ _ENTRIES_IN_STREAM = ("first-entry", "last-entry")
 
 
 async def collect(
-    subscriptions: Iterable[Subscription], line: Line | None, url: str, *, consumers: bool
+    subscriptions: Iterable[tuple[Subscription, Subscription]], line: Line | None, url: str, *, consumers: bool
 ) -> "list[Metric]":
-    """Return the metrics of every stream and group of the subscriptions; empty if the server does not reply."""
+    """Return the metrics of every stream and group of the subscriptions; empty if the server does not reply.
+
+    Each subscription comes with that of its whole stream, which differs for a partition.
+    """
     if line is None:
         return []
-    samples = _Samples(db_label(url))
+    logical: dict[str, str] = {}  # Partition and its dead-letter stream -> those of the whole stream
     streams: dict[str, list[Subscription]] = {}
-    for one in subscriptions:
+    for one, whole in subscriptions:
         streams.setdefault(one.sub.stream, []).append(one)
+        logical |= {one.sub.stream: whole.sub.stream, one.dead: whole.dead}
+    samples = _Samples(db_label(url), logical)
     asked: set[str] = set()  # a dead-letter stream may be shared, and a second sample would make the scrape invalid
     try:
         for stream, readers in streams.items():
@@ -46,14 +51,15 @@ async def collect(
 class _Samples:
     """The metric families, filled one sample at a time."""
 
-    def __init__(self, db: str) -> None:
+    def __init__(self, db: str, logical: Mapping[str, str]) -> None:
         self._db = db
+        self._logical = logical
         self._families: dict[str, Any] = {name: family(name) for name in STREAMS}
 
     def add(self, name: str, labels: Sequence[str], value: float | None) -> None:
-        """Add one sample, unless its value is None."""
+        """Add one sample, unless its value is None; the first label is the stream."""
         if value is not None:
-            self._families[name].add_metric([self._db, *labels], value)
+            self._families[name].add_metric([self._db, self._logical.get(labels[0], labels[0]), *labels], value)
 
     def families(self) -> "list[Metric]":
         """Return the families that have samples."""

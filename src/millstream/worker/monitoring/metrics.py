@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 _HANDLER = ("handler", "stream", "group")
-_STREAM = ("db", "stream")
+_STREAM = ("db", "logical", "stream")  # ``logical``: the partitioned stream of a partition, or the stream itself
 _GROUP = (*_STREAM, "group")
 _CONSUMER = (*_GROUP, "consumer")
 _PIPELINE = ("pipeline",)
@@ -87,6 +87,9 @@ WORKER: dict[str, Declared] = {
     "millstream_partitions_taken": Declared("counter", "Partitions that this worker took.", _HANDLER),
     "millstream_partitions_lost": Declared(
         "counter", "Partitions lost, because the lease ended or another worker took the partition.", _HANDLER
+    ),
+    "millstream_partition_unowned_seconds": Declared(
+        "gauge", "Longest time for which a partition has had no owner; 0 if all have one.", _HANDLER
     ),
     "millstream_partition_held_keys": Declared(
         "gauge", "Keys whose entries wait for a failed one, with hold=True.", _HANDLER

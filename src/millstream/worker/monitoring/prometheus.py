@@ -59,6 +59,7 @@ _PARTITIONED: dict[str, Callable[[PartitionedLoop], float]] = {
     "millstream_partitions_owned": lambda loop: len(loop.partitions),
     "millstream_partitions_taken": lambda loop: loop.ownership.counts.taken,
     "millstream_partitions_lost": lambda loop: loop.ownership.counts.lost,
+    "millstream_partition_unowned_seconds": lambda loop: loop.ownership.unowned_seconds,
     "millstream_partition_held_keys": lambda loop: len(loop.held_up),
     "millstream_partition_held_seconds": lambda loop: loop.held_seconds,
 }
@@ -75,7 +76,8 @@ async def scrape(
 ) -> tuple[bytes, str]:
     """Return the body of one scrape and its content type."""
     need()
-    groups = await collect([part.subscription for loop in loops for part in loop.parts], line, url, consumers=consumers)
+    parts = [(part.subscription, loop.subscription) for loop in loops for part in loop.parts]
+    groups = await collect(parts, line, url, consumers=consumers)
     return expose([*_own(loops), *groups, *await later_metrics(*later)], accept)
 
 

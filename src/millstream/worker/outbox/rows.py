@@ -16,6 +16,7 @@ from sqlalchemy.dialects.mysql import LONGBLOB
 from millstream import times
 from millstream.client.later import schedule
 from millstream.client.later.schedule import LATEST_MS, WORDS_LIMIT
+from millstream.client.partitions.layout import key_bytes
 from millstream.errors import ConfigError, UsageError
 from millstream.worker.handlers.publish import fields_of
 from millstream.worker.model.answers import PayloadError
@@ -69,7 +70,7 @@ def insert(
     stream: str,
     content: Any,
     *,
-    key: str | None = None,
+    key: str | bytes | float | None = None,
     delay: float | str | None = None,
     headers: dict[str, str] | None = None,
 ) -> Insert:
@@ -93,7 +94,7 @@ def add(
     stream: str,
     content: Any,
     *,
-    key: str | None = None,
+    key: str | bytes | float | None = None,
     delay: float | str | None = None,
     headers: dict[str, str] | None = None,
 ) -> None:
@@ -150,6 +151,7 @@ def _values(
     """Return the columns of a new row."""
     _check_name("stream", stream)
     if key is not None:
+        key = key if isinstance(key, str) else key_bytes(key).decode("utf-8", "surrogateescape")
         _check_name("key", key)
     if headers is not None and not isinstance(headers, Mapping):
         raise ConfigError(f'outbox.add(headers={headers!r}) is invalid: write {{"name": "value"}}.')

@@ -79,6 +79,7 @@ class Ownership:
         self._division = Division((), member.consumer)
         self._members = 1
         self._warned = False
+        self._free_since: dict[int, float] = {}  # Partition that no member owns -> time of the first look that saw it
         self.wanted = True  # False while it must not own any partition
         self.parts: dict[int, OwnedPart] = {}
         self.counts = OwnershipCounts()
@@ -90,6 +91,12 @@ class Ownership:
     def whole(self) -> bool:
         """True if this member owns all partitions that must be read."""
         return bool(self._keys) and self.parts.keys() == self._keys.keys()
+
+    @property
+    def unowned_seconds(self) -> float:
+        """Longest time for which a partition has had no owner, as this member sees it."""
+        free = [since for number, since in self._free_since.items() if number not in self.parts]
+        return max((self._member.clock.mono_time() - since for since in free), default=0) / 1000
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -155,6 +162,8 @@ class Ownership:
         # Least busy first, since a partition that is being given up reads nothing more until its runs have ended
         self._give_up(sorted(keeps, key=lambda part: part.loop.in_hand)[:surplus], _PATIENT)
         wanted = [one for one in self._division.wanted(members, owned) if one not in self.parts]
+        now = self._member.clock.mono_time()
+        self._free_since = {one: self._free_since.get(one, now) for one in self._division.looks}
         for result in await asyncio.gather(*map(self._take, wanted), return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
@@ -256,6 +265,27 @@ class Ownership:
         log.warning("%s: this process does not own the partition any more", part.lease.stream)
         part.lost.set()
         part.ending.set()
+
+    # -- tests ------------------------------------------------------------------------------------------------------
+
+    async def crash(self, number: int) -> None:
+        """End a partition's loop as the end of its process would, let its lease end, and take it again; for tests."""
+        part = self.parts[number]
+        self._lose(part)
+        if part.task is not None:
+            await asyncio.wait([part.task])
+        await leases.give(self._line, part.lease)
+        await self.look()
+
+    async def outlive(self, number: int) -> None:
+        """End a partition's lease while its loop goes on; another member takes its entries, and is gone. For tests."""
+        part = self.parts[number]
+        await leases.give(self._line, part.lease)
+        other = dataclasses.replace(part.lease, consumer=f"{part.lease.consumer}-other")
+        other.fence = await leases.take(self._line, other.stream, other.group, other.consumer, self._lasts) or 0
+        if ids := [held.id for held in part.loop.entries()]:
+            await self._line.call("XCLAIM", other.stream, other.group, other.consumer, 0, *ids, "JUSTID")
+        await leases.give(self._line, other)
 
     # -- renewal ----------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ BESIDE = b"beside\n"
 
 SPARE = b"spare\n"  # the spare process has work
 OWN = b"own\n"  # the process sends SIGKILL to itself
+OVERRUN = b"overrun "  # the process kills itself, since a run takes longer than this hard limit in seconds
 END = b"end "  # followed by the exit code of an orderly end
 
 

@@ -325,6 +325,8 @@ class Supervisor:
             pause = min(0.5 * 2.0 ** max(ends - 1, 0), longest)
             stopped = voice.stopped and code == -signal.SIGKILL  # a process that was continued may end by itself
             still = "its event loop was blocked" if blocked else "it was stopped" if stopped else ""
+            if voice.overrun and not still:
+                still = f"a run took longer than hard_limit={voice.overrun} s"
             why = f"was killed, since {still}" if still else f"ended with {_word(code)}"
             why += ", as memory had run out" * starved + " from an unknown sender" * unknown
             log.warning("%s %s; restarting it in %.1f s", _who(slot), why, pause)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from millstream.worker.process.run import ALONE, BESIDE, END, GRACE, KILL_AFTER, OWN, PIPELINES, READY, SPARE
+from millstream.worker.process.run import ALONE, BESIDE, END, GRACE, KILL_AFTER, OVERRUN, OWN, PIPELINES, READY, SPARE
 from millstream.worker.process.senders import OwnSignals
 from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
 
@@ -46,6 +46,7 @@ class Voice:
         self.grace: float | None = None  # Grace time of the app in seconds; None before the process has reported it
         self.killed = False  # Its event loop was blocked for too long, so it kills itself
         self.own = False  # Its own code or the supervisor ended it, not a kill from outside
+        self.overrun = ""  # Hard limit in seconds that a run exceeded, for which the process kills itself
         self.end: int | None = None  # Exit code with which it ends in an orderly way
         self.alone = False  # It runs a single entry, which is charged if the process ends
         self.silent = 0.0  # Seconds without a report in which the supervisor itself was running
@@ -102,6 +103,8 @@ class Voice:
                 self.silent = -KILL_AFTER  # the interpreter ends, and with it the watchdog
         elif line == OWN:
             self.own = True
+        elif line.startswith(OVERRUN):
+            self.own, self.overrun = True, line.removeprefix(OVERRUN).decode("ascii", "replace").strip()
         elif line == SPARE:
             self._on_spare()
         elif line.startswith(GRACE):

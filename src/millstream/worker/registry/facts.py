@@ -69,6 +69,8 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
             rows = subscriber.setdefault(name, [])
             if not isinstance(rows, list) or not all(_fits(one, shape) for one in rows):
                 return None
+        for one in subscriber["limits"]:  # a worker of an earlier version does not report it
+            one["refused_ms"] = age if _is_one_of(age := one.get("refused_ms"), _COUNT) else None
         subscriber["recent"] = _recent(subscriber.get("recent"), len(bounds))
         subscriber["retried"] = retried if _is_one_of(retried := subscriber.get("retried"), _COUNT) else None
         names = [subscriber[name] for name in ("stream", "group", "consumer")]

@@ -10,7 +10,7 @@ Without a supervisor the process would not be restarted, and it may be a web app
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from redis.exceptions import RedisError
 
@@ -31,6 +31,9 @@ _LOOK = 0.05
 
 #: True if a supervisor would start this process again.
 supervised = False
+
+#: Reports to the supervisor that this process kills itself for a run beyond this limit in seconds.
+announce: Callable[[float], None] = lambda _: None  # noqa: E731 - replaced by the process that has a supervisor
 
 
 class Overrun:
@@ -64,13 +67,15 @@ class Overrun:
                 *about,
                 self._grace,
             )
-            self._task = asyncio.create_task(self._end(entries), name="millstream-overrun")
+            self._task = asyncio.create_task(
+                self._end(entries, subscription.hard_limit or 0.0), name="millstream-overrun"
+            )
 
     async def stop(self) -> None:
         """Cancel the task, since the app stops anyway."""
         await cancel_all([self._task])
 
-    async def _end(self, entries: Sequence[Held]) -> None:
+    async def _end(self, entries: Sequence[Held], limit: float) -> None:
         for loop in self._loops:
             loop.quieten(True)
         with contextlib.suppress(TimeoutError):
@@ -84,6 +89,7 @@ class Overrun:
                 await self._standstill.leave(late, alone=True)
         except (MillstreamError, RedisError, OSError, TimeoutError) as error:
             log.error("entries were not handed back, others claim them after min_idle_time: %s", error)  # noqa: TRY400 - the reason is enough
+        announce(limit)
         kill()
 
     def _others(self, entries: Sequence[Held]) -> bool:

@@ -202,7 +202,16 @@ async def _starts(line: Line, ids: Sequence[str], part: int) -> list[bytes | Non
 
 async def orders(line: Line) -> dict[str, Order]:
     """Return orders that are not carried out yet, by worker id, including those for workers that are gone."""
+    return _orders(await _control(line))
+
+
+async def orders_and_pauses(line: Line) -> tuple[dict[str, Order], list[HandlerPause]]:
+    """Return what :func:`orders` and :func:`pauses` return, in one request."""
     fields = await _control(line)
+    return _orders(fields), _pauses(fields)
+
+
+def _orders(fields: Sequence[tuple[str, bytes]]) -> dict[str, Order]:
     left = {name.removeprefix("worker:"): parse_order(value) for name, value in fields if name.startswith("worker:")}
     return {worker: order for worker, order in left.items() if order is not None}
 
@@ -224,8 +233,12 @@ async def end_states(line: Line, ids: Sequence[str]) -> dict[str, EndState]:
 
 async def pauses(line: Line) -> list[HandlerPause]:
     """Return every pause; a field that does not name a handler is skipped."""
+    return _pauses(await _control(line))
+
+
+def _pauses(fields: Sequence[tuple[str, bytes]]) -> list[HandlerPause]:
     found = []
-    for name, value in await _control(line):
+    for name, value in fields:
         handler = _handler(name.removeprefix("pause:")) if name.startswith("pause:") else None
         pause = None if handler is None else parse_pause(*handler, value)
         if pause is not None:

@@ -6,14 +6,14 @@ renewed, and the read of the key shows which. A new connection sends WATCH befor
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from millstream import failpoints
 from millstream.client import emulate
-from millstream.client.line import Command, Line, Reply, Withheld
+from millstream.client.line import Command, Disconnected, Line, Reply, Withheld, passes
 from millstream.client.partitions.lease import PartitionLease
 from millstream.client.ranges import behind
 from millstream.worker.model.errors import FatalError, LeaseLost
@@ -97,7 +97,7 @@ class ReadFence:
             await self._pass_on([row[0] for row in rows if row[1] not in (emulate.WAITING, emulate.NOBODY)])
         return pending
 
-    async def take_back(self, held: Container[bytes]) -> bool:
+    async def take_back(self, held: Iterable[bytes]) -> bool:
         """Claim this consumer's pending entries that are not held: a read whose reply is lost delivered them.
 
         Such a delivery is not charged, since nothing was run. The next claims find the entries.
@@ -109,11 +109,11 @@ class ReadFence:
             LeaseLost: another worker owns the partition.
             FatalError: the server refuses the command.
         """
-        found = False
+        found, ours = False, set(held)  # as of before the request: an outcome may be stored before its reply is read
         async for rows in self._pages(self._lease.consumer):
             by_count: defaultdict[int, list[bytes]] = defaultdict(list)
             for entry, _, _, deliveries in rows:
-                if entry not in held:
+                if entry not in ours:
                     by_count[max(deliveries - 1, 0)].append(entry)
             for count, ids in by_count.items():
                 await self._pass_on(ids, "RETRYCOUNT", count)
@@ -138,4 +138,6 @@ class ReadFence:
         move = ("XCLAIM", stream, group, emulate.NOBODY, 0, *ids, "TIME", 0, *count, "JUSTID")
         (reply,) = await self.calls((), (move,), None)
         if isinstance(reply, ResponseError):
+            if passes(reply):
+                raise Disconnected(str(reply))
             raise FatalError(f"{stream}: {reply}") from reply

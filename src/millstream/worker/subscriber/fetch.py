@@ -223,8 +223,11 @@ class Fetcher(SubscriberPart):
     async def _take_back(self) -> None:
         """Have entries that a failed read delivered read before new ones, to keep their keys in order."""
         assert self._owned is not None
-        if await self._owned.take_back(self._member.held):
-            self.taking_over, self._cursor = True, _FIRST_CURSOR
+        try:
+            if await self._owned.take_back(self._member.held):
+                self.taking_over, self._cursor = True, _FIRST_CURSOR
+        except ResponseError as error:
+            _checked(error)
         self._broke_off = False
 
     async def _stored_returns(self) -> None:

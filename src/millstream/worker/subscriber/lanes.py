@@ -179,6 +179,8 @@ class Lanes(SubscriberPart):
             reason = f"{limit} tries are allowed"
             if self._failures.died_alone(held):
                 reason = "the last one ended a process that ran it alone"
+            if (most := self._subscription.hard_limit) is not None:
+                reason += f" (hard_limit={most:g} s ends the process of a longer run)"
             self._outcomes.failed(
                 held, DeliveryLimitError(f"delivered {plural(held.deliveries, 'time')} without an outcome: {reason}")
             )
