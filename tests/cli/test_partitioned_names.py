@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,6 +271,32 @@ def test_a_refusal_in_a_partition_has_the_name_of_the_stream_in_its_command_line
     client.zadd(schedule.due_key(KEYS[1]), {"x": 1})
     said = run(orders, "later", "fire", "orders", "x", "--yes", code=5).stderr
     assert "`millstream later cancel orders x` removes it" in said.replace("'orders'", "orders")
+
+
+def test_an_entry_is_found_in_its_partition(orders: ServerProcess, client: redis.Redis) -> None:
+    """``get`` finds an id in the partition that has it, and refuses one of two; ``gaps`` asks for a partition."""
+    found = facts(orders, "stream", "get", "orders", "9-3")
+    assert (found["stream"], found["fields"][0]["value"]) == ("orders{3}", "1")
+    run(orders, "stream", "get", "orders", "9-9", code=4)
+    client.xadd("orders{2}", {"n": 1}, id="9-3")
+    assert "'orders{2}' and 'orders{3}' have it" in run(orders, "stream", "get", "orders", "9-3", code=2).stderr
+    assert "Name 'orders{3}'" in run(orders, "stream", "gaps", "orders", code=2).stderr
+
+
+def test_a_copy_of_the_name_alone_is_refused(orders: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """``export`` of the sealed key alone is refused; all partitions and a new layout restore the stream."""
+    path = str(tmp_path / "orders.resp")
+    words = ["export", orders.url, path, "--stream"]
+    alone = CliRunner().invoke(main, [*words, "orders"])
+    assert (alone.exit_code, "--stream 'orders*'" in alone.stderr) == (2, True), alone.output
+    assert CliRunner().invoke(main, [*words, "orders*"]).exit_code == 0
+    client.flushall()
+    done = CliRunner().invoke(main, ["import", path, "--to", orders.url])
+    assert done.exit_code == 0, done.output
+    run(orders, "stream", "partition", "orders", "4", "--by", "customer", "--yes")
+    found = facts(orders, "stream", "show", "orders")
+    assert (found["length"], found["partitions_now"], found["groups"][0]["pending"]) == (7, 4, 6)
+    run(orders, "stream", "add", "orders", "n=1", "--key", "c1")
 
 
 def test_schedules_are_one_list(orders: ServerProcess, client: redis.Redis) -> None:

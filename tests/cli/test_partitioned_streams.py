@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 
 from millstream.cli.main import main
 from millstream.client.partitions.layout import HIGHEST_ID, descriptor_key
+from millstream.client.partitions.lease import owned_key, owner_key
 from support.partitioned import partition, second_generation
 from support.servers import ServerProcess
 
@@ -44,6 +47,22 @@ def test_a_partitioned_stream_is_one_row(server: ServerProcess, client: redis.Re
     assert (one["lag"], one["pending"], found["plain{7}"]["partitions"]) == (3, 3, None)
     assert set(rows(server.url, "--all")) == {"orders", "plain{7}", *(f"orders{{{at}}}" for at in range(3))}
     assert "PARTITIONS" in CliRunner().invoke(main, ["stream", "ls", "--url", server.url]).stdout
+
+
+def test_a_check_finds_partitions_without_an_owner(server: ServerProcess, client: redis.Redis) -> None:
+    """``check`` warns of a partition that has had no owner for a minute, though no entry waits."""
+    partition(server.url, "orders", 2)
+    now = int(time.time() * 1000)
+    for at, age in enumerate((5_000, 120_000)):
+        client.xgroup_create(f"orders{{{at}}}", "billing", "0", mkstream=True)
+        client.set(owned_key(f"orders{{{at}}}", "billing"), now - age)
+    for words in ((), ("orders",), ("orders", "billing")):
+        done = CliRunner().invoke(main, ["check", *words, "--url", server.url])
+        assert (done.exit_code, "orders{1}/billing no owner 2 m" in done.output) == (1, True), done.output
+    done = CliRunner().invoke(main, ["check", "orders", "-o", "prometheus", "--url", server.url])
+    assert 'millstream_partition_unowned_seconds{db="db0",stream="orders{0}",group="billing"}' in done.output
+    client.set(owner_key("orders{1}", "billing"), "worker-1:2", px=60_000)
+    assert CliRunner().invoke(main, ["check", "orders", "--url", server.url]).exit_code == 0
 
 
 def test_a_pattern_that_fits_the_name_shows_the_whole(server: ServerProcess, client: redis.Redis) -> None:
@@ -107,12 +126,76 @@ def test_tail_follows_all_partitions(server: ServerProcess, client: redis.Redis)
 def test_add_names_the_partitions_of_a_partitioned_stream(server: ServerProcess, client: redis.Redis) -> None:
     """``stream add`` to a partitioned stream's name or a former partition is refused, with the way to publish."""
     fill(server, client)
-    for key, last in (("orders", "orders{0} to orders{2}"), ("orders{0}", "orders~2{0} to orders~2{3}")):
+    for key in ("orders", "orders{0}"):
         if key != "orders":
             client.execute_command("XSETID", key, HIGHEST_ID)
             second_generation(client, "orders", 4)
         done = CliRunner().invoke(main, ["stream", "add", key, "n=1", "--url", server.url])
         assert done.exit_code == 5, done.output
         assert f"the stream 'orders' is partitioned by key, and {key!r} takes no entries" in done.stderr
-        assert f"app.publish('orders', ..., key=...). Or add to the key's partition, one of {last};" in done.stderr
+        assert "Name 'orders' with --key, or publish from an app: app.publish('orders', ..., key=...);" in done.stderr
         assert "0 entries were added" in done.stderr
+
+
+def test_add_by_key(server: ServerProcess, client: redis.Redis) -> None:
+    """``stream add --key`` adds to the key's partition, or to the next one if that is sealed."""
+
+    def add(*words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(main, ["stream", "add", *words, "--url", server.url])
+        assert done.exit_code == code, (words, done.output)
+        return done.output
+
+    fill(server, client)
+    place = f"orders{{{zlib.crc32(b'c1') % 3}}}"
+    before = client.xlen(place)
+    assert f"XADD {place} " in add("orders", "n=6", "--key", "c1", "--dry-run")
+    assert place in add("orders", "n=6", "--key", "c1")
+    assert client.xlen(place) == before + 1
+    second_generation(client, "orders", 4, sealed=False)
+    add("orders", "n=7", "--key", "c1")
+    assert client.xlen(place) == before + 2
+    client.execute_command("XSETID", place, HIGHEST_ID)
+    add("orders", "n=8", "--key", "c1", "--no-create")
+    assert client.xlen(f"orders~2{{{zlib.crc32(b'c1') % 4}}}") == 1
+    assert "'plain{7}' is not partitioned" in add("plain{7}", "n=1", "--key", "c1", code=2)
+    assert client.xlen("plain{7}") == 1
+
+
+def test_former_partitions_are_no_rows(server: ServerProcess, client: redis.Redis) -> None:
+    """Empty sealed partitions that left the layout are in no row of ``stream ls``; one with entries is a row."""
+
+    def run(*words: str) -> None:
+        done = CliRunner().invoke(main, ["stream", *words, "--yes", "--url", server.url])
+        assert done.exit_code == 0, (words, done.output)
+
+    client.xadd("orders", {"n": 1})
+    run("partition", "orders", "2")
+    run("unseal", "orders")
+    found = rows(server.url)
+    assert {key: row["length"] for key, row in found.items() if not key.startswith("millstream:")} == {"orders": 1}
+    run("partition", "orders", "2")
+    run("repartition", "orders", "4")
+    run("repartition", "orders", "--finish")
+    assert set(rows(server.url)) - {"millstream:audit"} == {"orders"}
+    assert "orders" in rows(server.url, "--limit", "2")
+    run("rm", "orders")
+    assert set(rows(server.url)) - {"millstream:audit"} == {"orders"}
+    client.xadd("orders{9}", {"n": 1})
+    assert set(rows(server.url)) - {"millstream:audit"} == {"orders", "orders{9}"}
+    run("rm", "orders")
+    assert set(rows(server.url)) - {"millstream:audit"} == {"orders{9}"}
+
+
+def test_show_has_the_partitions(server: ServerProcess, client: redis.Redis) -> None:
+    """``stream show`` of a partitioned stream has the sums, the skew and each partition's share."""
+    fill(server, client)
+    done = CliRunner().invoke(main, ["stream", "show", "orders", "-o", "json", "--url", server.url])
+    assert done.exit_code == 0, done.output
+    seen = json.loads(done.stdout)
+    assert (seen["length"], seen["partitions_now"], seen["skew"]) == (6, 3, 1.5)
+    assert [(row["group"], row["pending"], row["lag"]) for row in seen["groups"]] == [("billing", 3, 3)]
+    parts = [(row["partition"], row["entries"], row["share"], row["lag"]) for row in seen["partitions"]]
+    assert parts == [("orders{0}", 1, 16.7, 0), ("orders{1}", 2, 33.3, 1), ("orders{2}", 3, 50.0, 2)]
+    assert seen["memory_bytes"] == sum(row["bytes"] for row in seen["partitions"])
+    text = CliRunner().invoke(main, ["stream", "show", "orders", "--url", server.url]).output
+    assert ("sealed: no entry" in text, "orders{2}" in text) == (False, True)

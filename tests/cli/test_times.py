@@ -124,10 +124,10 @@ def test_a_workers_options_read_the_same() -> None:
     assert Retry(base="2s", max_delay="1h", jitter=False).delay(20, 0) == 3600
     assert Timeout("500ms").seconds == 0.5
     for make, said in (
-        (lambda: App(grace="soon"), "App(grace='soon'): "),
-        (lambda: StreamSub("s", min_idle_time="10"), "StreamSub(min_idle_time='10'): "),
-        (lambda: Retry(max_delay="x"), "Retry(max_delay='x'): "),
-        (lambda: Timeout("x"), "Timeout('x'): "),
+        (lambda: App(grace="soon"), "App(grace='soon') is invalid: "),
+        (lambda: StreamSub("s", min_idle_time="10"), "StreamSub(min_idle_time='10') is invalid: "),
+        (lambda: Retry(max_delay="x"), "Retry(max_delay='x') is invalid: "),
+        (lambda: Timeout("x"), "Timeout('x') is invalid: "),
     ):
         with pytest.raises(ConfigError, match=re.escape(said + SPAN)):
             make()
@@ -136,7 +136,7 @@ def test_a_workers_options_read_the_same() -> None:
 async def test_what_is_said_while_a_worker_runs_reads_the_same() -> None:
     """Delays, patience, retries and the testing kit's steps take durations as text or numbers."""
     assert (Nack(delay="10m").delay, Nack(delay=2).delay) == (600.0, 2.0)
-    with pytest.raises(UsageError, match=r"Nack\(delay='soon'\): it must be a length of time such as .*raise Reject"):
+    with pytest.raises(UsageError, match=r"Nack\(delay='soon'\) is invalid: it must be a length of .*raise Reject"):
         Nack(delay="soon")
     app = App(NOWHERE)
     for retry in ("50ms", 0.05):
@@ -158,7 +158,7 @@ async def test_what_is_said_while_a_worker_runs_reads_the_same() -> None:
         with pytest.raises(Disconnected):
             async with app.running(patience=patience, grace="1s"):
                 pass
-    with pytest.raises(ConfigError, match=r"App.running\(patience='soon'\): "):
+    with pytest.raises(ConfigError, match=r"App.running\(patience='soon'\) is invalid: "):
         async with app.running(patience="soon"):
             pass
     async with run(app) as broker:

@@ -85,6 +85,18 @@ def test_a_moment_and_a_hint_open_no_alert() -> None:
         assert board.update([], now_ms + 10) == []
 
 
+def test_an_alert_that_gets_worse_opens_again_as_a_problem() -> None:
+    """Hooks for problems alone are told of a warning that became one, with the time at which it opened."""
+    board, warning = AlertBoard(), replace(ALERT, level="warning", says="entries may wait")
+    board.update([warning], 1000)
+    (opened,) = board.update([warning], 1000 + OPENS_MS)
+    (worse,) = board.update([ALERT], 2000 + OPENS_MS)
+    assert (worse.became, worse.alert.level, worse.alert.says) == ("opened", "problem", "entries wait")
+    assert worse.alert.opened_ms == opened.alert.opened_ms
+    assert note_of(worse, "s", 0)["delivery"] != note_of(opened, "s", 0)["delivery"]
+    assert board.update([ALERT], 3000 + OPENS_MS) == board.update([warning], 4000 + OPENS_MS) == []
+
+
 def test_an_alert_that_flaps_does_not_fill_the_stream() -> None:
     """A cause that comes and goes every two minutes makes a bounded number of entries in a day."""
     board, written = AlertBoard(), 0
@@ -254,6 +266,47 @@ async def test_a_hook_is_tried_again_and_told_once() -> None:
         task.cancel()
 
 
+async def test_many_alerts_at_once_are_one_message() -> None:
+    """More than five waiting events are one summary with their numbers, and the last one is stored as sent."""
+    told: list[tuple[str, str]] = []
+
+    async def note(hook: str, entry: str) -> None:
+        told.append((hook, entry))
+
+    async with receiver() as found:
+        queue = HookQueue(webhook(found.url, SECRET), "s", sent=note)
+        for number in range(90):
+            queue.put(AlertEvent("opened", replace(ALERT, id=f"a{number}"), f"{number + 1}-0"))
+        queue.put(AlertEvent("closed", replace(ALERT, closed_ms=9), "91-0"))
+        task = asyncio.create_task(queue.run())
+        assert await queue.flush(30)
+        queue.put(AlertEvent("closed", replace(ALERT, id="a1", closed_ms=9), "92-0"))
+        assert await queue.flush(30)
+        summary, alone = found.notes
+        assert (summary["event"], summary["says"], summary["found"]) == (
+            "summary",
+            "90 alerts opened and 1 alert closed",
+            91,
+        )
+        assert [one["id"] for one in summary["alerts"]] == [f"a{number}" for number in range(50)]
+        assert (summary["delivery"], alone["event"], alone["delivery"]) == ("summary-91-0", "closed", "92-0")
+        assert told == [("webhook", "91-0"), ("webhook", "92-0")]
+        task.cancel()
+
+
+async def test_a_receiver_that_refuses_summaries_gets_each_alert() -> None:
+    """A receiver that does not know summaries gets their alerts one by one."""
+    async with receiver() as found:
+        found.mode = "old"
+        queue = HookQueue(webhook(found.url, SECRET), "s")
+        for number in range(9):
+            queue.put(AlertEvent("opened", replace(ALERT, id=f"a{number}"), f"{number + 1}-0"))
+        task = asyncio.create_task(queue.run())
+        assert await queue.flush(30)
+        assert [note["alert"]["id"] for note in found.notes] == [f"a{number}" for number in range(9)]
+        task.cancel()
+
+
 async def test_a_hook_that_hangs_delays_no_other_one(tmp_path: Any) -> None:
     """Each hook has its own queue."""
     async with receiver() as bad, receiver() as good:
@@ -305,17 +358,21 @@ async def test_one_of_two_watchers_writes_and_the_other_takes_over(
     client.xgroup_create("orders", "billing", id="0")
     async with receiver() as found:
         hooks = [webhook(found.url, SECRET)]
-        one, two = (AlertWatcher(ConsoleServer(server.url), hooks, every=1) for _ in range(2))
+        told: list[bool] = []
+        one = AlertWatcher(ConsoleServer(server.url), hooks, every=1)
+        two = AlertWatcher(ConsoleServer(server.url), hooks, every=1, stands_by=told.append)
         stop = asyncio.Event()
         running = asyncio.create_task(one.run(stop))
         await aeventually(lambda: bool(found.notes))
         await turn(two)
-        assert client.xlen(store.KEY) == 1
+        await turn(two)
+        assert (client.xlen(store.KEY), told) == (1, [True])
         stop.set()
         await running
         stop = asyncio.Event()
         running = asyncio.create_task(two.run(stop))
         await aeventually(lambda: client.get("millstream:{millstream:alerts}:fence:watch") == b"2")
+        assert told == [True, False]
         client.delete("orders")
         stop.set()
         await running

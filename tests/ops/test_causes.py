@@ -8,7 +8,15 @@ import pytest
 
 from millstream.ops.findings.advice import Advice, Case
 from millstream.ops.findings.causes import Cause, cause_facts, causes_of, explained, find_causes
-from millstream.ops.findings.status import advice_on, evidence_text, servers_advice
+from millstream.ops.findings.status import (
+    LOOKED_AT,
+    advice_on,
+    evidence_text,
+    letters_waiting,
+    servers_advice,
+    worst_groups,
+)
+from millstream.ops.groups.status import GroupRate
 from millstream.ops.pending.status import PendingEntry
 from millstream.ops.server.status import ServerStatus, parse_info, server_status
 from millstream.ops.streams.status import (
@@ -20,7 +28,7 @@ from millstream.ops.streams.status import (
     StreamsSeen,
     StreamStatus,
 )
-from millstream.ops.workers.status import WorkersSeen, WorkerStatus, worker_status
+from millstream.ops.workers.status import VanishedWorker, WorkersSeen, WorkerStatus, worker_status
 from millstream.worker.model.pause import HandlerPause
 from ops.test_fleet import FACTS, SUBSCRIBER
 
@@ -133,6 +141,35 @@ def test_a_limit_that_holds_a_group_up_is_named() -> None:
     assert causes(replace(held, seen=replace(held.seen, group=young))) == []
 
 
+def test_a_rate_without_keys_is_the_cause_that_the_lag_grows() -> None:
+    """Workers that wait for permits before they read have no waiting entries, and their limit is named all the same.
+
+    A frozen worker beside them gets no blame for it.
+    """
+    limit = {"name": "mails", "rate": "5/s", "running": None, "by_key": False, "in_use": 0, "granted": 1, "refused": 2}
+    awake = worker("web-1", ("mails", "mails", "c1"), limits=[{**limit, "waiting": 0, "refused_ms": 40}])
+    frozen = worker("web-2", ("mails", "mails", "c2"), blocked=True)
+    young = OldestEntry(f"{NOW - 60_000}-0")
+    for others in ((), (frozen,)):
+        rows = [("c1", 0, 5), ("c2", 1, 90_000)] if others else [("c1", 0, 5)]
+        held = case("mails", "mails", *rows, lag=2107, workers=WorkersSeen(NOW, (awake, *others)))
+        fresh = replace(held.seen.group, oldest_pending=young, oldest_undelivered=young)
+        grows = replace(
+            held,
+            seen=replace(held.seen, group=fresh),
+            rate=GroupRate(added=6.0, delivered=5.0, lag_change=10, drain_ms=None),
+        )
+        for one in (held, grows):
+            found = {each.kind: each for each in causes(one)}
+            assert found["limit"].says == "the limit 'mails' (5/s) holds the group up: its workers wait for permits"
+            assert found["limit"].affects[0].text().startswith("mails on mails: 2,107 not delivered")
+            assert explained(found.values())["mails", "mails"].kind == "limit"
+            if others:
+                assert [each.text() for each in found["worker"].affects] == ["mails on mails: 1 pending"]
+    earlier = worker("web-1", ("mails", "mails", "c1"), limits=[{**limit, "waiting": 0}])
+    assert causes(case("mails", "mails", ("c1", 0, 5), lag=9, workers=WorkersSeen(NOW, (earlier,)))) == []
+
+
 FULL = "used_memory:100\nmaxmemory:100\n"
 DISK = "aof_last_write_status:err\nrole:master\n"
 REPLICA = "role:slave\nmaster_host:10.0.0.1\nmaster_port:6379\nmaster_link_status:up\n"
@@ -206,3 +243,90 @@ def test_evidence_does_not_repeat_the_sentence() -> None:
         for one in cause.findings:
             values = [part.rpartition(" ")[2] for part in evidence_text(one).split("; ") if part]
             assert [value for value in values if len(value) > 1 and value in one.says.split()] == [], one
+
+
+def test_a_frozen_worker_is_first_beside_many_old_groups() -> None:
+    """Groups that nobody has ever read hide no frozen worker, and a worker without a looked-at group is named too."""
+    seen = WorkersSeen(
+        NOW,
+        (
+            worker("web-1", ("orders", "billing", "c1"), blocked=True),
+            replace(worker("web-2", ("mails", "send", "c2")), beat_ms=NOW - 17_000),
+            worker("web-3", ("mails", "send", "c3")),
+        ),
+    )
+    young = OldestEntry(f"{NOW - 60_000}-0")
+    rows = [case(f"legacy-{number}", "old-group", lag=1, workers=seen) for number in range(30)]
+    rows += [case("orders", "billing", ("c1", 3, 90_000), lag=2, workers=seen)]
+    streams = [one.seen.stream for one in rows[:-1]]
+    group = replace(rows[-1].seen.group, oldest_pending=young, oldest_undelivered=young)
+    streams.append(replace(rows[-1].seen.stream, groups=(group,)))
+    chosen = worst_groups(StreamsSeen(NOW, tuple(streams)), seen)
+    assert chosen[0] is group
+    assert [one.stream for one in chosen[1:]] == [f"legacy-{number}" for number in range(LOOKED_AT)]
+    looked = [one for one in rows if one.seen.group.stream in {each.stream for each in chosen}]
+    for cases in (looked, looked[:-1]):
+        found = find_causes(advice_on(cases, workers=seen), cases, workers=seen)
+        assert [one.head.code for one in found[:3]] == ["blocked-worker", "silent-worker", "nobody-reads"]
+        assert found[1].says == "the worker web-2 has sent no heartbeat for 17.0 s: its process is frozen or gone"
+        assert found[1].affects[0].text() == "send on mails: 4 pending"
+
+
+def test_groups_with_old_pending_entries_have_their_turn() -> None:
+    """Groups with many undelivered entries and idle consumers leave room for those with the oldest pending entries."""
+    rows = [case(f"a-{number}", "g", ("c", 0, 5), lag=9) for number in range(30)]
+    young = OldestEntry(f"{NOW - 60_000}-0")
+    rows = [replace(one.seen.group, oldest_pending=OldestEntry()) for one in rows]
+    rows.append(replace(case("orders", "billing", ("c1", 3, 5)).seen.group, oldest_pending=young))
+    streams = [StreamStatus(one.stream, 9, "9-0", "1-0", "9-0", 9, None, (one,)) for one in rows]
+    assert "orders" in [one.stream for one in worst_groups(StreamsSeen(NOW, tuple(streams)))[:2]]
+
+
+def test_a_handler_that_freezes_each_new_process_is_one_cause() -> None:
+    """The name of a cause has the handlers of a worker and not its id, so a restart does not change it."""
+
+    def found(*names: str) -> list[Cause]:
+        rows = [worker(name, ("orders", "billing", f"c-{name}"), blocked=True) for name in names]
+        seen = WorkersSeen(NOW, (*rows, worker("web-9", ("orders", "billing", "c9"), ("mails", "send", "c9"))))
+        one = case("orders", "billing", *((f"c-{name}", 3, 90_000) for name in names), workers=seen)
+        return causes(one)
+
+    (first,), (again,), (both,) = found("web-1-71-aaaaaa"), found("web-1-72-bbbbbb"), found("web-1-73-c", "web-2-74-d")
+    assert first.id == again.id == both.id
+    assert both.says.endswith("its event loop does not run; 1 other worker of its handlers froze too")
+    assert both.affects[0].text() == "billing on orders: 6 pending"
+
+
+def test_the_text_of_an_alert_names_the_group() -> None:
+    """Alerts have no page with a title beside them, so the text of each has its stream and group."""
+    rows = [case(f"legacy-{number}", "old-group", lag=1, workers=WorkersSeen(NOW)) for number in range(2)]
+    texts = [one.plain for one in causes(*rows)]
+    assert [text.partition(": ")[0] for text in texts] == ["old-group on legacy-0", "old-group on legacy-1"]
+
+
+def test_a_finding_has_the_beginning_that_is_known() -> None:
+    """An unread group has waited since its oldest entry, dead letters since the first one; no fact is stated twice."""
+    alone = case("orders", "billing", lag=5, workers=WorkersSeen(NOW))
+    (found,) = causes(alone)
+    assert (found.head.since_ms, evidence_text(found.findings[0])) == (NOW - 900_000, "lag 5")
+    group = replace(alone.seen.group, lag=Lag(None, at_least=5, reason="position"))
+    found, unknown = causes(replace(alone, seen=replace(alone.seen, group=group)))
+    assert (unknown.head.code, unknown.head.since_ms) == ("lag-unknown", NOW - 900_000)
+    letters = StreamStatus("orders:dead", 3, "9-0", f"{NOW - 70_000}-0", f"{NOW - 5}-0", 3, None, ())
+    (dead,) = letters_waiting(StreamsSeen(NOW, (letters,)))
+    assert dead.since_ms == NOW - 70_000
+
+
+def test_a_stopped_process_comes_before_old_groups() -> None:
+    """The record of a stopped process ends after seconds. Its consumer then connects it with the entries it holds."""
+    names = ("web-1-4711-abc123", "web-2-4712-def456")
+    gone = tuple(VanishedWorker(name, NOW - 90_000) for name in names)
+    seen = WorkersSeen(NOW, (worker("web-3", ("orders", "billing", "c3")),), vanished=gone)
+    rows = [case(f"legacy-{number}", "old-group", lag=1, workers=seen) for number in range(20)]
+    rows.append(case("orders", "billing", ("web-1-4711-ffffff", 3, 90_000), ("c3", 1, 5), lag=2, workers=seen))
+    first = causes(*rows)[0]
+    assert (first.kind, first.level) == ("consumer", "problem")
+    assert first.says == (
+        "the worker web-1-4711-abc123 has sent no heartbeat for 1 min 30 s: its process is frozen or gone, "
+        "and holds 3 entries"
+    )

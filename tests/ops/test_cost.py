@@ -146,7 +146,7 @@ OLD = PendingChoice(idle_ms=10**12)
         (lambda line: pending.read_page(line, "orders", "billing", start="(2500-0", payload=True), 2, 100),
         (lambda line: pending.read_page(line, "orders", "billing", choice=PendingChoice("c2")), 1, 1000),
         (lambda line: pending.read_page(line, "orders", "billing", choice=OLD, scan=3000), 3, 1000),
-        (lambda line: pending.worst(line, "orders", "billing", by="idle", scan=2000), 2, 1000),
+        (lambda line: pending.read_page(line, "orders", "billing", by="idle", scan=2000), 2, 1000),
         (lambda line: read_case(line, "orders", "billing"), 8, 1000),
     ],
     ids=["page", "payload", "consumer", "none fits", "worst", "group"],

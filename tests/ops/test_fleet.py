@@ -51,7 +51,9 @@ def test_workers_are_read_with_what_they_have_in_hand(client: redis.Redis, look:
         protocol.pause_field("orders", "billing"),
         json.dumps({"reason": "why", "by": "me", "at_ms": 5}),
     )
+    client.config_resetstat()
     seen = look(read_workers)
+    assert client.info("commandstats")["cmdstat_hgetall"]["calls"] == 1
     (worker,) = seen.workers
     assert (worker.state, worker.blocked_ms, worker.blocked_at) == ("blocked", 3000, "bill.py:7 in bill")
     assert [(job.id, job.for_ms, job.deliveries) for job in worker.jobs] == [("1-0", 4000, 4), ("2-0", 1000, 1)]

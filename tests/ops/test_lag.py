@@ -7,7 +7,7 @@ import redis
 
 from millstream.ops.streams import reading as streams
 from millstream.ops.streams.reading import read_group
-from millstream.ops.streams.status import GroupPosition, GroupStatus, lag_of
+from millstream.ops.streams.status import GroupPosition, GroupStatus, StreamStatus, lag_of
 from ops.conftest import Look
 
 KEY, NAME = "orders", "billing"
@@ -96,18 +96,20 @@ def test_ids_decide_where_the_server_cannot(client: redis.Redis, look: Look[Any]
 
 def at(**facts: Any) -> GroupPosition:
     """Build a group at entry 5-0 of ten."""
-    known = {"length": 10, "first": "1-0", "last": "10-0", "added": 10, "deleted": "0-0", "delivered": "5-0"}
-    return GroupPosition(**{**known, "read": 5, "lag": 5, **facts})
+    names = {"length": 10, "last_id": "10-0", "first_entry_id": "1-0", "last_entry_id": "10-0"}
+    names |= {"entries_added": 10, "max_deleted_id": "0-0"}
+    stream = StreamStatus("s", **{name: facts.pop(name, usual) for name, usual in names.items()})
+    return GroupPosition(stream, **{"delivered": "5-0", "read": 5, "lag": 5, **facts})
 
 
 def test_a_server_without_counters_leaves_bounds() -> None:
     """Without the server's counters, as on Redis 6.2, the lag is bounded by the ids and the length."""
-    lag = lag_of(at(added=None, deleted=None, read=None, lag=None, counts=False))
+    lag = lag_of(at(entries_added=None, max_deleted_id=None, read=None, lag=None, counts=False))
     assert (lag.entries, lag.reason, lag.at_least, lag.at_most) == (None, "no-counters", 1, 9)
     assert "7.0" in lag.why
 
 
-@pytest.mark.parametrize("wrong", [{"lag": 400, "added": 405}, {"lag": -3, "read": 13}, {"lag": 10, "read": 0}])
+@pytest.mark.parametrize("wrong", [{"lag": 400, "entries_added": 405}, {"lag": -3, "read": 13}, {"lag": 10, "read": 0}])
 def test_a_figure_that_cannot_be_is_not_believed(wrong: dict[str, Any]) -> None:
     """An impossible lag reported by the server is shown beside the bounds and not used."""
     lag = lag_of(at(**wrong))

@@ -271,6 +271,7 @@ def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThre
     assert page.locator("button:visible").count() == 0
     page.click("table a:text-is('billing')")  # findings of one kind are folded, and may be of this group
     page.wait_for_url("**/group?*")
+    page.click("summary:text-is('Filter')")
     page.fill(".filter input[name=consumer]", "web-1")
     page.click(".filter:has(input[name=consumer]) button")
     page.wait_for_url("**consumer=web-1**")  # which waits until the new page is loaded
@@ -281,6 +282,7 @@ def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThre
     page.wait_for_url(lambda url: url.endswith(str(older)))
     assert page.locator("#entries tbody th").first.inner_text() == "49-0"
     page.goto(filled.address + f"/stream?key={quote(HOSTILE, safe='')}")
+    page.click("summary:text-is('Filter')")
     page.fill("input[name=from]", "1h ago")
     page.click("button:text-is('Filter')")
     page.wait_for_url("**from=1h**")

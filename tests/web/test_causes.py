@@ -103,6 +103,7 @@ def test_a_cause_is_a_card_and_runs_nothing(tab: "Page", scene: ConsoleThread, p
 def test_past_alerts_are_listed(tab: "Page", scene: ConsoleThread) -> None:
     """A read-only console lists alerts, the open one first, with time and duration; their page has all, by day."""
     tab.goto(scene.address + "/")
+    tab.click("summary:has-text('1 open, 6 closed')")
     rows = tab.locator("[data-key='card alerts'] tbody tr")
     assert rows.count() == 5
     assert "open" in rows.first.inner_text()

@@ -11,7 +11,7 @@ import redis
 
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.jobs import record
-from millstream.clock import Now
+from millstream.clock import Now, SystemClock
 from millstream.ops.handlers.status import percentile
 from millstream.ops.history.model import TEN
 from millstream.worker.model.histogram import BOUNDS, WINDOW_MS, Durations, RecentRuns
@@ -49,6 +49,19 @@ def test_a_worker_of_the_version_before_makes_figures_unknown(console: ConsoleTh
     assert "earlier version" in row["unknown"]
     assert row["handled"] == 1800
     assert console.ask("/handlers").text.count(">unknown</span>") == 5
+
+
+def test_a_frozen_handler_has_a_mark_and_its_current_run(console: ConsoleThread, client: redis.Redis) -> None:
+    """A run that has not ended is in no percentile, so the table has it beside them, with a mark of a frozen worker."""
+    job = {"id": "1-0", "since_ms": SystemClock().wall_time() - 75_000, "deliveries": 1}
+    blocked = {"since_ms": SystemClock().wall_time() - 75_000, "where": "bill.py:7 in bill"}
+    enrol(client, "web-1", recent=RECENT)
+    enrol(client, "web-2", recent=RECENT, blocked=blocked, jobs=[job])
+    (row,) = console.ask("/handlers.json").facts["handlers"]
+    assert (row["frozen"], row["workers"], 60_000 < row["longest_ms"] < 200_000) == (1, 2, True)
+    text = console.ask("/handlers").text
+    assert "frozen in 1 of 2 workers" in text
+    assert '<span class="under hot">one for 1 min' in text
 
 
 def test_handlers_without_a_live_worker_keep_their_place(console: ConsoleThread, client: redis.Redis) -> None:
@@ -186,8 +199,13 @@ def test_a_timeline_has_what_the_server_and_its_workers_hold(console: ConsoleThr
     assert any("neither the time nor the consumer" in each for each in groups["acked"]["unknown"])
     assert groups["lazy"]["events"] == []
     dead = {one["group"]: one for one in runs(console, ids[1])["groups"]}["audit"]
-    assert (dead["state"], dead["events"][0]["text"]) == ("dead", "after 3 deliveries: ValueError: no")
-    assert dead["events"][0]["dead_letter_key"] == "orders:dead"
+    assert dead["state"] == "dead"
+    assert [(one["event"], one["at_ms"], one["text"]) for one in dead["events"]] == [
+        ("delivered", None, "3 deliveries, the last to this consumer"),
+        ("dead", 2, "after 3 deliveries: ValueError: no"),
+    ]
+    assert (dead["events"][-1]["dead_letter_key"], dead["events"][-1]["worker"]) == ("orders:dead", "c1")
+    assert [one["event"] for one in groups["acked"]["events"]] == ["passed"]
 
 
 def test_a_timeline_bears_whatever_a_client_wrote(console: ConsoleThread, client: redis.Redis) -> None:

@@ -227,6 +227,25 @@ def test_a_console_without_a_writer_shows_its_own_figures(data: ServerThread) ->
     assert json.dumps(facts)
 
 
+def test_a_clock_that_was_set_back_hides_no_figures(data: ServerThread) -> None:
+    """While the newest entries have times in the future, the charts have the console's own figures, and say why."""
+    with redis.Redis.from_url(data.url) as client:
+        ahead = (int(client.time()[0]) + 7200) * 1000
+        client.rename(TEN, "aside")
+        try:
+            put(client, TEN, ahead, {("total",): (7,) * 10})
+            with ConsoleThread(data.url) as console:
+                console.ask("/")
+                page = console.ask("/?range=15m").text
+                facts = console.ask("/group.json?key=orders&group=billing&range=15m").facts["history"]
+        finally:
+            client.rename("aside", TEN)
+    assert "clock was set back" in page
+    assert "There are no figures" not in page
+    lag = next(one for one in facts["figures"] if one["chart"] == "Lag")
+    assert [point[1] for point in lag["points"]] == [18]
+
+
 def test_a_console_with_history_writes(data: ServerThread) -> None:
     """With the option, a console writes at once, and gives the lease back at its end."""
     with redis.Redis.from_url(data.url) as client:

@@ -9,7 +9,7 @@ import redis
 
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.partitions.layout import HIGHEST_ID
-from millstream.client.partitions.lease import owner_key
+from millstream.client.partitions.lease import owned_key, owner_key
 from millstream.server.thread import ServerThread
 from support.console import ConsoleThread
 from support.partitioned import partition, second_generation
@@ -80,6 +80,28 @@ def test_a_group_shows_its_partitions_and_owners(
     assert console.ask("/group.json?key=plain&group=billing").facts["partition_list"] is None
 
 
+def test_partitions_without_an_owner_are_a_finding(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """Partitions without an owner for a minute are a finding, which is a problem if entries wait."""
+    fill(data, client)
+    client.delete(owner_key("orders{1}", "billing"))
+    for at in range(2):  # never owned; or owned until lately
+        console.forget()
+        assert "no-owner" not in {one["code"] for one in console.ask("/overview.json").facts["findings"]}
+        client.set(owned_key(f"orders{{{at}}}", "billing"), int(time.time() * 1000) - 30_000)
+    client.set(owned_key("orders{1}", "billing"), int(time.time() * 1000) - 180_000)
+    console.forget()
+    found = {one["code"]: one for one in console.ask("/overview.json").facts["findings"]}["no-owner"]
+    assert (found["stream"], found["group"], found["level"]) == ("orders", "billing", "problem")
+    assert found["says"].startswith("1 of 2 partitions had no owner for 3 m")
+    assert "group owners orders billing" in found["remedy"]
+    client.set(owned_key("orders{0}", "billing"), "9" * 40)  # another program's text
+    client.set(owner_key("orders{1}", "billing"), "worker-7:5", px=60_000)
+    console.forget()
+    assert "no-owner" not in {one["code"] for one in console.ask("/overview.json").facts["findings"]}
+
+
 def test_uneven_and_sealed_partitions_are_findings(
     data: ServerThread, console: ConsoleThread, client: redis.Redis
 ) -> None:
@@ -103,6 +125,23 @@ def test_uneven_and_sealed_partitions_are_findings(
     console.forget()
     codes = {one["code"]: one for one in console.ask("/overview.json").facts["findings"]}
     assert (codes["sealed-not-finished"]["stream"], codes["sealed-not-finished"]["group"]) == ("orders{0}", "billing")
+
+
+def test_former_partitions_are_no_rows(data: ServerThread, console: ConsoleThread, client: redis.Redis) -> None:
+    """The overview leaves out an empty sealed partition that the layout has no more."""
+    fill(data, client)
+    client.xgroup_create("orders~2{0}", "g", mkstream=True)
+    client.execute_command("XSETID", "orders~2{0}", HIGHEST_ID)
+    assert [row["key"] for row in console.ask("/overview.json").facts["streams"]] == ["orders"]
+
+
+def test_an_entry_for_the_name_alone_is_refused(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """The form that adds an entry refuses a partitioned stream's name, with the command that takes a key."""
+    fill(data, client)
+    text = console.ask(f"/change?{urlencode({'do': 'stream add', 'key': 'orders', 'fields': 'n=1'})}").text
+    assert "stream add NAME ... --key KEY" in text
 
 
 @pytest.mark.parametrize("action", ["dead rm", "dead retry", "pending claim", "pending ack"])

@@ -111,9 +111,16 @@ async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -
     return ("", str(reply)) if isinstance(reply, Exception) else (reply.decode(), "")
 
 
+UNCHANGED = "nothing was changed"
+"""Note of an error that refused a change before its first step."""
+
+
 def until_then(change: str, error: BaseException) -> str:
-    """Return a sentence for a failed change: the place of the record of its finished part."""
-    if notes := getattr(error, "__notes__", ()):
+    """Return a sentence for a failed change: the place of the record of its finished part; empty if none was made."""
+    notes = getattr(error, "__notes__", ())
+    if UNCHANGED in notes:
+        return ""
+    if notes:
         return f"The changes made until then could not be written to the audit stream: {' '.join(notes)}"
     return f"The changes made until then are in the audit stream as {change}"
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from millstream.client.dead_letter.put_back import PutBackOutcome
 from millstream.client.line import Command, Line
 from millstream.ops.actions import Action, Texts
-from millstream.ops.audit import Actor, audit_command, write_down
+from millstream.ops.audit import UNCHANGED, Actor, audit_command, write_down
 from millstream.ops.guard import ChangeOutcome, StepResult, apply
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, Counting
 from millstream.ops.rights import Rights, rights_on
@@ -141,6 +141,8 @@ async def _worked(
     try:
         await work(line, results, *signs)
     except BaseException as error:
+        if isinstance(error, ChangeRefusedError) and not results:
+            error.add_note(UNCHANGED)
         if why := (await _noted(line, results, audit))[1]:  # the server that went away may take no entry either
             error.add_note(why)
         raise

@@ -14,11 +14,6 @@ _SHIFT = re.compile(r"[+-]\d{1,18}", re.ASCII)
 _ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
 _LARGEST = 2**64 - 1
 
-HELP = (
-    "1h-ago or a time such as 2026-03-01T12:00:00 (entries added since then are delivered again), an entry's id "
-    "(the last one that counts as delivered), start, end, +N or -N entries from its position"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class StreamPlace:

@@ -9,7 +9,7 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from millstream.client.line import Command
@@ -17,7 +17,10 @@ from millstream.errors import MillstreamError, UsageError
 from millstream.ops.actions import Word
 from millstream.ops.parameters import entry_id
 from millstream.ops.watching.watch import Reading, ServerWatch
+from millstream.ops.words import as_bytes
 from millstream.web.settings import ConsoleSettings
+
+T = TypeVar("T")
 
 _MOST = 80  # largest number of query parameters: a page of selected letters, and some more
 
@@ -30,7 +33,7 @@ def address(page: str, words: Mapping[str, str | int | None], server: int = 0) -
     """Return the address of a page on this console."""
     pairs = [(name, str(value)) for name, value in words.items() if value is not None]
     pairs += [("server", str(server))] if server else []
-    query = "&".join(f"{name}={quote(_sent(value), safe='')}" for name, value in pairs)
+    query = "&".join(f"{name}={quote(as_bytes(value), safe='')}" for name, value in pairs)
     return f"{page}?{query}" if query else page
 
 
@@ -58,19 +61,11 @@ def words_of(query: bytes) -> dict[str, str]:
     return found
 
 
-def _sent(value: str) -> bytes:
-    """Return a name's bytes as on the server. Half of a surrogate pair, which only a forged record has, is escaped."""
-    try:
-        return value.encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        return value.encode(errors="backslashreplace")
-
-
 def form_word(name: str, value: str) -> tuple[str, str]:
     """Return name and value of a form field for a name of any bytes."""
     if value.isprintable():
         return name, value
-    return f"{name}64", base64.urlsafe_b64encode(_sent(value)).decode()
+    return f"{name}64", base64.urlsafe_b64encode(as_bytes(value)).decode()
 
 
 def at_field(words: Sequence[Word], text: str) -> tuple[str, str]:
@@ -138,9 +133,10 @@ class Asked:
         text = self.words.get(name, "")
         return min(max(int(text), 1), most) if text.isascii() and text.isdigit() and len(text) < 10 else usual
 
-    def first(self, found: int, size: int) -> int:
-        """Return the index of the first row on the page ``page=`` of some rows, with this number of rows on each."""
-        return (self.count("page", 1, 1 + found // size) - 1) * size
+    def paged(self, rows: Sequence[T], size: int) -> tuple[Sequence[T], dict[str, int]]:
+        """Return the rows of the page ``page=``, with the template values for the links to the other pages."""
+        first = (self.count("page", 1, 1 + len(rows) // size) - 1) * size
+        return rows[first : first + size], {"first": first, "size": size, "found": len(rows)}
 
     def link(self, page: str, /, **words: str | int | None) -> str:
         """Return the address of a page about the same server."""
@@ -148,8 +144,12 @@ class Asked:
 
     def here(self, **words: str | int | None) -> str:
         """Return this page's address with some parameters changed; None removes one."""
-        kept = {name: value for name, value in self.words.items() if name != "server"}
-        return self.link(self.path, **{**kept, **words})
+        return self.link(self.path, **{**self.kept, **words})
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The parameters of this page's address, without the server."""
+        return {name: value for name, value in self.words.items() if name != "server"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
 """A change that is planned for a page: its preview, with the form that confirms exactly this plan."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from millstream.client.line import Line
 from millstream.errors import MillstreamError, UsageError
 from millstream.ops.actions import Action, NothingChosenError
 from millstream.ops.every import BY_NAME
 from millstream.ops.making import Prepared
-from millstream.ops.plan import ChangePlan, ChangeRefusedError
+from millstream.ops.plan import ChangeRefusedError
 from millstream.ops.spread import prepare
 from millstream.ops.watching.watch import Reading
 from millstream.web.page import Asked, at_field
@@ -23,16 +23,6 @@ class FormError(ChangeRefusedError):
         super().__init__(text)
         self.action = action
         self.field = field
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedChange:
-    """A planned change as a page shows it beside its button."""
-
-    action: Action
-    plan: ChangePlan
-    form: list[tuple[str, str]]  # Fields of the form that confirms it
-    nothing: bool  # True if there is nothing to change
 
 
 def who_of(asked: Asked) -> str:
@@ -67,11 +57,9 @@ def form_fields(found: Prepared) -> dict[str, str]:
     return {"do": found.plan.action, **found.texts}
 
 
-async def planned_here(asked: Asked, words: dict[str, str]) -> tuple[PlannedChange | None, str]:
+async def planned_here(asked: Asked, words: dict[str, str]) -> tuple[Prepared | None, str]:
     """Return the plan of a change for a page about its object, or None and the reason of the refusal."""
-    action, form = BY_NAME[words["do"]], replace(asked, words=words)
     try:
-        found = (await planned_reading(form, action)).value
+        return (await planned_reading(replace(asked, words=words), BY_NAME[words["do"]])).value, ""
     except MillstreamError as error:
         return None, str(error)
-    return PlannedChange(action, found.plan, list(form_fields(found).items()), found.nothing), ""

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -59,11 +58,9 @@ def moment(milliseconds: int | None) -> Markup:
     if milliseconds is None:
         return escape(words.DASH)
     whole = time_text(milliseconds)
-    try:
-        short = f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
+    if "T" not in whole:  # no calendar has it
         return escape(whole)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(whole, whole, short)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(whole, whole, whole[:19].replace("T", " "))
 
 
 def ticks(text: str) -> Markup:
@@ -121,7 +118,7 @@ def html(page: WebPage, asked: Asked) -> bytes:
 
     Names are shown without halves of surrogate pairs; a remaining half must not fail the page.
     """
-    text = environment().get_template(f"{page.name}.html").render(_context(page, asked, whole=True))
+    text = environment().get_template(f"{page.name}.html").render(_context(page, asked))
     return text.encode(errors="backslashreplace")
 
 
@@ -146,7 +143,7 @@ def rest(page: WebPage, asked: Asked) -> bytes:
 def inner(page: WebPage, asked: Asked) -> str:
     """Return the content of the page's ``main`` element, the part that is refreshed."""
     template = environment().get_template(f"{page.name}.html")
-    context = template.new_context(_context(page, asked, whole=False))
+    context = template.new_context(_context(page, asked))
     return "".join(template.blocks["content"](context))
 
 
@@ -170,34 +167,26 @@ def event(kind: str, facts: dict[str, Any]) -> bytes:
     return f"event: {kind}\ndata: {json.dumps(facts)}\n\n".encode()
 
 
-def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
+def _context(page: WebPage, asked: Asked) -> dict[str, Any]:
     """Return the values that the templates may use."""
-    context = {
+    base, missing = asked.settings.base, _missing(asked)
+    servers = enumerate(asked.settings.servers)
+    return {
         "page": page,
         "asked": asked,
-        "base": asked.settings.base,
+        "base": base,
         "link": asked.link,
         "here": asked.here,
         **page.view,
-    }
-    if whole:
-        top = f"{asked.settings.base}/"
-        servers = [(each.name, links.address(top, {}, number)) for number, each in enumerate(asked.settings.servers)]
-        context |= {
-            "version": __version__,
-            "sections": [
-                (asked.link(path), title, path == asked.path, key)
-                for path, title, key in SECTIONS
-                if path not in _missing(asked)
-            ],
-            "servers": servers,
-        }
-    context |= {
-        "twin": asked.settings.base + links.twin(asked.path, asked.query),
+        "version": __version__,
+        "sections": [
+            (asked.link(path), title, path == asked.path, key) for path, title, key in SECTIONS if path not in missing
+        ],
+        "servers": [(each.name, links.address(f"{base}/", {}, number)) for number, each in servers],
+        "twin": base + links.twin(asked.path, asked.query),
         "shell": [shell_line(line) for line in page.shell],
         "commands": _commands(page),
     }
-    return context
 
 
 def _missing(asked: Asked) -> set[str]:

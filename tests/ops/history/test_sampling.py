@@ -1,5 +1,6 @@
 """Figures of one moment: rates between readings, percentiles of all workers, and the choice of series."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from millstream.ops.history.sampling import CounterRates, Sampler
 from millstream.ops.history.windows import window_of
 from millstream.ops.streams.partitioned import with_sums
 from millstream.ops.streams.status import GroupStatus, Lag, OldestEntry, StreamsSeen, StreamStatus
+from millstream.worker.registry import facts
 
 HANDLER = ("handler", "bill", "orders", "billing")
 
@@ -81,8 +83,15 @@ def test_workers_are_summed() -> None:
 )
 def test_a_hostile_report_has_no_percentile(bounds: Any, runs: Any) -> None:
     """A record with other figures than a histogram leaves the percentile unknown, and the counters known."""
-    sampler = Sampler()
-    sampler.note_workers([worker("a", 1000, 100, bounds, runs)])
+    sampler, one = Sampler(), worker("a", 1000, 100, bounds, runs)
+    one |= {"host": "h", "state": "running", "pid": 1, "started_ms": 1, "last_error": None}
+    one["subscribers"][0] |= dict.fromkeys(("slots", "running", "buffered", "dead"), 0)
+    one["subscribers"][0] |= {"consumer": "c", "paused": None, "jobs": []}
+    if isinstance(runs, list):
+        one["subscribers"][0]["recent"] |= dict.fromkeys(("over_ms", "handled", "failed", "retried", "dead"), 0)
+    found = facts.parse("a", json.dumps(one).encode())
+    assert found is not None
+    sampler.note_workers([found])
     assert sampler.rows[HANDLER] == (0, 0, None)
 
 

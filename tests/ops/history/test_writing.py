@@ -232,7 +232,9 @@ def test_only_new_entries_are_read_again(server: ServerProcess, client: redis.Re
         client.config_resetstat()
         put(client, TEN, now - 10_000, wave(now))
         assert await rows() == 4
-        assert client.info("commandstats")["cmdstat_xrange"]["calls"] == 2  # the first entry and what is new
+        assert (
+            client.info("commandstats")["cmdstat_xrange"]["calls"] == 3
+        )  # the first entry, what is new, and the future
         client.delete(TEN)
         assert await rows() == 0
 
@@ -307,6 +309,36 @@ def test_a_writer_with_a_wrong_clock_removes_nothing(server: ServerProcess, clie
 
     on(server.url, work)
     assert client.xlen(TEN) == 1001
+
+
+def test_no_figures_are_written_for_the_future(server: ServerProcess, client: redis.Redis) -> None:
+    """After the clock was set back, an entry would get the newest one's time, so none is written until then."""
+    ahead = int(client.time()[0]) * 1000 + 7_200_000
+    put(client, TEN, ahead, {("stream", "a"): (1, 2, 3)})
+
+    async def work(line: Line) -> SeriesSeen:
+        writer = HistoryWriter(line, "me")
+        assert await writer.turn()
+        assert client.xlen(TEN) == 1
+        seen = await read(line, TOTAL)
+        client.delete(TEN)
+        assert await writer.turn()
+        return seen
+
+    assert on(server.url, work).ahead_ms == ahead
+    assert client.xlen(TEN) == 1
+
+
+def test_a_figure_of_the_far_future_ends_no_history(server: ServerProcess, client: redis.Redis) -> None:
+    """An entry further ahead than entries are kept, as another client may write one, is removed with its stream."""
+    put(client, TEN, int(client.time()[0]) * 1000 + 2 * model.KEPT_MS[TEN], {("stream", "a"): (1, 2, 3)})
+
+    async def work(line: Line) -> SeriesSeen:
+        assert await HistoryWriter(line, "me").turn()
+        return await read(line, TOTAL)
+
+    assert on(server.url, work).ahead_ms is None
+    assert client.xlen(TEN) == 1
 
 
 def test_deploys_and_changes_are_marks(server: ServerProcess, client: redis.Redis) -> None:

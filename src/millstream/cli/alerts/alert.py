@@ -4,9 +4,7 @@ import asyncio
 import logging
 import os
 import shlex
-import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,22 +14,27 @@ import click
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, show_options, subcommand, url_option
 from millstream.cli.shared.secret_files import first_line
+from millstream.cli.shared.signals import stopped_by_signal
 from millstream.cli.shared.time_options import span
 from millstream.client.line import Line
 from millstream.client.url import check_remote, find_url
-from millstream.ending import Ending
 from millstream.errors import UsageError
 from millstream.ops.alerts.reading import read_alerts
 from millstream.ops.alerts.status import Alert, AlertEvent, AlertsSeen, alert_facts
 from millstream.ops.notifying.hooks import CommandHook, Hook, HookError, note_of, webhook
 from millstream.ops.notifying.quiet import QuietHours, quiet_hours
 from millstream.ops.notifying.watcher import AlertWatcher
+from millstream.ops.parameters import now_ms
 from millstream.ops.watching.servers import ConsoleServer
 from millstream.printable import printable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SECRET = "MILLSTREAM_ALERT_SECRET"  # noqa: S105 - the name of a variable
+_STANDS_BY = (
+    "It stands by: another watcher has the lease, and notifies its own hooks alone. "
+    "This one writes and notifies when that one ends."
+)
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 _ALERTS = (
     Column("opened_ms", "time", "opened"),
@@ -150,21 +153,18 @@ def watch(  # noqa: PLR0917 - click passes every option by name
 
 
 async def _watch(server: ConsoleServer, hooks: list[Hook], every: float, quiet: QuietHours | None, level: str) -> None:
-    ending, stop, output = Ending(), asyncio.Event(), Output()
-
-    def heard(number: int) -> None:
-        if ending.at_once(number):
-            os._exit(128 + number)
-        stop.set()
+    stop, output = stopped_by_signal(), Output()
 
     def said(event: AlertEvent) -> None:
         output.say(printable(f"{event.became}: {event.alert.level}: {event.alert.says}"))
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, heard, number)
+    def stands_by(is_idle: bool) -> None:
+        output.say(_STANDS_BY if is_idle else "It writes and notifies now.")
+
     places = ", ".join(f"the {one.name} {one.place}" for one in hooks) or "no hook"
     output.say(f"Watches {server.address} and notifies {places}; Ctrl-C ends it.")
-    await AlertWatcher(server, hooks, every=every, quiet=quiet, level=level, said=said).run(stop)
+    watcher = AlertWatcher(server, hooks, every=every, quiet=quiet, level=level, said=said, stands_by=stands_by)
+    await watcher.run(stop)
 
 
 @click.command()
@@ -194,11 +194,11 @@ def test(webhook: str | None, secret_file: Path | None, command: str | None, url
 
 async def _test(hooks: list[Hook], server: str) -> int:
     """Tell each hook once; return the number of those that were not told."""
-    now_ms, failed = time.time_ns() // 1_000_000, 0
-    alert = Alert("test", "test", "warning", "a test message of millstream alert test", now_ms, now_ms)
+    at_ms, failed = now_ms(), 0
+    alert = Alert("test", "test", "warning", "a test message of millstream alert test", at_ms, at_ms)
     for hook in hooks:
         try:
-            await hook.send(note_of(AlertEvent("test", alert), server, now_ms))
+            await hook.send(note_of(AlertEvent("test", alert), server, at_ms))
         except HookError as error:
             failed += 1
             Output().say(f"{hook.name}: failed: {error}")

@@ -145,7 +145,8 @@ def made(options: Ask, output: Output, prepared: Prepared, unit: str) -> ChangeO
         try:
             return ask(options.url, lambda line: carry_out(line, prepared, actor(), name, count))
         except (KeyboardInterrupt, MillstreamError) as error:
-            output.say(f"{until_then(name, error)}; `millstream audit ls` lists the changes.")
+            if kept := until_then(name, error):
+                output.say(f"{kept}; `millstream audit ls` lists the changes.")
             raise
 
 

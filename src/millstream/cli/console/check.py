@@ -19,9 +19,10 @@ from millstream.ops.findings.causes import Cause
 from millstream.ops.findings.check import AGES, CheckBounds, CheckedFigure, Figure, Measured
 from millstream.ops.findings.reading import count_undecided, read_causes
 from millstream.ops.findings.status import LOOKED_AT
+from millstream.ops.groups.owners import read_unowned
 from millstream.ops.later.reading import read_counts, scheduled_streams, scheduling_keys
 from millstream.ops.letters.reading import letter_streams
-from millstream.ops.streams.partitioned import parts_of
+from millstream.ops.streams.partitioned import candidates, parts_of, read_layouts
 from millstream.ops.streams.reading import overview, read, read_one
 from millstream.ops.streams.status import StreamsSeen
 from millstream.printable import printable
@@ -52,6 +53,7 @@ def _thresholds(command: Command) -> Command:
     for figure, default, text in (
         ("overdue", _OFF, f"Time since the first schedule of a stream was due. {_AGED}."),
         ("dead", _OFF, f"Dead letters in a dead-letter stream. {_COUNTED}."),
+        ("no-owner", "1m,10m", f"Time for which a partition has had no owner. {_AGED}."),
         ("unowned", _OFF, f"Pending entries without a consumer. {_COUNTED}."),
         ("pending-age", "15m,2h", f"Age of the oldest pending entry that is not delayed. {_AGED}."),
         ("pending", _OFF, f"Pending entries of a group. {_COUNTED}."),
@@ -139,6 +141,10 @@ async def _measure(
     if "lag" in bounds:
         seen = await count_undecided(line, seen, group, bounds["lag"], count)
     found = model.measure(seen, group, (await letter_streams(line)).of(*keys) if "dead" in bounds else None, stream)
+    if "no-owner" in bounds:
+        layouts = await read_layouts(line, candidates(one.key for one in seen.streams))
+        unowned = await read_unowned(line, seen, layouts.values())
+        found += [Measured("no-owner", *place, ms) for place, ms in unowned.items() if group in (None, place[1])]
     if "overdue" in bounds:
         names = await scheduled_streams(line) if stream is None else await scheduling_keys(line, stream) or [stream]
         found += model.overdue(await read_counts(line, names), stream)

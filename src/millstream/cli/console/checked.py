@@ -26,6 +26,7 @@ _METRICS = {
         "Since the oldest pending entry that is not delayed was added.",
     ),
     "unowned": ("millstream_stream_group_unowned_messages", "Pending entries that no consumer holds (XNACK)."),
+    "no-owner": ("millstream_partition_unowned_seconds", "Since the partition had an owner; 0 while it has one."),
     "dead": ("millstream_dead_letters_waiting", "Entries in the dead-letter stream."),
     "overdue": ("millstream_later_overdue_seconds", "Since the first schedule of the stream was due."),
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from millstream.cli.shared.output import Column, Table
 from millstream.ops.groups.owners import PartitionOwner
 from millstream.ops.groups.status import GroupRate, consumer_facts, group_facts
+from millstream.ops.streams.balance import PartitionLoad, StreamBalance
 from millstream.ops.streams.status import ConsumerStatus, GroupStatus, Lag
 
 GROUPS = (
@@ -49,6 +50,14 @@ OWNERS = (
 
 RATES = ("lag_change", "drain_ms", "added_per_second", "delivered_per_second")
 """Columns that are shown only with ``--watch``."""
+LOADS = (
+    Column("entries", "count"),
+    Column("share", title="share %"),
+    Column("added", "count", "ever added", rank=2),
+    Column("lag", "count", "worst lag"),
+    Column("bytes", "bytes"),
+)
+PARTITIONS = (Column("partition"), Column("node"), Column("state"), *LOADS)
 
 
 def lag_text(lag: Lag, form: str) -> object:
@@ -75,3 +84,19 @@ def consumer_table(found: Sequence[ConsumerStatus], form: str) -> Table:
 def owner_table(name: str, found: Sequence[PartitionOwner]) -> Table:
     """Return partitions with their owners as a table."""
     return Table(name, OWNERS, [{**dataclasses.asdict(one), "partition": one.number} for one in found])
+
+
+def partition_table(seen: StreamBalance) -> Table:
+    """Return the partitions of a stream with their shares as a table."""
+    total = sum(one.entries for one in seen.partitions)
+    rows = [[one.key, one.node, "sealed" if one.sealed else "open", *load([one], total)] for one in seen.partitions]
+    return Table("partitions", PARTITIONS, rows, empty="No partitions.")
+
+
+def load(held: Sequence[PartitionLoad], total: int) -> list[object]:
+    """Return the row of a partition: entries, share, entries ever added, largest lag, bytes."""
+    entries = sum(one.entries for one in held)
+    sizes = [one.bytes for one in held]
+    size = None if None in sizes else sum(one or 0 for one in sizes)
+    share = round(100 * entries / total, 1) if total else 0.0
+    return [entries, share, sum(one.added for one in held), max((one.lag for one in held), default=0), size]

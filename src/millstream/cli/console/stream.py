@@ -1,15 +1,18 @@
 """``millstream stream ls`` and ``show``."""
 
+from typing import TypeAlias
+
 import click
 
-from millstream.cli.console.shown import GROUPS, RATES, group_row, lag_text
+from millstream.cli.console.shown import GROUPS, RATES, group_row, lag_text, partition_table
 from millstream.cli.console.watching import look, watch_options
 from millstream.cli.shared.output import Column, Output, Table, show_options, subcommand
 from millstream.client.line import Line
 from millstream.client.partitions.layout import HIGHEST_ID
 from millstream.ops.groups.status import GroupRate, rates
 from millstream.ops.server.retention import rule_text
-from millstream.ops.streams.partitioned import overview_by_stream
+from millstream.ops.streams.balance import StreamBalance, read_balance
+from millstream.ops.streams.partitioned import overview_by_stream, read_partitioned
 from millstream.ops.streams.reading import overview, read_one
 from millstream.ops.streams.status import StreamsSeen, StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.streams.storage import StreamStorage, read_storage, storage_facts
@@ -149,6 +152,8 @@ def _row(one: StreamStatus, now_ms: int, added: float | None, form: str) -> dict
 def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
     """Show STREAM: its ids and counts, reasons for the unknown ones, and its groups.
 
+    A partitioned stream has the sums, the skew, and each partition with its share of the entries, lag and bytes.
+
     \b
     Examples:
       millstream stream show orders
@@ -156,21 +161,30 @@ def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
       millstream stream show orders -o json | jq .groups
     """
 
-    async def work(line: Line) -> tuple[StreamsSeen, StreamStorage]:
-        return await read_one(line, stream), await read_storage(line, stream)
+    async def work(line: Line) -> _Found:
+        whole = await read_partitioned(line, stream)
+        if whole is None:
+            return await read_one(line, stream), await read_storage(line, stream), None
+        stored = await read_storage(line, stream, [one.key for one in whole.parts.streams], whole.layout.keys)
+        return whole.seen, stored, await read_balance(line, stream)
 
     look(url, watch, work, lambda seen, before: _whole(seen, before and before[0], form), form)
 
 
-def _whole(found: tuple[StreamsSeen, StreamStorage], before: StreamsSeen | None, form: str) -> None:
+_Found: TypeAlias = tuple[StreamsSeen, StreamStorage, StreamBalance | None]
+
+
+def _whole(found: _Found, before: StreamsSeen | None, form: str) -> None:
     """Show one stream once, for ``show``."""
-    seen, stored = found
+    seen, stored, balance = found
     one = seen.streams[0]
     added, groups = rates(before, seen) if before is not None else ({}, dict[tuple[str, str], "GroupRate"]())
     known = stream_facts(one, seen.at_ms, added.get(one.key))
     known |= {"last_id": one.last_id}
     known |= {"first_entry_ms": None if one.first_entry_id is None else milliseconds(one.first_entry_id)}
     facts = {name: known[name] for name in _WHOLE} | storage_facts(stored)
+    if balance is not None:
+        facts |= {"partitions_now": one.partitions, "skew": balance.skew}
     if form == "table":
         facts["retention"] = None if stored.rule is None else rule_text(stored.rule, holds=stored.holds)
         hidden = {"first_entry", "last_entry", "missing"} | ({"added_per_second"} if before is None else set())
@@ -180,8 +194,10 @@ def _whole(found: tuple[StreamsSeen, StreamStorage], before: StreamsSeen | None,
     rows = [group_row(group, seen.at_ms, groups.get((one.key, group.name)), form) for group in one.groups]
     table = Table("groups", GROUPS, rows, "No groups.", ("stream", *RATES))
     output = Output(form)
-    output.report(facts, [table], _TIMES)
+    output.report(facts, [table, *([] if balance is None else [partition_table(balance)])], _TIMES)
     for name, why in one.missing.items():
         output.say(f"{name} is not known: {why}")
-    if one.last_id == HIGHEST_ID:
+    for line in () if balance is None else refused_lines(balance.refused):
+        output.say(line)
+    if one.last_id == HIGHEST_ID and balance is None:
         output.say("It is sealed: no entry can be added. `millstream stream balance` shows a partitioned stream.")

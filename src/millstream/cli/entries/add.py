@@ -5,7 +5,7 @@ import binascii
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import click
@@ -17,9 +17,9 @@ from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, show_options
 from millstream.client.capabilities import find
 from millstream.client.jsontext import fault, parse_record
-from millstream.client.line import Command, Line
+from millstream.client.line import Command, Line, Reply
 from millstream.client.partitions.declared import find_layout
-from millstream.client.partitions.layout import is_sealed, logical
+from millstream.client.partitions.layout import is_sealed, key_bytes, logical
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.parameters import entry_id
 from millstream.ops.payloads.entry import EntryPayload
@@ -66,6 +66,7 @@ class NotAddedError(MillstreamError):
 @click.option("--exact", is_flag=True, help="Trim exactly, which costs the server more.")
 @click.option("--idempotent", metavar="KEY", help="Add nothing if this key was used before (Redis 8.6).")
 @click.option("--idempotent-by", metavar="NAME", help="Use this field of each entry as its --idempotent key.")
+@click.option("--key", help="Key that chooses the partition of a partitioned stream.")
 @click.option("--dry-run", is_flag=True, help="Read and check all entries, show the first ones, add nothing.")
 @show_options
 def add(
@@ -82,6 +83,7 @@ def add(
     exact: bool,
     idempotent: str | None,
     idempotent_by: str | None,
+    key: str | None,
     dry_run: bool,
     url: str | None,
     form: str,
@@ -93,10 +95,13 @@ def add(
     added: find it with --dry-run first. With --idempotent or --idempotent-by (Redis 8.6) you can run an interrupted
     command again. Nothing is added twice while the server remembers the keys (100 seconds by default).
 
+    A partitioned stream needs --key: all entries go to the partition of that key, and trimming is for it alone.
+
     \b
     Examples:
       millstream stream add orders item=tea amount=3
       millstream stream add orders --json '{"item": "tea", "user": {"id": 7}}' --header correlation_id=c-1
+      millstream stream add orders item=tea customer=c1 --key c1
       millstream stream add orders --from orders.jsonl --idempotent-by order_id
       millstream stream tail orders -n 100 -o jsonl | jq -c .fields | millstream stream add copy --from -
       millstream stream add orders item=tea --no-create --maxlen 100000 --dry-run
@@ -122,12 +127,16 @@ def add(
         else:
             entries = _lines(_opened(file or "-", stack), how.headers)
         output = Output(form)
+        if key is not None:
+            found = key
+            how = ask(url, lambda line: _placed(line, how, found))
         if dry_run:
             _preview(output, how, entries)
             return
         confirm(in_one_line(f"Add entries to {stream}?"), "add them", yes=True)
         added = AddedEntries()
         given = (*(("--json", text) if text is not None else ()), *(("--from", file) if file else ()))
+        given = (*given, *(("--key", key) if key is not None else ()))
         typed = command_words("stream add", stream, *fields, options=given)
 
         async def work(line: Line) -> None:
@@ -140,7 +149,9 @@ def add(
             ask(url, work)
         finally:
             if added.count or file is not None:
-                output.report({"stream": stream, "added": added.count, "first_id": added.first, "last_id": added.last})
+                output.report(
+                    {"stream": how.stream, "added": added.count, "first_id": added.first, "last_id": added.last}
+                )
         if not added.count and file is None:
             raise TargetMissingError(f"nothing was added: there is no stream {stream!r} (--no-create)")
     sys.exit(0 if not added.missing else FAILED)
@@ -157,6 +168,7 @@ class AddOptions:
     idempotent: str | None  # Key by which the server recognises a repetition
     idempotent_by: str | None  # Field whose value is the idempotency key
     headers: dict[str, str] | None  # Headers of the envelope; None for plain fields
+    others: tuple[str, ...] = ()  # Partitions that take the entry if the stream is sealed meanwhile
 
     def command(self, flat: list[bytes]) -> Command:
         """Return the XADD command of an entry."""
@@ -188,9 +200,30 @@ class AddedEntries:
             self.missing += 1
 
 
+async def _placed(line: Line, how: AddOptions, key: str) -> AddOptions:
+    """Return the options with the partition of a key instead of the stream."""
+    layout = await find_layout(line, how.stream)
+    if layout is None:
+        raise UsageError(f"--key is invalid: the stream {how.stream!r} is not partitioned. Leave --key out.")
+    known = bool(how.idempotent or how.idempotent_by)
+    first, *others = layout.places(key_bytes(key), known=known)
+    # The stream exists, even if nothing was added to this partition yet
+    return replace(how, stream=first, others=tuple(others), no_create=False)
+
+
+async def _sent(line: Line, how: AddOptions, commands: Sequence[Command]) -> list[Reply]:
+    """Return the replies of XADD; an entry that a sealed partition refuses is offered to the next one."""
+    answers = list(await line.near(how.stream).calls(commands)) if commands else []
+    for place in how.others:
+        sealed = [at for at, one in enumerate(answers) if isinstance(one, Exception) and is_sealed(one)]
+        again = [("XADD", place, *commands[at][2:]) for at in sealed]
+        for at, reply in zip(sealed, await line.near(place).calls(again) if again else (), strict=True):
+            answers[at] = reply
+    return answers
+
+
 async def _add(line: Line, how: AddOptions, entries: Iterable[list[bytes]], added: AddedEntries) -> None:
     """Add the entries, several in one round trip."""
-    near = line.near(how.stream)
     can = await find(line, how.stream) if how.idempotent or how.idempotent_by else None
     if can is not None and not can.idmp and "idmp" not in can.unknown:  # otherwise the server's own error is better
         raise UsageError(
@@ -198,7 +231,7 @@ async def _add(line: Line, how: AddOptions, entries: Iterable[list[bytes]], adde
         )
     for commands, wrong in _batches(how, entries):
         try:
-            answers = await near.calls(commands) if commands else []
+            answers = await _sent(line, how, commands)
         except Disconnected as error:
             raise Disconnected(_unsure(error, added.count, len(commands)), sent=error.sent) from None
         for reply in answers:
@@ -219,9 +252,8 @@ async def _sealed(line: Line, stream: str) -> str:
     if layout is None:
         return ""
     return (
-        f"the stream {whole!r} is partitioned by key, and {stream!r} takes no entries. Publish from an app: "
-        f"app.publish({whole!r}, ..., key=...). Or add to the key's partition, one of {layout.keys[0]} to "
-        f"{layout.keys[-1]}"
+        f"the stream {whole!r} is partitioned by key, and {stream!r} takes no entries. Name {whole!r} with --key, "
+        f"or publish from an app: app.publish({whole!r}, ..., key=...)"
     )
 
 

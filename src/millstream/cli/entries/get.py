@@ -9,11 +9,13 @@ from millstream.cli.entries.choosing import choice_of, decoding_option
 from millstream.cli.entries.shown import fields_table
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, show_options, subcommand
+from millstream.errors import UsageError
 from millstream.ops.asking import NotReadableError
 from millstream.ops.entries.reading import find
 from millstream.ops.entries.status import EntryFound
 from millstream.ops.parameters import entry_id
 from millstream.ops.payloads.entry import EntryPayload
+from millstream.ops.streams.partitioned import each_part
 from millstream.ops.words import EntryView, command_words, shell_line
 
 _HEADERS = (Column("name"), Column("value", "prose"))
@@ -49,12 +51,16 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
       millstream stream get orders 1763721600000-0 --as hex
     """
     whole = entry_id(id)
-    found = ask(url, lambda line: find(line, stream, whole))
-    if found.entry is None and not found.pending:
+    each = ask(url, lambda line: each_part(line, stream, lambda key: find(line, key, whole)))
+    has = [one for one in each if one.entry is not None or one.pending]
+    if len(has) > 1:
+        raise UsageError(f"{whole} is ambiguous: {has[0].stream!r} and {has[1].stream!r} have it. Name the partition.")
+    if not has:
         gaps = shell_line(command_words("stream gaps", stream))
         raise NotReadableError(
             f"the stream {stream!r} has no entry {whole}; `{gaps}` shows what was deleted or trimmed"
         )
+    found = has[0]
     cut = None if full or form != "table" or not sys.stdout.isatty() else 2000
     output = Output(form)
     payload = choice_of(decoding).payload(found.entry or EntryView(stream, whole, ()))

@@ -1,5 +1,6 @@
 """SIGTERM and Ctrl-C in a long command: the first signal requests an orderly end."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -7,6 +8,20 @@ from contextlib import contextmanager
 
 from millstream.cli.shared.output import Output
 from millstream.ending import Ending
+
+
+def stopped_by_signal() -> asyncio.Event:
+    """Return an event that SIGTERM and Ctrl-C set in the running loop; ``Ending`` decides about a later signal."""
+    ending, stop = Ending(), asyncio.Event()
+
+    def heard(number: int) -> None:
+        if ending.at_once(number):
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, heard, number)
+    return stop
 
 
 @contextmanager

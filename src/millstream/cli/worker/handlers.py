@@ -27,6 +27,8 @@ _FIGURES = (
     Column("in_hand", "count", "in hand", rank=1),
     Column("running", "count", people="never"),
     Column("slots", "count", people="never"),
+    Column("longest_ms", "span", "longest run", people="filled", rank=3),
+    Column("frozen", "count", people="never"),
     Column("unknown", "prose", people="filled", rank=5),
 )
 _HANDLERS = (

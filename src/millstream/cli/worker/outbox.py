@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import os
-import signal
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,8 +9,8 @@ import click
 from sqlalchemy import Engine
 
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.signals import stopped_by_signal
 from millstream.client.url import find_url
-from millstream.ending import Ending
 from millstream.texts import plural
 from millstream.worker.child import find
 from millstream.worker.handlers.sender import Sender
@@ -62,17 +60,8 @@ def relay(target: str, app_dir: str | None, url: str | None) -> None:
 
 
 async def _relay(engine: Engine, url: str) -> None:
-    sender, ending, stop = Sender(url), Ending(), asyncio.Event()
+    sender, stop = Sender(url), stopped_by_signal()
     worker = OutboxRelay(engine, lambda: sender)
-
-    def heard(number: int) -> None:
-        if ending.at_once(number):
-            os._exit(128 + number)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, heard, number)
     await worker.start()
     await stop.wait()
     await worker.stop()

@@ -6,17 +6,11 @@ from millstream.client.line import Line
 from millstream.ops.alerts.status import AlertEvent, AlertsSeen, event_of, folded
 
 
-async def read_events(line: Line) -> tuple[list[AlertEvent], bool]:
-    """Return the events in the stream, oldest first, and True if older ones were not read.
+async def read_every_event(line: Line) -> list[AlertEvent]:
+    """Return all events in the stream, oldest first, whatever the size of other entries.
 
     Entries that no watcher wrote are skipped.
     """
-    rows, more = await store.rows(line)
-    return [event for row in rows if (event := event_of(row)) is not None], more
-
-
-async def read_every_event(line: Line) -> list[AlertEvent]:
-    """Return all events in the stream, oldest first, whatever the size of other entries."""
     found: list[AlertEvent] = []
     async for page in store.pages(line):
         found += [event for row in page if (event := event_of(row)) is not None]
@@ -26,7 +20,7 @@ async def read_every_event(line: Line) -> list[AlertEvent]:
 async def read_alerts(line: Line) -> AlertsSeen:
     """Return open and past alerts, or the reason why they are unknown."""
     try:
-        events, more = await read_events(line)
-        return AlertsSeen(folded(events), more=more)
+        rows, more = await store.rows(line)
     except AlertStoreError as error:
         return AlertsSeen(why=str(error))
+    return AlertsSeen(folded(event for row in rows if (event := event_of(row)) is not None), more=more)

@@ -156,11 +156,6 @@ def folded(events: Iterable[AlertEvent]) -> tuple[Alert, ...]:
     )
 
 
-def _opens_ms(alert: Alert) -> int:
-    """Return the milliseconds for which the cause of an alert must last."""
-    return _OPENS_MS.get(alert.code, OPENS_MS)
-
-
 class AlertBoard:
     """The open alerts of a server. It decides when a cause opens an alert, and when its absence closes it."""
 
@@ -185,9 +180,12 @@ class AlertBoard:
         self._first = {one: min(self._first.get(one, now_ms), now_ms) for one in there if one not in self._open}
         self._seen = {one: min(seen, now_ms) for one, seen in self._seen.items()}
         self._seen.update(dict.fromkeys((one for one in there if one in self._open), now_ms))
-        due = [there[one] for one, first in self._first.items() if now_ms - first >= _opens_ms(there[one])]
+        lasted = [(there[one], now_ms - first) for one, first in self._first.items()]
+        due = [one for one, lasts_ms in lasted if lasts_ms >= _OPENS_MS.get(one.code, OPENS_MS)]
         found = [self._opened(one, now_ms) for one in due]
         gone = [one for one, seen in self._seen.items() if now_ms - seen >= self.patience(one, now_ms)]
+        worse = [one for one in there.values() if one.level == "problem" != self._open.get(one.id, one).level]
+        found += [self._worsened(one) for one in worse]
         return [event for event in found if event is not None] + [self._close(one, now_ms) for one in gone]
 
     def patience(self, alert: str, now_ms: int) -> int:
@@ -200,6 +198,12 @@ class AlertBoard:
             return None
         found = replace(alert, opened_ms=now_ms)
         self._open[alert.id], self._seen[alert.id] = found, now_ms
+        return AlertEvent("opened", found)
+
+    def _worsened(self, alert: Alert) -> AlertEvent:
+        """Open an alert again as a problem, with the same time, so that hooks for problems alone are told of it."""
+        found = replace(alert, opened_ms=self._open[alert.id].opened_ms)
+        self._open[alert.id] = found
         return AlertEvent("opened", found)
 
     def _close(self, alert: str, now_ms: int) -> AlertEvent:

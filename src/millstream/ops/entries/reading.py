@@ -10,11 +10,12 @@ from heapq import heapify, heappop, heapreplace, nlargest
 from millstream.client.delays import due
 from millstream.client.line import Command, Line, Reply, passes
 from millstream.client.ranges import behind
-from millstream.errors import Disconnected
+from millstream.errors import Disconnected, UsageError
 from millstream.ops.asking import NotReadableError, calls, checked, record, refusal
 from millstream.ops.entries.status import EntryFound, GapFinder, StreamGaps, standing_of
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.reading import pending_entry, with_due
+from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.streams.reading import entry_view, one
 from millstream.ops.streams.status import StreamsSeen
 from millstream.ops.words import NEVER, EntryView, before, order, text_of
@@ -226,6 +227,8 @@ SCAN = 10_000
 
 async def read_gaps(line: Line, stream: str, *, scan: int = SCAN) -> StreamGaps:
     """Read the known facts about missing entries."""
+    if parts := await parts_of(line, stream):
+        raise UsageError(f"{stream!r} is partitioned, and each partition has gaps of its own. Name {parts[-1]!r}.")
     near = line.near(stream)
     status = await one(near, stream)
     finder, looked_at, whole = GapFinder(), 0, True

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from millstream.client.partitions.layout import logical
-from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, all_frozen, culprit, frozen_workers
+from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, all_frozen, culprit, frozen_workers, readers_of
 from millstream.ops.findings.status import place_of
 from millstream.ops.server.status import ServerStatus
 from millstream.ops.words import Facts, brief, command_words, count, name, picked
-from millstream.ops.workers.status import process_of
+from millstream.ops.workers.status import WorkersSeen, WorkerStatus, process_of
 from millstream.printable import without_secrets
 from millstream.texts import plural, span_text
 
@@ -25,18 +25,13 @@ Kind = Literal["server", "worker", "consumer", "pause", "limit", "group", "entry
 
 KINDS: tuple[Kind, ...] = ("server", "worker", "consumer", "pause", "limit", "group", "entry", "other")
 
-_STALLED = frozenset(
-    {
-        *("nobody-reads", "paused", "limit-reached", "falling-behind", "untried", "unowned", "sealed-not-finished"),
-        *("stuck-consumer", "idle-consumer"),
-    }
-)
-"""Findings that say that a group does not advance; whatever stops the group explains them."""
-
 #: Facts that a cause shows elsewhere: figures of one group, as sums, and the time since its beginning.
 _SUMMED = frozenset({"pending", "lag", "lag_at_least"})
 _TIMES = frozenset({"blocked_ms", "for_ms", "idle_ms", "least_idle_ms", "link_down_ms"})
 _GONE = frozenset({"stuck-consumer", "idle-consumer"})
+#: Findings that say that a group does not advance; whatever stops the group explains them.
+_STALLED = _GONE | {"nobody-reads", "paused", "limit-reached", "falling-behind", "untried", "unowned"}
+_STALLED |= {"sealed-not-finished", "no-owner"}
 _STOPS = frozenset({"writes-refused", "lost-link", "read-only"})
 _REFUSED = ("OOM", "MISCONF", "READONLY", "NOREPLICAS")
 _TEXT = 300  # characters of a text that leaves the server
@@ -45,14 +40,23 @@ _TEXT = 300  # characters of a text that leaves the server
 _NAMES: Mapping[Kind, frozenset[str]] = {
     **dict.fromkeys(KINDS, frozenset()),
     "server": _STOPS | {"out-of-memory"},
-    "worker": frozenset({"blocked-worker"}),
+    "worker": frozenset({"blocked-worker", "silent-worker"}),
     "consumer": _GONE,
     "pause": frozenset({"paused"}),
     "limit": frozenset({"limit-reached"}),
 }
 #: The finding that names a cause best, of several with the same level.
 _HEADS = (
-    *("writes-refused", "out-of-memory", "read-only", "lost-link", "blocked-worker", "paused", "limit-reached"),
+    *(
+        "writes-refused",
+        "out-of-memory",
+        "read-only",
+        "lost-link",
+        "blocked-worker",
+        "silent-worker",
+        "paused",
+        "limit-reached",
+    ),
     *("nobody-reads", "stuck-consumer", "idle-consumer", "fatal", "held-up", "delivered-often"),
 )
 
@@ -107,14 +111,21 @@ class Cause:
             text = f"an ordering key of {name(self.head.stream)} is held up by {self.head.evidence['entry']}"
         elif self.head.code == "lost-query":
             text = f"the Spark query {name(place_of(self.head))} failed or is gone"
+        elif self.kind in {"group", "entry", "other"} and self.head.server is None and self.head.query is None:
+            text = f"{place_of(self.head)}: {text}"
         return brief(without_secrets(text), _TEXT)
 
 
-def find_causes(found: Sequence[Advice], cases: Iterable[Case], servers: Sequence[ServerStatus] = ()) -> list[Cause]:
+def find_causes(
+    found: Sequence[Advice],
+    cases: Iterable[Case],
+    servers: Sequence[ServerStatus] = (),
+    workers: WorkersSeen | None = None,
+) -> list[Cause]:
     """Return the causes of all findings, the most severe first; each finding belongs to exactly one."""
     given = tuple(cases)
     every = [*found, *_read_only(found, servers)]
-    roots = _Roots(every, given)
+    roots = _Roots(every, given, workers)
     gathered: dict[tuple[Kind, str], list[Advice]] = {}
     for one in every:
         gathered.setdefault(roots.of(one), []).append(one)
@@ -125,19 +136,10 @@ def find_causes(found: Sequence[Advice], cases: Iterable[Case], servers: Sequenc
 def cause_facts(cause: Cause, remedy: Sequence[str] | str | None = None) -> Facts:
     """Return a cause as data."""
     return {
-        "id": cause.id,
-        "kind": cause.kind,
-        "code": cause.head.code,
-        "level": cause.level,
-        "says": cause.says,
-        "since_ms": cause.head.since_ms,
+        **picked(cause, "id kind level says"),
+        **picked(cause.head, "code since_ms"),
         "affects": [
-            {
-                **picked(one, "stream group lag"),
-                "lag_is_bound": one.is_bound,
-                "pending": one.pending,
-                "partitions": one.partitions,
-            }
+            {**picked(one, "stream group lag pending partitions"), "lag_is_bound": one.is_bound}
             for one in cause.affects
         ],
         "remedy": remedy or (list(cause.head.remedy) if cause.head.remedy else None),
@@ -148,7 +150,9 @@ def cause_facts(cause: Cause, remedy: Sequence[str] | str | None = None) -> Fact
 class _Roots:
     """The facts that connect findings with their causes."""
 
-    def __init__(self, found: Sequence[Advice], cases: Sequence[Case]) -> None:
+    def __init__(self, found: Sequence[Advice], cases: Sequence[Case], workers: WorkersSeen | None) -> None:
+        known = next((case.workers for case in cases if case.workers is not None), workers)
+        self._fleets = {} if known is None else {one.id: _fleet(one) for one in known.workers}
         self._cases = {(case.seen.group.stream, case.seen.group.name): case for case in cases}
         self._stops = [one.server for one in found if one.code in _STOPS and one.server is not None]
         self._full = [one.server for one in found if one.code == "out-of-memory" and one.server is not None]
@@ -187,7 +191,8 @@ class _Roots:
         if stalled and (refused := self._refusing(self._is_refused(one))):
             return "server", refused
         if one.worker is not None and one.code not in _GONE:
-            return "worker", one.worker
+            place = _subject(one.code, *_place(one))  # a long job is a fact about one handler alone
+            return "worker", place if one.code == "long-job" else self._fleets.get(one.worker, place)
         if stalled and one.group is not None:
             root = self.of_group(one)
             gone = one.code in _GONE and root[0] in {"limit", "pause", "worker"}
@@ -210,14 +215,16 @@ class _Roots:
         if place in self._paused:
             return "pause", _subject(*place)
         for case in cases:
-            frozen = all_frozen(case) or ([] if place in self.unread else frozen_workers(case))
-            if frozen:
-                return "worker", culprit(frozen).id
+            if frozen := all_frozen(case):
+                return "worker", _fleet(culprit(frozen))
         gone = self._gone.get(place, set())
         if place in self.unread and len(gone) == 1:
             return "consumer", next(iter(gone))
         if place in self._limits:
             return "limit", self._limits[place]
+        for case in cases if place not in self.unread else ():  # the others work on, but no other fact is known
+            if frozen := frozen_workers(case):
+                return "worker", _fleet(culprit(frozen))
         return "group", _subject(*place)
 
     def _refusing(self, is_refused: bool) -> str | None:
@@ -229,15 +236,8 @@ class _Roots:
     def _is_refused(self, one: Advice) -> bool:
         """Return True if a worker of the finding's group was refused a write."""
         case = self.case(one)
-        if case is None or case.workers is None:
-            return False
-        where = (case.workers.named(one.stream, one.group or ""), one.group)
-        errors = [
-            worker.error
-            for worker in case.workers.workers
-            if worker.error and any((sub.stream, sub.group) == where for sub in worker.subscribers)
-        ]
-        return any(word in error for error in errors for word in _REFUSED)
+        readers = [] if case is None else readers_of(case)
+        return any(word in (worker.error or "") for worker in readers for word in _REFUSED)
 
 
 def _read_only(found: Sequence[Advice], servers: Sequence[ServerStatus]) -> list[Advice]:
@@ -259,6 +259,11 @@ def _own(one: Advice) -> tuple[Kind, str]:
     return "other", _subject(one.code, one.stream, one.group, *subject, says.partition(" was ")[0])
 
 
+def _fleet(worker: WorkerStatus) -> str:
+    """Return the handlers of a worker as the name of a cause: the process started after it has the same ones."""
+    return _subject("workers", *sorted({_subject(one.handler, one.stream, one.group) for one in worker.subscribers}))
+
+
 def _place(one: Advice) -> tuple[str, str | None]:
     return logical(one.stream) or one.stream, one.group
 
@@ -278,9 +283,8 @@ def _cause(kind: Kind, subject: str, rows: list[Advice], roots: _Roots) -> Cause
     says, remedy = _says(kind, head, rows), head.remedy
     if kind == "consumer" and len(affects) > 1:
         remedy = command_words("worker ls")
-    shown = (_SUMMED if affects and kind != "other" else frozenset()) | (
-        frozenset() if head.since_ms is None else _TIMES
-    )
+    shown = _SUMMED if affects and kind != "other" else frozenset[str]()
+    shown |= frozenset() if head.since_ms is None else _TIMES
     evidence = {fact: value for fact, value in head.evidence.items() if fact not in shown}
     return Cause(kind, digest, says, replace(head, remedy=remedy, evidence=evidence), tuple(rows), affects)
 
@@ -298,6 +302,9 @@ def _says(kind: Kind, head: Advice, rows: Sequence[Advice]) -> str:
         many = len({one.consumer for one in rows if one.code in _GONE}) > 1
         who = f"the process {process_of(head.consumer or '')!r}" if many else f"the consumer {head.consumer!r}"
         return f"{who} has sent no request for {long}, and no live worker has this name"
+    frozen = {one.worker for one in rows if one.code in _NAMES["worker"]}
+    if kind == "worker" and head.worker in frozen and len(frozen) > 1:
+        return f"{head.says}; {plural(len(frozen) - 1, 'other worker')} of its handlers froze too"
     if kind == "server" and head.server == "server":
         return f"the server: {head.says}"
     return head.says
@@ -345,11 +352,14 @@ def _urgency(cause: Cause) -> tuple[int, int, int, int]:
 
 
 def explained(causes: Iterable[Cause]) -> Mapping[tuple[str, str | None], Cause]:
-    """Return the cause of each group that something outside of it holds up, by the key of the stream and the group."""
+    """Return the cause of each group that something outside of it holds up, by the key of the stream and the group.
+
+    A cause that holds up a whole group comes before one that holds entries of a single consumer.
+    """
     known = [cause for cause in causes if cause.kind in {"server", "worker", "consumer", "pause", "limit"}]
-    return {
-        (one.stream, one.group): cause for cause in reversed(known) for one in cause.findings if one.group is not None
-    }
+    every = [(one, cause) for cause in reversed(known) for one in cause.findings if one.group is not None]
+    every.sort(key=lambda row: row[0].consumer is None)
+    return {(one.stream, one.group): cause for one, cause in every}
 
 
 def causes_of(causes: Iterable[Cause]) -> Mapping[int, str]:

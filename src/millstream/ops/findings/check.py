@@ -21,17 +21,17 @@ EXIT_CODES: dict[CheckStatus, int] = {"ok": 0, "warning": 1, "critical": 2, "unk
 
 _WORST_FIRST: tuple[CheckStatus, ...] = ("critical", "warning", "unknown", "ok")
 
-Figure = Literal["lag", "behind", "pending", "pending-age", "unowned", "dead", "overdue"]
+Figure = Literal["lag", "behind", "pending", "pending-age", "unowned", "no-owner", "dead", "overdue"]
 """A checked figure.
 
 ``lag``: entries not delivered. ``behind``: age of the oldest of them. ``pending``: pending entries. ``pending-age``:
-age of the oldest of them. ``unowned``: pending entries without a holder. ``dead``: dead letters. ``overdue``: delay of
-the first schedule.
+age of the oldest of them. ``unowned``: pending entries without a holder. ``no-owner``: time since a partition last
+had an owner. ``dead``: dead letters. ``overdue``: delay of the first schedule.
 """
 
-FIGURES: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned", "dead", "overdue")
+FIGURES: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned", "no-owner", "dead", "overdue")
 
-AGES: frozenset[Figure] = frozenset({"behind", "pending-age", "overdue"})
+AGES: frozenset[Figure] = frozenset({"behind", "pending-age", "no-owner", "overdue"})
 """Figures in milliseconds; the others are counts."""
 
 

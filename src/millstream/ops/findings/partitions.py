@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from millstream.client.partitions.layout import PartitionLayout
-from millstream.ops.findings.advice import Advice
+from millstream.ops.findings.advice import Advice, Level
 from millstream.ops.findings.status import LOOKED_AT
 from millstream.ops.streams.balance import skew
 from millstream.ops.streams.status import StreamsSeen
 from millstream.ops.words import command_words, name
+from millstream.texts import plural, span_text
 
 SKEW = 3.0
 """Ratio of the busiest partition to the mean above which a stream is uneven."""
@@ -16,6 +17,34 @@ _ADDED = 1_000  # number of entries ever added below which an uneven distributio
 
 _SEALED_MS = 3_600_000
 """Age of a group's unfinished entries, in milliseconds, from which a sealed partition is a finding."""
+
+UNOWNED_MS = 60_000
+"""Milliseconds without an owner from which a partition is a finding."""
+
+
+def unowned_partitions(
+    seen: StreamsSeen, layouts: Mapping[str, PartitionLayout], unowned: Mapping[tuple[str, str], int]
+) -> list[Advice]:
+    """Return findings on groups with partitions that have had no owner for a minute."""
+    there = {(group.stream, group.name): group for one in seen.streams for group in one.groups}
+    found = []
+    for stream, layout in layouts.items():
+        keys = set(layout.every_key)
+        for group in sorted({place[1] for place in unowned if place[0] in keys}):
+            places = [place for place in unowned if place[0] in keys and place[1] == group]
+            free = {place: unowned[place] for place in places if unowned[place] >= UNOWNED_MS}
+            if not free:
+                continue
+            longest, groups = max(free.values()), [there[place] for place in free if place in there]
+            waits = sum(one.lag.worst + one.pending for one in groups)
+            says = f"{len(free)} of {plural(len(places), 'partition')} had no owner for {span_text(longest)}"
+            says += ": start the group's workers" if len(free) == len(places) else ""
+            evidence = {"partitions": len(free), "for_ms": longest, "pending": sum(one.pending for one in groups)}
+            remedy = command_words("group owners", stream, group)
+            level: Level = "problem" if waits else "hint"
+            began = seen.at_ms - longest
+            found.append(Advice("no-owner", level, stream, group, says, evidence, remedy, since_ms=began))
+    return found[:LOOKED_AT]
 
 
 def uneven_streams(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> list[Advice]:

@@ -106,7 +106,8 @@ async def read_cases(
 ) -> tuple[Case, ...]:
     """Read the known facts about several groups, in one round trip, and the workers unless they are known."""
     asked: list[Command] = []
-    for group in groups:
+    read = [group for group in groups if group.has_readers]
+    for group in read:
         asked.append(("XINFO", "CONSUMERS", group.stream, group.name))
         asked.append(("XPENDING", group.stream, group.name, "-", "+", _PENDING))
     if workers is None:
@@ -115,16 +116,19 @@ async def read_cases(
         known, answers = workers, await calls(line, asked)
     streams = {stream.key: stream for stream in seen.streams}
     found = []
-    for group, members, held in zip(groups, answers[::2], answers[1::2], strict=True):
+    replies = iter(answers)
+    for group in groups:
         alone = replace(seen, streams=(streams[group.stream],))
+        members, held = (next(replies), next(replies)) if group.has_readers else ([], [])
         found.append(_case(alone, group, (members, held), known, done.get((group.stream, group.name))))
     return tuple(found)
 
 
 async def read_causes(line: Line, seen: StreamsSeen, groups: Sequence[GroupStatus]) -> list[Cause]:
     """Read the facts about some groups and the servers, and return the causes of their problems."""
-    cases, servers = await asyncio.gather(read_cases(line, seen, groups, {}), standing(line))
-    return find_causes(advice_on(cases, servers_advice(servers)), cases, servers)
+    workers, servers = await asyncio.gather(read_workers(line), standing(line))
+    cases = await read_cases(line, seen, groups, {}, workers)
+    return find_causes(advice_on(cases, servers_advice(servers), workers), cases, servers)
 
 
 def _case(

@@ -1,33 +1,67 @@
 """Findings as data and as text, and findings about servers, Spark queries and dead letters. PURE."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import zip_longest
+from dataclasses import replace
+from itertools import chain, islice, zip_longest
 
 from millstream.client.dead_letter.letter import SUFFIX
-from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, advise
+from millstream.client.partitions.layout import logical
+from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, advise, frozen_advice
 from millstream.ops.findings.memory import memory_advice, on_server
 from millstream.ops.server.status import SILENT_SECONDS, Replication, ServerStatus
 from millstream.ops.spark.status import QueriesSeen, QueryStatus
-from millstream.ops.streams.status import GroupStatus, StreamsSeen, StreamStatus
-from millstream.ops.words import DASH, Facts, brief, command_words, milliseconds, name, picked, span, text_of
+from millstream.ops.streams.status import GroupStatus, OldestEntry, StreamsSeen, StreamStatus
+from millstream.ops.words import DASH, Facts, brief, command_words, is_time, milliseconds, name, picked, span, text_of
+from millstream.ops.workers.status import WorkersSeen
 from millstream.texts import plural
 
 LOOKED_AT = 20
-"""Limit of groups for which findings are read; those with the oldest unfinished entries come first."""
+"""Limit of groups for which consumers and pending entries are read, and of other groups with findings."""
+
+_FROZEN = 100  # largest number of findings about frozen workers whose groups are not read
 
 _TEXT = 300  # characters of a fact that are shown
 
 
-def worst_groups(seen: StreamsSeen) -> list[GroupStatus]:
-    """Return groups with unfinished entries, the oldest first; groups of unknown age come before them."""
+def worst_groups(seen: StreamsSeen, workers: WorkersSeen | None = None) -> list[GroupStatus]:
+    """Return groups with unfinished entries: those of frozen workers, then the oldest by turns, and unread ones last.
 
-    def age(group: GroupStatus) -> int:
-        there = [entry for entry in (group.oldest_pending, group.oldest_undelivered) if entry.id is not None]
-        ages = [entry.age(seen.at_ms) for entry in there]
-        return max((seen.at_ms if each is None else each for each in ages), default=0)
+    By turns come the groups with the oldest pending entry and those with the oldest undelivered one, so that many
+    old groups of one kind do not hide the other. Groups of unknown age come before others.
+    """
+
+    def age(entry: OldestEntry) -> int:
+        known = entry.age(seen.at_ms)
+        return 0 if entry.id is None else seen.at_ms if known is None else known
 
     every = [group for stream in seen.streams for group in stream.groups if group.pending or group.lag.worst]
-    return sorted(every, key=age, reverse=True)[:LOOKED_AT]
+    read = [group for group in every if group.has_readers]
+    pending = sorted(read, key=lambda one: age(one.oldest_pending), reverse=True)
+    undelivered = sorted(read, key=lambda one: age(one.oldest_undelivered), reverse=True)
+    stopped = _stopped(workers)
+    first = [group for group in pending if (logical(group.stream) or group.stream, group.name) in stopped]
+    turns = chain(first[: LOOKED_AT // 2], chain.from_iterable(zip(pending, undelivered, strict=True)))
+    looked = list(islice({id(group): group for group in turns}.values(), LOOKED_AT))
+    alone = [group for group in every if not group.has_readers]
+    return looked + sorted(alone, key=lambda one: age(one.oldest_undelivered), reverse=True)[:LOOKED_AT]
+
+
+def _stopped(workers: WorkersSeen | None) -> set[tuple[str, str]]:
+    """Return the streams and groups that frozen workers read."""
+    found = [] if workers is None else [one for one in workers.workers if one.is_frozen(workers.at_ms)]
+    return {(logical(sub.stream) or sub.stream, sub.group) for one in found for sub in one.subscribers}
+
+
+def frozen_besides(workers: WorkersSeen, found: Iterable[Advice]) -> list[Advice]:
+    """Return a finding for each frozen worker that no other finding names, from its own report alone."""
+    named = {one.worker for one in found}
+    rows = []
+    for worker in workers.workers:
+        if worker.id not in named and worker.is_frozen(workers.at_ms):
+            for one in sorted(worker.subscribers, key=lambda one: one.running + one.buffered)[-1:]:
+                place, held = (one.stream, one.group, one.consumer), one.running + one.buffered
+                rows.append(frozen_advice(worker, workers.at_ms, *place, pending=held))
+    return rows[:_FROZEN]
 
 
 def letters_waiting(seen: StreamsSeen) -> list[Advice]:
@@ -45,7 +79,9 @@ def _letters(stream: StreamStatus, now_ms: int) -> Advice:
     newest = None if stream.last_entry_id is None else max(now_ms - milliseconds(stream.last_entry_id), 0)
     says = f"{plural(stream.length, 'dead letter')} of entries that no worker could handle"
     evidence = {"letters": stream.length, "newest_ms": newest}
-    return Advice("dead-letters", "warning", stream.key, None, says, evidence, command_words("dead ls", stream.key))
+    found = Advice("dead-letters", "warning", stream.key, None, says, evidence, command_words("dead ls", stream.key))
+    first = stream.first_entry_id
+    return found if first is None or not is_time(first) else replace(found, since_ms=milliseconds(first))
 
 
 LOST_MS = 86_400_000
@@ -101,9 +137,12 @@ def place_of(advice: Advice) -> str:
     return name(advice.stream) if advice.group is None else f"{name(advice.group)} on {name(advice.stream)}"
 
 
-def advice_on(cases: Iterable[Case], besides: Iterable[Advice] = ()) -> list[Advice]:
-    """Return all findings about some groups, and the given ones, the most severe first."""
+def advice_on(
+    cases: Iterable[Case], besides: Iterable[Advice] = (), workers: WorkersSeen | None = None
+) -> list[Advice]:
+    """Return all findings about some groups and workers, and the given ones, the most severe first."""
     every = [*(advice for case in cases for advice in advise(case)), *besides]
+    every += [] if workers is None else frozen_besides(workers, every)
     return sorted(every, key=lambda advice: LEVELS.index(advice.level))
 
 
@@ -121,6 +160,7 @@ def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
 
 _STATED: Mapping[str, frozenset[str]] = {
     "blocked-worker": frozenset({"worker", "where"}),
+    "silent-worker": frozenset({"worker", "silent_ms"}),
     "nobody-reads": frozenset({"frozen"}),
     "paused": frozenset({"by", "reason"}),
     "stuck-consumer": frozenset({"idle_ms", "pending", "others"}),
@@ -143,6 +183,7 @@ _STATED: Mapping[str, frozenset[str]] = {
     "slow-replica": frozenset({"replica", "silent_ms"}),
     "writes-refused": frozenset({"sync_replicas", "confirming", "min_replicas_to_write", "good_replicas"}),
     "uneven-partitions": frozenset({"skew"}),
+    "no-owner": frozenset({"partitions", "for_ms"}),
     "out-of-memory": frozenset({"memory_bytes", "memory_limit"}),
     "memory-near-limit": frozenset({"memory_bytes", "memory_limit"}),
     "removed-unread": frozenset({"entries"}),
@@ -158,6 +199,8 @@ def evidence_text(advice: Advice) -> str:
     stated = _STATED.get(advice.code, frozenset())
     if advice.evidence.get("lag") is not None:
         stated |= {"lag_at_least"}
+    if advice.evidence.get("consumers") == 0:
+        stated |= {"consumers"}
     return "; ".join(
         _fact(each, value) for each, value in advice.evidence.items() if value is not None and each not in stated
     )
@@ -196,7 +239,8 @@ def _server(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable
     if state is None:
         return
     yield from _link(state, name, node.at_ms)
-    yield from _refusals(state, name)
+    for says, evidence in state.refusals():
+        yield on_server(name, "writes-refused", "problem", says, evidence)
     yield from _replicas(node, was, name)
 
 
@@ -215,11 +259,6 @@ def _link(state: Replication, name: str, now_ms: int) -> Iterable[Advice]:
     says += "; its data is that old, so do not promote it"
     since = None if down_ms is None else now_ms - down_ms
     yield on_server(name, "lost-link", "problem", says, evidence | {"link_down_ms": down_ms}, since)
-
-
-def _refusals(state: Replication, name: str) -> Iterable[Advice]:
-    for says, evidence in state.refusals():
-        yield on_server(name, "writes-refused", "problem", says, evidence)
 
 
 def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable[Advice]:

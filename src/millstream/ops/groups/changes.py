@@ -27,7 +27,7 @@ from millstream.ops.plan import (
 )
 from millstream.ops.streams import reading as reading_streams
 from millstream.ops.streams.partitioned import parts_of, read_layouts
-from millstream.ops.streams.status import GroupStatus, StreamStatus, lag_of, position_in
+from millstream.ops.streams.status import GroupPosition, GroupStatus, StreamStatus, lag_of
 from millstream.ops.words import NEVER, command_words, milliseconds, order, shell_line
 from millstream.texts import time_text
 
@@ -336,7 +336,7 @@ def _narrowed(stream: StreamStatus, there: Ahead, read: int | None) -> str | Non
     """Return the bounds of the lag if the server will not report it; None if it will, or never counts."""
     if read is None or not _deleted_ahead(stream, there):
         return None
-    lag = lag_of(position_in(stream, there.id, read, None))
+    lag = lag_of(GroupPosition(stream, there.id, read, None))
     if lag.entries is not None:
         return None
     return f"{lag.at_least} to {lag.at_most}"

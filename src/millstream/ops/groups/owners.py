@@ -1,13 +1,20 @@
 """The present owners of a partitioned stream's partitions in one group, from the server."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from millstream.client.line import Line
 from millstream.client.partitions.declared import find_layout
-from millstream.client.partitions.layout import logical
-from millstream.ops.asking import NotReadableError
+from millstream.client.partitions.drained import to_read
+from millstream.client.partitions.layout import PartitionLayout, logical
+from millstream.client.partitions.lease import owned_key, owner_key, parse_owner
+from millstream.errors import MillstreamError
+from millstream.ops.asking import NotReadableError, calls, refusal
 from millstream.ops.streams.partitioned import read_layouts, read_owners
 from millstream.ops.streams.reading import named, read
+from millstream.ops.streams.status import StreamsSeen
+
+_LONGEST = 18  # digits of a time, since any client may write it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +68,35 @@ async def owners_near(line: Line, key: str, group: str) -> tuple[str, list[Parti
     stream = logical(key) or key
     found = await partition_owners(line, stream, group, if_any=True)
     return stream, found if stream == key else [one for one in found if one.key == key]
+
+
+async def read_unowned(line: Line, seen: StreamsSeen, layouts: Iterable[PartitionLayout]) -> dict[tuple[str, str], int]:
+    """Return for how long each partition has had no owner in each group, in milliseconds; 0 with an owner.
+
+    A partition that no worker has owned yet is left out, and so is one that waits for those before it.
+    """
+    there = {one.key: one for one in seen.streams}
+    places = []
+    for layout in layouts:
+        for group in sorted({one.name for key in layout.every_key if key in there for one in there[key].groups}):
+            places += [(key, group) for key in await _to_read(line, layout, group)]
+    replies = await calls(line, [("GET", key(*place)) for place in places for key in (owner_key, owned_key)])
+    found = {}
+    for place, owner, until in zip(places, replies[::2], replies[1::2], strict=True):
+        if refusal(owner) is not None or refusal(until) is not None:
+            continue
+        if parse_owner(owner) is not None:
+            found[place] = 0
+        elif until is not None and until.isdigit() and len(until) < _LONGEST:
+            found[place] = max(seen.at_ms - int(until), 0)
+    return found
+
+
+async def _to_read(line: Line, layout: PartitionLayout, group: str) -> Iterable[str]:
+    """Return the partitions to read now; none if this user may not read the state of an earlier generation."""
+    try:
+        return (await to_read(line, layout, group)).values()
+    except MillstreamError:
+        raise
+    except Exception:  # noqa: BLE001 - the server's refusal
+        return ()

@@ -4,7 +4,7 @@ Nothing is read without a limit: the timeline looks for a dead letter among :dat
 changes by people among :data:`CHANGES`. If it stopped there, it says so.
 """
 
-from millstream.client.dead_letter.letter import DeadLetter, dead_key
+from millstream.client.dead_letter.letter import dead_key
 from millstream.client.dead_letter.put_back import stored
 from millstream.client.jobs import record
 from millstream.client.line import Command, Line
@@ -75,7 +75,8 @@ async def read_timeline(line: Line, key: str, entry: str) -> RunTimeline:
     )
     rows = {row[0]: row for reply in (oldest, newest) if refusal(reply) is None for row in reply}
     every = [stored(row) for _, row in sorted(rows.items())]
-    letters = [(dead, one.id, one.letter) for one in every if one.letter is not None and _is_of(one.letter, key, entry)]
+    known = [(dead, one.id, one.letter) for one in every if one.letter is not None]
+    letters = [row for row in known if (row[2].stream, row[2].id) == (key, entry)]
     unknown = unreadable + [
         f"{name}: {why}" for name, reply in ((dead, oldest), (audit.KEY, changed)) if (why := refusal(reply))
     ]
@@ -83,21 +84,17 @@ async def read_timeline(line: Line, key: str, entry: str) -> RunTimeline:
         unknown.append(f"{len(rows)} letters of {dead} were looked at, the first and last since the publication.")
     elif not letters:
         unknown.append(f"Dead letters were looked for in {dead} alone.")
-    known = [None if refusal(one) else one for one in rest]
+    facts = [None if refusal(one) else one for one in rest]
     return timeline_of(
         FoundRuns(
             found,
             line.wall_time(),
             results,
-            dict(zip(groups, known[: len(groups)], strict=True)),
-            dict(zip(groups, known[len(groups) :], strict=True)),
+            dict(zip(groups, facts[: len(groups)], strict=True)),
+            dict(zip(groups, facts[len(groups) :], strict=True)),
             letters,
             await read_workers(line),
             [] if refusal(changed) else list(map(audit.entry_of, changed)),
             unknown,
         )
     )
-
-
-def _is_of(letter: DeadLetter, key: str, entry: str) -> bool:
-    return (letter.stream, letter.id) == (key, entry)

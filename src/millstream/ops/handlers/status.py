@@ -27,6 +27,7 @@ class HandlerPart:
     version: str  # Version of Millstream
     state: str  # State of the worker
     sub: SubscriberStatus  # The worker's own report about the handler
+    is_frozen: bool = False  # The worker is blocked, or sends no heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class HandlerFigures:
     percentiles: tuple[float | None, ...]  # Durations in milliseconds at :data:`PERCENTILES`
     highest_ms: float  # Longest duration that a percentile can show; it means at least that
     why: str | None  # Reason why a rate or duration is unknown; None if all are known
+    frozen: int  # Number of these workers that are blocked, or send no heartbeat
+    longest_ms: int | None  # Longest run that has not ended, which no percentile has; None if nothing runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def handlers_of(workers: WorkersSeen, schedules: Sequence[RecurringStatus] = ())
     found: dict[tuple[str, str, str], list[HandlerPart]] = {}
     for worker in workers.workers:
         for sub in worker.subscribers:
-            part = HandlerPart(worker.id, worker.version, worker.state, sub)
+            part = HandlerPart(worker.id, worker.version, worker.state, sub, worker.is_frozen(workers.at_ms))
             found.setdefault((sub.stream, sub.group, sub.handler), []).append(part)
     planned: dict[str, list[str]] = {}
     for one in schedules:
@@ -119,6 +122,7 @@ def handlers_of(workers: WorkersSeen, schedules: Sequence[RecurringStatus] = ())
 
 def figures(parts: Iterable[HandlerPart]) -> HandlerFigures:
     """Return the sums over these workers. If one of them does not report a figure, the sum is unknown."""
+    parts = list(parts)
     subs = [part.sub for part in parts]
     recent = [sub.recent for sub in subs if sub.recent is not None]
     retried = [sub.retried for sub in subs if sub.retried is not None]
@@ -128,20 +132,18 @@ def figures(parts: Iterable[HandlerPart]) -> HandlerFigures:
     for bound, count in chain.from_iterable(one.runs for one in recent):
         runs[bound] += count
     return HandlerFigures(
+        **{name: sum(getattr(sub, name) for sub in subs) for name in ("slots", "running", "handled", "failed", "dead")},
         workers=len(subs),
-        slots=sum(sub.slots for sub in subs),
-        running=sum(sub.running for sub in subs),
         in_hand=sum(sub.running + sub.buffered for sub in subs),
-        handled=sum(sub.handled for sub in subs),
-        failed=sum(sub.failed for sub in subs),
         retried=sum(retried) if len(retried) == len(subs) else None,
-        dead=sum(sub.dead for sub in subs),
         over_ms=None if why else max(one.over_ms for one in timed),
         rate=None if why else sum(one.handled * 1000 / one.over_ms for one in timed),
         failures=None if why else sum(one.failed * 1000 / one.over_ms for one in timed),
         percentiles=tuple(None if why == OLD else percentile(runs, share) for share in PERCENTILES),
         highest_ms=max((bound for bound in runs if bound != inf), default=inf),
         why=why or (None if runs.total() else NO_RUNS),
+        frozen=sum(part.is_frozen for part in parts),
+        longest_ms=max((job.for_ms for sub in subs for job in sub.jobs), default=None),
     )
 
 
@@ -182,7 +184,7 @@ def figure_facts(one: HandlerFigures) -> Facts:
         "p99_ms": highest,
         "over_ms": one.over_ms,
         "failed_per_second": rounded(one.failures),
-        **picked(one, "handled failed retried dead in_hand running slots"),
+        **picked(one, "handled failed retried dead in_hand running slots longest_ms frozen"),
         "unknown": one.why,
     }
 

@@ -31,7 +31,8 @@ class TimelineEvent:
     """One known event."""
 
     at_ms: int | None  # Wall milliseconds; None if the time is not kept
-    event: str  # published, died before, put back, delivered, failed, running, waits, done, dead, cancelled, changed
+    # published, died before, put back, delivered, failed, running, waits, passed, done, dead, cancelled, changed
+    event: str
     text: str = ""  # Details, such as the error
     group: str | None = None  # Group of the event; None for the whole stream
     worker: str | None = None  # Worker or consumer, if it is known
@@ -44,7 +45,7 @@ class GroupRuns:
 
     group: str
     state: str  # ``undelivered``, ``pending``, ``done``, ``dead``, ``cancelled`` or ``passed``
-    events: tuple[TimelineEvent, ...]  # Events by time; those without a time are last
+    events: tuple[TimelineEvent, ...]  # Events by time; those without a time are last, or first in a run that has ended
     unknown: tuple[str, ...]  # Facts that cannot be known, each with the reason
 
 
@@ -54,7 +55,6 @@ class RunTimeline:
 
     stream: str
     id: str
-    at_ms: int  # Wall milliseconds of the reading
     gone: bool  # True if the stream does not have the entry any more
     events: tuple[TimelineEvent, ...]  # Events of the stream: its publication, earlier deaths
     groups: tuple[GroupRuns, ...]
@@ -87,7 +87,6 @@ def timeline_of(seen: FoundRuns) -> RunTimeline:
     return RunTimeline(
         entry.stream,
         entry.id,
-        seen.at_ms,
         entry.entry is None,
         tuple(_published(seen)),
         tuple(_in_group(seen, standing) for standing in entry.standings),
@@ -143,8 +142,10 @@ def _in_group(seen: FoundRuns, standing: EntryStanding) -> GroupRuns:
         unknown.append(CRASHES)
     if standing.state == "passed" and not ends:
         unknown.append(ACKED)
+        events.append(TimelineEvent(None, "passed", "acknowledged, or the group was moved past it"))
     state = standing.state if standing.state != "passed" or not ends else ends[-1].event
-    ordered = sorted(events, key=lambda one: (one.at_ms is None, one.at_ms or 0))
+    # The end of a run has a time, and what has none came before it
+    ordered = sorted(events, key=lambda one: ((one.at_ms is None) != bool(ends), one.at_ms or 0))
     return GroupRuns(group, state, tuple(ordered), tuple(unknown))
 
 
@@ -177,9 +178,10 @@ def _errors(seen: FoundRuns, group: str) -> Iterator[TimelineEvent]:
 def _letters(seen: FoundRuns, group: str) -> Iterator[TimelineEvent]:
     for key, ident, letter in seen.letters:
         if letter.group == group:
-            why = letter.error or letter.reason
-            text = f"after {plural(letter.deliveries, 'delivery', 'deliveries')}: {why}"[:_TEXT]
-            yield TimelineEvent(letter.died_ms, "dead", text, worker=letter.consumer, letter=(key, ident))
+            times, who = plural(letter.deliveries, "delivery", "deliveries"), letter.consumer
+            yield TimelineEvent(None, "delivered", f"{times}, the last to this consumer", worker=who)
+            text = f"after {times}: {letter.error or letter.reason}"[:_TEXT]
+            yield TimelineEvent(letter.died_ms, "dead", text, worker=who, letter=(key, ident))
 
 
 def _end(seen: FoundRuns, group: str) -> Iterator[TimelineEvent]:
@@ -205,11 +207,9 @@ def event_facts(one: TimelineEvent) -> Facts:
     """Return an event as data."""
     key, ident = one.letter or (None, None)
     return {
-        "at_ms": one.at_ms,
-        "event": one.event,
+        **picked(one, "at_ms event"),
         "text": one.text or None,
-        "group": one.group,
-        "worker": one.worker,
+        **picked(one, "group worker"),
         "dead_letter_key": key,
         "dead_letter": ident,
     }
@@ -222,8 +222,7 @@ def timeline_facts(one: RunTimeline) -> dict[str, Any]:
         "events": [event_facts(each) for each in one.events],
         "groups": [
             {
-                "group": each.group,
-                "state": each.state,
+                **picked(each, "group state"),
                 "events": [event_facts(event) for event in each.events],
                 "unknown": list(each.unknown),
             }

@@ -16,6 +16,16 @@ redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. string.format('%.0f', now + tonumbe
 for at = 2, #KEYS do
   local word = 3 * at - 3
   local oldest = string.format('%.0f', math.max(now - tonumber(ARGV[word]), 0))
-  redis.call('XADD', KEYS[at], 'MINID', '~', oldest, '*', 'v', '1', ARGV[word + 1], ARGV[word + 2])
+  -- After the clock was set back, an entry would get the time of the newest one, in the future
+  local ahead = redis.call('XRANGE', KEYS[at], string.format('%.0f', now + 60000), '+', 'COUNT', 1)
+  -- Further ahead than entries are kept: no entry would outlive the wait, so begin a new stream
+  local first = #ahead > 0 and tonumber(string.match(ahead[1][1], '^%d+'))
+  if first and first > now + tonumber(ARGV[word]) then
+    redis.call('DEL', KEYS[at])
+    ahead = {}
+  end
+  if #ahead == 0 then
+    redis.call('XADD', KEYS[at], 'MINID', '~', oldest, '*', 'v', '1', ARGV[word + 1], ARGV[word + 2])
+  end
 end
 return 1

@@ -3,16 +3,14 @@
 It has the chosen series of the times when a page was open, at most every ten seconds, for at most 24 hours.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import replace
 
 from millstream.ops.history.model import BYTES, KEPT_MS, TEN, TEN_MS, TOTAL, Subject, packed, table
 from millstream.ops.history.sampling import Sampler
-from millstream.ops.history.series import SeriesSeen, StreamRead
+from millstream.ops.history.series import KeptReads, SeriesSeen
 from millstream.ops.history.windows import TimeRange
 from millstream.ops.streams.status import StreamsSeen
-
-_KEPT = 24  # number of readings that are kept
 
 
 class OwnHistory:
@@ -22,7 +20,7 @@ class OwnHistory:
         self._sampler = Sampler()
         self._entries: deque[tuple[int, list[bytes]]] = deque()
         self._size = 0
-        self._reads: OrderedDict[tuple[tuple[Subject, ...], str], StreamRead] = OrderedDict()
+        self._reads = KeptReads()
 
     def note(self, seen: StreamsSeen, *, whole: bool) -> None:
         """Store the figures of a reading, unless the last one is younger than ten seconds."""
@@ -45,21 +43,11 @@ class OwnHistory:
 
     def read(self, subjects: tuple[Subject, ...], window: TimeRange) -> SeriesSeen:
         """Return the history of some subjects."""
-        known = self._reads.pop((subjects, window.name), None)
-        if known is None:
-            known = StreamRead(window.start_ms, next=str(window.start_ms))
-        self._reads[subjects, window.name] = known
-        while len(self._reads) > _KEPT:
-            self._reads.popitem(last=False)
-        fresh = []
-        for at_ms, flat in reversed(self._entries):
-            if at_ms < int(known.next):
-                break
-            if at_ms < window.end_ms:
-                fresh.append((at_ms, flat))
-        for at_ms, flat in reversed(fresh):
-            known.take(at_ms, flat, subjects)
-            known.next = str(at_ms + 1)
+        known = self._reads.of((subjects, window.name), window.start_ms)
+        for at_ms, flat in self._entries:
+            if int(known.next) <= at_ms < window.end_ms:
+                known.take(at_ms, flat, subjects)
+                known.next = str(at_ms + 1)
         known.first_ms = self._entries[0][0] if self._entries else None
         known.drop(window.start_ms)
         return replace(known.seen(subjects), own=True)

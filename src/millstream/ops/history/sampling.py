@@ -1,6 +1,6 @@
 """Figures of one moment from readings: rates from counters, sums, and the choice of series. PURE."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -8,7 +8,7 @@ from typing import Any
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.client.partitions.layout import logical
-from millstream.ops.findings.status import worst_groups
+from millstream.ops.findings.status import LOOKED_AT, worst_groups
 from millstream.ops.handlers.status import percentile
 from millstream.ops.history.model import COLUMNS, SERIES, TEN_MS, TOTAL, Cell, Row, Subject
 from millstream.ops.streams.status import NOT_ASKED, GroupStatus, StreamsSeen
@@ -91,7 +91,7 @@ class Sampler:
     def note_workers(self, workers: Sequence[Mapping[str, Any]]) -> None:
         """Take the records of the living workers, which ``worker/registry/facts.py`` has checked."""
         sums: dict[Subject, list[float]] = {}
-        durations: dict[Subject, list[tuple[Any, Any]]] = {}
+        durations: defaultdict[Subject, Counter[float]] = defaultdict(Counter)
         alive: dict[Subject, Row] = {}
         self._named = set()
         for worker in workers:
@@ -105,8 +105,10 @@ class Sampler:
                     name = (counter, worker["id"], *subject)
                     self._named.add(name)
                     mine[at] += self._rates.rate(name, worker["beat_ms"], one[counter]) or 0.0
-                durations.setdefault(subject, []).append((worker.get("bounds_ms"), one.get("recent")))
-        found = {name: (*pair, _p95(durations.get(name, ()))) for name, pair in sums.items()}
+                if one["recent"] is not None:
+                    for bound, count in zip((*worker["bounds_ms"], inf), one["recent"]["runs"], strict=False):
+                        durations[subject][bound] += count
+        found = {name: (*pair, percentile(durations[name], 0.95)) for name, pair in sums.items()}
         others = {name: row for name, row in self.rows.items() if name[0] not in {"handler", "version"}}
         self.rows = {**alive, **found, **others}
 
@@ -123,26 +125,24 @@ class Sampler:
 
     def total(self, memory: Cell = None, commands: Cell = None) -> Row:
         """Return the sums of the latest figures, and the longest time behind."""
-        groups = [row for name, row in self.rows.items() if name[0] == "group" and not self._is_part(name)]
-        streams = [row for name, row in self.rows.items() if name[0] == "stream" and not self._is_part(name)]
-        handlers = [row for name, row in self.rows.items() if name[0] == "handler"]
-        lag, behind, pending, out = _columns(groups, 4)
-        _, added, _ = _columns(streams, 3)
-        handled, failed, _ = _columns(handlers, 3)
+        lag, behind, pending, out = self._columns("group")
+        _, added, _ = self._columns("stream")
+        handled, failed, _ = self._columns("handler")
         return (
             *(sum(lag), max(behind, default=0), sum(pending), _sum(added), _sum(out), sum(self._lengths.values())),
             *(_sum(handled), _sum(failed), memory, commands),
         )
 
-    def _is_part(self, name: Subject) -> bool:
-        """Return True if the figures of a subject are a part of a sum."""
-        return logical(name[1]) in self.sums
+    def _columns(self, kind: str) -> list[list[float]]:
+        """Return the known figures of a kind's columns, of bounds the upper one; a sum has those of its parts."""
+        rows = [row for name, row in self.rows.items() if name[0] == kind and logical(name[1]) not in self.sums]
+        return [[_figure(row[at]) for row in rows if row[at] is not None] for at in range(len(COLUMNS[kind]))]
 
     def chosen(self, seen: StreamsSeen, most: int = SERIES) -> list[Subject]:
         """Return the subjects of the chosen series: handlers, groups with old entries, then those with the most lag."""
         found = dict.fromkeys((TOTAL, *(name for name in self.rows if name[0] == "version")))
         room = most - len(COLUMNS["total"])
-        first: list[Subject] = [("group", group.stream, group.name) for group in worst_groups(seen)]
+        first: list[Subject] = [("group", group.stream, group.name) for group in worst_groups(seen)[:LOOKED_AT]]
         handlers = self._by("handler", 0)[: _HANDLERS // len(COLUMNS["handler"])]
         every = (*handlers, *first, *self._by("group", 0, 2), *self._by("stream", 1))
         for subject in dict.fromkeys(every):
@@ -167,30 +167,9 @@ def _lag(group: GroupStatus, length: int) -> Cell:
     return lag.entries if lag.known else (lag.at_least, max(most, lag.at_least))
 
 
-def _columns(rows: Sequence[Row], wide: int) -> list[list[float]]:
-    """Return the known figures of each column; of bounds the upper one."""
-    return [[_figure(row[at]) for row in rows if row[at] is not None] for at in range(wide)]
-
-
 def _figure(cell: Cell) -> float:
     return 0.0 if cell is None else cell[1] if isinstance(cell, tuple) else cell
 
 
 def _sum(known: Sequence[float]) -> float | None:
     return sum(known) if known else None
-
-
-def _p95(reports: Sequence[tuple[Any, Any]]) -> float | None:
-    """Return the 95th percentile of all workers' last minutes, by interpolation within its bucket.
-
-    A worker of an earlier version reports none, and another program may have written anything.
-    """
-    counts: Counter[float] = Counter()
-    for bounds, recent in reports:
-        runs = recent.get("runs") if isinstance(recent, dict) else None
-        if not isinstance(bounds, list) or not isinstance(runs, list) or not bounds or len(runs) > len(bounds) + 1:
-            continue
-        if all(isinstance(each, int | float) and 0 <= each < 2**63 for each in (*bounds, *runs)):
-            for bound, count in zip((*bounds, inf), runs, strict=False):
-                counts[bound] += count
-    return percentile(counts, 0.95)

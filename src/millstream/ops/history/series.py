@@ -6,7 +6,7 @@ skipped and counted. One reading is bounded in entries, bytes and uncompressed b
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from millstream.client.line import Line
@@ -22,6 +22,7 @@ _SLICE = 4 << 20  # uncompressed bytes that are looked at without a pause
 _PAGE, _PAGE_BYTES = 500, 4 << 20  # entries of one page, and their expected size
 _NAMING, _HANDLERS = 10, 1000  # handlers are looked up in each tenth entry, up to this number
 _VERSIONS = 20  # largest number of versions in one entry
+_AHEAD_MS = 60_000  # an entry further in the future was written before the clock was set back
 _KEPT = 24  # number of readings that are kept
 _TEXT = 200  # characters of a mark
 _MARKS = 100  # largest number of marks of each kind
@@ -41,6 +42,7 @@ class StreamRead:
     skipped: int = 0
     cut_ms: int | None = None
     more: bool = False  # there were more entries than one reading may have
+    ahead_ms: int | None = None  # time of an entry in the future; None if there is none
 
     def take(self, at_ms: int, flat: Sequence[bytes] | None, subjects: tuple[Subject, ...]) -> int:
         """Take an entry; return the size of its table."""
@@ -68,7 +70,22 @@ class StreamRead:
             found[subject] = sorted(rows, key=lambda one: one[0])
         last = max((part.rows[-1][0] for part in parts if part.rows), default=None)
         skipped, more = sum(part.skipped for part in parts), any(part.more for part in parts)
-        return SeriesSeen(found, deploys(self.rows), self.first_ms, last, self.cut_ms, skipped, more)
+        seen = SeriesSeen(found, deploys(self.rows), self.first_ms, last, self.cut_ms, skipped, more)
+        return replace(seen, ahead_ms=self.ahead_ms)
+
+
+class KeptReads(OrderedDict[Hashable, StreamRead]):
+    """The last readings of streams, by their names."""
+
+    def of(self, name: Hashable, start_ms: int) -> StreamRead:
+        """Return a reading from a time on, as far as it was read; those that were wanted longest ago are dropped."""
+        known = self.pop(name, None)
+        if known is None or known.start_ms > start_ms:
+            known = StreamRead(start_ms, next=str(start_ms))
+        self[name] = known
+        while len(self) > _KEPT:
+            self.popitem(last=False)
+        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +113,7 @@ class SeriesSeen:
     cut_ms: int | None = None  # Older entries went at the limit of memory; None if none did
     skipped: int = 0  # Number of damaged entries
     more: bool = False  # The range had more entries than one reading may have
+    ahead_ms: int | None = None  # Time of an entry in the future: the server's clock was set back; None if none is
     own: bool = False  # The console took the figures itself, while a page was open
     why: str | None = None  # Reason why it cannot be read; None if it was read
 
@@ -110,35 +128,25 @@ class HistoryReader:
 
     def __init__(self) -> None:
         self.handlers: set[Subject] = set()  # handlers in any entry that was read
-        self.is_there = False  # True if the last reading found entries
-        self._streams: OrderedDict[tuple[str, tuple[Subject, ...], str], StreamRead] = OrderedDict()
+        self.is_there = False  # True if the last reading found entries, and none in the future
+        self._streams = KeptReads()
 
     async def read(self, line: Line, subjects: tuple[Subject, ...], window: TimeRange) -> SeriesSeen:
         """Read the history of some subjects."""
+        near, rest = line.near(TEN), []
         try:
-            seen = await self._read(line.near(TEN), subjects, window)
+            main = await self._stream(near, TEN if window.fine else FIVE, subjects, window)
+            lacking = not main.rows or any(row is None for _, rows, _ in main.rows for row in rows)
+            if lacking and window.end_ms >= line.wall_time() - KEPT_MS[REST]:
+                rest.append(await self._stream(near, REST, subjects, window))
         except asking.NotReadableError as error:
-            seen = SeriesSeen(why=str(error))
-        self.is_there = seen.first_ms is not None
-        return seen
-
-    async def _read(self, line: Line, subjects: tuple[Subject, ...], window: TimeRange) -> SeriesSeen:
-        key = TEN if window.fine else FIVE
-        main = await self._stream(line, key, subjects, window)
-        rest = []
-        lacking = not main.rows or any(row is None for _, rows, _ in main.rows for row in rows)
-        if lacking and window.end_ms >= line.wall_time() - KEPT_MS[REST]:
-            rest.append(await self._stream(line, REST, subjects, window))
+            self.is_there = False
+            return SeriesSeen(why=str(error))
+        self.is_there = main.first_ms is not None and main.ahead_ms is None
         return main.seen(subjects, *rest)
 
     async def _stream(self, line: Line, key: str, subjects: tuple[Subject, ...], window: TimeRange) -> StreamRead:
-        name = (key, subjects, window.name)
-        known = self._streams.pop(name, None)
-        if known is None or known.start_ms > window.start_ms:
-            known = StreamRead(window.start_ms, next=str(window.start_ms))
-        self._streams[name] = known
-        while len(self._streams) > _KEPT:
-            self._streams.popitem(last=False)
+        known = self._streams.of((key, subjects, window.name), window.start_ms)
         await _extend(line, key, subjects, known, window.end_ms)
         self.handlers |= known.handlers if len(self.handlers) < _HANDLERS else set()
         known.drop(window.start_ms if known.first_ms is not None else window.end_ms)
@@ -150,9 +158,17 @@ async def _extend(line: Line, key: str, subjects: tuple[Subject, ...], found: St
     read, work, size = 0, 0, _PAGE // 10
     found.more = False
     while True:
-        first, rows = await asking.calls(
-            line, [("XRANGE", key, "-", "+", "COUNT", 1), ("XRANGE", key, found.next, end_ms, "COUNT", size)]
+        later = line.wall_time() + _AHEAD_MS
+        first, rows, ahead = await asking.calls(
+            line,
+            [
+                ("XRANGE", key, "-", "+", "COUNT", 1),
+                ("XRANGE", key, found.next, end_ms, "COUNT", size),
+                ("XRANGE", key, later, "+", "COUNT", 1),
+            ],
         )
+        future = asking.checked(ahead, key)
+        found.ahead_ms = milliseconds(text_of(future[0][0])) if future else None
         oldest = asking.checked(first, key)
         found.first_ms = milliseconds(text_of(oldest[0][0])) if oldest else None
         page = asking.checked(rows, key)

@@ -63,9 +63,8 @@ class HistoryWriter:
         self._five_at = 0  # number of the five minutes of that entry
         self._noted_ms = 0  # time of the last rows
         self._whole = False  # all streams were read since that entry
-        self._cuts: dict[
-            str, dict[Subject, Row]
-        ] = {}  # stream -> the line of its oldest time, after a cut at the limit
+        # Stream -> the line of its oldest time, after a cut at the limit
+        self._cuts: dict[str, dict[Subject, Row]] = {}
 
     async def run(self) -> None:
         """Write until the task is cancelled."""
@@ -147,9 +146,7 @@ class HistoryWriter:
             found[FIVE] = {name: model.merged(every, COLUMNS[name[0]]) for name, every in self._five.items()}
             rest = {name: row for name, row in self._sampler.rows.items() if name not in self._five}
             found |= {REST: rest} if rest and self._whole else {}
-            self._whole = False
-        if five != self._five_at:
-            self._five, self._five_at = defaultdict(list), five
+            self._five, self._five_at, self._whole = defaultdict(list), five, False
         return {key: model.table(self._cuts.get(key, {}) | every) for key, every in found.items()}
 
     async def _bound(self) -> None:

@@ -76,11 +76,6 @@ class LetterCounts:
         elif len(self.classes) < LETTERS:
             self.classes[what] = ErrorClass(*what, 1, one)
 
-    @property
-    def by_count(self) -> list[ErrorClass]:
-        """The error classes, the most frequent first."""
-        return sorted(self.classes.values(), key=lambda one: -one.letters)
-
 
 async def count_letters(line: Line, key: str, wanted: LetterFilter, before: str | None = None) -> LetterCounts:
     """Count the letters that fit, the newest first, within :data:`COUNTED` letters and :data:`VOLUME` bytes."""

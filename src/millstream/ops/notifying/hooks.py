@@ -23,9 +23,13 @@ from millstream.errors import MillstreamError, UsageError
 from millstream.ops.alerts.status import AlertEvent, alert_facts
 from millstream.ops.words import Facts
 from millstream.printable import printable
+from millstream.texts import plural
 
 SECONDS = 10.0
 """Time limit of one delivery, in seconds."""
+
+LISTED = 50
+"""Largest number of alerts in a summary."""
 
 _HEAD = 4096  # largest size of a reply's first line that is read, in bytes
 _AGAIN = frozenset({408, 409, 425, 429})  # statuses below 500 after which another try may help
@@ -66,9 +70,19 @@ class Hook(Protocol):
 
 def note_of(event: AlertEvent, server: str, now_ms: int) -> Facts:
     """Return the message about an event: neither payloads nor secrets."""
-    entry = event.entry or f"{event.alert.id}-{event.alert.opened_ms}-{event.became}"
+    entry = event.entry or f"{event.alert.id}-{event.alert.opened_ms}-{event.became}-{event.alert.level}"
     facts = alert_facts(event.alert, now_ms)
     return {"version": 1, "event": event.became, "delivery": entry, "server": server, "at_ms": now_ms, "alert": facts}
+
+
+def summary_of(events: Sequence[AlertEvent], server: str, now_ms: int) -> Facts:
+    """Return one message about many events: their numbers, and the first :data:`LISTED` of them."""
+    parts = [(became, sum(event.became == became for event in events)) for became in ("opened", "closed")]
+    says = " and ".join(f"{plural(number, 'alert')} {became}" for became, number in parts if number)
+    listed = [{"event": event.became, **alert_facts(event.alert, now_ms)} for event in events[:LISTED]]
+    delivery = f"summary-{note_of(events[-1], server, now_ms)['delivery']}"
+    facts = {"event": "summary", "delivery": delivery, "says": says, "found": len(events), "alerts": listed}
+    return {"version": 1, "server": server, "at_ms": now_ms, **facts}
 
 
 def signature(secret: bytes, seconds: int, body: bytes) -> str:

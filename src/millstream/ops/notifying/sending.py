@@ -3,19 +3,22 @@
 import asyncio
 import logging
 import random
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from millstream.errors import MillstreamError
 from millstream.ops.alerts.status import AlertEvent
-from millstream.ops.notifying.hooks import Hook, HookError, note_of
+from millstream.ops.notifying.hooks import Hook, HookError, note_of, summary_of
 from millstream.ops.notifying.quiet import QuietHours
+from millstream.ops.parameters import now_ms
 
 log = logging.getLogger("millstream.alerts")
 
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds before each further try; a random part is added."""
+
+SEVERAL = 5
+"""Largest number of waiting events that are messages of their own; more are one summary."""
 
 _MOST = 500  # largest number of events that wait; the oldest go
 _LOOK = 15.0  # seconds between two looks at the clock in quiet hours
@@ -61,16 +64,18 @@ class HookQueue:
                 self._wake.clear()
                 await self._wake.wait()
             held = False
-            while self.quiet is not None and self.quiet.cover(_now_ms()):
+            while self.quiet is not None and self.quiet.cover(now_ms()):
                 held = True
                 await asyncio.sleep(self._look)
             if held:
                 self._drop_passed()
             if self._waiting:
-                event = self._waiting[0]
-                await self._deliver(event)
-                if self._waiting and self._waiting[0] is event:  # a full queue may have dropped it meanwhile
-                    self._waiting.popleft()
+                events = list(self._waiting)[: None if len(self._waiting) > SEVERAL else 1]
+                if not await self._deliver(events):  # a receiver that does not know summaries
+                    for event in events:
+                        await self._deliver((event,))
+                done = set(map(id, events))
+                self._waiting = deque((one for one in self._waiting if id(one) not in done), maxlen=_MOST)
 
     async def flush(self, seconds: float) -> bool:
         """Wait until the hook was told of all events, at most this number of seconds; return False if some are left."""
@@ -88,23 +93,29 @@ class HookQueue:
         left = [one for one in self._waiting if (one.alert.id, one.alert.opened_ms) not in opened & closed]
         self._waiting = deque(left, maxlen=_MOST)
 
-    async def _deliver(self, event: AlertEvent) -> None:
+    async def _deliver(self, events: Sequence[AlertEvent]) -> bool:
+        """Tell the hook of an event, or of several in a summary; a failure that lasts drops them.
+
+        Return False for a summary that was refused.
+        """
+        what = repr(events[0].alert.id) if len(events) == 1 else f"{len(events)} alerts"
         for pause in (*self._pauses, None):
             try:
-                await self.hook.send(note_of(event, self._server, _now_ms()))
+                one = note_of(events[0], self._server, now_ms())
+                await self.hook.send(one if len(events) == 1 else summary_of(events, self._server, now_ms()))
                 break
             except HookError as error:
+                if len(events) > 1 and not error.again:
+                    return False
                 if pause is None or not error.again:
-                    log.warning("the %s hook is not told of %r: %s", self.hook.name, event.alert.id, error)
+                    log.warning("the %s hook is not told of %s: %s", self.hook.name, what, error)
                     break
                 log.info("the %s hook is told again in %g s: %s", self.hook.name, pause, error)
             await asyncio.sleep(pause * random.uniform(1.0, 1.5))
-        if event.entry and self._sent is not None:
+        entry = next((event.entry for event in reversed(events) if event.entry), "")
+        if entry and self._sent is not None:
             try:
-                await self._sent(self.hook.name, event.entry)
+                await self._sent(self.hook.name, entry)
             except MillstreamError as error:
                 log.info("the last sent alert is not stored: %s", error)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+        return True

@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from millstream.client.alerts import store
 from millstream.client.line import AccessDenied
@@ -50,17 +51,21 @@ class AlertWatcher:
         quiet: QuietHours | None = None,
         level: str = "warning",
         said: Callable[[AlertEvent], None] = lambda _: None,
+        stands_by: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._watch = ServerWatch(server)
         self._every = every
         self._levels = {"problem"} if level == "problem" else {"problem", "warning"}
         self._said = said
+        self._stands_by = stands_by
+        self._is_idle = False  # True while another watcher writes and notifies
         self._name = f"{socket.gethostname()}-{os.getpid()}"
         self._held: PartitionLease | None = None
         self._board = AlertBoard()
         self._is_loaded = False  # True if the board has the alerts on the server
         self._unwritten: list[AlertEvent] = []
-        self.queues = [HookQueue(hook, server.name, quiet, sent=self._note_sent) for hook in hooks]
+        sent = partial(store.note_sent, self._watch.line)
+        self.queues = [HookQueue(hook, server.name, quiet, sent=sent) for hook in hooks]
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch until the event is set."""
@@ -84,7 +89,11 @@ class AlertWatcher:
     async def turn(self) -> None:
         """Take or keep the lease, read the problems, and write what opened and closed."""
         trouble = await self._lease()
-        if self._held is None and trouble is None:  # another watcher writes
+        is_idle = self._held is None and trouble is None
+        if is_idle != self._is_idle:
+            self._is_idle = is_idle
+            self._stands_by(is_idle)
+        if is_idle:  # another watcher writes
             self._board, self._is_loaded, self._unwritten = AlertBoard(), False, []
             return
         if not self._is_loaded:
@@ -166,7 +175,7 @@ class AlertWatcher:
                     new_ones.append(replace(event, entry=text_of(entry)))
                 else:  # the hooks know it
                     for queue in self.queues:
-                        await self._note_sent(queue.hook.name, text_of(entry))
+                        await store.note_sent(self._watch.line, queue.hook.name, text_of(entry))
         except MillstreamError as error:
             log.warning("the server does not keep alerts: %s", error)
         new_ones += [event for event in self._unwritten if event in new]
@@ -178,9 +187,6 @@ class AlertWatcher:
     def _tell(self, queue: HookQueue, event: AlertEvent) -> None:
         if event.alert.level in self._levels:
             queue.put(event)
-
-    async def _note_sent(self, hook: str, entry: str) -> None:
-        await store.note_sent(self._watch.line, hook, entry)
 
     async def _give(self) -> None:
         if self._held is not None:

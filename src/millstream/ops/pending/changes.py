@@ -5,7 +5,7 @@ same number of deliveries. An entry that was processed, claimed or released afte
 """
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
@@ -213,8 +213,7 @@ async def paged(
     tally, first, shown = Tally(), list[HeldEntry](), dict[str, tuple[str, int]]()
     looked = 0
     async for page in held_pages(change.line, where.stream, where.group, chosen):
-        tally.held.update(held.consumer for held in page)
-        tally.waiting += sum(held.waits for held in page)
+        tally.add(page)
         first += page[: FIRST - len(first)]
         looked += len(page)
         if looked <= MOST_KEPT:
@@ -242,19 +241,12 @@ async def paged(
     plan = await make(change.line, first)
     if len(first) == tally.entries:  # the plan contains all entries except those that the change does not affect
         changed = {step.entry for step in plan.steps}
-        tally = _tally(held for held in first if held.id in changed)
+        tally = Tally()
+        tally.add([held for held in first if held.id in changed])
     return Prepared(previewed(plan, tally, notes), tally.entries, pages)
 
 
 _SKIPPED = "processed, claimed or released after the preview"
-
-
-def _tally(found: Iterable[HeldEntry]) -> "Tally":
-    tally = Tally()
-    for held in found:
-        tally.held[held.consumer] += 1
-        tally.waiting += held.waits
-    return tally
 
 
 FIRST = 20
@@ -277,6 +269,11 @@ class Tally:
     # Consumer -> number of its entries; ``""`` for entries without a holder
     held: Counter[str] = field(default_factory=Counter)
     waiting: int = 0  # Number of delayed entries
+
+    def add(self, entries: Sequence[HeldEntry]) -> None:
+        """Count some entries."""
+        self.held.update(held.consumer for held in entries)
+        self.waiting += sum(held.waits for held in entries)
 
     @property
     def entries(self) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from heapq import heappush, heappushpop
+from heapq import nlargest
 from typing import Any
 
 from millstream.client.delays import due
@@ -121,13 +121,10 @@ async def read_wanted(line: Line, wanted: PendingWanted) -> tuple[PendingSummary
 
 async def _wanted_of(line: Line, key: str, wanted: PendingWanted) -> tuple[PendingSummary, PendingPage]:
     total = await summary(line, key, wanted.group)
-    where, count, choice, scan = (line, key, wanted.group), wanted.count, wanted.choice, wanted.scan
-    if wanted.by is None:
-        page = await read_page(
-            *where, start=wanted.start, count=count, choice=choice, scan=scan, payload=wanted.payload
-        )  # fmt: skip
-    else:
-        page = await worst(*where, by=wanted.by, count=count, choice=choice, scan=scan, payload=wanted.payload)
+    page = await read_page(
+        line, key, wanted.group, by=wanted.by, start=wanted.start, count=wanted.count, choice=wanted.choice,
+        scan=wanted.scan, payload=wanted.payload,
+    )  # fmt: skip
     return total, page
 
 
@@ -152,56 +149,38 @@ async def read_page(
     stream: str,
     group: str,
     *,
+    by: PendingOrder | None = None,
     start: str = "-",
     count: int = PAGE,
     choice: PendingChoice | None = None,
     scan: int = SCAN,
     payload: bool = False,
 ) -> PendingPage:
-    """Read some pending entries in the order of their ids.
+    """Read some pending entries in the order of their ids, or the worst of those scanned.
 
     With any filter, the server scans at most a thousand entries at once. ``XPENDING ... IDLE`` may scan a million
     entries without a match while all other clients wait.
     """
     found: list[PendingEntry] = []
-    looked_at, following = 0, str(start)
-    async with aclosing(_scanned(line, stream, group, start=start, choice=choice, count=count)) as rows:
-        async for entry in rows:
-            looked_at, following = looked_at + 1, entry.id
-            if choice is None or choice.fits(entry):
-                found.append(entry)
-            if len(found) == count or looked_at >= scan:
-                break
-        else:
-            return PendingPage(tuple(await _payloads(line, found, payload)), None, looked_at)
-    return PendingPage(tuple(await _payloads(line, found, payload)), behind(following.encode()), looked_at)
-
-
-async def worst(
-    line: Line,
-    stream: str,
-    group: str,
-    *,
-    by: PendingOrder,
-    count: int = PAGE,
-    choice: PendingChoice | None = None,
-    scan: int = SCAN,
-    payload: bool = False,
-) -> PendingPage:
-    """Read the pending entries with most deliveries or the longest idle time, among those scanned."""
-    heap: list[tuple[float, int, PendingEntry]] = []
     looked_at, following = 0, None
-    async with aclosing(_scanned(line, stream, group, start="-", choice=choice, count=_ROWS)) as rows:
+    size = count if by is None else _ROWS
+    async with aclosing(_scanned(line, stream, group, start=start, choice=choice, count=size)) as rows:
         async for entry in rows:
             looked_at += 1
             if choice is None or choice.fits(entry):
-                # -looked_at breaks ties: the first entry stays, and entries are never compared
-                (heappush if len(heap) < count else heappushpop)(heap, (badness(entry, by), -looked_at, entry))
-            if looked_at >= scan:
+                found.append(entry)
+            if by is not None and len(found) == count + _ROWS:  # a long scan takes no more memory
+                found = _worst(found, by, count)
+            if looked_at >= scan or (by is None and len(found) == count):
                 following = behind(entry.id.encode())
                 break
-    found = [entry for _, _, entry in sorted(heap, reverse=True)]
-    return PendingPage(tuple(await _payloads(line, found, payload)), following, looked_at)
+    found = found if by is None else _worst(found, by, count)
+    return PendingPage(tuple(await with_payload(line, found) if payload else found), following, looked_at)
+
+
+def _worst(entries: list[PendingEntry], by: PendingOrder, count: int) -> list[PendingEntry]:
+    """Return the entries with most deliveries or the longest idle time; of equal ones the first."""
+    return nlargest(count, entries, key=lambda entry: badness(entry, by))
 
 
 async def _scanned(
@@ -248,10 +227,6 @@ async def _marked(line: Line, stream: str, entries: Sequence[PendingEntry]) -> l
         rest = await with_payload(line, entries[at : min(at + _LOOKED_FOR, len(entries))])
         found += [replace(one, entry=None) for one in rest]
     return found
-
-
-async def _payloads(line: Line, entries: list[PendingEntry], wanted: bool) -> list[PendingEntry]:
-    return await with_payload(line, entries) if wanted else entries
 
 
 async def with_payload(line: Line, entries: Sequence[PendingEntry]) -> list[PendingEntry]:

@@ -63,7 +63,7 @@ async def undo(
         await read_group(change.line, each, group)
     tally = Tally()
     for one in kept:
-        tally.held.update(held.consumer for held in one.held or ())
+        tally.add(one.held or ())
 
     async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:  # noqa: ARG001 - the entries are already here
         # Removing a consumer may have moved entries first, so each part has its own state

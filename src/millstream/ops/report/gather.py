@@ -8,6 +8,7 @@ from functools import partial
 from typing import IO
 
 from millstream.client.line import Command, Line, Reply
+from millstream.client.partitions.lease import owned_key
 from millstream.client.recorded.json_replies import json_of
 from millstream.client.recorded.report import words_of
 from millstream.errors import Disconnected
@@ -136,9 +137,10 @@ class Gathering:
             self.streams_left_out = left = left - len(page)
             self._tell("streams", at + len(page), len(keys))
         for layout in (await read_layouts(self._line, {*keys, *candidates(keys)})).values():
-            named = {group.name for one in found if one.key in layout.every_key for group in one.groups}
+            named = sorted({group.name for one in found if one.key in layout.every_key for group in one.groups})
             await calls(self._line, [("EXISTS", key) for key in layout.every_key])
-            await read_owners(self._line, layout.every_key, sorted(named))
+            await read_owners(self._line, layout.every_key, named)
+            await calls(self._line, [("GET", owned_key(key, name)) for name in named for key in layout.every_key])
         await server(self._line)  # late, since only now the redactor knows the names in slow commands
         await read_workers(self._line)
         await read_queries(self._line)
@@ -168,8 +170,8 @@ class Gathering:
             await pending.read_page(line, *where, count=1)  # shows in the report that no entry is pending
             return
         await pending.read_page(line, *where, count=_PENDING, payload=True)
-        await pending.worst(line, *where, by="deliveries", count=_PENDING, payload=True)
-        await pending.worst(line, *where, by="idle", count=_PENDING, payload=True)
+        await pending.read_page(line, *where, by="deliveries", count=_PENDING, payload=True)
+        await pending.read_page(line, *where, by="idle", count=_PENDING, payload=True)
 
     async def _entries(self, stream: StreamStatus, whole: bool) -> None:
         """Read both ends of a stream, with a limit that avoids large replies."""

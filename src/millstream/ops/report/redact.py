@@ -219,6 +219,8 @@ def _describes_partitions(key: bytes, value: bytes) -> bool:
     """Return True for a record of partitions or of a partition's owner: both have only names and numbers."""
     if b":owner:" in key:
         return parse_owner(value) is not None
+    if b":owned:" in key:
+        return value.isdigit()
     try:
         stream = parse_record(value)["stream"]
         return key == descriptor_key(stream).encode() and parse_layout(stream, value) is not None

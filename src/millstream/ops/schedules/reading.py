@@ -43,7 +43,8 @@ async def _with_state(line: Line, records: Mapping[str, bytes], now: int) -> lis
     """Return schedules with their state: the time placed last, the pause, and the waiting firing."""
     every = [_status(name, text, now) for name, text in records.items()]
     known = [one for one in every if one.table is not None]
-    states = await calls(line, [_state_command(one) for one in known])
+    asked: list[Command] = [("HMGET", schedule.placed_key(one.stream), one.name, f"paused:{one.name}") for one in known]
+    states = await calls(line, asked)
     firings: list[RecurringStatus] = []
     for one, reply in zip(known, states, strict=True):
         if (why := refusal(reply)) is not None:
@@ -51,17 +52,13 @@ async def _with_state(line: Line, records: Mapping[str, bytes], now: int) -> lis
         else:
             placed, paused = (None if each is None else text_of(each) for each in reply)
             firings.append(replace(one, placed=placed, paused=paused is not None))
-    asked: list[Command] = []
+    asked = []
     for one in firings:
         asked.append(("ZSCORE", schedule.due_key(one.stream), one.firing))
         asked.append(("HGET", schedule.content_key(one.stream), one.firing))
     replies = await calls(line, asked)
     whole = {one.name: _with_firing(one, replies[2 * at : 2 * at + 2]) for at, one in enumerate(firings)}
     return [whole.get(one.name, one) for one in every]
-
-
-def _state_command(one: RecurringStatus) -> Command:
-    return ("HMGET", schedule.placed_key(one.stream), one.name, f"paused:{one.name}")
 
 
 def _with_firing(one: RecurringStatus, replies: Sequence[object]) -> RecurringStatus:

@@ -10,7 +10,7 @@ from millstream.client.partitions.declared import find_layout
 from millstream.client.partitions.layout import HIGHEST_ID, PartitionLayout, described, descriptor_key, first_layout
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.errors import UsageError
-from millstream.ops.actions import Together, Word, action
+from millstream.ops.actions import Spread, Together, Word, action
 from millstream.ops.asking import calls, is_missing
 from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import Stream, entry_id, instant, number
@@ -29,6 +29,8 @@ from millstream.ops.plan import (
 )
 from millstream.ops.streams import reading as reading_streams
 from millstream.ops.streams.measuring import TrimFacts, TrimmedGroup, trim_facts
+from millstream.ops.streams.partitioned import parts_of
+from millstream.ops.streams.removal import prepared_removal, refuse_partition
 from millstream.ops.streams.repartitioning import key_field, prepared_repartition
 from millstream.ops.streams.status import StreamStatus
 from millstream.ops.words import command_words, order
@@ -74,6 +76,11 @@ async def add(
         else command_words("stream add", stream, *given)
     )
     status = None if await is_missing(change.line, stream) else await reading_streams.one(change.line, stream)
+    if status is not None and status.last_id == HIGHEST_ID:
+        raise ChangeRefusedError(
+            f"{stream!r} takes no entries: it is sealed, as the name of a partitioned stream and its former partitions "
+            "are. Add by key: `millstream stream add NAME ... --key KEY`."
+        )
     return plan_add(status, stream, pairs, words)
 
 
@@ -88,7 +95,7 @@ def _bound(values: Mapping[str, Any]) -> tuple[str | None, int]:
 
 
 @action("stream trim", "Remove the oldest entries of a stream, after a preview.", "XTRIM",
-        loses=True)  # fmt: skip
+        loses=True, parts=Spread(parts_of))  # fmt: skip
 async def trim(
     change: ActionCall,
     stream: Stream,
@@ -114,6 +121,8 @@ async def trim(
 
     A group needs its pending entries and the undelivered ones. Exactly the shown entries are removed: entries added
     meanwhile stay. If a group is created meanwhile, nothing is removed. The preview counts up to a million entries.
+
+    A partitioned stream is trimmed partition by partition; --maxlen keeps N entries of each.
 
     \b
     Examples:
@@ -167,15 +176,20 @@ async def partition(
 
 
 @action("stream rm", "Remove a stream with its entries and its groups.", "DEL", loses=True)
-async def remove(change: ActionCall, stream: Stream) -> ChangePlan:
+async def remove(change: ActionCall, stream: Stream) -> ChangePlan | Prepared:
     """Remove STREAM permanently, with its entries and groups; `millstream export` makes a copy first.
+
+    All partitions of a partitioned stream lose their entries, groups and schedules. Their keys stay sealed, so that a
+    program that still publishes fails. A second `stream rm` removes the keys, and the name is free.
 
     \b
     Examples:
       millstream stream rm orders --dry-run
       millstream stream rm orders
     """
-    return plan_remove(await reading_streams.one(change.line, stream))
+    await refuse_partition(change.line, stream, "rm")
+    whole = await prepared_removal(change.line, stream)
+    return plan_remove(await reading_streams.one(change.line, stream)) if whole is None else whole
 
 
 _OF_GROUPS = ("due", "tries")  # kinds of keys that belong to a group: due times, recorded failures
@@ -209,6 +223,8 @@ async def rename(
     """
     if name == stream:
         raise UsageError(f"{name!r} is already the name of the stream. Give another one.")
+    for one in (stream, name):
+        await refuse_partition(change.line, one, "rename", whole=True)
     if isinstance(change.line, ClusterLine) and slot_of(stream) != slot_of(name):
         raise ChangeRefusedError(
             f"{stream!r} and {name!r} are in different slots of the cluster, and a key is renamed within its slot: "

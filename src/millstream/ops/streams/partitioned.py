@@ -108,10 +108,23 @@ async def overview_by_stream(line: Line, pattern: str | None = None, *, limit: i
     layouts = await read_layouts(line, candidates(there) if pattern is None else {*candidates(there), *there})
     layouts = {stream: layout for stream, layout in layouts.items() if pattern is None or stream in there}
     parts = {key: stream for stream, layout in layouts.items() for key in layout.every_key}
-    rows = sorted({parts.get(key, key) for key in there})
+    left = await _leftover(line, there, parts)
+    rows = sorted({parts.get(key, key) for key in there if key not in left})
     asked = [key for row in rows[:limit] for key in ((row,) if row not in layouts else {row, *layouts[row].every_key})]
     seen = await read_present(line, asked)
     return folded(replace(seen, more=limit is not None and len(rows) > limit), layouts)
+
+
+async def _leftover(line: Line, there: Sequence[str], parts: Mapping[str, str]) -> set[str]:
+    """Read which keys are former partitions of the other streams."""
+    whole = {*there, *parts.values()}
+    loose = [key for key in there if key not in parts and logical(key) in whole]
+    return _former((await read_present(line, loose)).streams, whole) if loose else set()
+
+
+def _former(streams: Iterable[StreamStatus], whole: set[str]) -> set[str]:
+    """Return the empty sealed keys of former partitions: they only refuse publishers with an old layout."""
+    return {one.key for one in streams if one.last_id == HIGHEST_ID and not one.length and logical(one.key) in whole}
 
 
 async def read_owners(
@@ -196,6 +209,7 @@ def folded(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> Streams
         if (parts := [one for key, one in there.items() if key in keys]) and not keys & seen.refused.keys():
             whole[stream] = _sum(stream, parts, len(layout.keys))
             gone |= keys
+    gone |= _former(seen.streams, {*there, *layouts})
     kept = [one for one in seen.streams if one.key not in gone]
     return replace(seen, streams=tuple(sorted([*kept, *whole.values()], key=lambda one: one.key)))
 

@@ -18,6 +18,7 @@ from millstream.client.ranges import behind
 from millstream.ops import asking
 from millstream.ops.streams.status import (
     ConsumerStatus,
+    GroupPosition,
     GroupSeen,
     GroupStatus,
     OldestEntry,
@@ -26,7 +27,6 @@ from millstream.ops.streams.status import (
     StreamStatus,
     counted,
     lag_of,
-    position_in,
     uncounted,
 )
 from millstream.ops.words import EntryView, order, text_of
@@ -408,7 +408,7 @@ def _group_status(stream: StreamStatus, row: asking.Record) -> GroupStatus:
         pending=row["pending"],
         last_delivered_id=delivered,
         entries_read=read,
-        lag=lag_of(position_in(stream, delivered, read, row.get("lag"), counts="lag" in row)),
+        lag=lag_of(GroupPosition(stream, delivered, read, row.get("lag"), counts="lag" in row)),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from millstream.client.line import Line
-from millstream.client.partitions.changing import drained, finish, planned, withdraw
+from millstream.client.partitions.changing import check_unused, drained, finish, planned, withdraw
 from millstream.client.partitions.declared import find_layout
 from millstream.client.partitions.layout import HIGHEST_ID, PartitionLayout, described, descriptor_key
 from millstream.errors import UsageError
@@ -77,7 +77,7 @@ async def repartition(
         (Step((*commands, ("SET", descriptor_key(stream), described(layout)))),) if found else (),
         Undo(note="It cannot be undone; `millstream export` keeps a copy."), {"partitions": len(found)},
     )  # fmt: skip
-    return _prepared(plan, lambda line: finish(line, stream, keep=keep))
+    return prepared_work(plan, lambda line: finish(line, stream, keep=keep))
 
 
 @action("stream unseal", "Withdraw a change of the number of partitions.", "XGROUP CREATE")
@@ -96,6 +96,10 @@ async def unseal(change: ActionCall, stream: Stream) -> Prepared:
     if layout is None or len(layout.generations) < 2:
         raise ChangeRefusedError(f"No change of the number of partitions of {stream!r} can be withdrawn.")
     *_, old, new = layout.generations
+    try:
+        await check_unused(change.line, new.keys, stream)
+    except UsageError as error:
+        raise ChangeRefusedError(str(error)) from None
     plan = ChangePlan(
         "stream unseal", stream, "",
         f"Have {plural(len(old.keys), 'sealed partition')} of {stream!r} take entries again?",
@@ -105,7 +109,7 @@ async def unseal(change: ActionCall, stream: Stream) -> Prepared:
                            options=() if old.number or not layout.by else ("--by", layout.by))),
         {"partitions": len(old.keys)},
     )  # fmt: skip
-    return _prepared(plan, lambda line: withdraw(line, stream))
+    return prepared_work(plan, lambda line: withdraw(line, stream))
 
 
 async def prepared_repartition(change: ActionCall, name: str, stream: str, to: int, by: str | None = None) -> Prepared:
@@ -124,7 +128,7 @@ async def prepared_repartition(change: ActionCall, name: str, stream: str, to: i
         Undo(command_words("stream unseal", stream), note="Only while the new partitions have no entry."),
         {"partitions": to, "before": now, "by": wanted.layout.by},
     )  # fmt: skip
-    return _prepared(plan, wanted.run)
+    return prepared_work(plan, wanted.run)
 
 
 def _notes(layout: PartitionLayout) -> tuple[str, ...]:
@@ -143,9 +147,14 @@ def key_field(layout: PartitionLayout) -> str:
     )
 
 
-def _prepared(plan: ChangePlan, make: Callable[[Line], Awaitable[object]]) -> Prepared:
+def prepared_work(plan: ChangePlan, make: Callable[[Line], Awaitable[object]]) -> Prepared:
+    """Return a change that a function makes; its UsageError is a refusal."""
+
     async def work(line: Line, results: list[StepResult], tell: Counting, _: asyncio.Event) -> None:
-        await make(line)
+        try:
+            await make(line)
+        except UsageError as error:
+            raise ChangeRefusedError(str(error)) from None
         results.append(StepResult(plan.steps[0], "done"))
         tell(1)
 

@@ -126,6 +126,11 @@ class GroupStatus:
     # Number of delayed pending entries; None if not read or not reported
     delayed: int | None = None
 
+    @property
+    def has_readers(self) -> bool:
+        """True if there is something to read about its consumers: one exists, or an entry is pending."""
+        return bool(self.consumers or self.pending)
+
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
@@ -210,33 +215,22 @@ def oldest(entries: Iterable[OldestEntry]) -> OldestEntry:
 class GroupPosition:
     """The position of a group in its stream, as the server reports it."""
 
-    length: int  # Number of present entries
-    first: str | None  # Id of the oldest one; None if it is empty
-    last: str | None  # Id of the newest one; None if it is empty
-    added: int | None  # Number of entries ever added; None if the server does not report it
-    deleted: str | None  # Highest id that XDEL deleted, ``"0-0"`` for none; None if not reported
+    stream: StreamStatus  # Stream of the group
     delivered: str  # Last id delivered to the group
     read: int | None  # Number of entries ever delivered to it; None if the server does not report it
     lag: int | None  # Lag, as the server reports it; None for null or nothing
     counts: bool = True  # True if the server reports a lag at all, even null
 
 
-def position_in(
-    stream: StreamStatus, delivered: str, read: int | None, lag: int | None, *, counts: bool = True
-) -> GroupPosition:
-    """Return the position of a group in a stream."""
-    ends = (stream.length, stream.first_entry_id, stream.last_entry_id, stream.entries_added, stream.max_deleted_id)
-    return GroupPosition(*ends, delivered, read, lag, counts)
-
-
 def lag_of(at: GroupPosition) -> Lag:
     """Compute the lag of a group from its position."""
-    if at.first is None or at.last is None or order(at.delivered) >= order(at.last):
+    first, last, length = at.stream.first_entry_id, at.stream.last_entry_id, at.stream.length
+    if first is None or last is None or order(at.delivered) >= order(last):
         return Lag(0, at.lag, at_most=0)
-    if order(at.delivered) < order(at.first):
-        return Lag(at.length, at.lag, at_least=at.length, at_most=at.length)
+    if order(at.delivered) < order(first):
+        return Lag(length, at.lag, at_least=length, at_most=length)
     least, most = _bounds(at)
-    if at.lag is not None and 0 < at.lag < at.length:
+    if at.lag is not None and 0 < at.lag < length:
         return Lag(at.lag, at.lag, at_least=at.lag, at_most=at.lag)
     reason, why = _reason(at)
     return Lag(None, at.lag, reason, least, most, why)
@@ -244,27 +238,29 @@ def lag_of(at: GroupPosition) -> Lag:
 
 def _bounds(at: GroupPosition) -> tuple[int, int]:
     """Return the lowest and the highest possible lag of a group positioned between the stream's ends."""
-    least, most = 1, max(at.length - 1, 1)
-    if at.read is not None and at.added is not None and 0 < at.added - at.read < most:
-        most = at.added - at.read
+    length, added = at.stream.length, at.stream.entries_added
+    least, most = 1, max(length - 1, 1)
+    if at.read is not None and added is not None and 0 < added - at.read < most:
+        most = added - at.read
     if at.read is not None and at.read >= 0:
-        least = max(least, at.length - at.read)
-    return (least, most) if least <= most else (1, max(at.length - 1, 1))
+        least = max(least, length - at.read)
+    return (least, most) if least <= most else (1, max(length - 1, 1))
 
 
 def _reason(at: GroupPosition) -> tuple[UnknownLag, str]:
+    deleted = at.stream.max_deleted_id
     if not at.counts:
         return "no-counters", "this server does not count the entries that a group received (Redis 7.0 and newer do)"
     if at.lag is not None:
-        there = plural(at.length, "entry is", "entries are")
+        there = plural(at.stream.length, "entry is", "entries are")
         why = f"the server counts {at.lag}, which cannot be: {there} there, some of them delivered"
         return "counters-wrong", why
-    if at.deleted is not None and order(at.delivered) <= order(at.deleted):
-        why = f"an entry at or after the group's position was deleted (XDEL; the highest is {at.deleted}), and the "
+    if deleted is not None and order(at.delivered) <= order(deleted):
+        why = f"an entry at or after the group's position was deleted (XDEL; the highest is {deleted}), and the "
         return "deleted", why + "server cannot tell how many of those it counted are gone"
     why = "the group's position was set (XGROUP CREATE or SETID) without ENTRIESREAD"
-    if at.deleted not in (None, NEVER):
-        why += f", or it was delivered what lay behind a deleted entry (XDEL; the highest is {at.deleted})"
+    if deleted not in (None, NEVER):
+        why += f", or it was delivered what lay behind a deleted entry (XDEL; the highest is {deleted})"
     return "position-set", f"{why}; the server cannot tell how many entries lie before it"
 
 

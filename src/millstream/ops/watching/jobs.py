@@ -6,7 +6,6 @@ and is in the audit stream; the same change again continues with what is left.
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from millstream.errors import MillstreamError
 from millstream.ops.audit import Actor
 from millstream.ops.guard import ChangeOutcome
 from millstream.ops.making import Prepared, carry_out
+from millstream.ops.parameters import now_ms
 from millstream.ops.plan import ChangeRefusedError
 
 RUNNING = 8
@@ -69,7 +69,7 @@ class ChangeJobs:
         """Start a change."""
         if len(self.running) >= RUNNING:
             raise ChangeRefusedError(f"{RUNNING} changes are already running: wait for one to end, or cancel one")
-        job = ChangeJob(secrets.token_hex(6), prepared, words, actor, time.time_ns() // 1_000_000)
+        job = ChangeJob(secrets.token_hex(6), prepared, words, actor, now_ms())
         job.task = asyncio.create_task(self._run(job))
         self._jobs[job.id] = job
         self._forget()

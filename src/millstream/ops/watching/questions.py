@@ -13,9 +13,10 @@ from millstream.ops.alerts.status import AlertsSeen
 from millstream.ops.asking import together
 from millstream.ops.findings.advice import Advice, Case
 from millstream.ops.findings.causes import Cause, find_causes
-from millstream.ops.findings.partitions import uneven_streams
+from millstream.ops.findings.partitions import uneven_streams, unowned_partitions
 from millstream.ops.findings.reading import read_case, read_cases
 from millstream.ops.findings.status import advice_on, letters_waiting, lost_queries, servers_advice, worst_groups
+from millstream.ops.groups.owners import read_unowned
 from millstream.ops.groups.status import GroupRate, rates
 from millstream.ops.history.model import Subject
 from millstream.ops.history.series import SeriesSeen, changes, with_marks
@@ -23,7 +24,6 @@ from millstream.ops.history.windows import TimeRange
 from millstream.ops.payloads.shown import light
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.status import PendingEntry, PendingPage
-from millstream.ops.rights import rights_on
 from millstream.ops.server.reading import standing
 from millstream.ops.server.status import ServerStatus
 from millstream.ops.spark.reading import archive, read_queries
@@ -41,8 +41,6 @@ from millstream.ops.streams.status import StreamsSeen
 from millstream.ops.streams.storage import read_tiers
 from millstream.ops.watching.watch import Reading, ServerWatch
 from millstream.ops.workers.reading import read_workers
-from millstream.ops.workers.status import WorkersSeen
-from millstream.worker.registry import protocol
 
 _TIERED = 1000  # largest number of streams whose cold entries are asked for
 
@@ -86,11 +84,15 @@ async def history_reading(watch: ServerWatch, subjects: tuple[Subject, ...], win
 def with_own(
     watch: ServerWatch, reading: Reading[SeriesSeen], subjects: tuple[Subject, ...], window: TimeRange
 ) -> Reading[SeriesSeen]:
-    """Return a reading of the history; while nobody writes one, with the console's own figures until now."""
+    """Return a reading of the history, with the console's own figures until now where no figures are written.
+
+    That is while nobody writes a history, and after the clock was set back: entries cannot have earlier ids then.
+    """
     seen = reading.value
-    if watch.recorded or seen.first_ms is not None:
+    is_back = seen.ahead_ms is not None and not window.lasting
+    if watch.recorded or (seen.first_ms is not None and not is_back):
         return reading
-    own = replace(watch.own.read(subjects, window), why=seen.why)
+    own = replace(watch.own.read(subjects, window), why=seen.why, ahead_ms=seen.ahead_ms)
     return replace(reading, value=with_marks(own, seen.marks))
 
 
@@ -100,11 +102,6 @@ async def layouts_reading(watch: ServerWatch, keys: Iterable[str]) -> dict[str, 
     if not wanted:
         return {}
     return (await watch.read(("layouts", wanted), lambda line: read_layouts(line, wanted))).value
-
-
-def by_stream(reading: Reading[StreamsSeen], layouts: Mapping[str, PartitionLayout]) -> Reading[StreamsSeen]:
-    """Return a reading, and the one before it, with one row for each partitioned stream."""
-    return reading.mapped(lambda seen: folded(seen, layouts))
 
 
 async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
@@ -144,20 +141,6 @@ async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Cas
     return replace(found, value=replace(found.value, rate=rate))
 
 
-async def workers_reading(watch: ServerWatch) -> Reading[WorkersSeen]:
-    """Read all workers, those that vanished lately, and the pauses."""
-    return await watch.read("workers", read_workers)
-
-
-async def worst_cases(
-    watch: ServerWatch, seen: StreamsSeen, workers: WorkersSeen, done: Rates
-) -> Reading[tuple[Case, ...]]:
-    """Read the facts for findings about the worst groups, in one round trip."""
-    groups = worst_groups(seen)
-    named = tuple((group.stream, group.name) for group in groups)
-    return await watch.read(("cases", named), lambda line: read_cases(line, seen, groups, done[1], workers))
-
-
 async def pending_reading(watch: ServerWatch, wanted: pending.PendingWanted) -> Reading[PendingPage]:
     """Read pending entries with their payloads; long values are cut."""
 
@@ -171,11 +154,6 @@ async def pending_reading(watch: ServerWatch, wanted: pending.PendingWanted) -> 
 async def all_queries(watch: ServerWatch) -> Reading[QueriesSeen]:
     """Read the last report of every Spark query."""
     return await watch.read("queries", read_queries)
-
-
-async def server_standing(watch: ServerWatch) -> Reading[list[ServerStatus]]:
-    """Read the state of each server from INFO alone."""
-    return await watch.read("standing", standing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,18 +172,32 @@ async def problems(watch: ServerWatch) -> Problems:
     """Read all that findings need, and return them with their causes."""
     reading: Reading[StreamsSeen]
     reading, workers, queries, servers = await together(
-        everything(watch), workers_reading(watch), all_queries(watch), server_standing(watch)
+        everything(watch), watch.read("workers", read_workers), all_queries(watch), watch.read("standing", standing)
     )
+    seen, groups, done = reading.value, worst_groups(reading.value, workers.value), rates_of(reading)[1]
+    named = tuple((group.stream, group.name) for group in groups)
     layouts, looked, tiers = await asyncio.gather(
-        layouts_reading(watch, [one.key for one in reading.value.streams]),
-        worst_cases(watch, reading.value, workers.value, rates_of(reading)),
-        _tiers(watch, reading.value, servers.value),
+        layouts_reading(watch, [one.key for one in seen.streams]),
+        watch.read(("cases", named), lambda line: read_cases(line, seen, groups, done, workers.value)),
+        _tiers(watch, seen, servers.value),
     )
-    whole = folded(reading.value, layouts)
-    besides = [*on_servers(servers), *lost_queries(queries.value, reading.value), *letters_waiting(whole)]
-    found = advice_on(looked.value, [*besides, *uneven_streams(reading.value, layouts)])
-    causes = find_causes(found, looked.value, servers.value)
+    # The findings about servers also compare the progress of replicas with that of the previous reading
+    on_servers = servers_advice(servers.value, () if servers.before is None else servers.before.value)
+    besides = [*on_servers, *lost_queries(queries.value, seen), *letters_waiting(folded(seen, layouts))]
+    unowned = unowned_partitions(seen, layouts, await _unowned(watch, seen, layouts))
+    found = advice_on(looked.value, [*besides, *uneven_streams(seen, layouts), *unowned], workers.value)
+    causes = find_causes(found, looked.value, servers.value, workers.value)
     return Problems(reading, layouts, found, causes, tiers, (looked, workers, queries, servers))
+
+
+async def _unowned(
+    watch: ServerWatch, seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]
+) -> Mapping[tuple[str, str], int]:
+    """Read for how long partitions have had no owner; nothing is sent without partitioned streams."""
+    if not layouts:
+        return {}
+    reading = await watch.read(("unowned", tuple(layouts)), lambda line: read_unowned(line, seen, layouts.values()))
+    return reading.value
 
 
 async def _tiers(
@@ -229,13 +221,6 @@ async def alerts_reading(watch: ServerWatch) -> Reading[AlertsSeen]:
     return await watch.read("alerts", read_alerts)
 
 
-def on_servers(reading: Reading[list[ServerStatus]]) -> list[Advice]:
-    """Return findings about the servers, also from the progress of replicas since the previous reading."""
-    before = reading.before
-    earlier = () if before is None else tuple(before.value)
-    return servers_advice(reading.value, earlier)
-
-
 async def some_streams(watch: ServerWatch, keys: Sequence[str]) -> Reading[StreamsSeen]:
     """Read some streams with their groups; ``refused`` has the reason for each missing stream."""
     return await watch.read(("streams", tuple(keys)), lambda line: streams.read(line, keys))
@@ -244,13 +229,6 @@ async def some_streams(watch: ServerWatch, keys: Sequence[str]) -> Reading[Strea
 async def archive_reading(watch: ServerWatch, path: Path | str) -> Reading[ArchiveSeen]:
     """Read an archive and the number of entries in its streams that it lacks."""
     return await watch.read(("archive", path), lambda line: archive(line, path))
-
-
-async def refused_actions(watch: ServerWatch, key: str) -> dict[str, str]:
-    """Return the actions that the server's user may not make, each with the reason."""
-    return (await watch.read(("rights", key), lambda line: rights_on(line, key))).value.closed(
-        registry=key == protocol.CONTROL
-    )
 
 
 def rates_of(reading: Reading[StreamsSeen]) -> Rates:

@@ -1,7 +1,6 @@
 """The actions of workers: ``quiet``, ``drain``, ``stop``, ``pause``, ``resume`` and ``reap``, with their plans."""
 
 from collections.abc import AsyncGenerator, Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from millstream import times
@@ -98,8 +97,7 @@ async def _order(change: ActionCall, wanted: Sequence[str], *, everyone: bool = 
     known = {one.id: one for one in seen.workers}
     ids = lookup.pick(list(known), wanted, everyone=everyone)
     change.settle(worker="\n".join(ids), key=None, all=None)
-    targets = [OrderTarget(known[each], protocol.order_field(each)) for each in ids]
-    plan = plan_order(change.action.name, targets, seen, protocol.CONTROL)
+    plan = plan_order(change.action.name, [known[each] for each in ids], seen)
 
     async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
         # Orders to workers that are gone would reach their successors
@@ -229,73 +227,62 @@ _ENDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OrderTarget:
-    """A worker that gets an order."""
-
-    status: WorkerStatus  # State of the worker, as it reports it
-    field: str  # Field of the registry's hash that contains the order
-
-
-def plan_order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, control: str) -> ChangePlan:
+def plan_order(action: str, targets: Sequence[WorkerStatus], seen: WorkersSeen) -> ChangePlan:
     """Plan an order to workers, or its withdrawal (``worker resume``)."""
     what = None if action == "worker resume" else action.partition(" ")[2]
-    changed = [one for one in targets if one.status.ordered != what]
-    names = tuple(one.status.id for one in targets)
-    rows = [
-        BeforeAfter(f"{one.status.id} is ordered to", one.status.ordered or "go on", what or "go on")
-        for one in targets[:_SHOWN]
-    ]
+    changed = [one for one in targets if one.ordered != what]
+    names = tuple(one.id for one in targets)
+    rows = [BeforeAfter(f"{one.id} is ordered to", one.ordered or "go on", what or "go on") for one in targets[:_SHOWN]]
     at_work = {one.id for one in seen.workers if one.ordered is None}
     leave = at_work - set(names) if what else at_work | set(names)
     rows.append(BeforeAfter("workers that are to read", len(at_work), len(leave)))
     whom = names[0] if len(names) == 1 else f"{len(names)} workers"
     question = f"Order {whom} to {what or 'continue'}?"
-    steps = tuple(Step((_written(control, one, what),), (_unchanged(control, one),)) for one in changed)
-    notes, undo = _notes(action, targets, seen), _undo(action, changed, control)
-    facts: dict[str, object] = {"workers": list(names), "blocked": [one.status.id for one in _blocked(action, targets)]}
-    return ChangePlan(action, "", "", question, tuple(rows), notes, steps, undo, facts, key=control)
+    steps = tuple(Step((_written(one, what),), (_unchanged(one),)) for one in changed)
+    notes, undo = _notes(action, targets, seen), _undo(action, changed)
+    facts: dict[str, object] = {"workers": list(names), "blocked": [one.id for one in _blocked(action, targets)]}
+    return ChangePlan(action, "", "", question, tuple(rows), notes, steps, undo, facts, key=protocol.CONTROL)
 
 
-def _blocked(action: str, targets: Sequence[OrderTarget]) -> list[OrderTarget]:
+def _blocked(action: str, targets: Sequence[WorkerStatus]) -> list[WorkerStatus]:
     """Return the workers with a blocked event loop, which see an order only after it runs again."""
-    return [] if action == "worker resume" else [one for one in targets if one.status.blocked_at is not None]
+    return [] if action == "worker resume" else [one for one in targets if one.blocked_at is not None]
 
 
-def _written(control: str, one: OrderTarget, what: str | None) -> Words:
-    return ("HDEL", control, one.field) if what is None else ("HSET", control, one.field, what)
+def _written(one: WorkerStatus, what: str | None) -> Words:
+    field = protocol.order_field(one.id)
+    return ("HDEL", protocol.CONTROL, field) if what is None else ("HSET", protocol.CONTROL, field, what)
 
 
-def _unchanged(control: str, one: OrderTarget) -> FactCheck:
+def _unchanged(one: WorkerStatus) -> FactCheck:
     """Return a check that a worker's order is unchanged."""
-    return value_check(f"the order of {one.status.id}", ("HGET", control, one.field), one.status.ordered)
+    read = ("HGET", protocol.CONTROL, protocol.order_field(one.id))
+    return value_check(f"the order of {one.id}", read, one.ordered)
 
 
-def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:
+def _undo(action: str, changed: Sequence[WorkerStatus]) -> Undo:
     """Return the undo of an order."""
     if action == "worker stop":
         return Undo(note=_ENDS[action])
-    back = tuple(_written(control, one, one.status.ordered) for one in changed)
-    before = {one.status.ordered for one in changed}
+    back = tuple(_written(one, one.ordered) for one in changed)
     if len(changed) != 1:
         return Undo(commands=back, note=" ".join(filter(None, ("One worker at a time.", _ENDS.get(action, "")))))
-    verb = before.pop() or "resume"
-    return Undo(command_words(f"worker {verb}", changed[0].status.id), back, note=_ENDS.get(action, ""))
+    verb = changed[0].ordered or "resume"
+    return Undo(command_words(f"worker {verb}", changed[0].id), back, note=_ENDS.get(action, ""))
 
 
-def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tuple[str, ...]:
+def _notes(action: str, targets: Sequence[WorkerStatus], seen: WorkersSeen) -> tuple[str, ...]:
     """Return notes on the other effects of an order."""
     if action == "worker resume":
         return ("They read their streams again.", _SEEN)
     notes = [_DOES[action], _SEEN]
-    for one in _blocked(action, targets)[:_NAMED]:
-        status = one.status
-        notes.append(
-            f"{status.id} is blocked at {status.blocked_at}, and sees the order only when it runs again; until then "
-            f"only a kill ends it: process {status.pid} on {status.host}."
-        )
-    running = sum(sub.running for one in targets for sub in one.status.subscribers)
-    waiting = sum(sub.buffered for one in targets for sub in one.status.subscribers)
+    notes += [
+        f"{one.id} is blocked at {one.blocked_at}, and sees the order only when it runs again; until then "
+        f"only a kill ends it: process {one.pid} on {one.host}."
+        for one in _blocked(action, targets)[:_NAMED]
+    ]
+    running = sum(sub.running for one in targets for sub in one.subscribers)
+    waiting = sum(sub.buffered for one in targets for sub in one.subscribers)
     notes.append(f"At the last beat they had {counted(running)} running, and {waiting} read but not started.")
     if waiting:
         notes.append("Entries not started are released at once, for other workers.")
@@ -307,12 +294,12 @@ def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tu
     return tuple(notes)
 
 
-def _unread(targets: Sequence[OrderTarget], seen: WorkersSeen) -> list[tuple[str, str]]:
+def _unread(targets: Sequence[WorkerStatus], seen: WorkersSeen) -> list[tuple[str, str]]:
     """Return the streams and groups that no worker reads without these workers."""
-    leaving = {one.status.id for one in targets}
+    leaving = {one.id for one in targets}
     others = (one for one in seen.workers if one.id not in leaving and one.ordered is None)
     read = {(sub.stream, sub.group) for one in others for sub in one.subscribers}
-    theirs = dict.fromkeys((sub.stream, sub.group) for one in targets for sub in one.status.subscribers)
+    theirs = dict.fromkeys((sub.stream, sub.group) for one in targets for sub in one.subscribers)
     return [where for where in theirs if where not in read]
 
 
@@ -327,12 +314,12 @@ def plan_pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersS
     )
     notes = [f"Running entries finish: {counted(running)} at the last beat. Entries not started are released.", _SEEN]
     notes.append("It holds until it is resumed, also for workers that are started later.")
-    undo = Undo(command_words("worker resume", stream, group), (("HDEL", where.control, where.field),))
-    steps = (Step((("HSET", where.control, where.field, record),), (where.check(),)),)
+    undo = Undo(command_words("worker resume", stream, group), (where.removal,))
+    steps = (Step((("HSET", protocol.CONTROL, where.field, record),), (where.check(),)),)
     question = f"Pause the group {group!r} of {stream!r}?"
     return ChangePlan(
         "worker pause", stream, group, question, table, tuple(notes), steps, undo, {"reason": new.reason},
-        key=where.control,
+        key=protocol.CONTROL,
     )  # fmt: skip
 
 
@@ -345,12 +332,12 @@ def plan_resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -
     table = (BeforeAfter("paused", found.reason, "no"), BeforeAfter("workers that read it", 0, readers))
     notes = (_SEEN, *(() if readers else ("No worker is subscribed to it at present.",)))
     again = command_words("worker pause", stream, group, options=("--reason", found.reason))
-    undo = Undo(again, (("HSET", where.control, where.field, where.value or b""),))
+    undo = Undo(again, (("HSET", protocol.CONTROL, where.field, where.value or b""),))
     question = f"End the pause of the group {group!r} of {stream!r}?"
-    steps = (Step((("HDEL", where.control, where.field),), (where.check(),)),)
+    steps = (Step((where.removal,), (where.check(),)),)
     return ChangePlan(
         "worker resume", stream, group, question, table, notes, steps, undo, {"reason": found.reason},
-        key=where.control,
+        key=protocol.CONTROL,
     )  # fmt: skip
 
 
@@ -371,7 +358,7 @@ def plan_reap(
     A consumer that waits for its first entry looks as idle as a dead one, so the names of live workers are needed.
     """
     gone = {
-        name: [one for one in every if _is_gone(one, idle_ms) and (name, one.name) not in alive]
+        name: [one for one in every if not one.pending and one.idle_ms >= idle_ms and (name, one.name) not in alive]
         for name, every in groups.items()
     }
     table = tuple(
@@ -392,7 +379,3 @@ def plan_reap(
         "worker reap", stream, group, question, table, notes, steps, undo, {"consumers": removed},
         needs_script=True,
     )  # fmt: skip
-
-
-def _is_gone(one: ConsumerStatus, idle_ms: int) -> bool:
-    return one.pending == 0 and one.idle_ms >= idle_ms

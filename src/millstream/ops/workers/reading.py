@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from millstream.client.line import Line
 from millstream.errors import Disconnected, MillstreamError
 from millstream.ops.asking import calls, checked, refusal
-from millstream.ops.plan import ChangeRefusedError, FactCheck, value_check
+from millstream.ops.plan import ChangeRefusedError, FactCheck, Words, value_check
 from millstream.ops.words import text_of
 from millstream.ops.workers.status import EndedWorker, VanishedWorker, WorkersSeen, worker_status
 from millstream.texts import said
@@ -19,10 +19,9 @@ async def read_workers(line: Line) -> WorkersSeen:
     """Read all workers, those that vanished lately, and the pauses."""
     at_ms = line.wall_time()
     try:
-        (found, strange), pauses, ordered, beats = await asyncio.gather(
+        (found, strange), (ordered, pauses), beats = await asyncio.gather(
             protocol.read_workers(line),
-            protocol.pauses(line),
-            protocol.orders(line),
+            protocol.orders_and_pauses(line),
             calls(
                 line,
                 [
@@ -61,14 +60,18 @@ async def living_workers(line: Line) -> WorkersSeen:
 class PauseField:
     """The field that stores a group's pause, with its present value."""
 
-    control: str  # Key of the registry's hash
-    field: str  # Field of the hash
+    field: str  # Field of the registry's hash
     value: bytes | None  # Present value of the field; None if it is missing
     pause: HandlerPause | None  # The parsed value; None if there is no pause
 
+    @property
+    def removal(self) -> Words:
+        """The command that ends the pause."""
+        return ("HDEL", protocol.CONTROL, self.field)
+
     def check(self) -> FactCheck:
         """Return a check that the pause is unchanged."""
-        return value_check("the pause", ("HGET", self.control, self.field), self.value)
+        return value_check("the pause", ("HGET", protocol.CONTROL, self.field), self.value)
 
 
 async def pause_field(line: Line, stream: str, group: str) -> PauseField:
@@ -77,4 +80,4 @@ async def pause_field(line: Line, stream: str, group: str) -> PauseField:
     (value,) = await line.near(protocol.CONTROL).calls([("HGET", protocol.CONTROL, field)])
     if isinstance(value, Exception):
         raise ChangeRefusedError(f"{protocol.CONTROL}: {said(value)}")
-    return PauseField(protocol.CONTROL, field, value, protocol.parse_pause(stream, group, value))
+    return PauseField(field, value, protocol.parse_pause(stream, group, value))

@@ -7,13 +7,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from millstream.client.partitions.layout import logical
 from millstream.texts import plural, span_text
 
 if TYPE_CHECKING:
     from millstream.worker.model.pause import HandlerPause
+
+
+SILENT_MS = 15_000
+"""Milliseconds without a heartbeat after which a worker counts as frozen: three heartbeats."""
+
+_KEPT_MS = 20_000
+"""Milliseconds for which the server keeps a record: ``TTL_MS`` of the registry, whose module is not pure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,9 @@ class HandlerLimit:
 
     name: str  # Name of the limit
     waiting: int  # Number of entries that wait for a permit
+    rate: str | None = None  # Rate in the code; None if it has none
+    # Milliseconds from its last refusal to the heartbeat; None if there was none, or the worker does not report it
+    refused_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,13 @@ class WorkerStatus:
     error_ms: int | None  # Time of that error, wall milliseconds
     error_entry: str | None  # Id of the entry that caused it
     ordered: str | None = None  # Order that it has not carried out yet; None if there is none
+
+    def is_frozen(self, now_ms: int) -> bool:
+        """Return True if its event loop is blocked, or it sends no heartbeat.
+
+        The server keeps a record for 20 s after a heartbeat. If that seems older, the clocks of the hosts differ.
+        """
+        return self.blocked_at is not None or SILENT_MS <= now_ms - self.beat_ms <= _KEPT_MS
 
     @property
     def jobs(self) -> list[RunningJob]:
@@ -237,7 +254,10 @@ def _subscriber(facts: Mapping[str, Any], one: Mapping[str, Any]) -> SubscriberS
         held_up=tuple(
             HeldUpKey(**{each.name: row[each.name] for each in fields(HeldUpKey)}) for row in one.get("held_up", ())
         ),
-        limits=tuple(HandlerLimit(row["name"], row["waiting"]) for row in one.get("limits", ())),
+        limits=tuple(
+            HandlerLimit(row["name"], row["waiting"], row.get("rate"), row.get("refused_ms"))
+            for row in one.get("limits", ())
+        ),
         retried=one.get("retried"),
         recent=_recent(one.get("recent"), facts.get("bounds_ms", ())),
     )
@@ -251,8 +271,6 @@ def _recent(one: Mapping[str, Any] | None, bounds: Sequence[float]) -> RecentFig
     return RecentFigures(**figures, runs=tuple(runs))
 
 
-T = TypeVar("T")
-
 LETTERS = 400_000
 """Limit of characters in each list's texts and figures, enough for some hundreds of usual workers."""
 
@@ -260,53 +278,33 @@ _TEXT = 1000  # largest number of characters in a text; a longer name has no wor
 _ROW = 220  # characters of a row apart from its texts
 
 
-def within(seen: WorkersSeen, letters: int = LETTERS) -> WorkersSeen:
+_INSIDE = {"workers": ("subscribers",), "subscribers": ("jobs", "held_up", "limits")}
+"""List -> the lists in each of its rows."""
+
+
+def within(seen: WorkersSeen) -> WorkersSeen:
     """Cut the texts of all lists, and keep the first rows of each list that fit."""
-    return replace(
-        seen,
-        workers=_Room(letters).workers(seen.workers),
-        vanished=_Room(letters).rows(seen.vanished),
-        pauses=_Room(letters).rows(seen.pauses),
-        strange=_Room(letters).rows(seen.strange),
-        ended=_Room(letters).rows(seen.ended),
-    )
+    lists = ("workers", "vanished", "pauses", "strange", "ended")
+    kept: dict[str, Any] = {name: _Room().rows(getattr(seen, name), name) for name in lists}
+    return replace(seen, **kept)
 
 
 class _Room:
     """The number of characters that a list may still take."""
 
-    def __init__(self, letters: int) -> None:
-        self._left = letters
+    def __init__(self) -> None:
+        self._left = LETTERS
 
-    def rows(self, rows: tuple[T, ...]) -> tuple[T, ...]:
-        """Return the first rows that fit."""
-        found = []
+    def rows(self, rows: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+        """Return the first rows of a list that fit; the last one may keep only some of the rows in it."""
+        found, inside = [], _INSIDE.get(name, ())
         for row in rows:
-            kept = _cut(row)
+            kept = _cut(replace(row, **dict.fromkeys(inside, ())) if inside else row)
             self._left -= _cost(kept)
             if self._left < 0:
                 break
-            found.append(kept)
-        return tuple(found)
-
-    def workers(self, workers: tuple[WorkerStatus, ...]) -> tuple[WorkerStatus, ...]:
-        """Return the first workers that fit; the last one may keep only some of its handlers and entries."""
-        found: list[WorkerStatus] = []
-        for worker in workers:
-            kept = self.rows((replace(worker, subscribers=()),))
-            if not kept:
-                break
-            found.append(replace(kept[0], subscribers=self._subscribers(worker)))
-        return tuple(found)
-
-    def _subscribers(self, worker: WorkerStatus) -> tuple[SubscriberStatus, ...]:
-        found: list[SubscriberStatus] = []
-        for one in worker.subscribers:
-            kept = self.rows((replace(one, jobs=(), held_up=(), limits=()),))
-            if not kept:
-                break
-            jobs, held_up, limits = self.rows(one.jobs), self.rows(one.held_up), self.rows(one.limits)
-            found.append(replace(kept[0], jobs=jobs, held_up=held_up, limits=limits))
+            whole = {each: self.rows(getattr(row, each), each) for each in inside}
+            found.append(replace(kept, **whole) if inside else kept)
         return tuple(found)
 
 

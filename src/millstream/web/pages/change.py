@@ -1,6 +1,5 @@
 """The pages of a change: its form and preview, its outcome, and a change in progress."""
 
-import time
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -9,6 +8,7 @@ from millstream.ops.audit import Actor, undo_line, until_then
 from millstream.ops.every import BY_NAME
 from millstream.ops.guard import ChangeOutcome, StepResult
 from millstream.ops.making import Prepared
+from millstream.ops.parameters import now_ms
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, joined
 from millstream.ops.watching.jobs import ChangeJob
 from millstream.ops.words import Facts, brief, name, raw_line
@@ -44,7 +44,7 @@ async def make_change(asked: Asked) -> WebPage:
     found = await asked.watch.answered(plan_of(asked, action, asked.watch.line))
     shown = asked.words.get("digest")
     if found.nothing or ("anyway" not in asked.words and found.plan.digest != shown):
-        return _preview(asked, action, found, at_ms=_now(), moved=shown is not None)
+        return _preview(asked, action, found, at_ms=now_ms(), moved=shown is not None)
     job = asked.watch.jobs.start(found, form_fields(found), Actor(who_of(asked), asked.peer, "console"))
     if not await job.ended(PATIENCE):
         return WebPage("change", action.name, {}, location=asked.link("/job", id=job.id))
@@ -82,13 +82,11 @@ def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved
     view = {
         **_view(asked, action, plan),
         "anyway": asked.link("/change", **words, even_if_moved="1") if plan.if_moved else "",
-        "live": plan.live,
         "pause": asked.link("/change", do="worker pause", key=plan.stream, group=plan.group, reason="rewind"),
         "nothing": found.nothing,
         "moved": moved,
         "form": list(words.items()),
         "digest": plan.digest,
-        "open": asked.settings.allow_changes,
         "undo": undo_line(plan, "CHANGE"),
         "outcome": None,
     }
@@ -122,7 +120,7 @@ def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome
         "added": [_added(asked, each) for each in outcome.of("done") if plan.action in _ADDING][:_SHOWN],
         "dead": (name(dead), asked.link("/dead", key=dead)) if (dead := str(plan.facts.get("dead", ""))) else None,
     }
-    return _page(asked, plan, facts, view, _now(), 200 if outcome.whole else 409)
+    return _page(asked, plan, facts, view, now_ms(), 200 if outcome.whole else 409)
 
 
 def _page(asked: Asked, plan: ChangePlan, facts: Facts, view: dict[str, Any], at_ms: int, status: int = 200) -> WebPage:
@@ -188,16 +186,12 @@ def _facts(plan: ChangePlan) -> Facts:
     }
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
 async def job_page(asked: Asked) -> WebPage:
     """Return the page of a confirmed change, in progress or finished."""
     job = _job(asked)
     if job.outcome is not None:
         return result_page(asked, job)
-    plan, now_ms = job.prepared.plan, _now()
+    plan, at_ms = job.prepared.plan, now_ms()
     facts = {
         "action": plan.action,
         "running": job.running,
@@ -208,9 +202,9 @@ async def job_page(asked: Asked) -> WebPage:
         "change": job.id,
     }
     kept = "" if job.error is None else until_then(job.id, job.error)
-    view = {"job": job, "plan": plan, "now": now_ms, "open": asked.settings.allow_changes, "kept": kept, **facts}
+    view = {"job": job, "plan": plan, "now": at_ms, "kept": kept, **facts}
     shell = [command_line(asked, "audit ls", options=("--limit", "5"))]
-    return WebPage("job", plan.action, facts, view, shell, at_ms=now_ms, live=job.running)
+    return WebPage("job", plan.action, facts, view, shell, at_ms=at_ms, live=job.running)
 
 
 async def stop_job(asked: Asked) -> WebPage:

@@ -8,19 +8,21 @@ from markupsafe import Markup
 from millstream.ops.actions import form_of
 from millstream.ops.alerts.status import AlertsSeen, alert_facts
 from millstream.ops.every import ACTIONS
-from millstream.ops.findings.advice import Advice, Case
+from millstream.ops.findings.advice import Advice
 from millstream.ops.findings.causes import Affected, Cause, cause_facts, causes_of
-from millstream.ops.findings.status import advice_on, by_kind, evidence_text, finding_facts, place_of
+from millstream.ops.findings.status import by_kind, evidence_text, finding_facts, place_of
 from millstream.ops.groups.status import GroupRate, is_late, is_stuck
+from millstream.ops.rights import rights_on
 from millstream.ops.spark.status import ArchivedStream, QueriesSeen
 from millstream.ops.streams.status import GroupStatus, StreamStatus
 from millstream.ops.watching.history import Point
-from millstream.ops.watching.questions import Problems, refused_actions
+from millstream.ops.watching.questions import Problems
 from millstream.ops.watching.watch import Reading
 from millstream.ops.words import Facts, command_words, count, milliseconds, name, raw_line, shell_line, span
 from millstream.texts import plural
 from millstream.web.charts import Standing, ground, sparkline
 from millstream.web.page import Asked
+from millstream.worker.registry import protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ async def closed_actions(asked: Asked, key: str) -> dict[str, str]:
     """Return the unavailable actions with the reason: the console is read-only, or the user lacks the right."""
     if not asked.settings.allow_changes:
         return {action.name: "the console is read-only: start it with --allow-changes" for action in ACTIONS}
-    return await refused_actions(asked.watch, key)
+    rights = await asked.watch.read(("rights", key), lambda line: rights_on(line, key))
+    return rights.value.closed(registry=key == protocol.CONTROL)
 
 
 def command_line(asked: Asked, does: str, *names: str, options: Iterable[str] = ()) -> list[str]:
@@ -75,11 +78,6 @@ class ShownAdvice:
     raw: str  # Raw command of the remedy; empty if there is none, or if there is a command line
     form: str = ""  # Address of the remedy's preview; empty if it is not a change, or the console is read-only
     act: str = ""  # Address of the page with changes of the subject; empty if the console is read-only
-
-
-def findings(asked: Asked, found: Sequence[Case], besides: Sequence[Advice] = ()) -> list[ShownAdvice]:
-    """Return the findings about these cases, the most important first."""
-    return [shown_advice(asked, advice) for advice in advice_on(found, besides)]
 
 
 def shown_advice(asked: Asked, advice: Advice) -> ShownAdvice:

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from markupsafe import Markup
 
 from millstream.client.dead_letter.admin import LetterFilter
-from millstream.client.dead_letter.letter import DEATHS_LIMIT, PREFIX, DeadLetter, dead_key
+from millstream.client.dead_letter.letter import DEATHS_LIMIT, PREFIX, dead_key
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.errors import UsageError
 from millstream.ops.asking import together
@@ -16,7 +16,7 @@ from millstream.ops.letters import reading as letters
 from millstream.ops.letters.reading import ErrorClass, LetterCounts, letter_payload, letter_streams
 from millstream.ops.parameters import instant
 from millstream.ops.payloads.editing import document_of
-from millstream.ops.payloads.shown import Shown, in_brief, in_full, payload_facts
+from millstream.ops.payloads.shown import in_brief, in_full, payload_facts
 from millstream.ops.watching.watch import Reading
 from millstream.ops.words import Facts, name, picked
 from millstream.texts import plural
@@ -30,15 +30,6 @@ _SMALL = 4_000  # characters of a document up to which a list of letters opens i
 _LONG = 2_000  # bytes of a raw field that are shown
 _BINS = 24  # number of points in the trend
 _STREAMS = 500  # largest number of streams, sorted by key
-
-
-@dataclass(frozen=True, slots=True)
-class LetterRow:
-    """A dead letter as a table row."""
-
-    id: str  # Id in the dead-letter stream
-    letter: DeadLetter | None  # Contents of the letter; None if another program wrote the entry
-    fields: list[Shown]  # Fields of the entry that died
 
 
 async def dead_page(asked: Asked) -> WebPage:
@@ -68,7 +59,7 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
         closed_actions(asked, key),
     )
     found: LetterCounts = reading.value
-    classes = found.by_count
+    classes = sorted(found.classes.values(), key=lambda one: -one.letters)
     facts: Facts = {
         "stream": key,
         "letters": found.length,
@@ -90,11 +81,10 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
     view = {
         "key": key,
         "found": found,
-        "wanted": wanted,
         "trend": _trend(found.times),
         "classes": classes[:_LISTED],
         "more_classes": len(classes) - _LISTED,
-        "letters": [LetterRow(one.id, one.letter, in_brief(letter_payload(one))) for one in found.letters],
+        "letters": [(one, in_brief(letter_payload(one))) for one in found.letters],
         "opened": None if opened is None else _view(opened.value, _SMALL),
         "now": reading.at_ms,
         "closed": closed,

@@ -1,7 +1,6 @@
 """One entry: its content, decoded, and its state in each group."""
 
 import contextlib
-from dataclasses import dataclass
 from typing import Any
 
 from millstream.client.dead_letter.letter import PREFIX
@@ -26,23 +25,13 @@ _FIELDS = 20  # largest number of fields on the page
 _HELD = ("consumer", "idle_ms", "due_in_ms", "deliveries")  # facts of a pending entry
 
 
-@dataclass(frozen=True, slots=True)
-class EntrySeen:
-    """An entry as it was found, and its neighbours."""
-
-    found: EntryFound
-    before: str | None
-    after: str | None
-    job: JobSeen | None = None  # Job of the entry; None if there is none
-
-
 async def entry_page(asked: Asked) -> WebPage:
     """Return the page of an entry."""
     key, entry = asked.word("key"), asked.entry_id("id")
     reading, closed = await together(
         asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry)), closed_actions(asked, key)
     )
-    found, stands, job = reading.value.found, reading.value.found.standings, reading.value.job
+    found, before, after, job = reading.value
     as_form: Form | None = next((form for form in FORMS if form == asked.words.get("as")), None)
     payload = None if found.entry is None else EntryPayload(found.entry.fields, as_form)
     facts = {
@@ -57,7 +46,7 @@ async def entry_page(asked: Asked) -> WebPage:
                 "state": _STATES.get(one.state, one.state),
                 **{name: getattr(one.pending, name, None) for name in _HELD},
             }
-            for one in stands
+            for one in found.standings
         ],
         "job": None if job is None else [group_facts(one) for one in job.groups],
     }
@@ -71,12 +60,12 @@ async def entry_page(asked: Asked) -> WebPage:
         "id": entry,
         "now": reading.at_ms,
         "added_ms": milliseconds(entry),
-        "stands": stands,
+        "stands": found.standings,
         "fields": None if payload is None else in_full(payload),
         "forms": FORMS,
         "form": as_form,
-        "before": reading.value.before,
-        "after": reading.value.after,
+        "before": before,
+        "after": after,
         "jobs": [] if job is None else [(one, group_facts(one)) for one in job.groups],
         "closed": closed if asked.settings.allow_changes else {},
         "aside": aside,
@@ -88,7 +77,8 @@ async def entry_page(asked: Asked) -> WebPage:
     return WebPage("entry", f"{entry} in {name(key)}", facts, view, shell, **WebPage.source(reading))
 
 
-async def _read(line: Line, key: str, entry: str) -> EntrySeen:
+async def _read(line: Line, key: str, entry: str) -> tuple[EntryFound, str | None, str | None, JobSeen | None]:
+    """Return an entry as it was found, the ids of its neighbours, and its job if there is one."""
     found = await find(line, key, entry)
     commands: list[Command] = [
         ("XREVRANGE", key, f"({entry}", "-", "COUNT", 1),
@@ -98,7 +88,7 @@ async def _read(line: Line, key: str, entry: str) -> EntrySeen:
     job = None
     with contextlib.suppress(NotReadableError):  # there is none, or this user may not read results
         job = await job_of(line, found)
-    return EntrySeen(found, _id(before), _id(after), job)
+    return found, _id(before), _id(after), job
 
 
 def _id(rows: Any) -> str | None:

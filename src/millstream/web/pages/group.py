@@ -8,21 +8,22 @@ from typing import Literal, TypeAlias
 from millstream.errors import UsageError
 from millstream.ops.asking import together
 from millstream.ops.every import BY_NAME
+from millstream.ops.findings.advice import advise
 from millstream.ops.findings.status import finding_facts
 from millstream.ops.groups.owners import owners_near
-from millstream.ops.groups.status import consumer_facts, group_facts, is_idle, is_left, lag_facts
+from millstream.ops.groups.status import STUCK, consumer_facts, group_facts, is_idle, is_left, lag_facts
 from millstream.ops.history.model import Subject
 from millstream.ops.payloads.entry import EntryPayload
-from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
+from millstream.ops.payloads.shown import in_brief, payload_facts
 from millstream.ops.pending.choosing import CHOOSING, GONE, choice_of, choice_options
 from millstream.ops.pending.reading import PendingWanted
-from millstream.ops.pending.status import PendingChoice, PendingEntry, pending_facts
+from millstream.ops.pending.status import PendingChoice, pending_facts
 from millstream.ops.streams.status import ConsumerStatus
 from millstream.ops.watching.questions import group_reading, pending_reading
-from millstream.ops.words import Facts, name
+from millstream.ops.words import name
 from millstream.ops.workers.status import RunningJob, WorkersSeen, WorkerStatus
 from millstream.web.page import Asked, FilterError, WebPage, at_field
-from millstream.web.pages.common import closed_actions, command_line, findings, group_row, kinds
+from millstream.web.pages.common import closed_actions, command_line, group_row, kinds, shown_advice
 from millstream.web.pages.trends import group_plots, trend_facts, trends
 from millstream.worker.registry import protocol
 
@@ -44,15 +45,6 @@ _SORTS: tuple[Sort, ...] = ("id", "idle", "deliveries")
 
 
 @dataclass(frozen=True, slots=True)
-class PendingRow:
-    """A pending entry as a table row."""
-
-    entry: PendingEntry
-    fields: list[Shown] | None
-    hot: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ConsumerRow:
     """A consumer as a table row."""
 
@@ -60,7 +52,7 @@ class ConsumerRow:
     worker: WorkerStatus | None  # Worker of the consumer; None if no live worker reports it
     job: RunningJob | None  # Longest-running entry of that worker
     hot: bool  # True if it holds entries and has not sent a request for long
-    other: str = ""  # Other consumer of the group with the most recent request; empty for none
+    other: str = ""  # Other consumer that is proposed for its entries; empty for none
 
 
 async def group_page(asked: Asked) -> WebPage:
@@ -80,8 +72,9 @@ async def group_page(asked: Asked) -> WebPage:
     )
     whole, owners = owned.value
     seen, page, done = state.value.seen, held.value, state.value.rate
-    noted = findings(asked, [state.value])
+    noted = [shown_advice(asked, advice) for advice in advise(state.value)]
     row = group_row(asked, seen.group, done, seen.at_ms)
+    pending = [(one, None if one.entry is None else EntryPayload(one.entry.fields)) for one in page.entries]
     plots = group_plots(key, group_name, _runs(state.value.workers, asked.watch.written.handlers, key, group_name))
     shown, kept = await trends(asked, plots, about=key, group=group_name)
     facts = {
@@ -90,7 +83,9 @@ async def group_page(asked: Asked) -> WebPage:
         "lag_cause": lag_facts(seen.group),
         "consumer_list": [consumer_facts(each) for each in seen.consumers],
         "consumers_unknown": seen.consumers_why,
-        "pending_list": [pending_facts(each, _payload(each)) for each in page.entries],
+        "pending_list": [
+            pending_facts(one, None if payload is None else payload_facts(payload)) for one, payload in pending
+        ],
         "pending_next": page.next,
         "pending_looked_at": page.looked_at,
         "partition_list": [asdict(each) for each in owners] or None,
@@ -105,7 +100,6 @@ async def group_page(asked: Asked) -> WebPage:
         "row": row,
         "urgent": kinds([one for one in noted if one.advice.level != "hint"]),
         "group": seen.group,
-        "stream": seen.stream,
         "now": seen.at_ms,
         "rate": done,
         "over_ms": state.over_ms,
@@ -117,7 +111,7 @@ async def group_page(asked: Asked) -> WebPage:
         "owners_found": len(owners),
         "unowned_parts": sum(one.owner is None for one in owners),
         "whole": whole,
-        "pending": [_pending_row(each) for each in page.entries],
+        "pending": [(one, None if payload is None else in_brief(payload), is_left(one)) for one, payload in pending],
         "next": page.next if sort == "id" else None,
         "looked_at": page.looked_at,
         "choice": choice,
@@ -163,18 +157,24 @@ def _consumer_row(
 ) -> ConsumerRow:
     """Return a consumer with the report of its worker."""
     others = [one for one in every if one.reads and one.name != consumer.name and one.name.isprintable()]
-    other = min(others, key=lambda one: one.idle_ms).name if others else ""
+    other = _heir([(one, _worker(one, workers)) for one in others])
     where = (consumer.stream, consumer.group)
-    worker = None if workers is None else workers.holder(*where, consumer.name)
+    worker = _worker(consumer, workers)
     job = next((job for job in worker.jobs if (job.stream, job.group) == where), None) if worker else None
     return ConsumerRow(consumer, worker, job, is_idle(consumer, worker), other)
 
 
-def _payload(entry: PendingEntry) -> list[Facts] | None:
-    """Return the fields of a pending entry for the JSON; None if they were not read."""
-    return None if entry.entry is None else payload_facts(EntryPayload(entry.entry.fields))
+def _worker(consumer: ConsumerStatus, workers: WorkersSeen | None) -> WorkerStatus | None:
+    """Return the live worker that reports a consumer."""
+    return None if workers is None else workers.holder(consumer.stream, consumer.group, consumer.name)
 
 
-def _pending_row(entry: PendingEntry) -> PendingRow:
-    fields = None if entry.entry is None else in_brief(EntryPayload(entry.entry.fields))
-    return PendingRow(entry, fields, is_left(entry))
+def _heir(others: Sequence[tuple[ConsumerStatus, WorkerStatus | None]]) -> str:
+    """Return the consumer to propose for a claim: one of a worker that runs, and then one that asked recently."""
+    fit = [
+        (worker is None, one.idle_ms, one.name)
+        for one, worker in others
+        if (one.idle_ms < STUCK if worker is None else worker.state == "running" and not worker.ordered)
+        and not is_idle(one, worker)
+    ]
+    return min(fit)[2] if fit else ""

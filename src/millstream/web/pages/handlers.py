@@ -30,8 +30,7 @@ async def handlers_page(asked: Asked) -> WebPage:
             raise NoPageError(seen.why or f"no worker has run the handler {name(wanted[2])!r} in this group")
         return await _handler_page(asked, one, reading)
     found = [one for one in seen.handlers if _is_wanted(asked, one)]
-    first = asked.first(len(found), HANDLERS)
-    shown = found[first : first + HANDLERS]
+    shown, paged = asked.paged(found, HANDLERS)
     facts = {
         "handlers": [handler_facts(one) for one in shown],
         "found": len(found),
@@ -41,9 +40,7 @@ async def handlers_page(asked: Asked) -> WebPage:
     }
     view = {
         "rows": [(one, spent(one.whole)) for one in shown],
-        "found": len(found),
-        "first": first,
-        "size": HANDLERS,
+        **paged,
         "seen": seen,
         "workers": len({part.worker for one in seen.handlers for part in one.parts}),
         "chosen": asked.words.get("worker") or asked.words.get("group") or asked.words.get("key"),
@@ -66,8 +63,7 @@ async def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any])
     plots = handler_plots([("handler", one.handler, one.stream, one.group)])
     charted, kept = await trends(asked, plots, one.stream, one.group)
     parts, versions = one.by_worker(), one.by_version()
-    first = asked.first(len(parts), HANDLERS)
-    shown = parts[first : first + HANDLERS]
+    shown, paged = asked.paged(parts, HANDLERS)
     last = max(charted.marks, key=lambda mark: mark.at_ms, default=None)
     facts = {
         **handler_facts(one),
@@ -85,9 +81,7 @@ async def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any])
         "jobs": jobs[:HANDLERS],
         "trends": charted,
         "last": last and (last.at_ms, mark_words(last)),
-        "found": len(parts),
-        "first": first,
-        "size": HANDLERS,
+        **paged,
     }
     shell = [command_line(asked, "handler show", one.stream, one.group, one.handler)]
     return WebPage("handler", name(one.handler), facts, view, shell, **WebPage.source(reading, kept))

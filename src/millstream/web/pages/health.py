@@ -3,7 +3,7 @@
 import asyncio
 import shlex
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 
 from millstream.client.line import Line
@@ -15,7 +15,7 @@ from millstream.ops.asking import together
 from millstream.ops.audit import AuditEntry, entries
 from millstream.ops.server.reading import server
 from millstream.ops.server.retention import Matched, matched, retention_facts, rule_facts
-from millstream.ops.server.status import CommandCost, ServerStatus, SlowCommand
+from millstream.ops.server.status import CommandCost, ServerStatus
 from millstream.ops.watching import questions
 from millstream.ops.words import Facts, brief, picked, raw_line
 from millstream.texts import time_text
@@ -45,22 +45,6 @@ _FAULTS = frozenset({"last_spill_status", "spill_failures", "damaged_extents"})
 _LETTERS = 160  # characters of a slow command
 
 
-@dataclass(frozen=True, slots=True)
-class CostRow:
-    """A command in the table of costs. ``share`` is its share of the total time, in percent."""
-
-    cost: CommandCost
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class SlowRow:
-    """A slow command as a table row."""
-
-    slow: SlowCommand
-    line: str
-
-
 async def health_page(asked: Asked) -> WebPage:
     """Return the page of the server, or of each node of a cluster."""
     trouble: questions.Problems
@@ -72,12 +56,16 @@ async def health_page(asked: Asked) -> WebPage:
     )
     nodes: list[ServerStatus] = reading.value
     keys = tuple(stream.key for stream in trouble.seen.value.streams)
-    ruled = [await asyncio.to_thread(_matched, node, keys) for node in nodes]
+    rules = [(node.retention and node.retention.text) or "" for node in nodes]
+    ruled = [await asyncio.to_thread(matched, text, keys) for text in rules]
     facts: Facts = {"servers": [_facts(node, each) for node, each in zip(nodes, ruled, strict=True)]}
     facts |= {"history": trend_facts(shown, SERVER), **problem_facts(asked, trouble), **alerts_facts(alerts)}
     most = None if asked.words.get("slow") == "all" else _SLOW
     view = {
-        "nodes": [(node, _costs(node), [SlowRow(slow, _line(slow)) for slow in node.slow[:most]]) for node in nodes],
+        "nodes": [
+            (node, _costs(node), [(slow, brief(raw_line(slow.words), _LETTERS)) for slow in node.slow[:most]])
+            for node in nodes
+        ],
         "kept": [[(rule_facts(rule), there[:_NAMED], len(there)) for rule, there in each] for each in ruled],
         "tier": [_tier(node) for node in nodes],
         "now": reading.at_ms,
@@ -96,13 +84,11 @@ async def alerts_page(asked: Asked) -> WebPage:
     day = asked.words.get("day", "")
     start = _start(day)
     found = [one for one in reading.value.alerts if start is None or _on(one, start, reading.at_ms)]
-    first = asked.first(len(found), _ALERTS)
+    shown, paged = asked.paged(found, _ALERTS)
     facts = {**alerts_facts(reading), "found": len(found)}
     view = {
-        "alerts": found[first : first + _ALERTS],
-        "found": len(found),
-        "first": first,
-        "size": _ALERTS,
+        "alerts": shown,
+        **paged,
         "day": day,
         "is_wrong": day and start is None,
         "days": [("All", None), ("Today", _date(reading.at_ms)), ("Yesterday", _date(reading.at_ms - _DAY))],
@@ -161,18 +147,10 @@ def _date(at_ms: int) -> str:
     return time_text(at_ms).partition("T")[0]
 
 
-def _costs(node: ServerStatus) -> list[CostRow]:
+def _costs(node: ServerStatus) -> list[tuple[CommandCost, float]]:
+    """Return the most expensive commands, each with its share of the total time in percent."""
     whole = sum(cost.microseconds for cost in node.costs) or 1
-    return [CostRow(cost, 100 * cost.microseconds / whole) for cost in node.costs[:_COSTS]]
-
-
-def _line(slow: SlowCommand) -> str:
-    return brief(raw_line(slow.words), _LETTERS)
-
-
-def _matched(node: ServerStatus, keys: tuple[str, ...]) -> Matched:
-    """Return the rules of retention of a server, each with the streams to which it applies."""
-    return () if node.retention is None else matched(node.retention.text or "", keys)
+    return [(cost, 100 * cost.microseconds / whole) for cost in node.costs[:_COSTS]]
 
 
 def _tier(node: ServerStatus) -> list[tuple[str, int | str, str, bool]]:
@@ -185,10 +163,4 @@ def _tier(node: ServerStatus) -> list[tuple[str, int | str, str, bool]]:
 
 
 def _facts(node: ServerStatus, ruled: Matched) -> Facts:
-    return {
-        **asdict(node),
-        "retention": retention_facts(node.retention, ruled),
-        "tier": dict(node.tier) or None,
-        "costs": [asdict(cost) for cost in node.costs],
-        "missing": dict(node.missing),
-    }
+    return {**asdict(node), "retention": retention_facts(node.retention, ruled), "tier": dict(node.tier) or None}

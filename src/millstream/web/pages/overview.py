@@ -10,6 +10,7 @@ from millstream.ops.asking import together
 from millstream.ops.entries.reading import streams_with
 from millstream.ops.groups.status import SORTS, group_facts, sorted_streams, totals
 from millstream.ops.server.status import ServerStatus
+from millstream.ops.streams.partitioned import folded
 from millstream.ops.streams.status import GroupStatus, Hit, StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.watching import questions
 from millstream.ops.words import Facts, name
@@ -18,7 +19,7 @@ from millstream.web.charts import sparkline
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import GroupRow, alerts_facts, cards, command_line, group_row, problem_facts
 from millstream.web.pages.schedules import note_recurring
-from millstream.web.pages.trends import TOTALS, drawn_trends, read_trends, trend_facts
+from millstream.web.pages.trends import TOTALS, read_trends, trend_facts, trends
 
 _ALERTS = 5  # number of alerts on the overview; the page of alerts has more
 
@@ -54,25 +55,25 @@ async def overview_page(asked: Asked) -> WebPage:
         questions.alerts_reading(asked.watch),
         note_recurring(asked),
     )
-    reading = questions.by_stream(trouble.seen, trouble.layouts)
+    reading = trouble.seen.mapped(lambda seen: folded(seen, trouble.layouts))
     seen, done = reading.value, questions.rates_of(reading)
     sort = asked.words.get("sort", "worst")
     found = sorted_streams(seen, sort)
     listed = asked.count("count", STREAMS, STREAMS)
-    first = asked.first(len(found), listed)
-    rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + listed]]
+    every, paged = asked.paged(found, listed)
+    rows = [_row(asked, stream, seen.at_ms, done) for stream in every]
     urgent, hints = (cards(asked, trouble.causes, hints=each) for each in (False, True))
-    rows_here = max(ROWS + 1 - 2 * (min(len(urgent), 4) + (len(hints) if len(hints) <= 3 else 0)), _LEAST_ROWS)
+    rows_here = max(ROWS + 1 - 2 * min(len(urgent), 4), _LEAST_ROWS)
     shown = _shown(asked, found, seen.at_ms, done, min(rows_here, ROWS))
     whole = totals(seen, done[0])
-    charted, kept = drawn_trends(asked, TOTALS, history)  # after the streams: its own figures include theirs
+    charted, kept = await trends(asked, TOTALS, read=history)  # after the streams: its own figures include theirs
     facts: Facts = {
         "totals": whole,
         **problem_facts(asked, trouble),
         **alerts_facts(alerts),
         "streams": [_stream_facts(row, seen.at_ms, trouble.tiers) for row in rows],
         "refused": dict(seen.refused),
-        "first": first,
+        "first": paged["first"],
         "history": trend_facts(charted, TOTALS),
         "beside": (besides := _beside(asked, trouble)),
     }
@@ -83,6 +84,7 @@ async def overview_page(asked: Asked) -> WebPage:
         "hints": hints,
         "alerts": alerts.value.alerts[:_ALERTS],
         "more_alerts": max(len(alerts.value.alerts) - _ALERTS, 0),
+        "open_alerts": sum(one.closed_ms is None for one in alerts.value.alerts),
         "alerts_note": alerts.value.note,
         "totals": whole,
         "over_ms": reading.over_ms,
@@ -138,13 +140,10 @@ def _shown(
     idle = [one for one in found if _is_idle(one, now_ms, done[0])] if len(found) > _FEW else []
     folded = {one.key for one in idle}
     busy = [one for one in found if one.key not in folded]
-    size = asked.count("count", _fitting(busy, most), STREAMS)
-    first = asked.first(len(busy), size)
+    shown, paged = asked.paged(busy, asked.count("count", _fitting(busy, most), STREAMS))
     return {
-        "rows": [_row(asked, _worst_first(stream, now_ms), now_ms, done) for stream in busy[first : first + size]],
-        "first": first,
-        "size": size,
-        "listed": len(busy),
+        "rows": [_row(asked, _worst_first(stream, now_ms), now_ms, done) for stream in shown],
+        **paged,
         "idle": idle[:_IDLE],
         "idle_found": len(idle),
         "most_groups": _GROUPS,

@@ -1,14 +1,14 @@
 """The Spark pages: all queries, one query, one archive."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from markupsafe import Markup
 
 from millstream.ops.asking import NotReadableError
 from millstream.ops.groups.status import is_stuck
 from millstream.ops.history.windows import StepValue, TimeRange
-from millstream.ops.spark.status import ArchiveSeen, QueriesSeen, QueryStatus
+from millstream.ops.spark.status import QueriesSeen, QueryStatus
 from millstream.ops.streams.status import StreamsSeen, StreamStatus
 from millstream.ops.watching.questions import all_queries, archive_reading, some_streams
 from millstream.ops.words import command_words, name, picked, rate
@@ -24,24 +24,6 @@ _STREAMS = 8  # largest number of streams that are drawn
 _WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class QueryRow:
-    """A query as a table row."""
-
-    query: QueryStatus  # Status, as its driver reports it
-    spark: Markup  # Chart of the rows per second
-    phase: str  # Longest phase of its last batch; may be empty
-    lost: bool  # True if it should be running but is not
-
-
-@dataclass(frozen=True, slots=True)
-class StreamDrawn:
-    """A stream with the chart of all its readers."""
-
-    stream: StreamStatus
-    ground: Markup
-
-
 async def queries_page(asked: Asked) -> WebPage:
     """Return the page of all queries that reported to this server."""
     reading = await all_queries(asked.watch)
@@ -50,9 +32,9 @@ async def queries_page(asked: Asked) -> WebPage:
     found = sorted(seen.queries, key=lambda query: (query not in lost, _WORST_FIRST[query.state]))[:MOST]
     keys = sorted({place.stream for query in found if query.state != "stopped" for place in query.places})[:_STREAMS]
     live = await some_streams(asked.watch, keys)
-    facts = {"queries": [query_facts(query) for query in found], "found": len(seen.queries), "unknown": seen.why}
+    facts = {"queries": [asdict(query) for query in found], "found": len(seen.queries), "unknown": seen.why}
     view = {
-        "rows": [_row(query, lost=query in lost) for query in found],
+        "rows": [(query, query in lost, _trend(query), next(iter(query.phases), "")) for query in found],
         "found": len(seen.queries),
         "running": sum(query.state == "running" for query in seen.queries),
         "lost": len(lost),
@@ -64,35 +46,21 @@ async def queries_page(asked: Asked) -> WebPage:
     return WebPage("queries", "Spark queries", facts, view, shell, **WebPage.source(reading, live))
 
 
-def query_facts(query: QueryStatus) -> dict[str, object]:
-    """Return a query for the JSON, under the names that the command line uses."""
-    return asdict(query)
-
-
-def streams_drawn(live: StreamsSeen, queries: QueriesSeen) -> list[StreamDrawn]:
-    """Return each stream with its groups and queries on one axis."""
+def streams_drawn(live: StreamsSeen, queries: QueriesSeen) -> list[tuple[StreamStatus, Markup]]:
+    """Return each stream with the chart of its groups and queries on one axis."""
     found = []
     for stream in live.streams:
         standings = query_standings(queries, stream.key)
         standings += [group_standing(each, live.at_ms, stuck=is_stuck(each, live.at_ms)) for each in stream.groups]
-        found.append(StreamDrawn(stream, standings_drawn(stream, standings)))
+        found.append((stream, standings_drawn(stream, standings)))
     return found
 
 
-def _row(query: QueryStatus, *, lost: bool) -> QueryRow:
+def _trend(query: QueryStatus) -> Markup:
+    """Return the chart of the rows per second; empty unless the query runs."""
     points = [(one.at_ms, one.rows_per_second) for one in query.recent if one.rows_per_second is not None]
     running = query.state == "running"
-    drawn = sparkline(points, f"rows a second, now {rate(query.rows_per_second)}") if running else Markup("")
-    return QueryRow(query, drawn, next(iter(query.phases), ""), lost)
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseRow:
-    """A phase of the last batch. ``share`` is its share of the batch's time, in percent."""
-
-    name: str
-    ms: int
-    share: float
+    return sparkline(points, f"rows a second, now {rate(query.rows_per_second)}") if running else Markup("")
 
 
 async def query_page(asked: Asked) -> WebPage:
@@ -114,12 +82,13 @@ async def query_page(asked: Asked) -> WebPage:
         "now": seen.at_ms,
     }
     shell = [command_line(asked, "spark show", query.id)]
-    return WebPage("query", name(query.title), query_facts(query), view, shell, **WebPage.source(reading, live))
+    return WebPage("query", name(query.title), asdict(query), view, shell, **WebPage.source(reading, live))
 
 
-def _phases(query: QueryStatus) -> list[PhaseRow]:
+def _phases(query: QueryStatus) -> list[tuple[str, int, float]]:
+    """Return the phases of the last batch, each with its milliseconds and its share of the batch in percent."""
     whole = max(sum(query.phases.values()), query.batch_ms or 0, 1)
-    return [PhaseRow(phase, ms, 100 * ms / whole) for phase, ms in query.phases.items()]
+    return [(phase, ms, 100 * ms / whole) for phase, ms in query.phases.items()]
 
 
 def _drawn(points: Iterable[tuple[float, float | None]], title: str, unit: Unit) -> Markup:
@@ -145,10 +114,6 @@ async def archive_page(asked: Asked) -> WebPage:
         "unknown": seen.why,
     }
     view = {"seen": seen, "now": seen.at_ms, "size": sum(one.bytes for one in seen.streams)}
-    names = (asked.watch.server.argument, *_named(seen))
+    names = (asked.watch.server.argument, *([one.stream for one in seen.streams] or ["STREAM"]))
     shell = [command_words("archive", *names, options=("--to", seen.path, "--dry-run"))]
     return WebPage("archive", "Archive", facts, view, shell, **WebPage.source(reading))
-
-
-def _named(seen: ArchiveSeen) -> list[str]:
-    return [one.stream for one in seen.streams] or ["STREAM"]

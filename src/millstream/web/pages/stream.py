@@ -1,7 +1,6 @@
 """One stream: the position of each group in it, and its entries by id and time, in either order, live."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from millstream.client.partitions.layout import HIGHEST_ID
 from millstream.ops.asking import together
@@ -9,7 +8,7 @@ from millstream.ops.every import ACTIONS, BY_NAME
 from millstream.ops.groups.status import group_facts
 from millstream.ops.later.status import schedule_facts, stream_schedules_facts
 from millstream.ops.payloads.entry import EntryPayload
-from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
+from millstream.ops.payloads.shown import in_brief, payload_facts
 from millstream.ops.server.retention import rule_text
 from millstream.ops.streams.partitioned import PartitionedStream
 from millstream.ops.streams.status import StreamsSeen, StreamStatus, stream_facts
@@ -36,15 +35,6 @@ _ACTIONS = (
     BY_NAME["group create"],
     BY_NAME["worker reap"],
 )
-
-
-@dataclass(frozen=True, slots=True)
-class EntryRow:
-    """An entry as a table row."""
-
-    id: str
-    at_ms: int
-    fields: list[Shown]
 
 
 async def stream_page(asked: Asked) -> WebPage:
@@ -120,8 +110,7 @@ async def stream_page(asked: Asked) -> WebPage:
             + [common.group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups],  # a table has it too
         ),
         "entries": [
-            EntryRow(each.id, milliseconds(each.id), in_brief(payload))
-            for each, payload in zip(views, payloads, strict=True)
+            (view.id, milliseconds(view.id), in_brief(payload)) for view, payload in zip(views, payloads, strict=True)
         ],
         "later": later.value,
         "laters": [(one, in_brief(one.payload)) for one in later.value.schedules],
@@ -129,7 +118,7 @@ async def stream_page(asked: Asked) -> WebPage:
         "sought": sought,
         "found": found,
         "pinned": _pinned(views, wanted),
-        "files": [(kind, asked.link(f"/stream.{kind}", **_here(asked))) for kind in KINDS],
+        "files": [(kind, asked.link(f"/stream.{kind}", **asked.kept)) for kind in KINDS],
         **paging(found, wanted),
     }
     shell = [common.command_line(asked, "stream show" if parted is None else "stream balance", key)]
@@ -152,7 +141,7 @@ def _sealed(parted: PartitionedStream | None) -> bool:
 
 def _partition(parted: PartitionedStream, part: StreamStatus) -> Facts:
     """Return the facts of one partition."""
-    owners = {group.name: parted.owners.get((part.key, group.name)) for group in part.groups}
+    names, none = ("owner", "fence", "lease_ms"), (None, None, None)
     return {
         "key": part.key,
         "sealed": part.last_id == HIGHEST_ID,
@@ -163,18 +152,11 @@ def _partition(parted: PartitionedStream, part: StreamStatus) -> Facts:
                 "group": group.name,
                 "lag": group.lag.entries,
                 "pending": group.pending,
-                "owner": None if (owner := owners[group.name]) is None else owner[0],
-                "fence": None if owner is None else owner[1],
-                "lease_ms": None if owner is None else owner[2],
+                **dict(zip(names, parted.owners.get((part.key, group.name), none), strict=True)),
             }
             for group in part.groups
         ],
     }
-
-
-def _here(asked: Asked) -> dict[str, str]:
-    """Return the parameters of this page's address, without the server."""
-    return {name: value for name, value in asked.words.items() if name != "server"}
 
 
 def _pinned(views: Sequence[EntryView], wanted: Window) -> dict[str, str | None]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from markupsafe import Markup
 
@@ -12,12 +13,12 @@ from millstream.ops.history.windows import RANGES, TimeRange, stepped, window_of
 from millstream.ops.watching.questions import history_reading, with_own
 from millstream.ops.watching.watch import Reading
 from millstream.ops.words import Facts, name
-from millstream.texts import time_text
+from millstream.web.charts import clock
 from millstream.web.page import Asked
 from millstream.web.plots import PlotLine, Unit, over_all, plot, summary
 from millstream.web.wording import label
 
-_LISTED = 30  # number of marks in the list below the charts
+_MOMENT = "%Y-%m-%d %H:%M:%S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +31,23 @@ class WantedPlot:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnPlot:
-    """A chart with its title and its newest values."""
-
-    title: str
-    now: str
-    over: str  # Mean or highest value of the range
-    drawn: Markup
-
-
-@dataclass(frozen=True, slots=True)
 class Trends:
     """The charts of a page."""
 
     window: TimeRange
     seen: SeriesSeen
-    plots: tuple[DrawnPlot, ...]
+    plots: Sequence[tuple[str, str, str, Markup]]  # Title, newest values, mean or highest value of the range, drawing
     marks: tuple[Mark, ...]  # Marks of the page's subjects, the newest first
     link: str  # Address of the page, to which a range is appended
     notes: tuple[str, ...]
 
-    @property
-    def ranges(self) -> Sequence[str]:
-        """The names of the ranges that end now."""
-        return tuple(RANGES)
+    ranges: ClassVar = tuple(RANGES)  # Names of the ranges that end now
 
     @property
     def script(self) -> str:
         """Data for the script: the range, its steps and the marks."""
         ends = {"start": self.window.start_ms, "end": self.window.end_ms, "step": self.window.step_ms}
         return json.dumps(ends | {"marks": [[mark.at_ms, mark_words(mark)] for mark in self.marks]})
-
-    @property
-    def listed(self) -> Sequence[Mark]:
-        """The first marks."""
-        return self.marks[:_LISTED]
 
 
 def mark_words(mark: Mark) -> str:
@@ -86,29 +69,25 @@ async def read_trends(asked: Asked, wanted: Sequence[WantedPlot]) -> tuple[TimeR
 
 
 async def trends(
-    asked: Asked, wanted: Sequence[WantedPlot], about: str = "", group: str = ""
-) -> tuple[Trends, Reading[SeriesSeen]]:
-    """Return the charts for the range in the address, without changes of other streams and groups than these."""
-    return drawn_trends(asked, wanted, await read_trends(asked, wanted), about, group)
-
-
-def drawn_trends(
     asked: Asked,
     wanted: Sequence[WantedPlot],
-    read: tuple[TimeRange, Reading[SeriesSeen]],
     about: str = "",
     group: str = "",
+    read: tuple[TimeRange, Reading[SeriesSeen]] | None = None,
 ) -> tuple[Trends, Reading[SeriesSeen]]:
-    """Return the charts of a history that was read, up to the page's own last figures."""
-    window = read[0]
-    reading = with_own(asked.watch, read[1], _usual(wanted), window)
+    """Return the charts for the range in the address, without changes of other streams and groups than these.
+
+    A history that was ``read`` before is drawn up to the page's own last figures.
+    """
+    window, written = read or await read_trends(asked, wanted)
+    reading = with_own(asked.watch, written, _usual(wanted), window)
     seen = reading.value
     marks = [mark for mark in seen.marks if not about or mark.stream in {"", about}]
     marks = [mark for mark in marks if not group or mark.group in {"", group}]
     plots = [_drawn(one, seen, marks, window) for one in wanted if not _is_empty(one, seen)]
     link = asked.here(range=None)
     link += ("&" if "?" in link else "?") + "range="
-    return Trends(window, seen, tuple(plots), tuple(reversed(marks)), link, tuple(_notes(seen, window))), reading
+    return Trends(window, seen, plots, tuple(reversed(marks)), link, tuple(_notes(seen, window))), reading
 
 
 def trend_facts(shown: Trends, wanted: Sequence[WantedPlot]) -> Facts:
@@ -139,10 +118,10 @@ def _is_empty(one: WantedPlot, seen: SeriesSeen) -> bool:
     return all(subject[0] == "handler" and not seen.rows.get(subject) for _, subject, _ in one.lines)
 
 
-def _drawn(one: WantedPlot, seen: SeriesSeen, marks: Sequence[Mark], window: TimeRange) -> DrawnPlot:
+def _drawn(one: WantedPlot, seen: SeriesSeen, marks: Sequence[Mark], window: TimeRange) -> tuple[str, str, str, Markup]:
     lines = [PlotLine(name, stepped(seen.column(subject, column), window)) for name, subject, column in one.lines]
     drawn = plot(one.title, one.unit, lines, marks, window)
-    return DrawnPlot(one.title, summary(lines, one.unit), over_all(lines, one.unit), drawn)
+    return one.title, summary(lines, one.unit), over_all(lines, one.unit), drawn
 
 
 def _notes(seen: SeriesSeen, window: TimeRange) -> list[str]:
@@ -150,6 +129,12 @@ def _notes(seen: SeriesSeen, window: TimeRange) -> list[str]:
     found = []
     if seen.why is not None:
         found.append(f"The history cannot be read: {seen.why}.")
+    elif seen.own and seen.ahead_ms is not None:
+        found.append(
+            "The server's clock was set back: its history already has figures of "
+            f"{clock(seen.ahead_ms, _MOMENT)} UTC, and continues after that time. Until then, these figures are from "
+            "the times when a page was open."
+        )
     elif seen.own:
         found.append(
             "No process writes a history to this server. These figures are from the times when a page was open. "
@@ -159,7 +144,7 @@ def _notes(seen: SeriesSeen, window: TimeRange) -> list[str]:
         found.append("There are no figures of this time.")
     if seen.first_ms is not None and seen.first_ms > window.start_ms + window.step_ms and not seen.own:
         gone = ": older entries went at the limit of 50 MB" if seen.cut_ms is not None else ""
-        found.append(f"The history begins at {time_text(seen.first_ms)}{gone}.")
+        found.append(f"The history begins at {clock(seen.first_ms, _MOMENT)} UTC{gone}.")
     if seen.more:
         found.append("The range has more entries than one reading takes, so the charts end early.")
     if seen.skipped:

@@ -28,18 +28,10 @@ async def workers_page(asked: Asked) -> WebPage:
     every: WorkersSeen = reading.value
     limits: LimitsSeen = limited.value
     seen = within(every)
-    found = {name: len(getattr(every, name)) for name in ("workers", "vanished", "ended", "pauses", "strange")}
+    lists, whole = ("workers", "vanished", "ended", "pauses", "strange"), asdict(seen)
+    found = {name: len(getattr(every, name)) for name in lists}
     rows = [limit_facts(one) for one in limits.limits]
-    facts = {
-        "workers": [asdict(worker) for worker in seen.workers],
-        "vanished": [asdict(worker) for worker in seen.vanished],
-        "ended": [asdict(worker) for worker in seen.ended],
-        "pauses": [asdict(pause) for pause in seen.pauses],
-        "strange": list(seen.strange),
-        "limits": rows,
-        "found": found,
-        "unknown": seen.why,
-    }
+    facts = {**{name: whole[name] for name in lists}, "limits": rows, "found": found, "unknown": seen.why}
     view = {"seen": seen, "found": found, "now": seen.at_ms, "in_hand": sum(len(each.jobs) for each in every.workers)}
     view["jobs"] = [job for worker in seen.workers for job in worker.jobs]
     view["still"] = sum(each.blocked_at is not None for each in every.workers)

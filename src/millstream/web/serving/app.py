@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from starlette.applications import Starlette
@@ -66,14 +67,14 @@ def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIAp
     live = LivePages()
     routes = [Route("/static/{name}", _static, methods=["GET"])]
     for path, maker in PAGES.items():
-        route = _Form(path, maker, settings, watches, live)
+        route = _Served(path, maker, settings, watches, live)
         routes.append(Route(path, route.page, methods=["GET"]))
         routes.append(Route(("/overview" if path == "/" else path) + ".json", route.twin, methods=["GET"]))
     for path, maker in POSTED.items():
-        routes.append(Route(path, _Form(path, maker, settings, watches, live).posted, methods=["POST"]))
-    files = _Form("/stream", stream_page, settings, watches, live)
+        routes.append(Route(path, _Served(path, maker, settings, watches, live).posted, methods=["POST"]))
+    files = _Served("/stream", stream_page, settings, watches, live)
     routes += [Route(f"/stream.{kind}", files.file, methods=["GET"]) for kind in KINDS]
-    lost = _Form("/", _nowhere, settings, watches, live)
+    lost = _Served("/", _nowhere, settings, watches, live)
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: lost.lost, AddressError: _wrong_address})
     return WebGuard(_below(settings.base, app), settings.access)
 
@@ -90,26 +91,24 @@ def _below(base: str, app: ASGIApp) -> ASGIApp:
     return without_base if base else app
 
 
-class _Form:
+@dataclass(frozen=True, slots=True)
+class _Served:
     """One page in its three formats: HTML, JSON and live events."""
 
-    def __init__(
-        self, path: str, maker: Maker, settings: ConsoleSettings, watches: list[ServerWatch], live: LivePages
-    ) -> None:
-        self._path = path
-        self._maker = maker
-        self._settings = settings
-        self._watches = watches
-        self._live = live
+    path: str
+    maker: Maker
+    settings: ConsoleSettings
+    watches: list[ServerWatch]
+    live: LivePages
 
     async def page(self, request: Request) -> Response:
         """Return a page as HTML, or as the events that keep it live."""
         asked = self._asked(request)
         if "text/event-stream" in request.headers.get("accept", ""):
-            return LiveResponse(self._live, lambda: self._made(asked), asked)
+            return LiveResponse(self.live, lambda: self._made(asked), asked)
         headers = {"vary": "accept"}
         making = asyncio.create_task(self._made(asked))
-        done, _ = await asyncio.wait([making], timeout=_AT_ONCE_SEARCH if self._path == "/search" else AT_ONCE)
+        done, _ = await asyncio.wait([making], timeout=_AT_ONCE_SEARCH if self.path == "/search" else AT_ONCE)
         if not done:
             return StreamingResponse(_in_two(making, asked), 200, headers, _HTML)
         return _whole(await making, asked, headers)
@@ -153,13 +152,13 @@ class _Form:
         query = request.scope["query_string"]
         words = words_of(query) | words_of(form)
         number = words.get("server", "0")
-        if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(self._watches)):
-            raise AddressError(f"server= is a number below {len(self._watches)}")
+        if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(self.watches)):
+            raise AddressError(f"server= is a number below {len(self.watches)}")
         return Asked(
-            self._settings,
-            self._watches[int(number)],
+            self.settings,
+            self.watches[int(number)],
             int(number),
-            self._path,
+            self.path,
             words,
             query.decode("latin-1"),
             request.scope.get("user", ""),
@@ -170,7 +169,7 @@ class _Form:
         """Return the page, or an error page."""
         try:
             with asked.watch.replies():
-                return await self._maker(asked)
+                return await self.maker(asked)
         except MillstreamError as error:
             return refusal(error, asked)
 
