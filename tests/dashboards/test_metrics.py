@@ -84,6 +84,18 @@ async def worker(url: str, stuck: asyncio.Event) -> AsyncIterator[int]:
         stuck.set()
 
 
+async def partitioned(url: str) -> str:
+    """Return the metrics of an app that reads a partitioned stream."""
+    app = App(url, registry=False)
+
+    @app.subscriber(StreamSub("invoices", group="billing"))
+    async def send(kind: str) -> None: ...
+
+    await app.partition("invoices", 2, by="customer")
+    async with app.running(grace=1):
+        return (await app.metrics())[0].decode()
+
+
 def pipelines() -> PipelineHealth:
     """Return the driver's metrics for a query that has had a batch."""
     facts = {"lag": 1, "rows": 2, "batch_ms": 3, "rows_per_second": 4.0, "total_rows": 5, "at_ms": 6}
@@ -121,7 +133,7 @@ async def test_what_workers_and_pipelines_are_asked_for_is_shown(server: ServerP
             return text if wanted <= text else set()
 
         theirs = await aeventually(found)
-    theirs |= shown((await pipelines().metrics())[0].decode())
+    theirs |= shown((await pipelines().metrics())[0].decode()) | shown(await partitioned(server.url))
     ours = {name for name in asked() if name.startswith(("millstream_", "redis_stream_"))}
     assert ours - theirs == set()
     assert len(ours) > 30

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from millstream.client.partitions.layout import descriptor_key
+from millstream.errors import UsageError
 from millstream.migrate.capabilities import TargetFeatures, find_features
 from millstream.migrate.command_file import Form, Writer, load, writing
 from millstream.migrate.commands import unsupported
@@ -113,9 +115,27 @@ def find_streams(link: Link, choices: MigrationOptions) -> tuple[list[bytes], Mi
                     kinds[name] += 1
         if not matched and choices.patterns and not choices.allow_none:
             report.unmatched.append(pattern)
+    _refuse_empty_name(link, keys, choices.patterns)
     report.others, report.other_keys = dict(kinds), sorted(others)
     report.elsewhere = _elsewhere(link)
     return sorted(keys), report
+
+
+def _refuse_empty_name(link: Link, keys: set[bytes], patterns: Sequence[str]) -> None:
+    """Refuse to copy a partitioned stream's own key alone, which is empty and sealed."""
+    named = {name: name.encode(errors="surrogateescape") for name in patterns}
+    alone = [
+        name
+        for name, key in named.items()
+        if key in keys and not any(each.startswith((key + b"{", key + b"~")) for each in keys)
+    ]
+    found = link.ask([("EXISTS", descriptor_key(name)) for name in alone]) if alone else []
+    for name, there in zip(alone, found, strict=True):
+        if there == 1:
+            raise UsageError(
+                f"--stream {name} is invalid: the stream is partitioned, and this key has none of the new entries. "
+                f"Write --stream '{name}*', and run `millstream stream partition {name}` at the target afterwards."
+            )
 
 
 def _elsewhere(link: Link) -> dict[int, int]:
