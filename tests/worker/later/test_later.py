@@ -87,6 +87,37 @@ async def test_another_process_moves_what_a_publisher_left(app: App, client: red
     assert not client.exists(schedule.due_key("s"), schedule.content_key("s"))
 
 
+async def test_many_publishes_for_later_are_one_command_each(app: App, client: redis.Redis) -> None:
+    """A publish for later looks for the partitions of a stream at most once a second, since each look is a request."""
+    client.config_resetstat()
+    for number in range(200):
+        await app.publish("s", {"n": number}, delay="1h")
+    calls: Any = client.info("commandstats")
+    assert calls["cmdstat_evalsha"]["calls"] >= 200
+    assert calls["cmdstat_get"]["calls"] <= 40
+    assert client.zcard(schedule.due_key("s")) == 200
+
+
+async def test_a_stream_that_was_just_partitioned_gets_what_was_for_later(
+    app: App, server: ServerProcess, client: redis.Redis
+) -> None:
+    """An entry that was scheduled next to a stream right after its partitioning reaches a partition once."""
+    seen: list[int] = []
+    other = App(server.url, reap_after=None)
+    await app.publish("orders", {"k": "a", "n": 1}, delay=0.2)
+
+    @other.subscriber(StreamSub("orders", group="g"))
+    async def handle(k: str, n: int) -> None:
+        seen.append(n)
+
+    await other.partition("orders", 2, by="k")
+    await app.publish("orders", {"k": "a", "n": 2}, delay=0.2)
+    async with other.running():
+        await aeventually(lambda: sorted(seen) == [1, 2])
+    assert sum(client.xlen(f"orders{{{at}}}") for at in range(2)) == 2
+    assert client.xlen("orders") == 0
+
+
 async def test_an_id_names_one_schedule(app: App, client: redis.Redis) -> None:
     """Publishing again with the same ``id`` changes nothing. With ``replace`` it sets a new content and time."""
     first = await app.publish("s", {"n": 1}, at=FAR, id="a")

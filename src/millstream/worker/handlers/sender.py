@@ -46,6 +46,8 @@ SCRIPT = ServerScript.beside("millstream.worker.handlers", "unique.lua")
 _DAY = 86_400.0
 #: Seconds between two updates of the server's index that a stream has schedules.
 _NOTE = 3_600.0
+#: Seconds after which a publish for later looks again if a plain stream was partitioned.
+_PLAIN = 1.0
 #: Milliseconds for which a mark outlives the last attempt, which may take half a minute.
 _LONGER_MS = 60_000
 #: Longest and shortest seconds for one attempt.
@@ -122,6 +124,7 @@ class Sender:
         self.replies = ReplyHints(url, self.line)
         self._noted: dict[str, float] = {}  # Stream -> time at which its schedules were last recorded on the server
         self._layouts: dict[str, PartitionLayout] = {}  # Layouts of the streams that are known to be partitioned
+        self._plain: dict[str, float] = {}  # Other streams -> time at which they were last found without a layout
 
     async def server(self, deadline: float | None = None) -> Capabilities:
         """Return the server's capabilities, read once; read again while some are unknown."""
@@ -142,9 +145,9 @@ class Sender:
         known = self._layouts.get(stream)
         seconds = 0.0 if how.retry is None else times.configured("publish(retry=", how.retry, "s")
         deadline = asyncio.get_running_loop().time() + seconds if seconds else None
-        # A schedule would wait at a sealed stream, so its publish reads the layout first; other publishes are refused
-        # there
-        if known is None and (how.needs_partitions or how.later is not None):
+        # A schedule would wait at a sealed stream until a worker hands it over, so a publish for later reads the layout
+        # first, but not each of many; other publishes are refused there
+        if known is None and (how.needs_partitions or (how.later is not None and not self._is_plain(stream))):
             known = await self._layout_for(stream, how, deadline)
             how = _left(how, deadline)
         while True:
@@ -161,6 +164,10 @@ class Sender:
             if refused is not None and found == known:
                 raise refused
             known = found
+
+    def _is_plain(self, stream: str) -> bool:
+        """Return True if the stream was not partitioned a moment ago."""
+        return asyncio.get_running_loop().time() < self._plain.get(stream, -math.inf) + _PLAIN
 
     async def _layout_for(self, stream: str, how: How, deadline: float | None) -> PartitionLayout | None:
         """Read a stream's layout, trying until the publish's deadline."""
@@ -200,6 +207,7 @@ class Sender:
             self._layouts[stream] = found
             return found
         self._layouts.pop(stream, None)
+        self._plain[stream] = asyncio.get_running_loop().time()
         if needed:
             raise UsageError(
                 f"publish({stream!r}, key=) is invalid: the stream is not partitioned. Omit key=, or partition it: "
