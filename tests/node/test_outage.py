@@ -7,6 +7,7 @@ import pytest
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import every
 from millstream.node.durability.outage import Outage
+from millstream.node.log import codec
 from millstream.replies import OK, Error
 from support import campaign, needs
 from support.inprocess import WAITING, Client, Word, World, to_words
@@ -50,6 +51,14 @@ def low(world: World) -> None:
 
 def refused(answer: object, line: str = WRITES) -> bool:
     return isinstance(answer, Error) and answer.line == line
+
+
+def test_a_pack_that_the_disk_did_not_take_hides_no_key(world: World, client: Client) -> None:
+    """Records of packs and of entries that moved into them change no reply, so all keys can be read meanwhile."""
+    record = codec.pack(0, [("tpacks", -1, [[1, 2, 0]]), ("twarm", 0, b"s", 0, 1)])
+    world.node.journal.suspend(Outage(WHY, [record]))
+    assert client.call("XLEN", "s") == 1
+    assert refused(client.call("XADD", "s", "*", "f", "v"))
 
 
 WRITING = [row for row in every() if "write" in row.flags and row.handler is not None]

@@ -89,10 +89,15 @@ def test_a_failing_call_while_entries_go_to_a_pack_loses_nothing(
     begin = next(at for at, each in enumerate(seen) if each.call == "open" and each.name.startswith("pack-"))
     places = [each.at for each in seen[begin:] if each.call == call]
     assert places, f"no {call} after a pack was created"
-    place = places[min(later, len(places) - 1)]
-    acknowledged, those = live(tmp_path / "server", made, CallFault("server", call, place, how))
-    assert any(each.failed for each in those)
-    with millstream_server(tmp_path / "server", *OPTIONS) as server, Wire(server.url) as wire:
+    # A busy machine has fewer calls at times, such as reads that wait: then the first one fails
+    for place in (places[min(later, len(places) - 1)], places[0]):
+        folder = tmp_path / str(place)
+        acknowledged, those = live(folder, made, CallFault("server", call, place, how))
+        if any(each.failed for each in those):
+            break
+    else:
+        pytest.fail(f"no {call} failed")
+    with millstream_server(folder, *OPTIONS) as server, Wire(server.url) as wire:
         entries = wire.ask("XRANGE", "s", "-", "+")
         assert len(entries) >= acknowledged
         assert [each[0] for each in entries] == [b"%d-1" % number for number in range(1, len(entries) + 1)]

@@ -15,6 +15,7 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.keyspecs import has_keys, keys_of
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import resolve
+from millstream.engine.cold_ops import SILENT
 from millstream.errors import CommandError
 from millstream.node.log import codec
 
@@ -58,7 +59,7 @@ class Outage:
                 self._note(step)
 
     def _note(self, step: list[Any]) -> None:
-        if step[0] in {"hist", "off", "role"}:  # without a key
+        if step[0] in {"hist", "off", "role"} or step[0] in SILENT:  # without a key, or a change that no reply shows
             return
         if step[0] in {"flush", "swap"}:
             self._everything = True
