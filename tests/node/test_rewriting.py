@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,6 +102,37 @@ def test_a_killed_child_does_no_harm(
     assert healthy.facts.is_ok
     log.close()
     assert recovered(log.directory) == list(range(1, 106))
+
+
+def test_a_stop_waits_for_a_rewriting_that_is_being_started(log: Log) -> None:
+    """A server that ends while another thread starts a rewriting waits for it, and fails in no other way."""
+    made, may_start = threading.Event(), threading.Event()
+
+    class Held(threading.Thread):
+        def start(self) -> None:
+            made.set()
+            assert may_start.wait(30)
+            super().start()
+
+    rewriter, errors = Rewriter(log, Config(), thread=Held), list[BaseException]()
+
+    def stop() -> None:
+        try:
+            rewriter.stop()
+        except RuntimeError as error:
+            errors.append(error)
+
+    starting, stopping = threading.Thread(target=rewriter.start), threading.Thread(target=stop)
+    starting.start()
+    assert made.wait(30)
+    stopping.start()
+    stopping.join(0.2)  # long enough for an error
+    may_start.set()
+    stopping.join(30)
+    starting.join(30)
+    assert not errors
+    assert not rewriter.facts.is_running
+    assert not rewriter.start()
 
 
 def test_a_copy_of_what_was_rewritten_just_now_rewrites_nothing(log: Log, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ class Rewriter:
         self._program = program
         self._new_thread = thread
         self._thread: threading.Thread | None = None
-        self._gate = threading.Lock()  # guards the next two attributes
+        self._gate = threading.RLock()  # guards the next two attributes, and the start; a thread of tests runs in it
         self._child: ChildProcess | None = None
         self._stopped = False
         self._copy: CopyOrder | None = None
@@ -186,14 +186,15 @@ class Rewriter:
 
     def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None, take: TakeOrder | None = None) -> bool:
         """Begin a rewrite; return False if one is running, or the rewriter has stopped."""
-        if self.facts.is_running or self._stopped:
-            return False
-        self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
-        self._said_compact = self._said_packs = self._said_taken = None
-        self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
-        self._started = time.monotonic()
-        self._thread = self._new_thread(target=self._run, name="millstream-rewrite", daemon=True)
-        self._thread.start()
+        with self._gate:  # another thread may stop the rewriter, and must find a thread that has begun
+            if self.facts.is_running or self._stopped:
+                return False
+            self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
+            self._said_compact = self._said_packs = self._said_taken = None
+            self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
+            self._started = time.monotonic()
+            self._thread = self._new_thread(target=self._run, name="millstream-rewrite", daemon=True)
+            self._thread.start()
         return True
 
     def reader(self, file: IO[bytes], words: Sequence[str]) -> ChildProcess:
