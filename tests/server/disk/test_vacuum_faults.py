@@ -75,6 +75,8 @@ def live(folder: Path, made: Path, fault: CallFault | None) -> tuple[int, list[C
             process = server.process
             assert process is not None
             eventually(lambda: process.poll() is not None or is_over(wire))
+            if fault is None:  # the files that it replaced go a moment later
+                eventually(lambda: any(each.call == "unlink" for each in calls(trace)[before:]))
             assert rest(wire) == LEFT
         except (EOFError, ConnectionError):  # a call on the log failed
             assert server.process is not None
