@@ -1,6 +1,5 @@
 """``millstream server tier`` and ``vacuum``: with packs, without a tier, and on other servers."""
 
-import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from click.testing import CliRunner, Result
 from millstream.cli.main import main
 from millstream.server.thread import ServerThread
 from support.coldness import IS_COLD
+from support.resident import collect_garbage
 from support.servers import ServerProcess
 from support.waiting import eventually
 from support.wire import Wire
@@ -32,7 +32,7 @@ def run(url: str, *words: str, code: int = 0) -> Result:
 @pytest.fixture
 def cold(tmp_path: Path) -> Iterator[Wire]:
     """Yield a client of a server with entries in packs."""
-    gc.collect()  # streams of earlier tests count until they are freed
+    collect_garbage()  # streams of earlier tests count until they are freed, as one process has one count
     with ServerThread(tmp_path / "data", parameters=PARAMETERS) as server, Wire(server.url) as wire:
         wire.url = server.url  # type: ignore[attr-defined]  # for the command line
         wire.ask_together([("XADD", "s", f"{number}-1", "f", "x" * 200) for number in range(1, ENTRIES + 1)])

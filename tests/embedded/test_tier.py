@@ -1,7 +1,6 @@
 """A store of this process with a tier: streams take more than ``maxmemory``, and a kill at any moment loses nothing."""
 
 import asyncio
-import gc
 import os
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from millstream.errors import CommandError, ConfigError, DiskError
 from millstream.node.tiering.spilling import Spiller
 from millstream.persistence.check import check
 from support.coldness import IS_COLD
+from support.resident import collect_garbage
 from support.servers import millstream_server
 from support.waiting import eventually
 
@@ -52,7 +52,7 @@ for writer in range(3):
 
 @pytest.fixture(autouse=True)
 def _without_others() -> None:
-    gc.collect()  # streams of earlier tests count until they are freed, as one process has one count
+    collect_garbage()  # streams of earlier tests count until they are freed, as one process has one count
 
 
 @pytest.fixture

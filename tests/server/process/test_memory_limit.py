@@ -15,6 +15,7 @@ from millstream.engine.streams.memory import stream_memory
 from millstream.errors import CommandError
 from millstream.server.thread import ServerThread
 from support.inprocess import World
+from support.resident import collect_garbage
 from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire, pack
@@ -37,7 +38,7 @@ def used(wire: Wire) -> int:
 @pytest.fixture
 def wire(tmp_path: Path) -> Iterator[Wire]:
     """Yield a client of a server with a data directory."""
-    gc.collect()  # streams of earlier tests count until they are freed, as one process has one count
+    collect_garbage()  # streams of earlier tests count until they are freed, as one process has one count
     with ServerThread(tmp_path) as server, Wire(server.url) as wire:
         yield wire
 

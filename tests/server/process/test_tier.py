@@ -1,6 +1,5 @@
 """A running server with a tier: it takes far more than ``maxmemory``, and answers as a server without one."""
 
-import gc
 import logging
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from millstream.persistence.packs import PackWriter
 from millstream.server.settings import Settings
 from millstream.server.thread import ServerThread
 from support.coldness import IS_COLD
+from support.resident import collect_garbage
 from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
@@ -30,7 +30,7 @@ PARAMETERS = {"tier": "yes", "tier-hot": "256kb", "stream-node-max-entries": "20
 
 @pytest.fixture(autouse=True)
 def _without_others() -> None:
-    gc.collect()  # streams of earlier tests count until they are freed, as one process has one count
+    collect_garbage()  # streams of earlier tests count until they are freed, as one process has one count
 
 
 @pytest.fixture
