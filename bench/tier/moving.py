@@ -82,6 +82,7 @@ def beside_reader(folder: Path, entries: int, rounds: int) -> Iterator[Result]:
                 start = time.perf_counter()
 
                 def pace(number: int, start: float = start, each: float = each) -> None:
+                    # Reads come as fast as those of the cold server
                     time.sleep(max(start + number * each - time.perf_counter(), 0))
 
                 quick, _ = _watched(hot.server, lambda read=read, pace=pace: read(hot.server, wait=pace))
