@@ -119,6 +119,7 @@ def pending_ranges(entries: int = ENTRIES) -> Iterator[bytes]:
 
 def _rows() -> Iterator[Case]:
     add, add_large = ("XADD", "s", "*", *FIELDS), ("XADD", "s", "*", *LARGE)
+    add_capped = ("XADD", "s", "MAXLEN", "~", "10000", "*", *FIELDS)
     for pipeline in (1, 16, 100):
         how = {1: "", 16: " by 16", 100: " by 100"}[pipeline]
         yield Case(f"PING{how}", ("PING",), pipeline=pipeline)
@@ -126,6 +127,7 @@ def _rows() -> Iterator[Case]:
         yield Case(f"GET{how}", ("GET", "k"), lambda: iter([pack("SET", "k", "value")]), pipeline=pipeline)
         yield Case(f"XADD{how}", add, fresh=True, pipeline=pipeline)
         yield Case(f"XADD 1 KiB{how}", add_large, fresh=True, pipeline=pipeline)
+        yield Case(f"XADD MAXLEN ~ 10000{how}", add_capped, fresh=True, pipeline=pipeline)
         yield Case(f"XRANGE COUNT 1{how}", ranges(1), stream, pipeline=pipeline)
         yield Case(
             f"XREADGROUP COUNT 10 + XACK{how}", lanes_read, lanes_ready, pipeline=2 if pipeline == 1 else pipeline
@@ -151,6 +153,7 @@ QUICK = frozenset(
         "XADD",
         "XADD by 16",
         "XADD by 100",
+        "XADD MAXLEN ~ 10000 by 16",
         "XADD 1 KiB by 16",
         "XRANGE COUNT 1 by 16",
     }

@@ -93,7 +93,7 @@ class Lines:
             for _ in range(pick([1, 3, 9]))
         ]
         made = [
-            [b"XADD", b"s", b"*", b"f", pick(self.words)],
+            [b"XADD", b"s", *(self.cap() if self.random.random() < 0.2 else []), b"*", b"f", pick(self.words)],
             [b"XREADGROUP", b"GROUP", b"g", who, b"COUNT", pick([b"1", b"4"]), b"STREAMS", b"s", b">"],
             [b"XACK", b"s", b"g", *some],
             self.claim(b"s", b"g", who, some),
@@ -129,7 +129,7 @@ class Lines:
             [b"XADD", key, b"*", *fields],
             [b"xadd", pick([b"s", b"t"]), b"*", b"n", b"1", b"m", b"2"],
             [b"XADD", key, pick(IDS), *fields],
-            [b"XADD", key, b"MAXLEN", pick([b"~", b"="]), b"5", b"*", b"a", b"b"],
+            [b"XADD", key, *self.cap(), pick([b"*", b"*", pick(IDS)]), b"a", b"b"],
             [b"GET", key],
             [b"Set", key, pick(self.words)] if self.random.random() < 0.3 else [b"SET", b"str", pick(self.words)],
             [b"SET", key, b"v", b"EX", b"1"],
@@ -153,8 +153,17 @@ class Lines:
             [b"HELLO", pick([b"2", b"3"])],
             [b"SELECT", pick([b"0", b"0", b"1"])],
         ]
-        weights = [9, 9, 3, 2, 1, 1, 6, 6, 6, 9, 9, 2, 1, 5, 5, 1, 4, 3, 5, 5, 5, *[1] * (len(made) - 21)]
+        weights = [9, 9, 3, 2, 1, 1, 6, 6, 6, 9, 9, 2, 5, 5, 5, 1, 4, 3, 5, 5, 5, *[1] * (len(made) - 21)]
         return self.random.choices(made, weights)[0]
+
+    def cap(self) -> list[bytes]:
+        """Return XADD's option MAXLEN or MINID, mostly in a usual form."""
+        pick = self.random.choice
+        sign = pick([[], [b"~"], [b"="], [b"~"], [pick([b"!", b""])] if self.random.random() < 0.1 else []])
+        number = pick([b"5", b"1", b"0", b"30", pick(COUNTS)])
+        some = b"%d-%d" % (1_700_000_000_000 + self.random.randrange(9), self.random.randrange(9))
+        cap = pick([[b"MAXLEN", *sign, number], [b"maxlen", *sign, number], [b"MINID", *sign, pick([some, pick(IDS)])]])
+        return [*cap, *([b"LIMIT", b"2"] if self.random.random() < 0.1 else [])]
 
     def claim(self, key: bytes, name: bytes, who: bytes, some: list[bytes]) -> list[bytes]:
         """Return XCLAIM, mostly with ascending ids, with any options.

@@ -131,6 +131,26 @@ SCENES: dict[str, Scene] = {
         ("a", "XADD s * f 1"),
         ("b", "XREAD BLOCK 5 STREAMS s $"),
     ],
+    "ids of the client": [
+        ("b", "XREAD BLOCK 0 STREAMS s 7-1"),
+        (
+            "a",
+            "XADD s 1-1 f v|XADD s 1-2 f v|XADD s 5 f v|XADD s 5-0 f v|XADD s 0-0 f v|XADD s 05-7 f v|XADD s 6-* f v",
+        ),
+        ("a", "XADD s +9 f v|XADD s -1 f v|XADD s 7- f v|XADD s 7-1 f v|XADD s 7-2 f v|XADD s 8 f|XLEN s"),
+        ("a", "XADD s 999999999999999999-999999999999999999 f v|XADD s 9 f v|XADD s * f v|MULTI|XADD t 3 f v|EXEC"),
+        ("a", "XADD s 18446744073709551615-18446744073709551615 f v|XADD s * f v|XADD t 3 f v|XADD t 4 f v"),
+    ],
+    "caps beyond what goes at once": [
+        ("a", "CONFIG SET stream-node-max-entries 2|" + "|".join(["XADD s * f v"] * 450)),
+        ("a", "XADD s MAXLEN ~ 3 * f v|XLEN s|XADD s MAXLEN ~ 3 * f v|XLEN s|XADD s MINID ~ 18 * f v|XLEN s"),
+        ("a", "CONFIG SET stream-node-max-entries 0|XADD s MAXLEN ~ 2 * f v" + "|XADD s MAXLEN = 1 * f v" * 9),
+        ("a", "XADD s MAXLEN 0 * f v|XLEN s|XADD s MAXLEN 2 * f v|XADD s MAXLEN 0 1 f v|XADD s MAXLEN 1 f v|XLEN s"),
+    ],
+    "the lowest id at a node's end": [
+        ("a", "CONFIG SET stream-node-max-entries 3|XADD s 2 f v|XADD s 3 f v|XADD s 4 f v|XADD s 5 f v|XDEL s 3"),
+        ("a", "XADD s MINID = 3 6 f v|XINFO STREAM s|XADD s MINID ~ 6 7 f v|XINFO STREAM s|XADD s MINID 7 8 f v"),
+    ],
     "acknowledged twice": [("a", "XADD s 9-9 f v|XREADGROUP GROUP g c STREAMS s >|XACK s g 9-9 9-9 8-8|XACK s g 9-9")],
 }
 
@@ -210,9 +230,11 @@ def test_plain_commands_are_plain_again_when_nothing_stands_in_the_way() -> None
     other.send("XREAD", "BLOCK", 0, "STREAMS", "k2", "s", "$", "$")
     other.close()
     assert world.node.batches.takes(client.session)
-    data = b"".join(pack(*words.split()) for words in ("SET k2 v", "XADD s * f v", "GET k2"))
+    data = b"".join(
+        pack(*words.split()) for words in ("SET k2 v", "XADD s 2-2 f v", "XADD s MAXLEN ~ 9 * f v", "GET k2")
+    )
     run = world.node.batches.run(client.session, data, 0, world.clock.now().wall)
-    assert (run.commands, run.at, run.words, run.woken) == (3, len(data), None, None)
+    assert (run.commands, run.at, run.words, run.woken) == (4, len(data), None, None)
 
 
 @needs_runner

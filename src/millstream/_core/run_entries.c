@@ -142,7 +142,7 @@ int run_set(Run *run)
     PyObject *old;
     Py_ssize_t growth;
     if (run->count != 3 || is_full(run) || !look_up(run, run->words[1], &old) || is_waited_for(run, run->of->waiting)
-        || get_growth(run, old, run->words[2].size, &growth) < 0 || reserve(run))
+        || get_growth(run, old, run->words[2].size, &growth) < 0 || reserve(run, 0))
         return ORDINARY;
     PyObject *value = make_string(run, run->words[2]);
     int failed = value == NULL || PyDict_SetItem(run->keys, run->key, value) < 0;
@@ -162,8 +162,86 @@ int run_set(Run *run)
     return buf_add(&run->of->replies, "+OK\r\n", 5) < 0 ? ORDINARY : DONE; /* there is room */
 }
 
-/* Adds the entry under an id, or 0: the next one; its id, or 0 */
-static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, Id wanted, int *fresh)
+/* MAXLEN or MINID of XADD, without LIMIT and without a policy */
+typedef struct {
+    enum { UNCAPPED, LENGTH, LOWEST } kind;
+    int is_exact; /* "=", or no sign */
+    Id threshold; /* a number of entries, or an id */
+} Cap;
+
+/* Where the id of an XADD is, behind a cap; 0 for other options */
+static Py_ssize_t get_cap(const Run *run, Cap *cap)
+{
+    View word = run->words[2];
+    cap->kind = is_word(word, "MAXLEN") ? LENGTH : is_word(word, "MINID") ? LOWEST : UNCAPPED;
+    if (cap->kind == UNCAPPED)
+        return 2;
+    cap->is_exact = !is_sign(run->words[3], '~');
+    Py_ssize_t at = !cap->is_exact || is_sign(run->words[3], '=') ? 4 : 3;
+    word = run->words[at];
+    int64_t length = cap->kind == LENGTH ? get_number(word) : 0;
+    if (length < 0 || (cap->kind == LOWEST && !get_id(word, &cap->threshold)))
+        return 0;
+    cap->threshold = cap->kind == LENGTH ? (Id)length : cap->threshold;
+    return at + 1;
+}
+
+/* The id below which entries go, as _bound in commands/streams/trimming.py finds it; *all: every entry goes */
+static Id find_bound(const Run *run, EntryStore *store, const Cap *cap, int *all)
+{
+    Py_ssize_t length = store_length(store), removed = 0, wanted = cap->kind == LENGTH ? (Py_ssize_t)cap->threshold : 0;
+    int64_t budget = run->max_entries <= 0 ? 10000 : run->max_entries < 10000 ? 100 * run->max_entries : 1000000;
+    for (Py_ssize_t index = 0; index < store->count; index++) {
+        Node *node = STORE_NODE(store, index);
+        if ((cap->kind == LENGTH && length <= wanted) || (!cap->is_exact && removed + node->live > budget))
+            return node->first;
+        if (cap->kind == LENGTH ? length - node->live >= wanted : node->last < cap->threshold) {
+            length -= node->live;
+            removed += node->live;
+            continue;
+        }
+        if (!cap->is_exact)
+            return node->first;
+        if (cap->kind == LOWEST)
+            return cap->threshold;
+        Walk walk;
+        Entry entry = {.id = node->first};
+        walk_begin(&walk, store, node->first, ID_MAX, 0);
+        for (Py_ssize_t left = length - wanted; left >= 0 && walk_next(&walk, &entry) > 0;)
+            left--;
+        walk_end(&walk);
+        return entry.id;
+    }
+    *all = 1;
+    return ID_MAX;
+}
+
+/* Removes what is above the cap, and writes the step of it */
+static void trim(Run *run, EntryStore *store, const Cap *cap)
+{
+    int all = 0;
+    Id bound = find_bound(run, store, cap, &all), first = store_first_live(store);
+    if (store->count == 0 || !(all || (first > 0 && first < bound) || STORE_NODE(store, 0)->last < bound))
+        return;
+    store_cut(store, bound, all, 1);
+    if (run->of->records) {
+        Buf *steps = &run->of->steps;
+        char packed[16];
+        id_to_bytes(bound, packed);
+        char *at = put_binary(put_op(steps->data + steps->size, run, 5, "xtrim"), run->words[1]);
+        if (all)
+            *at++ = (char)0xc0;
+        else
+            at = put_binary(at, (View){packed, 16});
+        *at++ = (char)0xc2;
+        *at++ = (char)0xc3;
+        steps->size = at - steps->data;
+    }
+    run->written++;
+}
+
+/* Adds the entry of the words from `from` on under an id, or 0: the next one; its id, or 0 */
+static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, Id wanted, Py_ssize_t from, int *fresh)
 {
     Id last = 0, id = 0;
     Py_ssize_t size = 0;
@@ -172,7 +250,7 @@ static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, Id wanted, 
     long long added = old_added == NULL ? -1 : PyLong_AsLongLong(old_added);
     if (old_last == NULL || added < 0 || added == LLONG_MAX || id_from_int(old_last, &last) < 0 || last == ID_MAX)
         goto end;
-    for (Py_ssize_t at = 3; at < run->count; at++)
+    for (Py_ssize_t at = from; at < run->count; at++)
         size += run->words[at].size;
     Id next = wanted ? wanted : ID_MAKE(run->wall, 0);
     if (next <= last) {
@@ -185,7 +263,7 @@ static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, Id wanted, 
     if (new_last == NULL || new_added == NULL)
         goto end;
     *fresh = store_needs_node(entries, size, run->max_bytes, run->max_entries);
-    if (store_append(entries, next, run->words + 3, run->count - 3, *fresh) < 0)
+    if (store_append(entries, next, run->words + from, run->count - from, *fresh) < 0)
         goto end;
     /* Slots that are there take another int without asking for memory */
     PyObject_SetAttr(stream, s_last_id, new_last);
@@ -203,25 +281,30 @@ int run_xadd(Run *run)
 {
     PyObject *stream;
     Id wanted = 0;
-    if (run->count < 5 || !(run->count & 1) || is_full(run))
+    Cap cap;
+    Py_ssize_t from = run->count < 5 || is_full(run) ? 0 : get_cap(run, &cap) + 1; /* the first field */
+    if (from < 3 || run->count < from + 2 || (run->count - from) % 2)
         return ORDINARY;
-    if (run->obeys ? !get_id(run->words[2], &wanted) || wanted == 0 : !is_sign(run->words[2], '*'))
+    int is_next = !run->obeys && is_sign(run->words[from - 1], '*');
+    if (!is_next && (!get_id(run->words[from - 1], &wanted) || wanted == 0))
         return ORDINARY;
     EntryStore *entries = get_entries(run, run->words[1], &stream);
     if (entries == NULL)
         return ORDINARY;
     int fresh = 0, waited_for = is_waited_for(run, run->of->waiting);
-    Id id = waited_for < 0 || reserve(run) ? 0 : add_entry(run, stream, entries, wanted, &fresh);
-    Py_DECREF(entries);
-    if (id == 0)
+    int is_left = waited_for < 0 || (cap.kind != UNCAPPED && is_cold(entries)) || reserve(run, 64 + run->words[1].size);
+    Id id = is_left ? 0 : add_entry(run, stream, entries, wanted, from, &fresh);
+    if (id == 0) {
+        Py_DECREF(entries);
         return ORDINARY;
+    }
     if (run->of->records) {
         Buf *steps = &run->of->steps;
         char packed[16];
         id_to_bytes(id, packed);
         char *at = put_binary(put_op(steps->data + steps->size, run, 6, "xadd"), run->words[1]);
-        at = put_array(put_binary(at, (View){packed, 16}), (uint64_t)run->count - 3);
-        for (Py_ssize_t word = 3; word < run->count; word++)
+        at = put_array(put_binary(at, (View){packed, 16}), (uint64_t)(run->count - from));
+        for (Py_ssize_t word = from; word < run->count; word++)
             at = put_binary(at, run->words[word]);
         *at++ = (char)(fresh ? 0xc3 : 0xc2);
         *at++ = (char)0xc0;
@@ -229,6 +312,9 @@ int run_xadd(Run *run)
     }
     run->written++;
     run->changes++;
+    if (cap.kind != UNCAPPED)
+        trim(run, entries, &cap);
+    Py_DECREF(entries);
     if (waited_for)
         run->woken = Py_NewRef(run->key);
     return buf_id_bulk(&run->of->replies, id) < 0 ? ORDINARY : DONE; /* there is room */

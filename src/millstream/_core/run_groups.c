@@ -115,7 +115,7 @@ static int read_new(Run *run, EntryStore *entries, Group *group, Consumer *consu
     View key = run->words[run->count - 2];
     Buf ids = {0};
     Py_ssize_t before = run->of->replies.size, number = -1;
-    if (reserve(run) == 0 && reply_read(run, key, entries, group->last_id, count, &ids) == DONE)
+    if (reserve(run, 0) == 0 && reply_read(run, key, entries, group->last_id, count, &ids) == DONE)
         number = ids.size / (Py_ssize_t)sizeof(Id);
     const Id *found = (const Id *)ids.data;
     Id after = group->last_id;
@@ -584,7 +584,7 @@ int obey_setid(Run *run)
     PyObject *stream;
     Id id;
     int64_t entries_read = is_word(run->words[5], "ENTRIESREAD") ? get_number(run->words[6]) : -1;
-    if (entries_read < 0 || !get_id(run->words[4], &id) || reserve(run))
+    if (entries_read < 0 || !get_id(run->words[4], &id) || reserve(run, 0))
         return ORDINARY;
     EntryStore *entries = get_entries(run, run->words[2], &stream);
     Group *group = entries == NULL ? NULL : get_group(stream, run->words[3]);

@@ -124,10 +124,10 @@ static inline char *put_op(char *at, Run *run, Py_ssize_t arguments, const char 
     return put_unsigned(put_bytes(at, op, (Py_ssize_t)size), run->db);
 }
 
-/* Room for a step with all the words, and for a short reply */
-static inline int reserve(Run *run)
+/* Room for a step with all the words, for more bytes of steps, and for a short reply */
+static inline int reserve(Run *run, Py_ssize_t more)
 {
-    Py_ssize_t size = 64;
+    Py_ssize_t size = 64 + more;
     for (Py_ssize_t at = 0; at < run->count; at++)
         size += run->words[at].size + 5;
     return (run->of->records && buf_reserve(&run->of->steps, size) < 0) || buf_reserve(&run->of->replies, 128) < 0;
