@@ -145,6 +145,7 @@ HOSTILE: list[dict[str, str | bytes]] = [
     {"history": "[[["}, {"history": "[" * 1500}, {"history": "[" * 100_000},
     {"history": '[{"id":' + "[" * 400 + "]" * 400 + "}]"},
     {"history": '[{"died_ms": 1e999, "returned_ms": NaN, "id": null}]'}, {"history": b"\xff"}, {"history": "[{}]"},
+    {"tries": '[[5, "\\u001b[2J", "\\ud800"], [9007199254740991, null, null]]'}, {"tries": "[" * 100_000},
     {"history": '[{"for": ["x"], "id": {}}]'}, {"history": '[{"id": "\\ud800", "group": "\\u001b[2J"}]'},
     {"died_at": "2026-01-01"}, {"died_at": "9" * 5000}, {"died_at": "-" * 9 + "5"}, {"died_at": "²"},
     {"died_at": b"\xff"},

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.dead_letter.tries import FailedTry
 from millstream.client.jobs import record
 from millstream.clock import Now, SystemClock
 from millstream.ops.handlers.status import percentile
@@ -180,11 +181,12 @@ def test_a_timeline_has_what_the_server_and_its_workers_hold(console: ConsoleThr
     client.xreadgroup("acked", "c1", {"orders": ">"}, count=1)
     client.xack("orders", "acked", ids[0])
     client.xclaim("orders", "billing", "c2", 0, [ids[0]])
-    client.hset("millstream:{orders}:tries:billing", ids[0], "1:0:0")
+    client.hset("millstream:{orders}:tries:billing", ids[0], '2:0:0:[[5,"c1","ValueError: no"],[9,null,null]]')
     client.hset(record.result_key("orders", ids[0]), "audit", record.record("done", 1_800_000_000_000, value=7))
     client.xreadgroup("audit", "c1", {"orders": ">"}, count=4)
     client.xack("orders", "audit", *ids)
-    letter = DeadLetter((b"n", b"1"), "orders", ids[1], "audit", "c1", 3, "error", "ValueError: no", "", 1, 2)
+    letter = DeadLetter((b"n", b"1"), "orders", ids[1], "audit", "c1", 3, "error", "ValueError: no", "", 1, 9, (),
+                        (FailedTry(2, "c0", "TypeError: odd"),))  # fmt: skip
     client.xadd("orders:dead", dict(zip(*[iter(pack(letter))] * 2, strict=True)))
     found = runs(console, ids[0])
     groups = {one["group"]: one for one in found["groups"]}
@@ -192,8 +194,9 @@ def test_a_timeline_has_what_the_server_and_its_workers_hold(console: ConsoleThr
     assert [groups[name]["state"] for name in ("billing", "audit", "lazy", "acked")] == [
         "pending", "done", "undelivered", "passed",
     ]  # fmt: skip
-    assert [(one["event"], one["worker"]) for one in groups["billing"]["events"]] == [
-        ("delivered", "c2"), ("failed", None),
+    assert [(one["event"], one["worker"], one["text"]) for one in groups["billing"]["events"]] == [
+        ("failed", "c1", "ValueError: no"), ("failed", "c1", "ValueError: no"),
+        ("delivered", "c2", "the last of 2 deliveries"),
     ]  # fmt: skip
     assert groups["audit"]["events"][0]["text"] == "7"
     assert any("neither the time nor the consumer" in each for each in groups["acked"]["unknown"])
@@ -202,7 +205,8 @@ def test_a_timeline_has_what_the_server_and_its_workers_hold(console: ConsoleThr
     assert dead["state"] == "dead"
     assert [(one["event"], one["at_ms"], one["text"]) for one in dead["events"]] == [
         ("delivered", None, "3 deliveries, the last to this consumer"),
-        ("dead", 2, "after 3 deliveries: ValueError: no"),
+        ("failed", 2, "TypeError: odd"),
+        ("dead", 9, "after 3 deliveries: ValueError: no"),
     ]
     assert (dead["events"][-1]["dead_letter_key"], dead["events"][-1]["worker"]) == ("orders:dead", "c1")
     assert [one["event"] for one in groups["acked"]["events"]] == ["passed"]
@@ -214,8 +218,8 @@ def test_a_timeline_bears_whatever_a_client_wrote(console: ConsoleThread, client
                                    "group": HOSTILE, "died_ms": -5, "returned_ms": 2**62}])}).decode()  # fmt: skip
     client.xgroup_create("orders", "billing", id="0")
     client.xreadgroup("billing", HOSTILE, {"orders": ">"})
-    client.hset("millstream:{orders}:tries:billing", entry, HOSTILE)
-    end = {"state": "done", "value": HOSTILE, "at_ms": HOSTILE}
+    client.hset("millstream:{orders}:tries:billing", entry, "1:0:0:" + json.dumps([[5, HOSTILE, HOSTILE]]))
+    end = {"state": "done", "value": HOSTILE, "at_ms": HOSTILE, "tries": [[2**52, HOSTILE, HOSTILE * 99]]}
     client.hset(record.result_key("orders", entry), "billing", json.dumps(end))
     client.zadd(record.cancelled_key("orders", "billing"), {entry: inf})
     client.xadd("millstream:audit", {"stream": "orders", "group": "", "action": HOSTILE, "who": HOSTILE, "line": entry})

@@ -54,6 +54,7 @@ _DEATHS = (
     Column("died_ms", "time", rank=3),
     Column("returned_ms", "time", rank=5),
 )
+_TRIES = (Column("at_ms", "time", "failed"), Column("consumer"), Column("error", "prose"))
 _FACTS = (
     *("id", "stream", "entry", "group", "consumer", "reason", "deliveries", "error", "published_ms", "died_ms"),
     *("returned", "traceback"),
@@ -233,16 +234,18 @@ def _whole(one: StoredLetter) -> dict[str, object]:
         whole |= {"id": one.id, "entry": letter.id, "returned": len(letter.history)}
     whole["fields"] = [[name, value] for name, value in zip(flat[::2], flat[1::2], strict=True)]
     whole["history"] = [] if letter is None else [dict(death) for death in letter.history]
+    whole["tries"] = [] if letter is None else [one._asdict() for one in letter.tries]
     return whole
 
 
 def _show(output: Output, whole: dict[str, object]) -> None:
     """Show one letter: facts, payload and tables. People see decoded fields, and the traceback of their own code."""
     pairs, history = cast("list[list[bytes]]", whole.pop("fields")), cast("list[dict[str, Any]]", whole.pop("history"))
+    failed = Table("tries", _TRIES, [list(one.values()) for one in cast("list[dict[str, Any]]", whole.pop("tries"))])
     headers, payload = readable(pairs)
     opened = Table("headers", _FIELDS, list(headers.items()))
     deaths = Table("history", _DEATHS, [[death.get(column.name) for column in _DEATHS] for death in history])
-    tables = [Table("fields", _FIELDS, pairs), opened, deaths]
+    tables = [Table("fields", _FIELDS, pairs), opened, failed, deaths]
     if output.form != "table":
         output.report({**whole, "payload": payload}, tables)
         return

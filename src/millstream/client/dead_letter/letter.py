@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from millstream.client.dead_letter.tries import FailedTry, parse_tries, tries_text
 from millstream.client.jsontext import parse
 
 PREFIX = b"_dead."
@@ -70,6 +71,7 @@ class DeadLetter:
     # Earlier deaths, oldest first, each with ``id``, ``group``, ``consumer``, ``deliveries``, ``reason``, ``error``,
     # ``died_ms`` and ``returned_ms`` (the time of its return to the stream)
     history: tuple[Mapping[str, object], ...] = ()
+    tries: tuple[FailedTry, ...] = ()  # Failed tries before the last one, oldest first
 
 
 #: Parts of a dead letter that have fields of the same name in its stream.
@@ -100,6 +102,8 @@ def pack(letter: DeadLetter) -> list[bytes]:
     }
     if letter.history:
         notes["history"] = _history_text(letter.history)
+    if letter.tries:
+        notes["tries"] = tries_text(letter.tries)
     packed = list(letter.fields)
     for name, value in notes.items():
         packed += (PREFIX + name.encode(), _encoded(value))
@@ -121,6 +125,7 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
             published_ms=_ms(notes["published_at"]),
             died_ms=_ms(notes["died_at"]),
             history=parse_history(notes.get("history", "[]")) or (),
+            tries=parse_tries(notes.get("tries", "[]")),
         )
     except KeyError as missing:
         raise ValueError(f"not a dead letter: it has no field _dead.{missing.args[0]}") from None

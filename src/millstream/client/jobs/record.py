@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from millstream.client.dead_letter.letter import HISTORY, take_history
+from millstream.client.dead_letter.tries import FailedTry, tries_text
 from millstream.client.jsontext import parse, parse_record
 from millstream.client.slots import beside
 
@@ -111,6 +112,12 @@ def replies_key(process: str) -> str:
 def record(state: str, at_ms: int, **more: Any) -> str:
     """Return the JSON record of an entry's end; raise ValueError or TypeError for a value that is not JSON."""
     return json.dumps({"state": state, **more, "at_ms": at_ms}, separators=(",", ":"), allow_nan=False)
+
+
+def with_tries(text: str, tries: Sequence[FailedTry]) -> str:
+    """Return a record with the failed tries before this end, if there is room for them."""
+    whole = f'{text[:-1]},"tries":{tries_text(tries)}}}' if tries else text
+    return whole if len(whole) <= VALUE_BYTES else text
 
 
 def parse_result(text: bytes | None) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from millstream.client.dead_letter.letter import DeadLetter
+from millstream.client.dead_letter.tries import LIMIT, FailedTry, parse_tries, tries_of
 from millstream.client.jobs import record
 from millstream.ops.audit import AuditEntry
 from millstream.ops.entries.status import EntryFound, EntryStanding
@@ -22,7 +23,7 @@ ACKED = (
     "Publish with result= to keep the end of a run."
 )
 EARLIER = "A server keeps the number of deliveries, not the times and consumers of the earlier ones."
-ERRORS = "A worker reports its last error alone. The errors of other failed tries are in the logs of the workers."
+ERRORS = f"The errors of the last {LIMIT} failed tries are kept. The logs of the workers have the others."
 CRASHES = "No failure is on record for the earlier deliveries: their consumers ended, or they are not Millstream's."
 
 
@@ -68,7 +69,7 @@ class FoundRuns:
     entry: EntryFound
     at_ms: int  # Wall milliseconds of the reading
     results: Mapping[str, bytes]  # Rows of the result's hash by group
-    tries: Mapping[str, bytes | None]  # Row of the record of failures by group
+    rows: Mapping[str, bytes | None]  # Row of the failure log by group
     cancelled: Mapping[str, bytes | None]  # Score among the cancelled entries by group
     letters: Sequence[tuple[str, str, DeadLetter]]  # Dead letters of the entry: key, id, contents
     workers: WorkersSeen
@@ -115,8 +116,7 @@ def _published(seen: FoundRuns) -> Iterator[TimelineEvent]:
 def _in_group(seen: FoundRuns, standing: EntryStanding) -> GroupRuns:
     group, unknown = standing.group, list[str]()
     events = [*_changes(seen, group), *_running(seen, group)]
-    failures = _failures(seen.tries.get(group))
-    errors = list(_errors(seen, group))
+    failures, tries = _failures(seen.rows.get(group))
     deliveries = 0
     if standing.pending is not None:
         held, deliveries = standing.pending, standing.pending.deliveries
@@ -127,16 +127,19 @@ def _in_group(seen: FoundRuns, standing: EntryStanding) -> GroupRuns:
             events.append(TimelineEvent(None, "waits", f"released, without a consumer; {times} so far"))
         else:
             events.append(TimelineEvent(seen.at_ms - held.idle_ms, "delivered", f"the last of {times}", worker=who))
+    letters = [one for _, _, one in seen.letters if one.group == group]
+    end = record.parse_result(seen.results.get(group)) or {}
+    ends = [*_letters(seen, group), *_end(end, letters)]
+    tries = (*tries, *chain.from_iterable(one.tries for one in letters), *tries_of(end.get("tries")))
+    errors = [TimelineEvent(one.at_ms, "failed", one.error, worker=one.consumer) for one in dict.fromkeys(tries)]
     more = [TimelineEvent(None, "failed", plural(failures, "failed try", "failed tries"))] if failures else []
-    events += errors or more
-    ends = [*_letters(seen, group), *_end(seen, group)]
-    events += ends
+    events += [*(errors or more), *ends]
     if (mark := seen.cancelled.get(group)) is not None and not ends:
         events.append(TimelineEvent(score_ms(mark), "cancelled", "ordered, not carried out yet"))
-    tried = max([deliveries, *(letter.deliveries for _, _, letter in seen.letters if letter.group == group)])
+    tried = max([deliveries, *(letter.deliveries for letter in letters)])
     if tried > 1:
         unknown.append(EARLIER)
-    if failures > len(errors) or (ends and tried > 1):
+    if failures > len(errors) or (letters and tried > 1 + len(errors)):
         unknown.append(ERRORS)
     if not failures and 1 < deliveries < 2**62:
         unknown.append(CRASHES)
@@ -166,15 +169,6 @@ def _running(seen: FoundRuns, group: str) -> Iterator[TimelineEvent]:
                 yield TimelineEvent(job.since_ms, "running", f"in {job.handler[:_TEXT]}", worker=worker.id[:_TEXT])
 
 
-def _errors(seen: FoundRuns, group: str) -> Iterator[TimelineEvent]:
-    """Yield the last errors of workers that this entry caused; the report does not name the group."""
-    stream = seen.workers.named(seen.entry.stream, group)
-    for worker in seen.workers.workers:
-        runs = any((one.stream, one.group) == (stream, group) for one in worker.subscribers)
-        if runs and worker.error is not None and worker.error_entry == seen.entry.id:
-            yield TimelineEvent(worker.error_ms, "failed", worker.error[:_TEXT], worker=worker.id[:_TEXT])
-
-
 def _letters(seen: FoundRuns, group: str) -> Iterator[TimelineEvent]:
     for key, ident, letter in seen.letters:
         if letter.group == group:
@@ -184,19 +178,19 @@ def _letters(seen: FoundRuns, group: str) -> Iterator[TimelineEvent]:
             yield TimelineEvent(letter.died_ms, "dead", text, worker=who, letter=(key, ident))
 
 
-def _end(seen: FoundRuns, group: str) -> Iterator[TimelineEvent]:
+def _end(end: Mapping[str, object], letters: Sequence[DeadLetter]) -> Iterator[TimelineEvent]:
     """Yield the end in the entry's result; a death that a letter shows too is not repeated."""
-    end = record.parse_result(seen.results.get(group))
-    if end is None or (end["state"] == "dead" and any(one[2].group == group for one in seen.letters)):
+    if not end or (end["state"] == "dead" and letters):
         return
     about = end.get("error") if end["state"] == "dead" else end.get("value")
     yield TimelineEvent(_ms(end.get("at_ms")), str(end["state"]), "" if about is None else str(about)[:_TEXT])
 
 
-def _failures(row: bytes | None) -> int:
-    """Return the number of failures in a row of the record; 0 if there is none or it cannot be parsed."""
-    first = (row or b"").partition(b":")[0]
-    return int(first) if first.isdigit() and len(first) < 10 else 0
+def _failures(row: bytes | None) -> tuple[int, tuple[FailedTry, ...]]:
+    """Return the number of failures in a row of the failure log and the last ones; none if it cannot be parsed."""
+    first, *parts = (row or b"").split(b":", 3)
+    count = int(first) if first.isdigit() and len(first) < 10 else 0
+    return count, parse_tries(parts[2]) if len(parts) == 3 else ()
 
 
 def _ms(value: object) -> int | None:

@@ -115,6 +115,7 @@ async def letter_page(asked: Asked) -> WebPage:
         "traceback": None if letter is None else letter.traceback[-LARGEST:],
         "published_ms": None if letter is None else letter.published_ms,
         "history": [] if letter is None else [dict(death) for death in letter.history[-_LISTED:]],
+        "tries": [] if letter is None else [one._asdict() for one in letter.tries],
     }
     view = {"key": key, "opened": _view(one, LARGEST), "now": reading.at_ms, "closed": closed}
     shell = [command_line(asked, f"dead {verb}", key, one.id, options=_place(key)) for verb in ("show", "retry")]

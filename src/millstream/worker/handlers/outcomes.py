@@ -47,6 +47,7 @@ class Outcomes:
         failure = _kind(error)
         delay = _delay(error)
         counted = tries(held.deliveries, held.record)
+        at_ms, why = member.clock.now().wall, _why(error)
         policy = self.retry.policy(error) if failure is Failure.ERROR else self.retry
         if policy == "ack":
             self.acks.ack(held)
@@ -57,10 +58,10 @@ class Outcomes:
                 else Decision(dead=True)
             )
             settlement = self._settlement(held, failure, error, decision)
+            settlement.error = why
             self.acks.settle(settlement)
             member.stats.retried += settlement.event is not Event.DIE
         member.stats.failed += 1
-        at_ms, why = member.clock.now().wall, _why(error)
         self.last_failure = (at_ms, held.id, why)
         self.on_failure(held, at_ms, why)
         if failure is Failure.ERROR:
@@ -110,6 +111,7 @@ class Outcomes:
             published_ms=int(held.id.partition(b"-")[0]),
             died_ms=member.clock.now().wall,
             history=held.history if isinstance(held, Trailed) else (),
+            tries=held.record.tries[: -1 if held.noted else None] if held.record is not None else (),
         )
 
     def _log(self, held: Held, error: BaseException) -> None:

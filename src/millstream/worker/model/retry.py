@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Literal, get_args
 
 from millstream import times
+from millstream.client.dead_letter.tries import FailedTry
 from millstream.errors import ConfigError
 from millstream.worker.model.answers import Reject, leaves
 from millstream.worker.model.known_options import known_options
@@ -118,6 +119,7 @@ class FailureRecord:
     # Not 0 after it ran without other entries, or after its process was killed because its handler blocked the event
     # loop: a later crash is then its own. The value is the number of the spare process, or 1 for other processes.
     alone: int = 0
+    tries: tuple[FailedTry, ...] = ()  # The last of these failures
 
 
 NO_RECORD = FailureRecord()

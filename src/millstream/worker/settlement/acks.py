@@ -31,6 +31,8 @@ log = logging.getLogger("millstream.worker")
 #: Largest number of acks in one command; a full batch is sent at once.
 ACK_BATCH = 100
 
+_LEFT = "the handler returned without an outcome"
+
 #: Seconds for which an ack waits for others in its batch.
 ACK_DELAY = 0.005
 
@@ -88,8 +90,8 @@ class PendingAcks:
             return
         if settlement.event is Event.RELEASE and not settlement.failed:
             self.on_return()
-        if settlement.failed and not held.noted:  # a noted failure is already counted
-            self._failures.failed(held)
+        if settlement.failed:
+            self._failures.failed(held, settlement.error or _LEFT)
         if isinstance(settlement, DeadSettlement):
             self._dead.add(settlement)
         else:
@@ -107,8 +109,8 @@ class PendingAcks:
     def note_left(self, held: Held) -> None:
         """Record that the handler returned long ago without an outcome, so a later crash is not charged to it."""
         if not held.noted:
+            self._failures.failed(held, _LEFT)
             held.noted = True
-            self._failures.failed(held)
             self._notes.append(held)
             self._due.set()
 
@@ -269,7 +271,8 @@ class PendingAcks:
                 FenceStep(move, part, failures.farewell(part), self._delays.farewell(part)) for part in by_count(plain)
             ]
             for held in jobs:
-                result = member.result_row(held, held.result or record.record("done", self._now(), value=None))
+                text = held.result or record.record("done", self._now(), value=None)
+                result = member.result_row(held, record.with_tries(text, held.record.tries if held.record else ()))
                 alone: list[Held] = [held]
                 steps.append(
                     FenceStep(move, alone, failures.farewell(alone), self._delays.farewell(alone), result=result)

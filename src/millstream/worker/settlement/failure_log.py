@@ -4,6 +4,9 @@
 
     millstream:{orders}:tries:billing      hash, one for each stream and group: entry id -> "failures:uncharged:alone"
 
+After these three numbers, a row may have a colon and the last failed tries with their errors
+(:mod:`millstream.client.dead_letter.tries`). An earlier worker takes such a row for a lost one.
+
 The braces contain the stream's own hash tag, so that the record is in the stream's slot. An entry has a row from its
 first failure, or from its first claim after a crash, until its final outcome. An entry that is handled the first time
 costs nothing. The hash expires a week after the last row was written.
@@ -20,6 +23,7 @@ from redis.exceptions import ResponseError
 
 from millstream import failpoints
 from millstream.client import emulate
+from millstream.client.dead_letter.tries import FailedTry, added, parse_tries, tries_text
 from millstream.client.line import Command, Line
 from millstream.client.slots import beside
 from millstream.worker.model.lifecycle import State
@@ -175,12 +179,16 @@ class FailureLog:
 
     # -- with an outcome --------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def failed(held: Held) -> None:
-        """Note that this delivery ended as a failure; it is stored with the outcome, see :meth:`rows`."""
-        FailureLog.survived(held)
+    def failed(self, held: Held, error: str) -> None:
+        """Note that this delivery ended as a failure; it is stored with the outcome, see :meth:`rows`.
+
+        Only the error of a noted entry is replaced, since its failure is counted.
+        """
+        self.survived(held)
         record = held.record or NO_RECORD
-        held.record = replace(record, failures=record.failures + 1)
+        failures, tries = record.failures + (not held.noted), record.tries[: -1 if held.noted else None]
+        one = FailedTry(self._member.clock.now().wall, self._member.consumer, error)
+        held.record = replace(record, failures=failures, tries=added(tries, one))
 
     @staticmethod
     def survived(held: Held) -> None:
@@ -236,14 +244,15 @@ class FailureLog:
 def _pack(record: FailureRecord) -> str:
     if record is _FIRST:
         return _FIRST_ROW
-    return f"{record.failures}:{record.uncharged:d}:{record.alone}"
+    tries = f":{tries_text(record.tries)}" if record.tries else ""
+    return f"{record.failures}:{record.uncharged:d}:{record.alone}{tries}"
 
 
 def parse(row: bytes) -> FailureRecord | None:
     """Return the record in a row; None if it cannot be parsed."""
-    parts = row.split(b":")
+    numbers, tries = (parts := row.split(b":", 3))[:3], parts[3:]
     # Any client may write this hash, and `int` raises for some digit strings, such as very long ones
-    if len(parts) != 3 or not all(part.isdigit() and len(part) < 20 for part in parts):
+    if len(numbers) != 3 or not all(part.isdigit() and len(part) < 20 for part in numbers):
         return None
-    failures, uncharged, alone = map(int, parts)
-    return FailureRecord(failures, bool(uncharged), alone)
+    failures, uncharged, alone = map(int, numbers)
+    return FailureRecord(failures, bool(uncharged), alone, parse_tries(tries[0]) if tries else ())

@@ -21,6 +21,7 @@ class Settlement:
     event: Event  # ``ACK``, ``RELEASE``, ``RETRY`` or ``DIE``
     # The handler ended this delivery itself, which the failure log counts: such a delivery is not a crash
     failed: bool = False
+    error: str = ""  # Error of a failed delivery, one line
     charge: bool = True  # Keep this delivery counted; False takes it back, for an entry that never ran
     delay_ms: int = 0  # Milliseconds before a retry is due
 
