@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from millstream.cli.main import main
 from millstream.client.alerts import store
+from millstream.ops.history.model import LEASE, TEN
 from support.ports import free_port
 from support.servers import ServerProcess
 from support.waiting import eventually
@@ -74,20 +75,24 @@ def test_a_webhook_that_is_down_is_reported_without_its_token(tmp_path: Path) ->
 def test_a_watcher_keeps_and_sends_alerts_until_it_is_stopped(
     server: ServerProcess, client: redis.Redis, tmp_path: Path, notify: str
 ) -> None:
-    """A group without readers opens an alert, the command gets it, the list shows it, and SIGTERM ends with 0."""
+    """A group without readers opens an alert, the command gets it, the list shows it, and SIGTERM ends with 0.
+
+    With ``--history`` it also writes the history, and gives its lease back.
+    """
     client.xadd("orders", {"card": "4111-secret"})
     client.xgroup_create("orders", "billing", id="0")
-    words = ["alert", "watch", "--every", "1s", "--command", notify, "--url", server.url]
+    words = ["alert", "watch", "--every", "1s", "--history", "--command", notify, "--url", server.url]
     with subprocess.Popen([MILLSTREAM, *words]) as watcher:
         try:
             note = json.loads(eventually(lambda: (tmp_path / "got").read_text().partition("\n")[0], what="a message"))
             assert note["alert"]["affects"] == ["billing on orders: 1 not delivered"]
             assert "4111-secret" not in str(note)
             eventually(lambda: client.hget(store.SENT, "command"), what="the message is noted")
+            eventually(lambda: client.exists(TEN), what="the history has an entry")
         finally:
             watcher.send_signal(signal.SIGTERM)
         assert watcher.wait(60) == 0
-    assert client.exists("millstream:{millstream:alerts}:owner:watch") == 0
+    assert client.exists("millstream:{millstream:alerts}:owner:watch", LEASE) == 0
     listed = CliRunner().invoke(main, ["alert", "ls", "-o", "json", "--url", server.url])
     (row,) = json.loads(listed.stdout)
     assert (row["state"], row["code"], row["closed_ms"]) == ("open", "nobody-reads", None)

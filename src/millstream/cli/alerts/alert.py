@@ -1,6 +1,7 @@
 """``millstream alert``: list past alerts, watch a server, and test the notification hooks."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import shlex
@@ -21,6 +22,7 @@ from millstream.client.url import check_remote, find_url
 from millstream.errors import UsageError
 from millstream.ops.alerts.reading import read_alerts
 from millstream.ops.alerts.status import Alert, AlertEvent, AlertsSeen, alert_facts
+from millstream.ops.history.keeping import keeping
 from millstream.ops.notifying.hooks import CommandHook, Hook, HookError, note_of, webhook
 from millstream.ops.notifying.quiet import QuietHours, quiet_hours
 from millstream.ops.notifying.watcher import AlertWatcher
@@ -110,6 +112,11 @@ def _hook_options(command: Command) -> Command:
     help="Lowest level of alerts that hooks are told of.",
 )
 @click.option("--every", default="10s", metavar="SPAN", help="Interval between two looks at the server.")
+@click.option(
+    "--history",
+    is_flag=True,
+    help="Write a history of the server for the console's charts too, up to 50 MB, whenever no other process does.",
+)
 @url_option
 def watch(  # noqa: PLR0917 - click passes every option by name
     webhook: str | None,
@@ -119,6 +126,7 @@ def watch(  # noqa: PLR0917 - click passes every option by name
     time_zone: str,
     level: str,
     every: str,
+    history: bool,
     url: str | None,
 ) -> None:
     """Watch a server until SIGTERM or Ctrl-C: keep alerts that open and close, and notify hooks.
@@ -129,6 +137,8 @@ def watch(  # noqa: PLR0917 - click passes every option by name
 
     A webhook gets a POST of JSON, signed with a shared secret. A command gets the JSON on standard input; no shell
     runs. Neither gets payloads or secrets.
+
+    With --history, charts have data also if no worker of Millstream runs and no console is open (docs/console.md).
 
     \b
     Examples:
@@ -149,7 +159,13 @@ def watch(  # noqa: PLR0917 - click passes every option by name
         hours = None if quiet is None else quiet_hours(quiet, time_zone)
         server = ConsoleServer(check_remote(find_url(url)))
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level="INFO")
-        asyncio.run(_watch(server, _hooks(webhook, secret_file, command), pause, hours, level))
+        hooks = _hooks(webhook, secret_file, command)
+
+        async def work() -> None:
+            async with keeping(server.url) if history else contextlib.nullcontext():
+                await _watch(server, hooks, pause, hours, level)
+
+        asyncio.run(work())
 
 
 async def _watch(server: ConsoleServer, hooks: list[Hook], every: float, quiet: QuietHours | None, level: str) -> None:
