@@ -15,6 +15,8 @@ class PlainRunner:
     ) -> None: ...
 
     records: bool  # Changes go into records, for a log or for replicas
+    # Commands that the client may run by key, a bit for each of ``PLAIN_COMMANDS``; None: all. Set for a run alone
+    rights: dict[bytes, int] | None
     room: int  # Bytes that commands of clients may add; those that would add more are not plain
     # Commands that took at least ``Config.slow_from``, each as it was sent, with its nanoseconds; whoever runs them
     # empties it, and a script's are not plain while it holds ``SLOW_MAX``

@@ -56,6 +56,11 @@ IDS += [
 COUNTS = [b"1", b"2", b"10", b"0", b"-1", b"01", b"x", b"100000", b"4294967296", b"999999999999999999999"]
 IDLES = [b"0", b"0", b"1", b"3", b"1700000000002", b"-1", b"9223372036854775807", b"9223372036854775808", b"01", b"x"]
 
+RIGHTS = [
+    *("+@all ~*", "+@stream +@connection ~s ~t", "+xadd +xlen +xack +multi +exec ~s", "%R~s %W~t +@all"),
+    *("+@all -xadd ~*", "+xadd ~s (+@read ~*) (+xack ~s*)", "+xread|count +xadd|t +xreadgroup|group ~*", "~*"),
+    *("+@read +@write -xclaim -@dangerous %RW~s %R~t* &*", "+xreadgroup +xread|streams +xautoclaim +xpending ~s"),
+]
 READ = "XREADGROUP GROUP g c STREAMS s >"
 GROUP = ("XGROUP CREATE s g 1-1 MKSTREAM ENTRIESREAD 1", "XGROUP CREATECONSUMER s g c", "XGROUP CREATECONSUMER s g d")
 
@@ -231,8 +236,20 @@ def counted(world: World) -> tuple[object, ...]:
     return calls, stats.processed, stats.dirty, stats.lookups, stats.errors
 
 
-def compare(seed: int, rounds: int = 12, *, transactions: bool = False) -> None:
-    """Send the same commands to two worlds, one of which runs plain ones together, and compare everything."""
+def as_user(worlds: tuple[World, World], rights: str) -> list[Client]:
+    """Return a client in each world, of a user who has these rights."""
+    clients = [world.client() for world in worlds]
+    for client in clients:
+        client.call("ACL", "SETUSER", "u", "reset", "on", "nopass", *rights.split())
+        client.call("AUTH", "u", "x")
+    return clients
+
+
+def compare(seed: int, rounds: int = 12, *, transactions: bool = False, restricted: bool = False) -> None:
+    """Send the same commands to two worlds, one of which runs plain ones together, and compare everything.
+
+    With ``restricted``, a user with some rights sends them, and the rights change meanwhile.
+    """
     lines = Lines(seed)
     config = {"stream-node-max-entries": lines.random.choice(["100", "5", "1"])}
     single, together = World(config), World(config)
@@ -241,6 +258,8 @@ def compare(seed: int, rounds: int = 12, *, transactions: bool = False) -> None:
     for client, line in itertools.product(waiting, GROUP):
         client.call(*line.split())
     for _ in range(rounds):
+        if restricted and lines.random.random() < 0.4:
+            asking = as_user((single, together), lines.random.choice(RIGHTS))
         for client in waiting:
             if seed % 2 and not client.session.blocked:  # in the others nobody waits, or no delivery would be plain
                 client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "t", "$", "$")
@@ -259,6 +278,7 @@ def compare(seed: int, rounds: int = 12, *, transactions: bool = False) -> None:
         assert run_as_connection(asking[1], cut(data, lines.random)) == bytes(replies), (seed, commands)
         assert snapshot(single.node) == snapshot(together.node), (seed, commands)
         assert counted(single) == counted(together), (seed, commands)
+        assert single.node.accounts.refused == together.node.accounts.refused
         assert waiting[0].inbox == waiting[1].inbox
         assert snapshot(together.recovered()) == snapshot(together.node)
         check(together.node)
@@ -288,6 +308,13 @@ def test_transactions_run_together_do_what_they_do_one_by_one(part: int) -> None
         compare(seed, 6, transactions=True)
 
 
+@pytest.mark.parametrize("part", range(4))
+def test_commands_with_some_rights_do_what_they_do_one_by_one(part: int) -> None:
+    """Users with restricted rights get the replies and refusals of one-by-one commands, also after new rights."""
+    for seed in range(part * 40, part * 40 + 40):
+        compare(seed, restricted=True, transactions=seed % 5 == 0)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_commands_run_together() -> None:
@@ -295,7 +322,7 @@ def test_many_commands_run_together() -> None:
 
     def some(piece: int) -> None:
         for seed in range(piece * 200, piece * 200 + 200):
-            compare(seed, transactions=seed % 2 == 1)
+            compare(seed, transactions=seed % 2 == 1, restricted=seed % 3 == 1)
 
     campaign.run("batches", some, range(1, 101))
 

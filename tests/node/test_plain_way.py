@@ -3,6 +3,7 @@
 ``test_batch.py`` compares single commands at random. Here other clients act between two commands.
 """
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -21,6 +22,7 @@ READY = (
 
 Scene = list[tuple[str, str]]
 """The actors and commands of a scene: ``a`` and ``b`` are clients, ``disk`` and ``clock`` the environment."""
+_SEPARATOR = re.compile(r"\|(?=[A-Z])")  # of commands; a rule such as +xread|count has none
 
 SCENES: dict[str, Scene] = {
     "rights taken away": [("a", "SET k 1|ACL SETUSER default -set|SET k 2|GET k|ACL SETUSER default +set|SET k 3")],
@@ -28,6 +30,29 @@ SCENES: dict[str, Scene] = {
         ("a", "SET k 1"),
         ("b", "ACL SETUSER default ~x -@write"),
         ("a", "SET k 2|GET k|PING"),
+    ],
+    "some rights": [
+        ("b", "ACL SETUSER u on nopass +xadd +xlen +xread +xreadgroup +ping ~s ~k"),
+        ("a", "AUTH u x|XADD s * f v|XADD s * f v|XADD t * f v|XLEN s|XLEN t|XREAD STREAMS s 0|XREAD STREAMS t 0"),
+        ("a", "GET k|SET k v|PING|XRANGE s - +|XACK s g 1-1|XREADGROUP GROUP g c STREAMS s >|XADD s * f v|XLEN s"),
+        ("b", "ACL SETUSER u -xadd"),
+        ("a", "XADD s * f v|XLEN s|XREAD COUNT 1 STREAMS s 0|MULTI|XLEN s|EXEC"),
+        ("b", "ACL SETUSER u resetkeys ~t +xadd|ACL SETUSER v on nopass +@all ~*"),
+        ("a", "XADD s * f v|XLEN s|XADD t * f v|XADD t * f v|AUTH v x|XADD s * f v|XADD s * f v|DEL s|XADD s * f v"),
+    ],
+    "rights by the first word": [
+        ("b", "ACL SETUSER u on nopass +xread|count +xadd|s +xreadgroup|group ~*"),
+        ("b", "ACL SETUSER v on nopass +xread|streams ~*"),
+        ("a", "AUTH u x|XREAD STREAMS s 0|XREAD COUNT 1 STREAMS s 0|XREAD STREAMS s 0|XADD s * f v|XADD t * f v"),
+        ("a", "XADD s * f v|XREADGROUP GROUP g c STREAMS s >|XREADGROUP GROUP g c COUNT 1 STREAMS s >|XADD t * f v"),
+        ("a", "AUTH v x|XREAD STREAMS s 0|XREAD COUNT 1 STREAMS s 0|XREAD STREAMS s 0|XREAD BLOCK 0 STREAMS s 0"),
+        ("a", "XREAD STREAMS t s 0 0|XREAD STREAMS s t 0 0"),
+    ],
+    "rights to read alone": [
+        ("b", "ACL SETUSER u on nopass +@all %R~s %W~t (+xlen ~t)"),
+        ("a", "AUTH u x|XLEN s|XADD s * f v|XLEN t|XADD t * f v|XLEN t|XRANGE t - +|XRANGE s - +|XRANGE s - +"),
+        ("a", "XADD t * f v|XREADGROUP GROUP g c STREAMS s >|XACK s g 1-1|XPENDING s g"),
+        ("a", "EVAL return(redis.call('XADD','s','*','f','v')) 0"),
     ],
     "a transaction": [("a", "SET k 1|MULTI|SET k 2|XADD s * f v|GET k|DISCARD|GET k|MULTI|SET k 3|EXEC|GET k")],
     "a transaction of many kinds": [
@@ -158,7 +183,7 @@ SCENES: dict[str, Scene] = {
 def together(client: Client, line: str) -> bytes:
     """Send commands in one piece, as a connection does."""
     world, reader = client.world, CommandReader()
-    reader.feed(b"".join(pack(*words.split()) for words in line.split("|")))
+    reader.feed(b"".join(pack(*words.split()) for words in _SEPARATOR.split(line)))
     replies = b"".join(found for found, _ in answered(world.node, client.session, reader, world.clock.now()))
     world.deliver()
     return replies
@@ -167,7 +192,7 @@ def together(client: Client, line: str) -> bytes:
 def singly(client: Client, line: str) -> bytes:
     """Send the same commands one by one."""
     world, replies = client.world, b""
-    for words in line.split("|"):
+    for words in _SEPARATOR.split(line):
         if client.session.blocked:
             break
         outcome = world.node.execute(client.session, to_words(words.split()), world.clock.now())
@@ -276,6 +301,6 @@ def test_replies_of_a_run_wait_for_its_record() -> None:
     for words in READY:
         client.call(*words.split())
     for line in ("SET k 1|XADD s * f v|GET k", "GET k|PING"):
-        reader.feed(b"".join(pack(*words.split()) for words in line.split("|")))
+        reader.feed(b"".join(pack(*words.split()) for words in _SEPARATOR.split(line)))
         [(_, barrier)] = answered(world.node, client.session, reader, world.clock.now())
         assert barrier == world.log.appended == len(READY) + 1

@@ -158,6 +158,7 @@ const char *run_commands(Run *run, const char *at, const char *end, PyObject **o
         if (next == NULL)
             break;
         Command command = find_command(run->words[0]);
+        run->command = command;
         if (command == OTHER || forms[command].handler(run) != DONE) {
             PyErr_Clear();
             *other = view_list(run->words, run->count);

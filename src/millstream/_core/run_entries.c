@@ -27,11 +27,20 @@ static PyObject *get_key(Run *run, View word)
     return run->key;
 }
 
-/* The value at a key (borrowed, NULL if there is none); 0 if the key may have to be deleted first, or on an error */
+/* Whether the client's user may run the command at work on a key */
+static int may_use(const Run *run, PyObject *key)
+{
+    PyObject *rights = run->of->rights;
+    PyObject *bits = rights != NULL && PyDict_Check(rights) ? PyDict_GetItemWithError(rights, key) : NULL;
+    return bits != NULL && PyLong_Check(bits) && (PyLong_AsLong(bits) >> run->command & 1);
+}
+
+/* The value at a key (borrowed, NULL if there is none); 0 if the key may have to be deleted first, the client may not use
+ * it, or on an error. Every handler but PING's comes here for its only key. */
 static int look_up(Run *run, View word, PyObject **value)
 {
     PyObject *key = get_key(run, word);
-    if (key == NULL)
+    if (key == NULL || (is_restricted(run) && !may_use(run, key)))
         return 0;
     if (PyDict_GET_SIZE(run->expires) && PyDict_Contains(run->expires, key))
         return 0;
@@ -73,7 +82,7 @@ int get_limit(PyObject *config, PyObject *name, int64_t *limit)
 int run_ping(Run *run)
 {
     int64_t replicas;
-    if (run->count != 1 || get_limit(run->of->config, s_sync_replicas, &replicas) < 0 || replicas)
+    if (run->count != 1 || is_restricted(run) || get_limit(run->of->config, s_sync_replicas, &replicas) < 0 || replicas)
         return ORDINARY;
     return buf_add(&run->of->replies, "+PONG\r\n", 7) < 0 ? ORDINARY : DONE;
 }

@@ -100,6 +100,7 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->config = Py_NewRef(config);
     self->waiting = Py_NewRef(waiting);
     self->claiming = Py_NewRef(claiming);
+    self->rights = Py_NewRef(Py_None);
     self->records = records;
     self->room = LLONG_MAX;
     self->stream_type = find_type("millstream.engine.streams.stream", "Stream");
@@ -117,6 +118,7 @@ static int runner_traverse(Runner *self, visitproc visit, void *arg)
     Py_VISIT(self->config);
     Py_VISIT(self->waiting);
     Py_VISIT(self->claiming);
+    Py_VISIT(self->rights);
     Py_VISIT(self->stream_type);
     Py_VISIT(self->string_type);
     Py_VISIT(self->slow);
@@ -133,6 +135,7 @@ static int runner_clear(Runner *self)
     Py_CLEAR(self->config);
     Py_CLEAR(self->waiting);
     Py_CLEAR(self->claiming);
+    Py_CLEAR(self->rights);
     Py_CLEAR(self->stream_type);
     Py_CLEAR(self->string_type);
     Py_CLEAR(self->slow);
@@ -162,6 +165,7 @@ static PyMethodDef runner_methods[] = {
 
 static PyMemberDef runner_members[] = {
     {"records", Py_T_INT, offsetof(Runner, records), 0, "See millstream.node.plain.PlainRunner."},
+    {"rights", Py_T_OBJECT_EX, offsetof(Runner, rights), 0, "See millstream.node.plain.PlainRunner."},
     {"room", Py_T_LONGLONG, offsetof(Runner, room), 0, "See millstream.node.plain.PlainRunner."},
     {"slow", Py_T_OBJECT_EX, offsetof(Runner, slow), Py_READONLY, "See millstream.node.plain.PlainRunner."},
     {NULL},

@@ -57,6 +57,7 @@ typedef struct {
     PyObject *database, *keys, *expires;
     PyObject *key;            /* the key last looked up; commands of one run are often about one */
     uint64_t db, wall;
+    Command command; /* at work; set for clients, whose rights may be restricted */
     int resp, obeys; /* obeys: a primary says it; its replies go nowhere */
     int64_t max_bytes, max_entries, slow_from; /* slow_from: nanoseconds */
     Py_ssize_t changes, written, soft, hits, misses; /* written: steps of the record; one may be many changes */
@@ -69,6 +70,7 @@ typedef struct {
 struct Runner {
     PyObject_HEAD
     PyObject *config, *waiting, *claiming;
+    PyObject *rights;    /* a dict: the commands that the client may run by key, a bit for each; None: all */
     PyTypeObject *stream_type, *string_type;
     Py_ssize_t data_at, buffer_at; /* offsets of a string's slots: reading them by name costs a call each */
     int records;
@@ -138,6 +140,7 @@ static inline int reserve(Run *run, Py_ssize_t more)
 int run_get(Run *run), run_ping(Run *run), run_set(Run *run), run_xadd(Run *run), run_xlen(Run *run), run_xrange(Run *run),
     run_xread(Run *run), run_xrevrange(Run *run);
 
+static inline int is_restricted(const Run *run) { return run->of->rights != Py_None; }
 /* The entries of the stream at a key (a new reference); NULL if there is none */
 EntryStore *get_entries(Run *run, View word, PyObject **stream);
 /* Whether somebody waits for the key at work, or waits to claim there; -1 on an error */

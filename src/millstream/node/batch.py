@@ -31,6 +31,7 @@ from millstream.node.clients.sessions import Sessions
 from millstream.node.journal import Journal, not_logged
 from millstream.node.memory import Memory
 from millstream.node.plain import NOTHING, PlainRun
+from millstream.node.plain_rights import PlainRights
 from millstream.node.primary import Primary
 from millstream.node.queued import append_plain
 from millstream.node.stats import NodeStats
@@ -57,6 +58,7 @@ class Batches:
         memory: Memory,
     ) -> None:
         self._config, self._accounts, self._keyspace = config, accounts, keyspace
+        self._rights = PlainRights(accounts)
         self._journal, self._stats, self._primary, self._memory = journal, stats, primary, memory
         self._slowlog, self._pause, self._watched = sessions.slowlog, sessions.pause, sessions.watches.by_place
         waits = self._waits = sessions.waits
@@ -75,15 +77,21 @@ class Batches:
         if self._runner is not None:
             self._runner.records = True
 
+    def takes_all(self, session: Session) -> bool:
+        """True if plain commands of this session may run now, with any key, also in a transaction or script."""
+        return session.user in self._accounts.unrestricted and self.takes(session)
+
     def takes(self, session: Session) -> bool:
         """True if plain commands of this session may run now, until it runs any other command.
 
-        These prevent it: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause, a
-        full disk, loading, too few replicas, being a replica, or a replica's connection. Events and WATCH prevent it
-        too, except for commands that a transaction queues.
+        These prevent it: subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause, a full disk, loading,
+        too few replicas, being a replica, or a replica's connection. Events and WATCH prevent it too, except for
+        commands that a transaction queues. A user with restricted rights runs only commands that are known to be
+        allowed (:mod:`millstream.node.plain_rights`), and none of a transaction.
         """
         return (
-            session.user in self._accounts.unrestricted
+            session.user is not None
+            and (session.queue is None or session.user in self._accounts.unrestricted)
             and session.reply_mode == "on"
             and not (session.channels or session.patterns)
             and session.held is None
@@ -116,6 +124,25 @@ class Batches:
         if self._runner is None:
             return NOTHING._replace(at=at)
         session.last_used = wall
+        rights = None if session.user is None else self._rights.of(session.user)
+        if rights is not None:
+            return self._run_restricted(session, rights, data, at, wall)
+        return self._run(session, data, at, wall)
+
+    def _run_restricted(self, session: Session, rights: dict[bytes, int], data: bytes, at: int, wall: int) -> PlainRun:
+        """Run plain commands that a user with restricted rights may run; any other one ends the run."""
+        runner = self._runner
+        assert runner is not None
+        runner.rights = rights
+        try:
+            run = self._run(session, data, at, wall)
+        finally:
+            runner.rights = None
+        if run.words is not None and session.user is not None:
+            self._rights.learn(session.user, self._keyspace.databases[session.db], run.words)
+        return run
+
+    def _run(self, session: Session, data: bytes, at: int, wall: int) -> PlainRun:
         if session.queue is not None:
             if self._config.max_memory and self._memory.left(wall) < 0:
                 return NOTHING._replace(at=at)
@@ -155,7 +182,7 @@ class Batches:
         return run
 
     def run_again(self, waiter: Waiter, wall: int) -> PlainRun:
-        """Run and log a command that waited, if it is plain now; :meth:`takes` must be True for its session."""
+        """Run and log a command that waited, if it is plain now; :meth:`takes_all` must be True for its session."""
         if self._runner is None:
             return NOTHING
         run = self._counted(waiter.session, waiter.packed, 0, wall, waiter.given)
@@ -170,7 +197,7 @@ class Batches:
         self, session: Session, wall: int, left: int, table: Callable[..., Any], faults: list[BaseException]
     ) -> bool:
         """Let the runner execute a script's plain commands until :meth:`end_calls`; return False if it cannot."""
-        is_free = self._runner is not None and self.takes(session)
+        is_free = self._runner is not None and self.takes_all(session)
         if not is_free or self._journal.weight.bytes + GATHERED_MAX > limits.CHANGE_MAX:
             return False
         assert self._runner is not None

@@ -357,7 +357,7 @@ class Node:
 
     def _runs_together(self, session: Session, queue: Queue) -> bool:
         """True if nothing prevents plain commands from running in groups between the other ones."""
-        if not self.batches.takes(session):
+        if not self.batches.takes_all(session):
             return False
         rows = [resolve(item) for item in queue.items if isinstance(item, list)]
         return all(row.flags & _OF_DATA and not shows_times(row) for row in rows)
@@ -487,7 +487,7 @@ class Node:
     def _served_quickly(self, waiter: Waiter, glance: Glance, now: Now) -> bool:
         """Serve a waiting command of the usual form as :meth:`_retry` would; return False for any other form."""
         session = waiter.session
-        if not self.batches.takes(session):
+        if not self.batches.takes_all(session):
             return False
         steps = glance(self.keyspace.databases[session.db], now.wall)
         if steps is None:
