@@ -12,6 +12,7 @@ from millstream import core
 from millstream.engine.cold import ColdReads, Extent
 from millstream.engine.streams.entries import PyEntryStore
 from support import campaign
+from support.coldness import chilled
 
 STORES = [PyEntryStore] if core.native is None else [PyEntryStore, core.native.EntryStore]
 
@@ -48,6 +49,24 @@ def test_an_extent_of_no_entries_has_a_weight(store: type[PyEntryStore]) -> None
     entries.reads = ColdReads()
     entries.add_cold(1, Extent(1, 32, 100, 1, 0, 0, 5, 9, 0, 0).row(), [])
     assert entries.cold_weight(0, 100) == 0
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+def test_a_node_that_has_left_an_extent_ends_no_range(store: type[PyEntryStore]) -> None:
+    """Nodes that got hot and went to a later extent are read there, whatever the former extent had behind them."""
+    twins = ColdTwins(store)
+    for added, nodes in ((12, 3), (6, 2)):
+        for _ in range(added):
+            twins.add(1, [b"f", b"v"], (0, 3), dead=False)
+        rows = b"".join(chilled(twins.cold, twins.packs, nodes, 3))
+        twins.cold.add_cold(1, rows, [])
+        twins.blind.add_cold(1, rows, [])
+        for entry in (10, 11, 12, 7, 8, 9):
+            twins.remove(entry, keep=False)
+    assert twins.cold.extent_count == 2
+    for start in range(20):
+        for end in range(start, 20):
+            twins.compare(start, end, -1)
 
 
 def a_thousand_steps(seed: int) -> int:

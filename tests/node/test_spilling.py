@@ -194,6 +194,34 @@ def test_what_changes_before_the_commit_is_right_after_it(race: str, moment: str
     expect_same(cold.again(), hot)
 
 
+def test_entries_that_got_hot_and_cold_again_are_read_and_delivered() -> None:
+    """A deletion of the end lets nodes get hot; once they are in a later extent, ranges and groups find them there."""
+    hot, cold = World({"stream-node-max-entries": "3"}), SpillWorld()
+    clients = [filled(hot), filled(cold)]
+    cold.spill()
+    for world, client in zip((hot, cold), clients, strict=True):
+        client.call("XDEL", "s", *(f"{number}-1" for number in range(11, 31)))
+        for number in range(31, 50):
+            client.call("XADD", "s", f"{number}-1", "f", f"v{number}")
+        for position in range(10):
+            client.call("XGROUP", "CREATE", "s", f"g{position}", f"{position}-1")
+        world.clock.advance(2000)
+    cold.spill()
+    assert cold.extents() > 1
+    for start in range(1, 40):
+        for end in range(start, 40):
+            words = ("XRANGE", "s", f"{start}-1", f"{end}-1")
+            assert clients[0].raw(*words) == clients[1].raw(*words), words
+    for position in range(10):
+        for words in (
+            ("XREADGROUP", "GROUP", f"g{position}", "c", "COUNT", str(10 - position), "STREAMS", "s", ">"),
+            ("XPENDING", "s", f"g{position}", "-", "+", "100"),
+        ):
+            assert clients[0].raw(*words) == clients[1].raw(*words), words
+    expect_same(cold, hot)
+    expect_replay(cold)
+
+
 def test_a_restored_stream_is_not_the_one_that_was_copied() -> None:
     """RESTORE over a stream between copying and committing stays hot."""
     cold = SpillWorld(thread=Later)

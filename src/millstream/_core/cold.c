@@ -494,10 +494,11 @@ static int next_node(Walk *walk)
         }
         const Extent *extent = &EXTENT(cold, at->extent);
         const Row *row = at->table->rows + at->node;
+        if (holes_gone(extent->holes, (uint32_t)at->node))
+            continue; /* also out of the range: if it got hot, what was before it may be in the next extent */
         if (is_out(walk, row->node.first, row->node.last))
             return 0;
-        if (holes_gone(extent->holes, (uint32_t)at->node)
-            || has_none(walk, row_live(extent, row), row->node.first_live, row->node.last_live))
+        if (has_none(walk, row_live(extent, row), row->node.first_live, row->node.last_live))
             continue;
         if (load(walk, at->node) < 0)
             return -1;
