@@ -81,6 +81,11 @@ class ColdTwins:
         assert self.cold.remove(entry_id, keep=keep)
         assert self.blind.remove(entry_id, keep=keep)
 
+    def shorten(self, random: Random) -> None:
+        """Delete the last entries, so that the last cold nodes get hot."""
+        for entry in reversed(self.hot.ids()[-random.randint(1, 20) :]):
+            self.remove(entry, keep=False)
+
     def below(self, bound: int, *, keep: bool) -> None:
         """Trim."""
         if not keep:
@@ -166,6 +171,8 @@ class ColdTwins:
         assert [seen(node) for node in hot.nodes()] == shown
         self.both("ids", start, end, count)
         self.both("rows", start, end, count)
+        for _, last in cold.extents():  # the ends of extents are the places where a range may go wrong
+            self.both("ids", start, last + 1, -1)
         for backwards in (False, True):
             number, buffers, last = hot.reply(start, end, count, backwards=backwards)
             there = self.patiently("reply", start, end, count, backwards=backwards)
@@ -192,8 +199,8 @@ class ColdTwins:
 def step(twins: ColdTwins, random: Random) -> None:
     """Run one random step."""
     what = random.choices(
-        ("add", "dead", "remove", "below", "drop", "back", "spill", "warm", "unplanned", "restart", "copy"),
-        (69, 3, 20, 3, 3, 3, 6, 1, 2, 1, 1),
+        ("add", "dead", "remove", "below", "drop", "back", "spill", "shorten", "warm", "unplanned", "restart", "copy"),
+        (69, 3, 20, 3, 3, 3, 6, 2, 1, 2, 1, 1),
     )[0]
     limits = random.choice(((0, 5), (4096, 100), (200, 0), (0, 3)))
     if what in {"add", "dead"}:
@@ -208,7 +215,7 @@ def step(twins: ColdTwins, random: Random) -> None:
         twins.drop(twins.some_id(random))
     elif what == "back":
         twins.back(random.randint(0, twins.last))
-    elif what in {"spill", "unplanned"}:
+    elif what in {"spill", "shorten", "unplanned"}:
         getattr(twins, what)(random)
     else:
         getattr(twins, what)()
