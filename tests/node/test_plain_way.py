@@ -304,3 +304,17 @@ def test_replies_of_a_run_wait_for_its_record() -> None:
         reader.feed(b"".join(pack(*words.split()) for words in _SEPARATOR.split(line)))
         [(_, barrier)] = answered(world.node, client.session, reader, world.clock.now())
         assert barrier == world.log.appended == len(READY) + 1
+
+
+@needs_runner
+def test_a_run_that_delivers_trims_nothing() -> None:
+    """After a delivery a capped XADD ends the run, since replicas get the ids of delivered entries after it."""
+    world = World()
+    client = world.client()
+    for words in READY:
+        client.call(*words.split())
+    lines = ("XADD s * f v", "XREADGROUP GROUP g c STREAMS s >", "XADD s * f v", "XADD s MAXLEN 1 * f v")
+    data = b"".join(pack(*words.split()) for words in lines)
+    run = world.node.batches.run(client.session, data, 0, world.clock.now().wall)
+    assert (run.commands, run.words) == (3, lines[3].encode().split())
+    assert world.node.batches.run(client.session, pack(*lines[3].split()), 0, world.clock.now().wall).commands == 1

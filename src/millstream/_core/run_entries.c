@@ -301,7 +301,8 @@ int run_xadd(Run *run)
     if (entries == NULL)
         return ORDINARY;
     int fresh = 0, waited_for = is_waited_for(run, run->of->waiting);
-    int is_left = waited_for < 0 || (cap.kind != UNCAPPED && is_cold(entries)) || reserve(run, 64 + run->words[1].size);
+    int may_trim = cap.kind == UNCAPPED || !(run->delivered || is_cold(entries));
+    int is_left = waited_for < 0 || !may_trim || reserve(run, 64 + run->words[1].size);
     Id id = is_left ? 0 : add_entry(run, stream, entries, wanted, from, &fresh);
     if (id == 0) {
         Py_DECREF(entries);

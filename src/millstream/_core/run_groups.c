@@ -107,6 +107,7 @@ static void put_read_step(Run *run, View key, Id after, Id last, int noack)
     id_to_bytes(after, packed);
     at = put_binary(at, (View){packed, 16});
     run->of->steps.size = at - run->of->steps.data;
+    run->delivered = 1;
 }
 
 /* Reads and delivers what is new; ORDINARY leaves everything as it was */

@@ -63,6 +63,7 @@ typedef struct {
     Py_ssize_t changes, written, soft, hits, misses; /* written: steps of the record; one may be many changes */
     Py_ssize_t begun, grown; /* bytes: streams counted when it began; keys and strings grew since the last settle_growth */
     PyObject *woken;
+    int delivered; /* a step delivers entries; replicas are told their ids after the run, so nothing may trim them in it */
     View *words; /* of the command at work */
     Py_ssize_t count; /* words */
 } Run;

@@ -121,10 +121,10 @@ class Batches:
 
     def run(self, session: Session, data: bytes, at: int, wall: int) -> PlainRun:
         """Run plain commands of a session for which :meth:`takes` returned True, and log them."""
-        if self._runner is None:
+        if self._runner is None or session.user is None:
             return NOTHING._replace(at=at)
         session.last_used = wall
-        rights = None if session.user is None else self._rights.of(session.user)
+        rights = self._rights.of(session.user)
         if rights is not None:
             return self._run_restricted(session, rights, data, at, wall)
         return self._run(session, data, at, wall)
