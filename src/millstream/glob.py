@@ -13,7 +13,7 @@ The rules of retention, which have such patterns, are at the end: the server app
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from millstream.errors import CommandError
 from millstream.times import span
@@ -362,7 +362,7 @@ class Rule:
     """One rule."""
 
     pattern: bytes  # Pattern of the keys
-    fits: Callable[[bytes], bool]  # Tests a key against the pattern
+    fits: Callable[[bytes], bool] = field(compare=False)  # Tests a key against the pattern
     age: int  # Largest age in milliseconds, 0 for no bound
     size: int  # Largest size of all nodes in bytes, 0 for no bound
 

@@ -253,7 +253,7 @@ def test_a_letter_is_corrected_and_put_back(changing: ConsoleThread, stream: red
     assert (page.status, "&#34;amount&#34;: &#34;x&#34;" in page.text) == (200, True)
     words = {"do": "dead edit", "key": "orders:dead", "ids": "1-0"}
     wrong = post(changing, "/correction", {**words, "document": '{"item": <b>'})
-    assert (wrong.status, "cannot be read" in wrong.text, "{&#34;item&#34;: &lt;b&gt;" in wrong.text) == (
+    assert (wrong.status, "the edited text is invalid" in wrong.text, "{&#34;item&#34;: &lt;b&gt;" in wrong.text) == (
         400,
         True,
         True,
@@ -281,20 +281,21 @@ def test_a_correction_is_previewed_alone(changing: ConsoleThread, stream: redis.
     words = {"do": "dead edit", "key": "orders:dead", "ids": "1-0", "anyway": "1", **extra}
     looked = post(changing, "/correction", {**words, "document": '{"item": "tea", "amount": "7"}'})
     assert (looked.status, form(looked)["do"], stream.xlen("orders:dead")) == (200, "dead edit", 1)
-    for page in (post(changing, "/correction", words), changing.ask(f"/correction?{urlencode(words)}")):
+    edited = urlencode({**words, "do": "dead edit"})
+    for page in (post(changing, "/correction", words), changing.ask(f"/change?{edited}")):
         assert (page.status, "<textarea" in page.text) == (200, True)
-    assert changing.ask(f"/correction.json?{urlencode(words)}").facts["letter"] == "1-0"
+    assert changing.ask(f"/change.json?{edited}").facts["id"] == "1-0"
 
 
 @pytest.mark.parametrize("path", ["/correction", "/change"])
 def test_an_entry_that_is_not_a_letter_is_refused(changing: ConsoleThread, stream: redis.Redis, path: str) -> None:
-    """Correcting an entry that is not a dead letter is refused, with a link back."""
+    """Correcting an entry that is not a dead letter is refused, with a link back. Its page has no editor."""
     stream.xadd("orders:dead", {"a": "b"}, id="1-0")
     words = {"do": "dead edit", "key": "orders:dead", "ids": "1-0"}
-    for page in (changing.ask(f"{path}?{urlencode(words)}"), post(changing, path, {**words, "document": "{}"})):
-        assert (page.status in {400, 403}, "is not a dead letter" in page.text, 'href="/dead?' in page.text) == (
-            True,
-        ) * 3
+    page = post(changing, path, {**words, "document": "{}"})
+    assert (page.status, "is not a dead letter" in page.text, 'href="/dead?' in page.text) == (400, True, True)
+    shown = changing.ask(f"/change?{urlencode(words)}")
+    assert ("Not written by a worker" in shown.text, "<textarea" in shown.text) == (True, False)
 
 
 # -- workers ----------------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_past_alerts_are_listed(tab: "Page", scene: ConsoleThread) -> None:
     for words, found in (("day=1970-01-01", 7), ("day=1969-12-31", 0), ("day=gestern", 7)):
         assert scene.ask(f"/alerts.json?{words}").facts["found"] == found
     assert "The day is invalid" in scene.ask("/alerts?day=gestern").text
-    twin = json.loads(scene.ask("/server.json").body)
+    twin = json.loads(scene.ask("/alerts.json").body)
     assert (len(twin["alerts"]), twin["alerts"][1]["for_ms"], twin["alerts_unknown"]) == (7, 62_000, None)
 
 

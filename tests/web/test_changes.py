@@ -256,6 +256,7 @@ def test_a_key_that_is_not_a_stream_is_named(
     page = preview(changing, {**words, "key": "text"})
     assert page.status in {400, 403, 404}
     assert page.facts["error"] == "the key 'text' holds no stream"
+    assert changing.ask("/letter?key=text&id=1-0").status == 404
 
 
 def test_a_damaged_descriptor_is_a_refusal(changing: ConsoleThread, client: redis.Redis) -> None:

@@ -4,16 +4,21 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.later import schedule
 from millstream.client.later.recurring import KEY
+from millstream.spark.monitoring import store
+from millstream.worker.registry import protocol
 from support.console import ConsoleThread
 from support.enrolled import RECENT, enrol
 from support.needs import lacking, package
+from support.partitioned import partition
 from support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -33,6 +38,11 @@ PATHS = {
     "changes": "/changes",
     "handler": "/handlers?key=s1&group=g&handler=h1",
     "runs": "/run?key=orders&id=1-0",
+    "runs in many groups": "/run?key=divided{0}&id=1-0",
+    "partitioned stream": "/stream?key=divided",
+    "partition": "/stream?key=divided{0}",
+    "queries": "/spark",
+    "query": "/query?id=q0",
     "workers": "/workers",
     "schedules": "/schedules",
     "search": "/search?q=s",
@@ -52,6 +62,36 @@ def browser() -> "Iterator[Browser]":
         found = playwright.chromium.launch(executable_path=path)
         yield found
         found.close()
+
+
+def divide(client: redis.Redis, url: str, now: int) -> None:
+    """Add a partitioned stream with many groups, pending entries and schedules."""
+    pipe = client.pipeline(transaction=False)
+    with ThreadPoolExecutor() as other:  # this thread runs the loop of the browser
+        other.submit(partition, url, "divided", 4).result()
+    for part in range(4):
+        for number in range(1, 30):
+            pipe.xadd(f"divided{{{part}}}", {"n": number}, id=f"{number}-0")
+        for group in range(30):
+            pipe.xgroup_create(f"divided{{{part}}}", f"group {group}", id="0")
+        pipe.xreadgroup(f"group {part}", "c", {f"divided{{{part}}}": ">"})
+    for key in ("divided", "divided{0}"):
+        for number in range(20):
+            pipe.hset(schedule.content_key(key), f"{number}", b"-:" + schedule.packed(["*", "n", "1"]))
+            pipe.zadd(schedule.due_key(key), {f"{number}": now + 3_600_000 + number})
+    pipe.execute()
+
+
+def report_queries(client: redis.Redis) -> None:
+    """Add running queries that read many streams."""
+    pipe = client.pipeline(transaction=False)
+    for number in range(30):
+        places = [{"stream": f"s{each}", "id": "1-0", "n": 1, "latest_n": 2} for each in range(number, number + 12)]
+        recent = [[second * 1000, 1, second, 3, 4, 5] for second in range(9)]
+        facts = {"id": f"q{number}", "driver": "d", "state": "running", "places": places, "recent": recent}
+        pipe.hset(store.QUERIES, f"q{number}", json.dumps({**store.NEW, **facts, "phases": {"addBatch": 5}}))
+    pipe.set(store.driver_key("d"), 1)
+    pipe.execute()
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +121,20 @@ def crowded(data) -> Iterator[ConsoleThread]:
             record = {"stream": "s1", "cron": "0 0 * * *"}
             pipe.hset(KEY, f"nightly{number}", json.dumps(record))
         pipe.execute()
+        limit = {"running": None, "by_key": False, "in_use": 0, "granted": 1, "refused": 2, "waiting": 3, "rate": "9/s"}
         for number in range(60):
             job = {"id": f"{number + 1}-0", "since_ms": 1, "deliveries": 1}
-            enrol(client, f"w{number}", handler=f"h{number % 45}", stream="s1", group="g", recent=RECENT, jobs=[job])
+            limits = [{"name": f"limit {number}", **limit}]
+            enrol(client, f"w{number}", handler=f"h{number % 45}", stream="s1", group="g", recent=RECENT, jobs=[job],
+                  limits=limits)  # fmt: skip
+            pipe.zadd(protocol.INDEX, {f"gone{number}": now - 60_000})
+            pipe.hset(protocol.CONTROL, protocol.pause_field(f"s{number}", "g0"),
+                      json.dumps({"reason": "why", "by": "ann", "at_ms": 1}))  # fmt: skip
+            end = protocol.sign_off(f"ended{number}-1-abcdef", now, "drain", [("h1", "s1", "g")])[3][3]
+            pipe.zadd(protocol.ENDED, {end: now})
+        pipe.execute()
+        divide(client, data.url, now)
+        report_queries(client)
     with ConsoleThread(data.url, allow_changes=True) as console:
         yield console
 
@@ -163,7 +214,7 @@ def test_a_correction_is_kept_while_letters_come_in(tab: "Page", crowded: Consol
     assert tab.locator("textarea").input_value() == '{"n": "2"}'
     assert tab.locator(".inline button.act").inner_text() == "Put the corrected entry back"
     tab.fill("textarea", "{")
-    tab.wait_for_selector(".inline :text('cannot be read')")
+    tab.wait_for_selector(".inline :text('is invalid')")
 
 
 def test_dangerous_changes_are_apart_and_red(tab: "Page", crowded: ConsoleThread) -> None:

@@ -13,7 +13,7 @@ from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.ops.every import ACTIONS
 from millstream.ops.letters import reading
 from millstream.ops.plan import ChangePlan, Undo
-from millstream.web.wording import LABELS, deed, short
+from millstream.web.wording import LABELS, deed, label, short
 from support.console import ConsoleThread
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
@@ -110,6 +110,9 @@ def test_counts_are_of_so_many_letters_and_the_page_says_so(
     older = re.search(r'rel="next" href="([^"]*)"', page)
     assert older is not None
     assert older[1].endswith("before=111-0")
+    assert 'every=1">count all</a>' in page
+    whole = console.ask("/dead.json?key=orders:dead&every=1").facts
+    assert (whole["looked_at"], whole["more"], sum(one["letters"] for one in whole["classes"])) == (120, False, 120)
     monkeypatch.setattr(reading, "VOLUME", 1000)
     assert console.ask("/dead.json?key=orders:dead&group=billing").facts["looked_at"] < 10
 
@@ -174,8 +177,11 @@ def test_an_entry_is_set_aside_on_its_page(changing: ConsoleThread, client: redi
 
 
 def test_every_change_has_words() -> None:
-    """Each action has a label, and a confirming button names the amount."""
-    assert {one.name for one in ACTIONS} == set(LABELS)
+    """Each action has a label of its own, and a confirming button names the amount."""
+    assert set(LABELS) < {one.name for one in ACTIONS}
+    assert len({label(one.name) for one in ACTIONS}) == len(ACTIONS)
+    found = [label(name) for name in ("stream rm", "later move", "worker drain", "of nobody", "")]
+    assert found == ["Delete the stream", "Move the schedule", "Drain the worker", "Of nobody", ""]
     assert (short("dead rm"), short("pending dead"), short("worker drain")) == ("Delete", "Make dead letter", "Drain")
 
     def words(action: str, question: str) -> str:

@@ -165,12 +165,44 @@ def test_a_letter_of_a_partition_is_corrected_by_the_name_of_the_stream(
     fill(data, client)
     letter = DeadLetter((b"n", b"1"), "orders{1}", "1-1", "billing", "c", 5, "error", "ValueError: no", "T", 1, 1001)
     ident = client.execute_command("XADD", "orders{1}:dead", "*", *pack(letter)).decode()
-    for path in ("/change.json?do=dead+edit&", "/correction.json?"):
-        page = console.ask(f"{path}key=orders&ids={ident}")
-        assert (page.status, page.facts["stream"], page.facts["letter"]) == (200, "orders{1}:dead", ident)
-        missing = console.ask(f"{path}key=orders&ids=1-0")
-        assert missing.status == 404
-        assert "there is no letter 1-0 in the partitions of 'orders'" in missing.facts["error"]
+    page = console.ask(f"/change.json?do=dead+edit&key=orders&ids={ident}")
+    assert (page.status, page.facts["key"], page.facts["id"]) == (200, "orders{1}:dead", ident)
+    missing = console.ask("/change.json?do=dead+edit&key=orders&ids=1-0")
+    assert missing.status == 404
+    assert "there is no letter 1-0 in the partitions of 'orders'" in missing.facts["error"]
+
+
+def test_an_entry_is_found_by_the_name_of_the_stream(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """Workers report the stream's name, so its entries and their runs have pages by it. Rows link to the partition."""
+    fill(data, client)
+    ident = client.xadd("orders{1}", {"n": 1}, id="9999999999999-0").decode()
+    client.xreadgroup("billing", "worker-7", {"orders{1}": ">"})
+    entry = console.ask(f"/entry.json?key=orders&id={ident}").facts
+    assert (entry["stream"], entry["gone"], entry["groups"][0]["state"]) == ("orders{1}", False, "pending")
+    run = console.ask(f"/run.json?key=orders&id={ident}").facts
+    assert (run["stream"], run["gone"], run["groups"][0]["state"]) == ("orders{1}", False, "pending")
+    assert f"/entry?key=orders%7B1%7D&amp;id={ident}" in console.ask("/group?key=orders&group=billing").text
+    assert console.ask("/entry.json?key=orders&id=1-0").facts["gone"]
+    client.xadd("orders{0}", {"n": 1}, id="9999999999999-9")
+    ident = client.xadd("orders{1}", {"n": 1}, id="9999999999999-9").decode()
+    for path in ("entry", "run"):
+        page = console.ask(f"/{path}?key=orders&id={ident}").text
+        assert f'Entries of the same id are in <a href="/{path}?key=orders%7B1%7D&amp;id={ident}' in page
+
+
+def test_dead_letters_are_found_by_the_name_of_the_stream(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """A handler's page links to the letters of all partitions; if no letter names the stream, to all letters."""
+    fill(data, client)
+    for key in ("orders{0}", "orders{1}", "plain"):
+        letter = DeadLetter((b"n", b"1"), key, "1-1", "billing", "c", 5, "error", "ValueError: no", "T", 1, 1001)
+        client.execute_command("XADD", f"{key}:dead", "*", *pack(letter))
+    for of, found in (("orders", 2), ("plain", 1), ("other", 3)):
+        assert console.ask(f"/dead.json?of={of}").facts["letters"] == found
+    assert "<h1>plain:dead</h1>" in console.ask("/dead?of=plain").text
 
 
 def test_a_group_that_no_partition_has_is_named(
@@ -185,3 +217,15 @@ def test_a_group_that_no_partition_has_is_named(
     ):
         page = console.ask(f"/change.json?{urlencode({**words, 'group': group})}")
         assert (page.status, page.facts["error"]) == (404, reason)
+
+
+def test_a_change_of_several_partitions_is_asked_for_in_words(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """The question names the effect and the stream, not a command."""
+    fill(data, client)
+    client.xreadgroup("billing", "worker-8", {"orders{0}": ">"}, count=1)
+    ids = " ".join(client.xrange(f"orders{{{at}}}", count=1)[0][0].decode() for at in range(2))
+    words = {"do": "pending ack", "key": "orders", "group": "billing", "ids": ids}
+    page = console.ask(f"/change?{urlencode(words)}")
+    assert "Acknowledge pending entries in 2 partitions of &#39;orders&#39;?" in page.text

@@ -5,6 +5,7 @@ its own with its checks and its audit entry. All these audit entries share one n
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -110,7 +111,7 @@ def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]
         plans[0],
         stream=stream,
         key="",
-        question=f"Run `{action.name}` in {len(plans)} partitions of {stream!r}?",
+        question=f"{re.split('[:,.]', action.says)[0]} in {len(plans)} partitions of {stream!r}?",
         table=tuple(_table(plans)),
         notes=tuple(_notes(plans)),
         steps=tuple(step for plan in plans for step in plan.steps),

@@ -118,7 +118,7 @@ def html(page: WebPage, asked: Asked) -> bytes:
 
     Names are shown without halves of surrogate pairs; a remaining half must not fail the page.
     """
-    text = environment().get_template(f"{page.name}.html").render(_context(page, asked))
+    text = environment().get_template("base.html").render(_context(page, asked))
     return text.encode(errors="backslashreplace")
 
 
@@ -142,9 +142,7 @@ def rest(page: WebPage, asked: Asked) -> bytes:
 
 def inner(page: WebPage, asked: Asked) -> str:
     """Return the content of the page's ``main`` element, the part that is refreshed."""
-    template = environment().get_template(f"{page.name}.html")
-    context = template.new_context(_context(page, asked))
-    return "".join(template.blocks["content"](context))
+    return environment().get_template("main.html").render(_context(page, asked))
 
 
 def twin(page: WebPage, asked: Asked) -> str:
@@ -177,6 +175,7 @@ def _context(page: WebPage, asked: Asked) -> dict[str, Any]:
         "base": base,
         "link": asked.link,
         "here": asked.here,
+        "now": page.at_ms,
         **page.view,
         "version": __version__,
         "sections": [

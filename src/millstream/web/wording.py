@@ -2,7 +2,7 @@
 
 import re
 
-from millstream.ops.every import ACTIONS
+from millstream.ops.every import ACTIONS, BY_NAME
 from millstream.ops.plan import ChangePlan
 
 LOSING = frozenset(one.name for one in ACTIONS if one.loses)
@@ -11,7 +11,6 @@ LOSING = frozenset(one.name for one in ACTIONS if one.loses)
 LABELS = {
     "group rewind": "Move the group's position",
     "group create": "Create a group",
-    "group rm": "Delete the group",
     "consumer rm": "Remove a consumer",
     "pending ack": "Acknowledge entries",
     "pending claim": "Claim entries for a consumer",
@@ -22,31 +21,21 @@ LABELS = {
     "stream add": "Publish an entry",
     "stream trim": "Delete the oldest entries",
     "stream partition": "Divide into partitions",
-    "stream rm": "Delete the stream",
-    "stream rename": "Rename the stream",
     "audit undo": "Undo the change",
     "dead retry": "Put the letters back",
     "dead edit": "Put the corrected entry back",
-    "dead rm": "Delete the letters",
     "worker quiet": "Stop reading",
-    "worker drain": "Drain the worker",
-    "worker stop": "Stop the worker",
     "worker pause": "Pause the group",
     "worker resume": "Resume",
     "worker reap": "Remove consumers of ended processes",
-    "later cancel": "Cancel the schedule",
-    "later move": "Move the schedule",
     "later fire": "Publish the entry now",
-    "schedule pause": "Pause the schedule",
-    "schedule resume": "Resume the schedule",
     "schedule fire": "Fire the schedule now",
-    "schedule rm": "Delete the schedule",
-    "job cancel": "Cancel the job",
     "limit set": "Set the rate",
     "limit rm": "Take back the rate",
 }
-"""Label of each action."""
+"""Labels of actions that :func:`label` does not make of noun and verb."""
 
+_NOUNS = {"later": "schedule", "dead": "letters"}
 _SHORT = {
     "pending ack": "Acknowledge",
     "pending nack": "Release",
@@ -60,8 +49,10 @@ _COUNTED = re.compile(
 
 
 def label(action: str) -> str:
-    """Return the words of an action, for the button that begins it."""
-    return LABELS.get(action, action.capitalize())
+    """Return the words of an action, for the button that begins it; any text may come from the audit stream."""
+    if action in LABELS or (known := BY_NAME.get(action)) is None:
+        return LABELS.get(action, action.capitalize())
+    return f"{'Delete' if known.verb == 'rm' else known.verb.capitalize()} the {_NOUNS.get(known.noun, known.noun)}"
 
 
 def short(action: str) -> str:

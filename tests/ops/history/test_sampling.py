@@ -11,18 +11,29 @@ from millstream.ops.history.model import TOTAL
 from millstream.ops.history.own import OwnHistory
 from millstream.ops.history.sampling import CounterRates, Sampler
 from millstream.ops.history.windows import window_of
+from millstream.ops.server.status import server_status
 from millstream.ops.streams.partitioned import with_sums
 from millstream.ops.streams.status import GroupStatus, Lag, OldestEntry, StreamsSeen, StreamStatus
+from millstream.ops.workers.status import WorkerStatus, worker_status
 from millstream.worker.registry import facts
 
 HANDLER = ("handler", "bill", "orders", "billing")
 
 
-def worker(name: str, beat_ms: int, handled: int, bounds: Any = None, runs: Any = None) -> dict[str, Any]:
+def record(name: str, beat_ms: int, handled: int, bounds: Any = None, runs: Any = None) -> dict[str, Any]:
     """Return a worker's record."""
     one = {"handler": "bill", "stream": "orders", "group": "billing", "handled": handled, "failed": 0}
     one |= {"recent": runs if runs is None or isinstance(runs, str) else {"runs": runs}}
-    return {"id": name, "version": "1", "beat_ms": beat_ms, "bounds_ms": bounds, "subscribers": [one]}
+    one |= {**dict.fromkeys(("slots", "running", "buffered", "dead"), 0), "consumer": "c", "paused": None, "jobs": []}
+    if isinstance(runs, list):
+        one["recent"] |= dict.fromkeys(("over_ms", "handled", "failed", "retried", "dead"), 0)
+    about = {"host": "h", "state": "running", "pid": 1, "started_ms": 1, "last_error": None, "blocked": None}
+    return {**about, "id": name, "version": "1", "beat_ms": beat_ms, "bounds_ms": bounds, "subscribers": [one]}
+
+
+def worker(name: str, beat_ms: int, handled: int, bounds: Any = (), runs: Any = None, **about: Any) -> WorkerStatus:
+    """Return a worker's report."""
+    return worker_status({**record(name, beat_ms, handled, bounds, runs), **about})
 
 
 def test_rates_are_of_counters() -> None:
@@ -36,9 +47,9 @@ def test_rates_are_of_counters() -> None:
 
 def test_the_reports_of_workers_are_bounded() -> None:
     """Any client may report more versions and handlers than there are; the first ones count."""
-    sampler, many = Sampler(), [worker(f"w{number}", 1000, 1) | {"version": f"v{number}"} for number in range(100)]
-    sub = many[0]["subscribers"][0]
-    many.append(many[0] | {"id": "x", "subscribers": [sub | {"handler": f"h{number}"} for number in range(60_000)]})
+    sampler, many = Sampler(), [worker(f"w{number}", 1000, 1, version=f"v{number}") for number in range(100)]
+    sub = record("x", 1000, 1)["subscribers"][0]
+    many.append(worker("x", 1000, 1, subscribers=[sub | {"handler": f"h{number}"} for number in range(60_000)]))
     sampler.note_workers(many)
     assert sum(name[0] == "version" for name in sampler.rows) == 20
     assert sum(name[0] == "handler" for name in sampler.rows) == 50_000 - 99
@@ -58,6 +69,18 @@ def test_a_console_goes_on_after_a_clock_was_set_back() -> None:
         own.note(StreamsSeen(at_ms, (stream(1, 0),)), whole=True)
         last = own.read((subject,), window_of("15m", at_ms + 1))
     assert [at for at, _ in last.rows[subject]] == [1_000_000, 1_010_000]
+
+
+def test_a_console_keeps_figures_of_handlers_and_servers() -> None:
+    """A console's own history also has the handlers, the memory and the commands, and a mark for a new version."""
+    own, info = OwnHistory(), {"used_memory": "1000", "instantaneous_ops_per_sec": "7"}
+    for at_ms, handled, version in ((100_000_000, 5, "1"), (100_010_000, 25, "2")):
+        own.note_besides([worker("a", at_ms, handled, version=version)], [server_status(info, at_ms)] * 2)
+        own.note(StreamsSeen(at_ms, (stream(1, 1),)), whole=True)
+    seen = own.read((TOTAL, HANDLER), window_of("15m", 100_010_001))
+    assert seen.column(HANDLER, "handled") == [(100_000_000, 0), (100_010_000, 2)]
+    assert [seen.column(TOTAL, name)[-1][1] for name in ("memory", "commands")] == [2000, 14]
+    assert [mark.text for mark in seen.marks] == ["workers of version 2"]
 
 
 def test_workers_are_summed() -> None:
@@ -83,15 +106,9 @@ def test_workers_are_summed() -> None:
 )
 def test_a_hostile_report_has_no_percentile(bounds: Any, runs: Any) -> None:
     """A record with other figures than a histogram leaves the percentile unknown, and the counters known."""
-    sampler, one = Sampler(), worker("a", 1000, 100, bounds, runs)
-    one |= {"host": "h", "state": "running", "pid": 1, "started_ms": 1, "last_error": None}
-    one["subscribers"][0] |= dict.fromkeys(("slots", "running", "buffered", "dead"), 0)
-    one["subscribers"][0] |= {"consumer": "c", "paused": None, "jobs": []}
-    if isinstance(runs, list):
-        one["subscribers"][0]["recent"] |= dict.fromkeys(("over_ms", "handled", "failed", "retried", "dead"), 0)
-    found = facts.parse("a", json.dumps(one).encode())
+    sampler, found = Sampler(), facts.parse("a", json.dumps(record("a", 1000, 100, bounds, runs)).encode())
     assert found is not None
-    sampler.note_workers([found])
+    sampler.note_workers([worker_status(found)])
     assert sampler.rows[HANDLER] == (0, 0, None)
 
 

@@ -114,7 +114,7 @@ def _lost(case: Case) -> Iterable[Advice]:
     if missing > 0:
         says = f"trimmed or deleted before the group received them: {_entries(missing)}"
         evidence = {"entries_added": added, "entries_read": read, "length": stream.length, "first_entry_id": first}
-        yield case.about("lost-entries", "problem", says, evidence=evidence)
+        yield case.about("lost-entries", "problem", says, evidence=evidence, remedy=("stream", "gaps", stream.key))
 
 
 def _nobody_reads(case: Case) -> Iterable[Advice]:

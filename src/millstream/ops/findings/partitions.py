@@ -67,5 +67,6 @@ def uneven_streams(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) ->
                 where = (group.stream, group.name)
                 evidence = {"lag": group.lag.entries, "pending": group.pending, "oldest_ms": late}
                 remedy = command_words("group show", *where)
-                found.append(Advice("sealed-not-finished", "warning", *where, says, evidence, remedy))
+                began = seen.at_ms - late
+                found.append(Advice("sealed-not-finished", "warning", *where, says, evidence, remedy, since_ms=began))
     return found[:LOOKED_AT]

@@ -275,7 +275,7 @@ def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterab
             yield on_server(name, "silent-replica", "warning", says, evidence, since)
         elif (late_ms := _late(node, was, each.behind_bytes)) is not None:
             says = f"its replica {each.address} has not received the writes of {span(late_ms)} ago"
-            yield on_server(name, "slow-replica", "warning", says, evidence)
+            yield on_server(name, "slow-replica", "warning", says, evidence, node.at_ms - late_ms)
 
 
 def _late(node: ServerStatus, was: ServerStatus | None, behind: int | None) -> int | None:

@@ -4,13 +4,16 @@ It has the chosen series of the times when a page was open, at most every ten se
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
-from millstream.ops.history.model import BYTES, KEPT_MS, TEN, TEN_MS, TOTAL, Subject, packed, table
+from millstream.ops.history.model import BYTES, KEPT_MS, TEN, TEN_MS, TOTAL, Cell, Subject, packed, table
 from millstream.ops.history.sampling import Sampler
 from millstream.ops.history.series import KeptReads, SeriesSeen
 from millstream.ops.history.windows import TimeRange
+from millstream.ops.server.status import ServerStatus
 from millstream.ops.streams.status import StreamsSeen
+from millstream.ops.workers.status import WorkerStatus
 
 
 class OwnHistory:
@@ -21,6 +24,14 @@ class OwnHistory:
         self._entries: deque[tuple[int, list[bytes]]] = deque()
         self._size = 0
         self._reads = KeptReads()
+        self._servers: tuple[Cell, Cell] = (None, None)  # memory, and commands a second
+
+    def note_besides(self, workers: Sequence[WorkerStatus], servers: Sequence[ServerStatus]) -> None:
+        """Keep the figures of workers and servers for the next entry."""
+        self._sampler.note_workers(workers)
+        memory = [one.memory_bytes for one in servers if one.memory_bytes is not None]
+        commands = [one.commands_per_second for one in servers if one.commands_per_second is not None]
+        self._servers = (sum(memory) if memory else None, sum(commands) if commands else None)
 
     def note(self, seen: StreamsSeen, *, whole: bool) -> None:
         """Store the figures of a reading, unless the last one is younger than ten seconds."""
@@ -31,7 +42,7 @@ class OwnHistory:
         if self._entries and seen.at_ms - self._entries[-1][0] < TEN_MS:
             return
         self._sampler.note(seen, whole=whole)
-        self._sampler.rows[TOTAL] = self._sampler.total()
+        self._sampler.rows[TOTAL] = self._sampler.total(*self._servers)
         rows = {name: self._sampler.rows[name] for name in self._sampler.chosen(seen) if name in self._sampler.rows}
         if not whole:
             del rows[TOTAL]

@@ -3,15 +3,14 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
-from typing import Any
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.client.partitions.layout import logical
-from millstream.ops.findings.status import LOOKED_AT, worst_groups
+from millstream.ops.findings.status import worst_groups
 from millstream.ops.handlers.status import percentile
 from millstream.ops.history.model import COLUMNS, SERIES, TEN_MS, TOTAL, Cell, Row, Subject
 from millstream.ops.streams.status import NOT_ASKED, GroupStatus, StreamsSeen
+from millstream.ops.workers.status import WorkerStatus
 
 _HANDLERS = 200  # largest number of series of handlers among the chosen ones
 # Largest numbers of versions, and of handlers in workers; any client may report more
@@ -88,26 +87,25 @@ class Sampler:
         else:
             self.rows.update(fresh)
 
-    def note_workers(self, workers: Sequence[Mapping[str, Any]]) -> None:
-        """Take the records of the living workers, which ``worker/registry/facts.py`` has checked."""
+    def note_workers(self, workers: Sequence[WorkerStatus]) -> None:
+        """Take the reports of the living workers."""
         sums: dict[Subject, list[float]] = {}
         durations: defaultdict[Subject, Counter[float]] = defaultdict(Counter)
         alive: dict[Subject, Row] = {}
         self._named = set()
         for worker in workers:
-            version = ("version", worker["version"])
+            version = ("version", worker.version)
             if version in alive or len(alive) < _VERSIONS:
                 alive[version] = (1 + _figure(alive.get(version, (0,))[0]),)
-            for one in worker["subscribers"][: _REPORTED - len(self._named) // 2]:
-                subject = ("handler", one["handler"], one["stream"], one["group"])
+            for one in worker.subscribers[: _REPORTED - len(self._named) // 2]:
+                subject = ("handler", one.handler, one.stream, one.group)
                 mine = sums.setdefault(subject, [0.0, 0.0])
-                for at, counter in enumerate(("handled", "failed")):
-                    name = (counter, worker["id"], *subject)
+                for at, (counter, value) in enumerate((("handled", one.handled), ("failed", one.failed))):
+                    name = (counter, worker.id, *subject)
                     self._named.add(name)
-                    mine[at] += self._rates.rate(name, worker["beat_ms"], one[counter]) or 0.0
-                if one["recent"] is not None:
-                    for bound, count in zip((*worker["bounds_ms"], inf), one["recent"]["runs"], strict=False):
-                        durations[subject][bound] += count
+                    mine[at] += self._rates.rate(name, worker.beat_ms, value) or 0.0
+                for bound, count in () if one.recent is None else one.recent.runs:
+                    durations[subject][bound] += count
         found = {name: (*pair, percentile(durations[name], 0.95)) for name, pair in sums.items()}
         others = {name: row for name, row in self.rows.items() if name[0] not in {"handler", "version"}}
         self.rows = {**alive, **found, **others}
@@ -142,7 +140,7 @@ class Sampler:
         """Return the subjects of the chosen series: handlers, groups with old entries, then those with the most lag."""
         found = dict.fromkeys((TOTAL, *(name for name in self.rows if name[0] == "version")))
         room = most - len(COLUMNS["total"])
-        first: list[Subject] = [("group", group.stream, group.name) for group in worst_groups(seen)[:LOOKED_AT]]
+        first: list[Subject] = [("group", group.stream, group.name) for group in worst_groups(seen)]
         handlers = self._by("handler", 0)[: _HANDLERS // len(COLUMNS["handler"])]
         every = (*handlers, *first, *self._by("group", 0, 2), *self._by("stream", 1))
         for subject in dict.fromkeys(every):

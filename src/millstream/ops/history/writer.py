@@ -23,6 +23,7 @@ from millstream.ops.streams import reading
 from millstream.ops.streams.partitioned import candidates, read_layouts, with_sums
 from millstream.ops.streams.status import StreamsSeen
 from millstream.ops.words import text_of
+from millstream.ops.workers.status import worker_status
 from millstream.worker.registry import protocol
 
 log = logging.getLogger("millstream.history")
@@ -117,7 +118,7 @@ class HistoryWriter:
             seen = await reading.read_some(self._line, groups)
         sampler.note(seen, whole=whole)
         with contextlib.suppress(protocol.RegistryError):  # without its rights, the handlers are missing
-            sampler.note_workers((await protocol.read_workers(self._line))[0])
+            sampler.note_workers([worker_status(one) for one in (await protocol.read_workers(self._line))[0]])
         sampler.rows[TOTAL] = sampler.total(*sampler.note_servers(await self._infos(), seen.at_ms))
         if whole:
             self._chosen = sampler.chosen(seen)

@@ -32,6 +32,7 @@ LISTED = 10
 VOLUME = 4 << 20
 """Approximate limit of their size in bytes."""
 
+_EVERY = 25  # times these limits for a person who asks for the counts of all letters
 _ERROR, _TRACE = 2000, 4000  # shown characters: the first ones of an error, the last ones of a traceback
 
 
@@ -77,9 +78,14 @@ class LetterCounts:
             self.classes[what] = ErrorClass(*what, 1, one)
 
 
-async def count_letters(line: Line, key: str, wanted: LetterFilter, before: str | None = None) -> LetterCounts:
-    """Count the letters that fit, the newest first, within :data:`COUNTED` letters and :data:`VOLUME` bytes."""
-    near, size = line.near(key), 0
+async def count_letters(
+    line: Line, key: str, wanted: LetterFilter, before: str | None = None, *, every: bool = False
+) -> LetterCounts:
+    """Count the letters that fit, the newest first, within :data:`COUNTED` letters and :data:`VOLUME` bytes.
+
+    To count ``every`` letter, the limits are 25 times as high.
+    """
+    near, size, times = line.near(key), 0, _EVERY if every else 1
     (length,) = await calls(near, [("XLEN", key)])
     found = LetterCounts(int(checked(length, key)))
     start = "-" if wanted.since is None else str(wanted.since)
@@ -88,7 +94,7 @@ async def count_letters(line: Line, key: str, wanted: LetterFilter, before: str 
     while True:
         (rows,) = await calls(near, [("XREVRANGE", key, end, start, "COUNT", page)])
         for row in checked(rows, key):
-            if found.looked_at >= COUNTED or size >= VOLUME:
+            if found.looked_at >= COUNTED * times or size >= VOLUME * times:
                 found.more = True
                 return found
             one = stored(row)

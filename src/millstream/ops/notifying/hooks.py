@@ -15,7 +15,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from millstream._version import __version__
@@ -51,21 +51,6 @@ class HookRefusedError(HookError):
     """
 
     again = False
-
-
-class Hook(Protocol):
-    """A receiver of alerts."""
-
-    @property
-    def name(self) -> str:
-        """Kind of the receiver, under which the server keeps the last entry that it was told of."""
-
-    @property
-    def place(self) -> str:
-        """The receiver for messages, without secrets."""
-
-    async def send(self, note: Mapping[str, object]) -> None:
-        """Tell the receiver of an alert; raise :class:`HookError` if it was not told."""
 
 
 def note_of(event: AlertEvent, server: str, now_ms: int) -> Facts:
@@ -212,3 +197,7 @@ class CommandHook:
                 await process.wait()
         if process.returncode:
             raise HookError(f"{self.place} ended with status {process.returncode}")
+
+
+Hook: TypeAlias = Webhook | CommandHook
+"""A receiver of alerts: ``name`` is the kind under which the server keeps the last entry that it was told of."""

@@ -51,6 +51,14 @@ async def parts_of(line: Line, stream: str) -> tuple[str, ...]:
     return tuple(key for key, found in zip(keys, there, strict=True) if found == 1)
 
 
+async def partitions_with(line: Line, stream: str, entry: str) -> list[str]:
+    """Return the partitions of a stream that have an entry of this id, or the stream itself."""
+    parts = await parts_of(line, stream)
+    replies = await calls(line, [("XRANGE", key, entry, entry) for key in parts])
+    found = zip(parts, replies, strict=True)
+    return [key for key, rows in found if refusal(rows) is None and rows] or [stream]
+
+
 def known_by(
     question: Callable[[Mapping[str, str]], Command],
 ) -> Callable[[Line, Sequence[Mapping[str, str]]], Awaitable[list[bool]]]:

@@ -187,6 +187,9 @@ async def problems(watch: ServerWatch) -> Problems:
     unowned = unowned_partitions(seen, layouts, await _unowned(watch, seen, layouts))
     found = advice_on(looked.value, [*besides, *uneven_streams(seen, layouts), *unowned], workers.value)
     causes = find_causes(found, looked.value, servers.value, workers.value)
+    if not watch.written.is_there:
+        watch.own.note_besides(workers.value.workers, servers.value)
+    watch.noticed = {one.id: watch.noticed.get(one.id, seen.at_ms) for one in causes}
     return Problems(reading, layouts, found, causes, tiers, (looked, workers, queries, servers))
 
 

@@ -105,6 +105,7 @@ class ServerWatch:
         self.own = OwnHistory()  # in place of a written one
         #: number of recurring schedules at the last reading; pages link to them only if there are some
         self.recurring = 0
+        self.noticed: dict[str, int] = {}  # Id of each present cause -> time of the first reading that had it
         self.jobs = ChangeJobs(server.url, self.changed)
         self._line: Line | None = None
         self._kept: dict[Hashable, _Kept] = {}

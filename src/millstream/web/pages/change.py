@@ -14,8 +14,8 @@ from millstream.ops.watching.jobs import ChangeJob
 from millstream.ops.words import Facts, brief, name, raw_line
 from millstream.web.page import Asked, NoPageError, WebPage
 from millstream.web.pages.common import command_line
-from millstream.web.pages.correction import correction_page
-from millstream.web.planned import form_fields, plan_of, planned_reading, who_of
+from millstream.web.pages.dead import edited_page
+from millstream.web.planned import FormError, form_fields, plan_of, planned_reading, who_of
 
 PATIENCE = 2.0
 """Seconds after which a change in progress gets a page of its own."""
@@ -25,10 +25,10 @@ _ADDING = ("stream add", "dead retry", "dead edit")
 
 
 async def change_page(asked: Asked) -> WebPage:
-    """Return the preview of a change. For a correction that is not written yet, return the form to write it."""
+    """Return the preview of a change. For a correction that is not written yet, return the letter with its editor."""
     action = _action(asked)
     if action.name == "dead edit" and "document" not in asked.words:
-        return await correction_page(asked)
+        return await edited_page(asked)
     reading = await planned_reading(asked, action)
     return _preview(asked, action, reading.value, at_ms=reading.at_ms)
 
@@ -53,12 +53,13 @@ async def make_change(asked: Asked) -> WebPage:
 
 async def correct_letter(asked: Asked) -> WebPage:
     """Preview the change of an edited dead letter, or show its text again with the error in it."""
-    if asked.settings.allow_changes:
-        page = await correction_page(asked)
-        if page.facts["problem"] or "document" not in asked.words:
-            return page
     words = {name: text for name, text in asked.words.items() if name not in {"digest", "anyway"}}
-    return await make_change(replace(asked, words={**words, "do": "dead edit"}))
+    if "document" not in words:
+        return await edited_page(asked)
+    try:
+        return await make_change(replace(asked, words={**words, "do": "dead edit"}))
+    except FormError as error:
+        return await edited_page(asked, str(error))
 
 
 def result_page(asked: Asked, job: ChangeJob) -> WebPage:
@@ -202,7 +203,7 @@ async def job_page(asked: Asked) -> WebPage:
         "change": job.id,
     }
     kept = "" if job.error is None else until_then(job.id, job.error)
-    view = {"job": job, "plan": plan, "now": at_ms, "kept": kept, **facts}
+    view = {"job": job, "plan": plan, "kept": kept, **facts}
     shell = [command_line(asked, "audit ls", options=("--limit", "5"))]
     return WebPage("job", plan.action, facts, view, shell, at_ms=at_ms, live=job.running)
 

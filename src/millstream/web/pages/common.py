@@ -98,17 +98,12 @@ def _href(asked: Asked, advice: Advice) -> str:
     if advice.query is not None:
         return asked.link("/query", id=advice.query[0])
     if advice.server is not None:
-        return asked.link("/server")
+        node = advice.server.removeprefix("node ")
+        return asked.link("/server", node=node if node.isdecimal() else None)
     if advice.group is None:
         return asked.link("/dead", key=advice.stream)
     there = asked.link("/group", key=advice.stream, group=advice.group, consumer=advice.consumer)
     return there if advice.consumer is None else f"{there}#pending"
-
-
-def kinds(shown: Sequence[ShownAdvice]) -> list[list[ShownAdvice]]:
-    """Return the findings grouped by kind, in the order of :func:`by_kind`."""
-    pages = {id(one.advice): one for one in shown}
-    return [[pages[id(advice)] for advice in kind] for kind in by_kind([one.advice for one in shown])]
 
 
 _AFFECTED = 6  # number of groups that a card names
@@ -120,25 +115,34 @@ class ShownCause:
 
     cause: Cause  # Cause
     head: ShownAdvice  # Its remedy, its evidence and its page
+    place: str  # Group and stream as text; empty if the card or its page names them elsewhere
+    noticed_ms: int | None  # Time at which this console first saw it, if its beginning is unknown
     affects: list[tuple[str, str]]  # Groups that it holds up, as text, each with the address of its page
     more: int  # Number of further groups
     effects: list[ShownAdvice]  # Findings folded below it
 
 
-def cards(asked: Asked, causes: Sequence[Cause], *, hints: bool) -> list[list[ShownCause]]:
-    """Return hints, or all other causes, as cards; those of one kind that explain nothing else are together."""
+def cards(asked: Asked, causes: Sequence[Cause], *, hints: bool = False, here: bool = False) -> list[list[ShownCause]]:
+    """Return hints, or all other causes, as cards; those of one kind that explain nothing else are together.
+
+    Cards on the page of the only group that they concern (``here``) do not name it.
+    """
     heads = {id(one.head): one for one in causes if (one.level == "hint") is hints}
     kinds = by_kind([one.head for one in heads.values()], apart=[id(one.head) for one in causes if one.effects])
-    return [[_card(asked, heads[id(head)]) for head in kind] for kind in kinds]
+    return [[_card(asked, heads[id(head)], here=here) for head in kind] for kind in kinds]
 
 
-def _card(asked: Asked, cause: Cause) -> ShownCause:
+def _card(asked: Asked, cause: Cause, *, here: bool) -> ShownCause:
     head = shown_advice(asked, cause.head)
     affects = [(one.text(), _place_href(asked, one)) for one in cause.affects[:_AFFECTED]]
-    if cause.kind == "other" or [text for text, _ in affects] == [head.place]:  # the title names it
+    if here or cause.kind == "other" or [text for text, _ in affects] == [head.place]:  # the title names it
         affects = []
+    if here and head.act == head.href:
+        head = replace(head, act="")
+    place = "" if here or affects else head.place
+    noticed = asked.watch.noticed.get(cause.id) if cause.head.since_ms is None else None
     effects = [_effect(asked, one, cause) for one in cause.effects]
-    return ShownCause(cause, head, affects, max(len(cause.affects) - _AFFECTED, 0), effects)
+    return ShownCause(cause, head, place, noticed, affects, max(len(cause.affects) - _AFFECTED, 0), effects)
 
 
 def _effect(asked: Asked, one: Advice, cause: Cause) -> ShownAdvice:

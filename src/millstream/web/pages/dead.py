@@ -10,6 +10,7 @@ from markupsafe import Markup
 from millstream.client.dead_letter.admin import LetterFilter
 from millstream.client.dead_letter.letter import DEATHS_LIMIT, PREFIX, dead_key
 from millstream.client.dead_letter.put_back import StoredLetter
+from millstream.client.partitions.layout import logical
 from millstream.errors import UsageError
 from millstream.ops.asking import together
 from millstream.ops.letters import reading as letters
@@ -23,7 +24,9 @@ from millstream.texts import plural
 from millstream.web.charts import sparkline
 from millstream.web.page import Asked, FilterError, WebPage, form_word
 from millstream.web.pages.common import closed_actions, command_line
-from millstream.web.pages.correction import LARGEST
+
+LARGEST = 200_000
+"""Largest size of an entry that a page can edit, in characters of its document. The command line has no limit."""
 
 _LISTED = 50  # largest number of error classes
 _SMALL = 4_000  # characters of a document up to which a list of letters opens it
@@ -33,18 +36,21 @@ _STREAMS = 500  # largest number of streams, sorted by key
 
 
 async def dead_page(asked: Asked) -> WebPage:
-    """Return the page of all dead-letter streams, or of the letters in the stream ``key``."""
+    """Return the page of all dead-letter streams, of those ``of`` a stream, or of the letters in the stream ``key``."""
     if "key" in asked.words:
         return await _letters_page(asked, asked.words["key"])
     reading = await asked.watch.read("letters", letter_streams)
-    seen = reading.value
+    seen, of = reading.value, asked.words.get("of")
+    if of is not None:  # the streams of the oldest and the newest letter are known, so perhaps none is found
+        found = tuple(one for one in seen.streams if of in {logical(each) or each for each in one.streams})
+        seen = replace(seen, streams=found or seen.streams)
     facts: Facts = {
         "letters": seen.letters,
         "streams": [picked(one, "key letters streams first_ms last_ms") for one in seen.streams[:_STREAMS]],
         "streams_found": len(seen.streams),
         "unknown": seen.why,
     }
-    view = {"seen": seen, "streams": seen.streams[:_STREAMS], "now": reading.at_ms}
+    view = {"seen": seen, "streams": seen.streams[:_STREAMS]}
     if len(seen.streams) == 1:  # the user need not select the only stream
         return replace(await _letters_page(asked, seen.streams[0].key), facts={"page": "dead", **facts})
     return WebPage("dead", "Dead letters", facts, view, [command_line(asked, "dead ls")], **WebPage.source(reading))
@@ -53,9 +59,10 @@ async def dead_page(asked: Asked) -> WebPage:
 async def _letters_page(asked: Asked, key: str) -> WebPage:
     """Return the page with the letters of one stream: counts over those that fit, and the newest of them opened."""
     wanted, before = _search(asked), asked.entry_id("before") if asked.words.get("before") else None
-    question = ("dead", key, wanted, before)
+    every = "every" in asked.words
+    question = ("dead", key, wanted, before, every)
     reading, closed = await together(
-        asked.watch.read(question, lambda line: letters.count_letters(line, key, wanted, before)),
+        asked.watch.read(question, lambda line: letters.count_letters(line, key, wanted, before, every=every)),
         closed_actions(asked, key),
     )
     found: LetterCounts = reading.value
@@ -86,7 +93,6 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
         "more_classes": len(classes) - _LISTED,
         "letters": [(one, in_brief(letter_payload(one))) for one in found.letters],
         "opened": None if opened is None else _view(opened.value, _SMALL),
-        "now": reading.at_ms,
         "closed": closed,
         "jobs": asked.watch.jobs.under_way(key),
         "class_words": [_words(key, _class(wanted, one)) for one in classes[:_LISTED]],
@@ -100,15 +106,16 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
         command_line(asked, "dead ls", key, options=[*place, *_options(asked)]),
         command_line(asked, "dead retry", key, options=[*place, *(_options(asked) or ["--all"])]),
     ]
-    return WebPage("letters", name(key), facts, view, shell, **WebPage.source(reading))
+    return WebPage("letters", name(key), facts, view, shell, **WebPage.source(reading), live=not every)
 
 
-async def letter_page(asked: Asked) -> WebPage:
-    """Return the page of one letter: its entry, its error, and the changes of it."""
+async def letter_page(asked: Asked, problem: str = "") -> WebPage:
+    """Return the page of one letter: its entry, its error, and the changes of it, or a text with a ``problem``."""
     key, ident = asked.word("key"), asked.entry_id("id")
     reading, closed = await together(_letter(asked, key, ident), closed_actions(asked, key))
     one: StoredLetter = reading.value
-    letter = one.letter
+    letter, opened = one.letter, _view(one, LARGEST)
+    opened["document"] = asked.words.get("document", opened["document"])
     facts: Facts = {
         "key": key,
         **_letter_facts(one),
@@ -116,10 +123,20 @@ async def letter_page(asked: Asked) -> WebPage:
         "published_ms": None if letter is None else letter.published_ms,
         "history": [] if letter is None else [dict(death) for death in letter.history[-_LISTED:]],
         "tries": [] if letter is None else [one._asdict() for one in letter.tries],
+        "problem": problem or None,
     }
-    view = {"key": key, "opened": _view(one, LARGEST), "now": reading.at_ms, "closed": closed}
-    shell = [command_line(asked, f"dead {verb}", key, one.id, options=_place(key)) for verb in ("show", "retry")]
-    return WebPage("letter", f"Letter {ident}", facts, view, shell, **WebPage.source(reading))
+    view = {"key": key, "opened": opened, "closed": closed, "problem": problem}
+    verbs, status = ("show", "edit", "retry"), 400 if problem else 200
+    shell = [command_line(asked, f"dead {verb}", key, one.id, options=_place(key)) for verb in verbs]
+    return WebPage("letter", f"Letter {ident}", facts, view, shell, **WebPage.source(reading), status=status)
+
+
+async def edited_page(asked: Asked, problem: str = "") -> WebPage:
+    """Return the page of the letter that a form of ``dead edit`` names, also by the name of a partitioned stream."""
+    key, ident = asked.word("key"), asked.entry_id("ids")
+    key = await letters.place_in_parts(asked.watch.line, key, ident) or key
+    page = await letter_page(replace(asked, words={**asked.words, "key": key, "id": ident}), problem)
+    return replace(page, live=False)
 
 
 async def _letter(asked: Asked, key: str, ident: str) -> Reading[StoredLetter]:
@@ -136,8 +153,7 @@ async def _opened(asked: Asked, key: str, listed: Sequence[StoredLetter]) -> Rea
 def _view(one: StoredLetter, most: int) -> dict[str, Any]:
     """Return the template values of an opened letter; its entry can be edited up to this number of characters."""
     letter = one.letter
-    fields = () if letter is None else letter.fields
-    document = document_of(list(zip(fields[::2], fields[1::2], strict=True))) if letter is not None else ""
+    document = document_of(letter_payload(one).pairs) if letter is not None else ""
     notes = [(raw, value) for raw, value in zip(one.flat[::2], one.flat[1::2], strict=True) if raw.startswith(PREFIX)]
     return {
         "id": one.id,

@@ -13,6 +13,7 @@ from millstream.ops.jobs.status import JobSeen, group_facts
 from millstream.ops.payloads.decode import FORMS, Form
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import in_full, payload_facts
+from millstream.ops.streams.partitioned import partitions_with
 from millstream.ops.words import milliseconds, name
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
@@ -31,7 +32,8 @@ async def entry_page(asked: Asked) -> WebPage:
     reading, closed = await together(
         asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry)), closed_actions(asked, key)
     )
-    found, before, after, job = reading.value
+    found, before, after, job, others = reading.value
+    key = found.stream
     as_form: Form | None = next((form for form in FORMS if form == asked.words.get("as")), None)
     payload = None if found.entry is None else EntryPayload(found.entry.fields, as_form)
     facts = {
@@ -57,8 +59,8 @@ async def entry_page(asked: Asked) -> WebPage:
         aside, aside_why = await planned_here(asked, words)
     view = {
         "key": key,
+        "others": others,
         "id": entry,
-        "now": reading.at_ms,
         "added_ms": milliseconds(entry),
         "stands": found.standings,
         "fields": None if payload is None else in_full(payload),
@@ -77,8 +79,11 @@ async def entry_page(asked: Asked) -> WebPage:
     return WebPage("entry", f"{entry} in {name(key)}", facts, view, shell, **WebPage.source(reading))
 
 
-async def _read(line: Line, key: str, entry: str) -> tuple[EntryFound, str | None, str | None, JobSeen | None]:
-    """Return an entry as it was found, the ids of its neighbours, and its job if there is one."""
+async def _read(
+    line: Line, key: str, entry: str
+) -> tuple[EntryFound, str | None, str | None, JobSeen | None, list[str]]:
+    """Return an entry as it was found, its neighbours' ids, its job if any, and further partitions with its id."""
+    key, *others = await partitions_with(line, key, entry)
     found = await find(line, key, entry)
     commands: list[Command] = [
         ("XREVRANGE", key, f"({entry}", "-", "COUNT", 1),
@@ -88,7 +93,7 @@ async def _read(line: Line, key: str, entry: str) -> tuple[EntryFound, str | Non
     job = None
     with contextlib.suppress(NotReadableError):  # there is none, or this user may not read results
         job = await job_of(line, found)
-    return found, _id(before), _id(after), job
+    return found, _id(before), _id(after), job, others
 
 
 def _id(rows: Any) -> str | None:

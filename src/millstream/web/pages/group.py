@@ -9,6 +9,7 @@ from millstream.errors import UsageError
 from millstream.ops.asking import together
 from millstream.ops.every import BY_NAME
 from millstream.ops.findings.advice import advise
+from millstream.ops.findings.causes import find_causes
 from millstream.ops.findings.status import finding_facts
 from millstream.ops.groups.owners import owners_near
 from millstream.ops.groups.status import STUCK, consumer_facts, group_facts, is_idle, is_left, lag_facts
@@ -23,7 +24,7 @@ from millstream.ops.watching.questions import group_reading, pending_reading
 from millstream.ops.words import name
 from millstream.ops.workers.status import RunningJob, WorkersSeen, WorkerStatus
 from millstream.web.page import Asked, FilterError, WebPage, at_field
-from millstream.web.pages.common import closed_actions, command_line, group_row, kinds, shown_advice
+from millstream.web.pages.common import cards, closed_actions, command_line, group_row, shown_advice
 from millstream.web.pages.trends import group_plots, trend_facts, trends
 from millstream.worker.registry import protocol
 
@@ -72,14 +73,14 @@ async def group_page(asked: Asked) -> WebPage:
     )
     whole, owners = owned.value
     seen, page, done = state.value.seen, held.value, state.value.rate
-    noted = [shown_advice(asked, advice) for advice in advise(state.value)]
+    found = advise(state.value)
     row = group_row(asked, seen.group, done, seen.at_ms)
     pending = [(one, None if one.entry is None else EntryPayload(one.entry.fields)) for one in page.entries]
     plots = group_plots(key, group_name, _runs(state.value.workers, asked.watch.written.handlers, key, group_name))
     shown, kept = await trends(asked, plots, about=key, group=group_name)
     facts = {
         **group_facts(seen.group, seen.at_ms, done),
-        "findings": [finding_facts(one.advice, one.remedy) for one in noted],
+        "findings": [finding_facts(one, shown_advice(asked, one).remedy) for one in found],
         "lag_cause": lag_facts(seen.group),
         "consumer_list": [consumer_facts(each) for each in seen.consumers],
         "consumers_unknown": seen.consumers_why,
@@ -98,9 +99,8 @@ async def group_page(asked: Asked) -> WebPage:
         "orders_here": [BY_NAME[each] for each in _ORDERS],
         "actions_here": [BY_NAME[each] for each in _ACTIONS],
         "row": row,
-        "urgent": kinds([one for one in noted if one.advice.level != "hint"]),
+        "urgent": cards(asked, find_causes(found, [state.value]), here=True),
         "group": seen.group,
-        "now": seen.at_ms,
         "rate": done,
         "over_ms": state.over_ms,
         "repair": None if seen.group.lag.repair is None else shlex.join(seen.group.lag.repair),

@@ -4,9 +4,11 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from millstream.client.line import Line
 from millstream.ops.handlers.reading import read_handlers, read_timeline
 from millstream.ops.handlers.status import HandlerStatus, figure_facts, handler_facts, part_facts, spent
-from millstream.ops.handlers.timeline import timeline_facts
+from millstream.ops.handlers.timeline import RunTimeline, timeline_facts
+from millstream.ops.streams.partitioned import partitions_with
 from millstream.ops.watching.watch import Reading
 from millstream.ops.words import milliseconds, name
 from millstream.web.page import Asked, NoPageError, WebPage
@@ -90,9 +92,16 @@ async def _handler_page(asked: Asked, one: HandlerStatus, reading: Reading[Any])
 async def run_page(asked: Asked) -> WebPage:
     """Return the timeline of the runs of one entry."""
     key, entry = asked.word("key"), asked.entry_id("id")
-    reading = await asked.watch.read(("run", key, entry), lambda line: read_timeline(line, key, entry))
-    found = reading.value
-    groups = [replace(one, events=one.events[:HANDLERS]) for one in found.groups]
-    view = {"run": found, "groups": groups, "key": key, "id": entry, "began_ms": milliseconds(entry)}
-    shell = [command_line(asked, "handler timeline", key, entry)]
+
+    async def work(line: Line) -> tuple[RunTimeline, list[str]]:
+        first, *others = await partitions_with(line, key, entry)
+        return await read_timeline(line, first, entry), others
+
+    reading = await asked.watch.read(("run", key, entry), work)
+    found, others = reading.value
+    first = sorted(found.groups, key=lambda one: one.state in {"undelivered", "passed"})
+    groups = [replace(one, events=one.events[:HANDLERS]) for one in first]
+    view = {"run": found, "groups": groups, "key": found.stream, "id": entry, "began_ms": milliseconds(entry)}
+    view["others"] = others
+    shell = [command_line(asked, "handler timeline", found.stream, entry)]
     return WebPage("run", f"Runs of {entry}", timeline_facts(found), view, shell, **WebPage.source(reading))

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from millstream.client.line import Line
 from millstream.client.ranges import LAST
-from millstream.client.url import CLUSTERS
 from millstream.ops.actions import form_of
 from millstream.ops.alerts.status import Alert
 from millstream.ops.asking import together
@@ -46,35 +45,33 @@ _LETTERS = 160  # characters of a slow command
 
 
 async def health_page(asked: Asked) -> WebPage:
-    """Return the page of the server, or of each node of a cluster."""
+    """Return the page of the server, or of one node of a cluster and a list of all."""
     trouble: questions.Problems
-    reading, trouble, (shown, kept), alerts = await together(
-        asked.watch.read("server", server),
-        questions.problems(asked.watch),
-        trends(asked, SERVER),
-        questions.alerts_reading(asked.watch),
+    reading, trouble, (shown, kept) = await together(
+        asked.watch.read("server", server), questions.problems(asked.watch), trends(asked, SERVER)
     )
     nodes: list[ServerStatus] = reading.value
     keys = tuple(stream.key for stream in trouble.seen.value.streams)
     rules = [(node.retention and node.retention.text) or "" for node in nodes]
     ruled = [await asyncio.to_thread(matched, text, keys) for text in rules]
     facts: Facts = {"servers": [_facts(node, each) for node, each in zip(nodes, ruled, strict=True)]}
-    facts |= {"history": trend_facts(shown, SERVER), **problem_facts(asked, trouble), **alerts_facts(alerts)}
+    facts |= {"history": trend_facts(shown, SERVER), **problem_facts(asked, trouble)}
     most = None if asked.words.get("slow") == "all" else _SLOW
+    number = asked.count("node", 1, len(nodes))
+    node = nodes[number - 1]
     view = {
-        "nodes": [
-            (node, _costs(node), [(slow, brief(raw_line(slow.words), _LETTERS)) for slow in node.slow[:most]])
-            for node in nodes
-        ],
-        "kept": [[(rule_facts(rule), there[:_NAMED], len(there)) for rule, there in each] for each in ruled],
-        "tier": [_tier(node) for node in nodes],
-        "now": reading.at_ms,
-        "urgent": cards(asked, trouble.causes, hints=False),
+        "nodes": nodes,
+        "number": number,
+        "node": node,
+        "costs": _costs(node),
+        "slow": [(slow, brief(raw_line(slow.words), _LETTERS)) for slow in node.slow[:most]],
+        "rules": [(rule_facts(rule), there[:_NAMED], len(there)) for rule, there in ruled[number - 1]],
+        "tier": _tier(node),
+        "urgent": cards(asked, trouble.causes),
         "trends": shown,
-        "is_cluster": asked.watch.server.url.startswith(CLUSTERS),
     }
     shell = [command_line(asked, does) for does in ("server show", "server slow", "doctor")]
-    source = WebPage.source(reading, trouble.seen, *trouble.readings, alerts, kept)
+    source = WebPage.source(reading, trouble.seen, *trouble.readings, kept)
     return WebPage("health", "Server", facts, view, shell, **source)
 
 
@@ -93,7 +90,6 @@ async def alerts_page(asked: Asked) -> WebPage:
         "is_wrong": day and start is None,
         "days": [("All", None), ("Today", _date(reading.at_ms)), ("Yesterday", _date(reading.at_ms - _DAY))],
         "seen": reading.value,
-        "now": reading.at_ms,
     }
     return WebPage("alerts", "Alerts", facts, view, [command_line(asked, "alert ls")], **WebPage.source(reading))
 

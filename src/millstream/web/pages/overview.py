@@ -89,7 +89,6 @@ async def overview_page(asked: Asked) -> WebPage:
         "totals": whole,
         "over_ms": reading.over_ms,
         "trends": charted,
-        "now": seen.at_ms,
         "refused": refused_lines(seen.refused),
         "sort": sort,
         "sorts": SORTS,

@@ -41,6 +41,6 @@ async def schedules_page(asked: Asked) -> WebPage:
     asked.watch.recurring = seen.found
     rows = [recurring_facts(one, seen.at_ms) for one in seen.schedules]
     facts = {"schedules": rows, "found": seen.found}
-    view = {"rows": rows, "found": seen.found, "now": seen.at_ms, "closed": await closed_actions(asked, KEY)}
+    view = {"rows": rows, "found": seen.found, "closed": await closed_actions(asked, KEY)}
     shell = [command_line(asked, "schedule ls")]
     return WebPage("schedules", "Schedules", facts, view, shell, **WebPage.source(reading))

@@ -40,7 +40,6 @@ async def queries_page(asked: Asked) -> WebPage:
         "lost": len(lost),
         "drawn": streams_drawn(live.value, seen),
         "why": seen.why,
-        "now": seen.at_ms,
     }
     shell = [command_line(asked, "spark ls")]
     return WebPage("queries", "Spark queries", facts, view, shell, **WebPage.source(reading, live))
@@ -79,7 +78,6 @@ async def query_page(asked: Asked) -> WebPage:
         "drawn": streams_drawn(live.value, seen),
         "rates": _drawn(((one.at_ms, one.rows_per_second) for one in query.recent), "Rows processed", "rate"),
         "times": _drawn(((one.at_ms, one.batch_ms) for one in query.recent), "Time of a batch", "ms"),
-        "now": seen.at_ms,
     }
     shell = [command_line(asked, "spark show", query.id)]
     return WebPage("query", name(query.title), asdict(query), view, shell, **WebPage.source(reading, live))
@@ -113,7 +111,7 @@ async def archive_page(asked: Asked) -> WebPage:
         "files": [{**asdict(one), "first": str(one.first), "last": str(one.last)} for one in seen.newest],
         "unknown": seen.why,
     }
-    view = {"seen": seen, "now": seen.at_ms, "size": sum(one.bytes for one in seen.streams)}
+    view = {"seen": seen, "size": sum(one.bytes for one in seen.streams)}
     names = (asked.watch.server.argument, *([one.stream for one in seen.streams] or ["STREAM"]))
     shell = [command_words("archive", *names, options=("--to", seen.path, "--dry-run"))]
     return WebPage("archive", "Archive", facts, view, shell, **WebPage.source(reading))

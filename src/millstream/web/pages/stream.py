@@ -28,6 +28,7 @@ from millstream.web.pages import common
 from millstream.web.pages.schedules import scheduled
 from millstream.web.pages.trends import stream_plots, trend_facts, trends
 
+_OPEN = 8  # largest number of drawn positions that are not folded
 _LAGS = 4  # largest number of lags in the chart of a partitioned stream
 
 _ACTIONS = (
@@ -87,6 +88,11 @@ async def stream_page(asked: Asked) -> WebPage:
         "looked_up_to": found.last,
         "more": found.further,
     }
+    standings = [
+        *(standing for one in archived for standing in common.archive_standings(one.value.streams, key)),
+        *common.query_standings(queries.value, key),
+        *(common.group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups),  # a table has it too
+    ]
     view = {
         "closed": closed,
         "actions_here": [one for one in _ACTIONS if one.name != "stream unseal" or _sealed(parted)],
@@ -97,18 +103,13 @@ async def stream_page(asked: Asked) -> WebPage:
         "parted": parted,
         "sealed_id": HIGHEST_ID,
         "groups": groups,
-        "now": seen.at_ms,
         "added": added.get(key),
         "over_ms": state.over_ms,
         "spark": sparkline(rates, f"entries a second, now {rate(added.get(key))}"),
         "first_ms": _ms(stream.first_entry_id),
         "last_ms": _ms(stream.last_entry_id),
-        "ground": common.standings_drawn(
-            stream,
-            [standing for one in archived for standing in common.archive_standings(one.value.streams, key)]
-            + common.query_standings(queries.value, key)
-            + [common.group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups],  # a table has it too
-        ),
+        "ground": common.standings_drawn(stream, standings),
+        "many": len(standings) > _OPEN,
         "entries": [
             (view.id, milliseconds(view.id), in_brief(payload)) for view, payload in zip(views, payloads, strict=True)
         ],

@@ -15,6 +15,7 @@ from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 from millstream.worker.registry import protocol
 
+_FEW = 5  # number of rows up to which the cards below those of workers and limits are open
 _MOST_LIMITS = 100  # largest number of limits on the page
 
 
@@ -32,10 +33,10 @@ async def workers_page(asked: Asked) -> WebPage:
     found = {name: len(getattr(every, name)) for name in lists}
     rows = [limit_facts(one) for one in limits.limits]
     facts = {**{name: whole[name] for name in lists}, "limits": rows, "found": found, "unknown": seen.why}
-    view = {"seen": seen, "found": found, "now": seen.at_ms, "in_hand": sum(len(each.jobs) for each in every.workers)}
+    view = {"seen": seen, "found": found, "in_hand": sum(len(each.jobs) for each in every.workers)}
     view["jobs"] = [job for worker in seen.workers for job in worker.jobs]
     view["still"] = sum(each.blocked_at is not None for each in every.workers)
-    view["long_job"] = LONG_JOB
+    view["long_job"], view["few"] = LONG_JOB, _FEW
     view["closed"] = closed
     view["limits"], view["limits_found"] = rows, limits.found
     view["limits_closed"] = await closed_actions(asked, RATES) if rows else {}

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millstream.client.dead_letter.admin import DeadLetterStreamError
 from millstream.client.line import AccessDenied, Disconnected, WrongReplyError, wrong_reply
 from millstream.client.partitions.layout import LayoutError
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, NotFoundError
 from millstream.ops.asking import NotReadableError
 from millstream.ops.history.keeping import keeping
 from millstream.ops.plan import ChangeRefusedError, TargetMissingError
@@ -24,7 +24,6 @@ from millstream.web import rendering
 from millstream.web.entries import KINDS
 from millstream.web.page import AddressError, Asked, FilterError, NoPageError, WebPage, words_of
 from millstream.web.pages.change import change_page, correct_letter, job_page, make_change, stop_job
-from millstream.web.pages.correction import correction_page
 from millstream.web.pages.dead import dead_page, letter_page
 from millstream.web.pages.entry import entry_page
 from millstream.web.pages.group import group_page
@@ -181,7 +180,7 @@ def refusal(error: MillstreamError, asked: Asked) -> WebPage:
     if isinstance(error, FormError):
         wrong = {error.field: str(error)}
         return trouble("The form is invalid", str(error), 400, back=_back(asked), wrong=wrong, action=error.action)
-    if isinstance(error, NoPageError | NotReadableError | NotThereError | TargetMissingError):
+    if isinstance(error, NoPageError | NotFoundError | NotReadableError | NotThereError | TargetMissingError):
         return trouble("Not found", str(error), 404)
     if isinstance(error, Disconnected | AccessDenied | WrongReplyError):
         return trouble("No answer", str(error), 502)
@@ -258,7 +257,6 @@ PAGES = {
     "/changes": changes_page,
     "/server": health_page,
     "/change": change_page,
-    "/correction": correction_page,
     "/job": job_page,
     "/search": search_page,
 }

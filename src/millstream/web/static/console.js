@@ -127,7 +127,7 @@ addEventListener("DOMContentLoaded", () => {
 
   // A row that somebody points at must not move from under the pointer, nor a letter that somebody corrects
   function still() {
-    return main.querySelector("tbody tr:hover, .findings li:hover, .deed:hover") !== null ||
+    return main.querySelector("tbody tr:hover, .findings li:hover, .hits li:hover, .deed:hover") !== null ||
       [...main.querySelectorAll("textarea")].some((each) => each.value !== each.defaultValue);
   }
 
