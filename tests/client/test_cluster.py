@@ -185,6 +185,16 @@ async def test_the_console_sees_every_node(three: Three, client: Any) -> None:
         await line.close()
 
 
+async def test_the_page_of_the_server_has_one_node_at_a_time(three: Three) -> None:
+    """The server's page lists all nodes with their figures, and has the details of the chosen one alone."""
+    with ConsoleThread(three.url) as console:
+        for path, number in (("/server", 1), ("/server?node=3", 3), ("/server?node=9", 3)):
+            text = (await asyncio.to_thread(console.ask, path)).text
+            assert (f"Node {number} of 3" in text, text.count("<h2>Cost of commands")) == (True, 1)
+            assert [f">Node {each}</a>" in text for each in (1, 2, 3)] == [True] * 3
+        assert len((await asyncio.to_thread(console.ask, "/server.json")).facts["servers"]) == 3
+
+
 async def test_an_app_with_streams_on_every_node(three: Three, client: Any) -> None:
     """An app publishes, reads, acknowledges, retries, dead-letters and uses ``once`` on streams of three nodes."""
     streams = ["{a}", "{b}", "{c}"]

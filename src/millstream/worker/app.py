@@ -34,10 +34,12 @@ class App(AppRuntime):
             :mod:`millstream.worker.registry.watchdog`).
         movers: True adds scheduled entries, of any app, to their streams when they are due, while this app's
             subscribers run.
+        version: version of the application, such as a tag or a commit. ``millstream worker ls`` and the console show
+            it, and the charts mark its first worker as a deploy. None takes the version of Millstream.
 
     Raises:
-        ConfigError: a middleware is neither an instance of ``Middleware`` nor a function, or ``blocked_after`` is not a
-            time.
+        ConfigError: a middleware is neither an instance of ``Middleware`` nor a function, ``blocked_after`` is not a
+            time, or ``version`` is not a short text.
     """
 
     @contextlib.asynccontextmanager

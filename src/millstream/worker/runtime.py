@@ -37,6 +37,8 @@ from millstream.worker.subscriber.standstill import Standstill
 
 log = logger("millstream.worker")
 
+_VERSION = 60  # largest number of characters of an app's version
+
 
 class AppRuntime(Declaring, Publishing):
     """An application that starts, runs and stops; :class:`millstream.App` has the arguments."""
@@ -52,6 +54,7 @@ class AppRuntime(Declaring, Publishing):
         reap_after: float | str | None = DEFAULT_AFTER,
         blocked_after: float | str | None = watchdog.DEFAULT_AFTER,
         movers: bool = True,
+        version: str | None = None,
     ) -> None:
         Publishing.__init__(self, url, middlewares)
         own = {kind: lambda: self for kind in type(self).__mro__ if issubclass(kind, AppRuntime)}
@@ -65,6 +68,9 @@ class AppRuntime(Declaring, Publishing):
                 raise ConfigError(f"App(blocked_after={blocked_after!r}) is invalid. Write seconds above 0, or None.")
         self.blocked_after = blocked_after
         self.movers = movers
+        if version is not None and (not isinstance(version, str) or not 0 < len(version) <= _VERSION):
+            raise ConfigError(f"App(version={version!r:.99}) is invalid. Write a text of 1 to {_VERSION} characters.")
+        self.version = version
         self._mover: Mover | None = None
         self._scheduler: Scheduler | None = None
         self._heartbeat: Heartbeat | None = None
@@ -130,6 +136,7 @@ class AppRuntime(Declaring, Publishing):
                 listed=self.registry,
                 reap_after=self.reap_after,
                 url=self.url,
+                version=self.version,
                 blocked_after=self.blocked_after,
                 standstill=(standstill := Standstill(self.url, self._loops)),
             )

@@ -18,6 +18,7 @@ from millstream import App, Message, StreamSub
 from millstream.cli.main import main
 from millstream.client.delays import due
 from millstream.client.line import Line
+from millstream.errors import ConfigError
 from millstream.worker.registry import protocol
 from millstream.worker.registry.reaper import reap
 from millstream.worker.settlement import failure_log
@@ -172,6 +173,21 @@ async def test_a_worker_without_permission_for_the_registry_works(
     assert len(said) == 1
     assert "~millstream:*" in said[0]
     assert client.keys(f"{protocol.PREFIX}*") == []
+
+
+async def test_a_worker_has_the_version_of_its_app(server: ServerProcess, client: redis.Redis) -> None:
+    """A version of the app takes the place of Millstream's in the record; one that is not a short text is refused."""
+    app = App(server.url, version="2026-11-30")
+
+    @app.subscriber(StreamSub("jobs", group="g"))
+    async def work(x: int) -> None: ...
+
+    async with app.running():
+        (row,) = await alisted(server)
+        assert row["version"] == "2026-11-30"
+    for wrong in ("", "x" * 61, 5):
+        with pytest.raises(ConfigError, match=r"App\(version="):
+            App(server.url, version=wrong)  # type: ignore[arg-type] - refused
 
 
 async def test_the_registry_can_be_switched_off(server: ServerProcess, client: redis.Redis) -> None:

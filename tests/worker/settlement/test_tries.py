@@ -118,3 +118,23 @@ async def test_the_error_of_a_late_nack_replaces_the_missing_outcome(
         await aeventually(lambda: row().tries[0].error != "the handler returned without an outcome")
         assert (row().failures, [one.error for one in row().tries]) == (1, ["Nack"])
         assert pending(client, "s", "g")
+
+
+async def test_a_late_ack_leaves_no_failed_try(server: ServerProcess, client: redis.Redis) -> None:
+    """An entry whose handler returned without an outcome, and that is acknowledged later, has not failed."""
+    app, seen = App(server.url), list[Message]()
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=900), ack="manual", retry=Retry(max_deliveries=9))
+    async def handle(msg: Message) -> None:
+        seen.append(msg)
+        if len(seen) == 1:
+            await msg.nack()
+
+    async with app.running():
+        entry = await app.publish("s", {"n": 1}, result="1h")
+        await aeventually(lambda: b"without" in (client.hget(failure_log.key("s", "g"), entry) or "").encode())
+        await seen[-1].ack()
+        await aeventually(lambda: client.hexists(record.result_key("s", entry), "g"))
+    found = record.parse_result(client.hget(record.result_key("s", entry), "g").encode())
+    assert found is not None
+    assert [row[2] for row in found["tries"]] == ["Nack"]

@@ -111,7 +111,7 @@ class Outcomes:
             published_ms=int(held.id.partition(b"-")[0]),
             died_ms=member.clock.now().wall,
             history=held.history if isinstance(held, Trailed) else (),
-            tries=held.record.tries[: -1 if held.noted else None] if held.record is not None else (),
+            tries=held.tries,
         )
 
     def _log(self, held: Held, error: BaseException) -> None:

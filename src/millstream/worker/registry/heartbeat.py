@@ -54,6 +54,7 @@ class Heartbeat:
         listed: bool = True,
         reap_after: float | None = None,
         url: str = "",
+        version: str | None = None,
         blocked_after: float | None = None,
         standstill: Standstill | None = None,
     ) -> None:
@@ -63,6 +64,7 @@ class Heartbeat:
         self._clock = clock
         self._listed = listed  # False after the registry refused this process
         self._reap_after = reap_after
+        self._version = version or __version__
         self._watchdog: Watchdog | None = None
         self._renewed_ms: int | None = None  # Time at which the expiry of the index was last extended
         if standstill is not None and Watchdog.is_wanted(blocked_after):
@@ -213,7 +215,7 @@ class Heartbeat:
             "id": self.id,
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "version": __version__,
+            "version": self._version,
             "state": self.state,
             "started_ms": self._started,
             "beat_ms": now,

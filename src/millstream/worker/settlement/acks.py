@@ -272,7 +272,7 @@ class PendingAcks:
             ]
             for held in jobs:
                 text = held.result or record.record("done", self._now(), value=None)
-                result = member.result_row(held, record.with_tries(text, held.record.tries if held.record else ()))
+                result = member.result_row(held, record.with_tries(text, held.tries))
                 alone: list[Held] = [held]
                 steps.append(
                     FenceStep(move, alone, failures.farewell(alone), self._delays.farewell(alone), result=result)

@@ -8,6 +8,7 @@ from random import Random
 
 from millstream.client.capabilities import Capabilities
 from millstream.client.dead_letter.letter import HISTORY
+from millstream.client.dead_letter.tries import FailedTry
 from millstream.client.jobs.record import FIELD, ResultRow, WantedResult, result_key, take_trailer
 from millstream.client.line import Line
 from millstream.client.partitions.lease import PartitionLease
@@ -35,6 +36,11 @@ class Held:
         # Record of its failures, if known; see :mod:`millstream.worker.settlement.failure_log`
         self.record: FailureRecord | None = None
         self.was_due = False  # The server stores a due time for it, which must be deleted with its outcome
+
+    @property
+    def tries(self) -> tuple[FailedTry, ...]:
+        """Failed tries before this delivery; the note that its handler returned without an outcome is not one."""
+        return () if self.record is None else self.record.tries[: -1 if self.noted else None]
 
     def step(self, event: Event) -> State:
         """Apply an event; when the entry reaches its end, wake the code that waits for it."""

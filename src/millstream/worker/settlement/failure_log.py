@@ -186,9 +186,8 @@ class FailureLog:
         """
         self.survived(held)
         record = held.record or NO_RECORD
-        failures, tries = record.failures + (not held.noted), record.tries[: -1 if held.noted else None]
         one = FailedTry(self._member.clock.now().wall, self._member.consumer, error)
-        held.record = replace(record, failures=failures, tries=added(tries, one))
+        held.record = replace(record, failures=record.failures + (not held.noted), tries=added(held.tries, one))
 
     @staticmethod
     def survived(held: Held) -> None:
