@@ -45,18 +45,20 @@ def mixed(folder: Path, seconds: int) -> Iterator[Result]:
     ) as place:
         raw, client = Raw(place.server.port), place.server.client
         raw.ask(b"".join(pack("XGROUP", "CREATE", f"s{number}", "g", 0, "MKSTREAM") for number in range(_STREAMS)))
-        begun, sampled, ratios, refused = time.monotonic(), 0.0, [], 0
+        begun, sampled, ratios, refused, most = time.monotonic(), 0.0, [], 0, 0
         while (spent := time.monotonic() - begun) < seconds:
             refused += raw.ask(b"".join(_command(draw) for _ in range(_BATCH))).count(b"-OOM ")
             if spent - sampled < 1:
                 continue
             sampled = spent
-            used = int(client.info("memory")["used_memory"])
+            used, resident = int(client.info("memory")["used_memory"]), place.server.memory()
+            most = max(most, resident)
             if spent > seconds / 10:
-                ratios.append(place.server.memory() / used)
+                ratios.append(resident / used)
             if len(ratios) % 60 == 1:
                 print(f"{spent:.0f} s: {used / MIB:.0f} MiB, ratio {ratios[-1]:.2f}", file=sys.stderr, flush=True)
         raw.close()
     yield Result("test 9", f"resident to counted bytes, {seconds} s: largest", max(ratios), 1.3)
     yield Result("test 9", "resident to counted bytes: median", statistics.median(ratios))
+    yield Result("test 9", "resident bytes to maxmemory: largest", most / limit, 1.3)
     yield Result("test 9", "commands refused for lack of memory", float(refused))

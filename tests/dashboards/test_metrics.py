@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import urllib.request
@@ -26,6 +27,7 @@ from support.needs import lacking, program
 from support.ports import free_port
 from support.promql import metrics_of
 from support.servers import ServerProcess, millstream_server
+from support.source import ROOT
 from support.waiting import aeventually, eventually
 
 
@@ -114,10 +116,10 @@ def exported(url: str, folder: Path) -> set[str]:
     return shown(exposition(url, folder))
 
 
-def exposition(url: str, folder: Path) -> str:
+def exposition(url: str, folder: Path, *more: str) -> str:
     """Return redis_exporter's metrics for a server."""
     port = free_port()
-    words = (exporter(), "-redis.addr", url, "-web.listen-address", f"127.0.0.1:{port}")
+    words = (exporter(), "-redis.addr", url, "-web.listen-address", f"127.0.0.1:{port}", *more)
     with running(*words, log=folder / f"exporter-{port}.log"):
         return eventually(lambda: fetched(f"http://127.0.0.1:{port}/metrics"), what="redis_exporter answers")
 
@@ -165,6 +167,21 @@ def test_writes_refused_by_sync_replicas_are_counted_as_the_alert_asks(server: S
             with pytest.raises(redis.ResponseError, match="Fewer replicas confirm writes than sync-replicas requires"):
                 client.xadd("orders", {"n": 1})
     assert 'redis_errors_total{err="NOREPLICAS"} 3' in exposition(server.url, tmp_path).splitlines()
+
+
+def test_a_script_shows_every_figure_of_packs(server: ServerProcess, tmp_path: Path) -> None:
+    """redis_exporter has each number of INFO's section tier by the script, and the page names each figure."""
+    write_all(tmp_path / "monitoring", force=False)
+    script = tmp_path / "monitoring" / "prometheus" / "tier.lua"
+    found = exposition(server.url, tmp_path, "-script", str(script))
+    there = set(re.findall(r'^redis_script_values{[^}]*key="([a-z_0-9]+)"', found, re.MULTILINE))
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    with server.client() as client:
+        figures = client.info("tier")
+    numbers = {name for name, value in figures.items() if isinstance(value, int)}
+    more = {"tier_miss_usec_p50", "tier_miss_usec_p99", "tier_spilling_fails"}
+    assert numbers | more | {"retention_removed_entries", "retention_removed_unread"} == there
+    assert [name for name in figures if f"`{name}`" not in page] == []
 
 
 @pytest.fixture

@@ -237,6 +237,22 @@ def test_options_that_disagree_are_refused(url: str, tmp_path: Path) -> None:
         millstream.connect(url, tier=True)
 
 
+def test_retention_is_an_option(url: str) -> None:
+    """The rules of a store are in its URL or a keyword, which another client may repeat."""
+    with millstream.open_store(f"{url}?stream-retention=old*%201ms%200%20*%2030d%201gb", text=True) as store:
+        store.xadd("older", {"f": "v"})
+        store.xadd("s", {"f": "v"})
+        eventually(lambda: store.execute("XLEN", "older") == 0)
+        assert store.execute("XLEN", "s") == 1
+        rules = "old* 1ms 0  * 30d 1gb"
+        with millstream.connect(url, stream_retention=rules, stream_retention_groups="ignore") as other:
+            assert other.config_get("stream-retention") == {"stream-retention": "old* 1ms 0 * 30d 1gb"}
+        with pytest.raises(ConfigError, match="Leave stream-retention out to share it"):
+            millstream.connect(url, stream_retention="* 1d 0")
+    with pytest.raises(ConfigError, match=r"parameter stream-retention cannot be '\* 7x 0': the age '7x' is invalid"):
+        millstream.open_store("memory://", stream_retention="* 7x 0")
+
+
 def test_a_defect_while_entries_move_is_tried_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An internal error there ends no call, and later entries go to packs."""
     real, failed = Spiller.turn, threading.Event()

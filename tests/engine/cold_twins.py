@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 from engine.twins import NAMES, STEPS, VALUES, plain, seen
-from millstream.engine.cold import ColdReads, unpack_extents
+from millstream.engine.cold import ColdReads, each_extent, unpack_extents
 from millstream.engine.ids import MAX_ID
 from millstream.engine.streams.entries import PyEntryStore
 from support.coldness import MemoryPacks, chilled
@@ -160,7 +160,9 @@ class ColdTwins:
         for name in ("length", "first_id", "last_live_id", "node_count"):
             assert getattr(hot, name) == getattr(cold, name) == getattr(self.blind, name), name
         assert list(cold.cold_records(3)) == list(self.blind.cold_records(3))
-        assert cold.extents() == self.blind.extents()
+        listed = list(each_extent(cold))
+        assert listed == list(each_extent(self.blind))
+        assert cold.extents(1, 2) == self.blind.extents(1, 2) == listed[1:3]
         every = [cold.cold_record(index, 1) for index in range(-1, cold.extent_count + 1)]
         assert every == [None, *cold.cold_records(1), None]
         assert cold.cold_record(1, 3) == self.blind.cold_record(1, 3)

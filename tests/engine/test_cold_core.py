@@ -148,7 +148,7 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "dump": native.pack_entries,
     "records": lambda store: list(store.cold_records(2)),
     "record": lambda store: [store.cold_record(index, 2) for index in range(-1, 9)],
-    "extents": lambda store: store.extents(),
+    "extents": lambda store: store.extents(0, 100),
     "packs": lambda store: store.packs(),
     "pack_sizes": lambda store: store.pack_sizes(),
     "copy": lambda store: store.copy(),

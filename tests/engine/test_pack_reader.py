@@ -223,7 +223,7 @@ def test_plans_that_no_program_makes_are_refused(tmp_path: Path) -> None:
     cold = pack.chill(store, 4)
     right = everything(cold)
     ends = bytes(64)
-    live = cold.extents()[0][0]
+    live = cold.extents(0, 1)[0][0]
     plans: list[Any] = [
         [[cold.extent_count, 0, b"", b"", ends]],
         [[-1, 0, b"", b"", ends]],

@@ -186,7 +186,7 @@ FAULTS = (
         "plain-run-not-logged",
         "What plain commands change is in the log.",
         "node/batch.py",
-        "Batches.run",
+        "Batches._run",
         "self._journal.append_run(run.record, soft=run.soft)",
         "pass",
         "tests/server/load/test_plain_kills.py::test_a_server_killed_under_plain_commands_is_as_the_model_says[always]",

@@ -222,6 +222,19 @@ def test_streams_with_a_rule_or_a_tier(tmp_path: Path) -> None:
     assert found.advice.startswith("a rule for it in stream-retention; or XADD grows")
 
 
+def test_a_stream_without_ages(tmp_path: Path) -> None:
+    """The doctor reports streams with ids that are not times, from which a rule's age removes nothing."""
+    rules = ("--set", "stream-retention=sized* 30d 1gb own* 30d 0")
+    with millstream_server(tmp_path, *rules) as server, server.client() as client:
+        for name in ("own:1", "sized:1", "other"):
+            client.xadd(name, {"n": 1}, id="5-1")
+        client.xadd("own:2", {"n": 1})
+        client.xgroup_create("own:3", "g", mkstream=True)
+        findings = [each for each in diagnose_server(server.url, Limits()) if each.check == "stream-retention"]
+    assert {each.what.partition(":1:")[0]: each.level for each in findings} == {"own": "warning", "sized": "note"}
+    assert all("5-1, is not a time, so the age of its rule removes nothing" in each.what for each in findings)
+
+
 def test_entries_that_went_unread(tmp_path: Path) -> None:
     """The doctor warns of entries that retention removed before a group read them, also without the right to CONFIG."""
     rules = ("--set", "stream-retention=* 1ms 0")

@@ -1,6 +1,7 @@
 """Cold entries in a node: they answer as hot ones, a replay reads no pack, and damage concerns only who reads it."""
 
 import os
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from millstream.clock import Now
 from millstream.commands.context.context import Context, Origin
 from millstream.commands.context.session import Session
-from millstream.engine.cold import FRAME_HEAD, extent_of
+from millstream.engine.cold import FRAME_HEAD, each_extent, extent_of, unpack_extents
 from millstream.engine.streams import extents
 from millstream.engine.streams.stream import Stream
 from millstream.node.log import codec
@@ -213,6 +214,27 @@ def test_a_trim_of_whole_extents_reads_one_table() -> None:
     world.expect_replay()
 
 
+def test_adding_to_a_capped_stream_reads_no_pack_while_it_is_short_enough() -> None:
+    """XADD with MAXLEN looks at no extent before the length is passed, and then at few of very many."""
+    world = ColdWorld()
+    client, asked = filled(world), list[tuple[int, int]]()
+    world.chill()
+    assert client.call("XADD", "s", "MAXLEN", "~", 100, "21-1", "f", "v") == b"21-1"
+    assert client.call("XADD", "s", "MAXLEN", "=", 22, "22-1", "f", "v") == b"22-1"
+    assert world.packs.there == []
+
+    class Listing:
+        """A store of a thousand extents."""
+
+        def extents(self, begin: int, most: int) -> list[tuple[int, int, int, int]]:
+            asked.append((begin, most))
+            return [(1, at, 1, 100) for at in range(begin, min(begin + most, 1000))]
+
+    assert [last for _, last, *_ in islice(each_extent(Listing()), 3)] == [0, 1, 2]
+    assert (len(asked), asked[0][0]) == (1, 0)
+    assert [last for _, last, *_ in each_extent(Listing())] == list(range(1000))
+
+
 def test_a_miss_counts_a_look_up_once_and_says_an_event_once() -> None:
     """A command that runs again after a miss counts one hit and publishes one event."""
     world = ColdWorld({**SMALL, "notify-keyspace-events": "KEA"})
@@ -297,15 +319,52 @@ def extent_length(row: bytes) -> int:
     return int.from_bytes(row[8:12], "little")
 
 
-def test_damage_ends_no_work_of_the_node_itself(caplog: pytest.LogCaptureFixture) -> None:
-    """Retention leaves a stream with damaged nodes; a client that waits for a claim of one gets the error."""
+def aging(each: int) -> tuple[ColdWorld, Client]:
+    """Return a node with a rule of a day, and two cold streams of entries of the last two days."""
     world = ColdWorld({**SMALL, "stream-retention": "* 1d 0"})
     client, now = world.client(), world.clock.now().wall
     for key in ("s", "t"):
         for number in range(12):
             client.call("XADD", key, f"{now - 2 * 86_400_000 + number * 14_000_000}-1", "f", "v")
         client.call("XGROUP", "CREATE", key, "g", 0)
-        world.chill(key.encode())
+        world.chill(key.encode(), each=each)
+    return world, client
+
+
+def test_retention_removes_damaged_extents_as_a_whole(caplog: pytest.LogCaptureFixture) -> None:
+    """An extent of which all entries are too old goes unread, so damage in it does not stop retention."""
+    world, client = aging(each=2)
+    world.packs.files[1][FRAME_HEAD] ^= 1  # the first extent is that of "s"
+    world.stream().entries = world.stream().entries.copy()  # a copy has not read its extents yet
+    world.advance(2000)
+    assert client.call("XLEN", "s") == client.call("XLEN", "t") == 6
+    assert "cannot be read" not in caplog.text
+    world.expect_replay()
+
+
+def test_retention_reads_only_where_it_ends() -> None:
+    """Whole extents go without a look into them; a stream of which nothing is too old is not looked at."""
+    world = ColdWorld({**SMALL, "stream-retention": "* 1d 0"})
+    client, now = world.client(), world.clock.now().wall
+    for number in range(100):
+        client.call("XADD", "s", f"{now - 2 * 86_400_000 + number * 1_700_000}-1", "f", "v")
+    world.chill(each=4)
+    (record,) = world.stream().entries.cold_records(100)
+    end = unpack_extents(*record)[4]
+    world.advance(2000)
+    assert client.call("XLEN", "s") == 49
+    assert world.packs.there
+    assert all(end.offset <= offset < end.offset + end.length for _, offset, _ in world.packs.there)
+    client.call("CONFIG", "SET", "stream-retention", "* 7d 1gb")
+    world.packs.forget()
+    world.advance(2000)
+    assert world.packs.there == []
+    world.expect_replay()
+
+
+def test_damage_ends_no_work_of_the_node_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """Retention keeps a damaged extent until all of it is too old; who waits for a claim in it gets the error."""
+    world, client = aging(each=4)
     client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", 1, "STREAMS", "s", ">")
     client.call("XGROUP", "SETID", "s", "g", "$")
     other = world.client()
@@ -317,10 +376,12 @@ def test_damage_ends_no_work_of_the_node_itself(caplog: pytest.LogCaptureFixture
     world.advance(2000)
     assert client.call("XLEN", "s") == 12
     assert 0 < client.call("XLEN", "t") < 12  # type: ignore[operator]  # a reply may be anything
-    assert caplog.text.count("retention removes no entries of s: its oldest ones cannot be read") == 1
+    assert caplog.text.count("retention removes the oldest entries of s later, since they cannot be read") == 1
     (reply,) = other.inbox
     assert isinstance(reply, Error)
     assert reply.line.startswith("MSDAMAGED")
+    world.advance(86_400_000)
+    assert client.call("XLEN", "s") == client.call("XLEN", "t") == 0
 
 
 def followed() -> tuple[World, Client, Replica, MemoryPacks]:

@@ -176,6 +176,7 @@ PURE = (
     "millstream.worker.model.retry",
     "millstream.worker.registry.facts",
     "millstream.client.dead_letter.letter",
+    "millstream.client.dead_letter.tries",
     "millstream.client.later.timetable",
     "millstream.client.limits.rate",
     "millstream.client.partitions.layout",

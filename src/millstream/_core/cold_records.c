@@ -283,15 +283,17 @@ PyObject *cold_record(EntryStore *store, PyObject *arguments)
     return record_of(store, index, most, &count);
 }
 
-PyObject *cold_extents(EntryStore *store, PyObject *Py_UNUSED(ignored))
+PyObject *cold_extents(EntryStore *store, PyObject *args)
 {
-    PyObject *list = PyList_New(0);
-    for (Py_ssize_t index = 0; list != NULL && store->cold != NULL && index < store->cold->count; index++) {
+    Py_ssize_t index, most;
+    PyObject *list = PyArg_ParseTuple(args, "nn", &index, &most) ? PyList_New(0) : NULL;
+    Py_ssize_t count = store->cold == NULL ? 0 : store->cold->count;
+    for (index = index < 0 ? 0 : index; list != NULL && index < count && PyList_GET_SIZE(list) < most; index++) {
         const Extent extent = EXTENT(store->cold, index);
-        PyObject *pair = Py_BuildValue("(IN)", extent.live, id_to_int(extent.last));
-        if (pair == NULL || PyList_Append(list, pair) < 0)
+        PyObject *row = Py_BuildValue("(INII)", extent.live, id_to_int(extent.last), EXTENT_LEFT(&extent), extent.length);
+        if (row == NULL || PyList_Append(list, row) < 0)
             Py_CLEAR(list);
-        Py_XDECREF(pair);
+        Py_XDECREF(row);
     }
     return list;
 }

@@ -460,7 +460,7 @@ static PyMethodDef methods[] = {
     {"move_cold", (PyCFunction)cold_move, METH_VARARGS, NULL},
     {"cold_records", (PyCFunction)cold_records, METH_O, NULL},
     {"cold_record", (PyCFunction)cold_record, METH_VARARGS, NULL},
-    {"extents", (PyCFunction)cold_extents, METH_NOARGS, NULL},
+    {"extents", (PyCFunction)cold_extents, METH_VARARGS, NULL},
     {"packs", (PyCFunction)cold_packs, METH_NOARGS, NULL},
     {"pack_sizes", (PyCFunction)cold_pack_sizes, METH_NOARGS, NULL},
     {"want", (PyCFunction)cold_want, METH_O, NULL},

@@ -182,7 +182,7 @@ Py_ssize_t change_cut(EntryStore *store, Change *change, Id bound, int all, int 
 /* Methods and properties of a store */
 PyObject *cold_add(EntryStore *store, PyObject *args), *cold_move(EntryStore *store, PyObject *args),
     *cold_records(EntryStore *store, PyObject *number), *cold_record(EntryStore *store, PyObject *arguments),
-    *cold_extents(EntryStore *store, PyObject *nothing),
+    *cold_extents(EntryStore *store, PyObject *args),
     *cold_packs(EntryStore *store, PyObject *nothing), *cold_pack_sizes(EntryStore *store, PyObject *nothing),
     *cold_punch(EntryStore *store, PyObject *places),
     *cold_cut(EntryStore *store, PyObject *args), *cold_put_warm(EntryStore *store, PyObject *args);

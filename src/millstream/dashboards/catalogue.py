@@ -48,16 +48,17 @@ def _grafana(board: Dashboard) -> MonitoringFile:
     return MonitoringFile(name, file, "grafana", board.text, partial(rendered, board))
 
 
-def _yaml(name: str, about: str) -> MonitoringFile:
-    file = f"{name}.yml"
+def _prometheus(file: str, about: str) -> MonitoringFile:
+    name = file.partition(".")[0]
     return MonitoringFile(name, f"prometheus/{file}", "prometheus", about, partial((_RULES / file).read_text, "utf-8"))
 
 
 FILES: tuple[MonitoringFile, ...] = (
     *map(_grafana, BOARDS),
-    _yaml("alerts", "Alerts, each with its remedy and a page of the documentation."),
-    _yaml("recording", "Recording rules: figures of a group over all its workers, which the alerts use."),
-    _yaml("scrape", "Configuration of Prometheus to start with: targets and intervals."),
+    _prometheus("alerts.yml", "Alerts, each with its remedy and a page of the documentation."),
+    _prometheus("recording.yml", "Recording rules: figures of a group over all its workers, which the alerts use."),
+    _prometheus("scrape.yml", "Configuration of Prometheus to start with: targets and intervals."),
+    _prometheus("tier.lua", "Script for redis_exporter: figures of packs and of retention."),
 )
 
 

@@ -57,9 +57,10 @@ def open_store(url: str = "memory://", *, text: bool = False, **options: str | i
             ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk).
         text: return replies as text instead of bytes. Bytes that are not UTF-8 become surrogates; a command turns
             these into the same bytes again.
-        options: ``maxmemory``, and for a directory ``fsync``, ``tier``, ``tier_hot``, ``tier_after``,
-            ``tier_max_bytes``, ``tier_cache``, ``tier_stall_ms``, ``tier_vacuum_rate`` and ``tier_scrub``, as CONFIG
-            SET takes them. A URL may have them too: ``file:///DIR?maxmemory=512mb&tier=yes``.
+        options: ``maxmemory``, ``stream_retention`` and ``stream_retention_groups``, and for a directory ``fsync``,
+            ``tier``, ``tier_hot``, ``tier_after``, ``tier_max_bytes``, ``tier_cache``, ``tier_stall_ms``,
+            ``tier_vacuum_rate`` and ``tier_scrub``, as CONFIG SET takes them. A URL may have them too:
+            ``file:///DIR?maxmemory=512mb&tier=yes``.
 
     Raises:
         ConfigError: the URL or an option is invalid, or the URL is that of a server.

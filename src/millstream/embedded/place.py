@@ -26,7 +26,7 @@ SCHEMES = ("memory://", "file://")
 PARAMETERS = (
     "maxmemory",
     *("tier", "tier-hot", "tier-after", "tier-max-bytes", "tier-cache", "tier-stall-ms", "tier-vacuum-rate"),
-    "tier-scrub",
+    *("tier-scrub", "stream-retention", "stream-retention-groups"),
 )
 """CONFIG parameters that a URL, or a keyword with underscores, may set."""
 
@@ -103,7 +103,7 @@ def _memory(url: str, name: str, path: str, options: dict[str, str], db: int) ->
         raise ConfigError(
             "the URL is invalid: memory:// takes a name. Write memory://orders, or file:///DIR for a directory."
         )
-    _expect_none(options, "memory:// has no options but db and maxmemory")
+    _expect_none(options, "memory:// has no options but db, maxmemory and stream-retention")
     return Place(url, name, None, None, db)
 
 

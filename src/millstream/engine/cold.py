@@ -40,6 +40,7 @@ EXTENT_BYTES = 112  # Memory of an extent without holes
 EXTENTS_MOST = 4096  # Largest number of extents in one transition
 ASKED_MAX = 1 << 20  # Bytes that one miss asks for at most, apart from the last range
 AHEAD_MAX, AHEAD_COUNT = 8 << 20, 64  # Bytes and number of the extents that a miss names as next
+_PAGE = 64  # Number of extents that a store lists at a time
 _ROW = struct.Struct("<QIIII")
 _NUMBER = struct.Struct("<I")
 
@@ -261,6 +262,14 @@ def want(store: Any, ids: Iterable[int]) -> None:
         store.want(list(ids))
 
 
+def each_extent(store: Any) -> Iterator[tuple[int, int, int, int]]:
+    """Yield live entries, last stored id, nodes and bytes of each extent. It reads none, and lists few at a time."""
+    at = 0
+    while page := store.extents(at, _PAGE):
+        yield from page
+        at += len(page)
+
+
 class ColdStore(Protocol):
     """Members of an entry store of either core that concern its cold part.
 
@@ -302,8 +311,8 @@ class ColdStore(Protocol):
         """The number of the pack and the bytes of each run of extents in one pack, without reading."""
         ...
 
-    def extents(self) -> list[tuple[int, int]]:
-        """Live entries and last stored id of each extent, without reading."""
+    def extents(self, begin: int, most: int, /) -> list[tuple[int, int, int, int]]:
+        """Return live entries, last stored id, nodes and bytes of at most so many extents, from one on, unread."""
         ...
 
     def nodes(self, skipped: int = 0) -> Iterator[Any]:

@@ -29,10 +29,18 @@ INVALID = "ERR Invalid stream ID specified as stream command argument"
 _STRTOULL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)\Z")
 _CANONICAL_NEGATIVE = re.compile(rb"-[1-9][0-9]{0,18}\Z")
 
+# Ids with a time before 2000, or this far in the future, are a user's own numbers (milliseconds)
+_FIRST_TIME, _AHEAD = 946_684_800_000, 86_400_000
+
 
 def make(ms: int, seq: int) -> int:
     """The id with these two halves, each 0..2^64-1."""
     return ms << 64 | seq
+
+
+def is_timed(entry_id: int, wall: int) -> bool:
+    """True if an id is a time, with the clock at ``wall``; else the ids of its stream have no age."""
+    return _FIRST_TIME <= entry_id >> 64 <= wall + _AHEAD
 
 
 def text(entry_id: int) -> bytes:

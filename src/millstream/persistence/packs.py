@@ -45,6 +45,9 @@ from millstream.persistence.manifest import PackEntry, pack_name
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
 from millstream.texts import plural
 
+# Bytes that are written or read back by one call, about
+_PART = 1 << 20
+
 ANY_ENTRIES = "the entries in it"
 """Part of a sentence on a damaged extent that stands for the entries, if their ids are unknown."""
 
@@ -122,7 +125,7 @@ class PackWriter:
             raise DiskError(f"{self._path} takes no more entries: end it and begin another pack")
         if any(len(extent) > MAX_PAYLOAD for extent in extents):  # no reader would take such a frame for whole
             raise UsageError(f"an extent of a pack holds at most {MAX_PAYLOAD} bytes")
-        self._write(b"".join(encode_records(_header(self.entry), extents, self._count, self._count)))
+        self._write(encode_records(_header(self.entry), extents, self._count, self._count))
         places = []
         for extent in extents:
             places.append((self._size, FRAME_SIZE + len(extent)))
@@ -130,11 +133,12 @@ class PackWriter:
         self._count += len(extents)
         return places
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, pieces: Sequence[bytes]) -> None:
         self._closed = True  # True until all bytes are known to be on the medium
         try:
             try:
-                put(self._file, data)
+                for part in _parts(pieces):
+                    put(self._file, part)
             except OSError as error:
                 if error.errno in FULL:
                     self._file.truncate(self._size)
@@ -143,8 +147,11 @@ class PackWriter:
                 raise
             datasync(self._file)
             self._file.drop_cache(self._size)
-            if self._file.read_at(self._size, len(data)) != data:
-                raise DiskError(f"{self._path} returns other bytes than were written to it, from byte {self._size} on")
+            at = self._size
+            for part in _parts(pieces):
+                if self._file.read_at(at, len(part)) != part:
+                    raise DiskError(f"{self._path} returns other bytes than were written to it, from byte {at} on")
+                at += len(part)
         except OSError as error:
             raise disk_error(f"cannot write to {self._path}", error) from error
         self._closed = False
@@ -153,7 +160,7 @@ class PackWriter:
         """End the pack, with a seal if it is whole. Return its final manifest entry."""
         if not self._closed:
             try:
-                self._write(encode_seal(_header(self.entry), self._count))
+                self._write([encode_seal(_header(self.entry), self._count)])
                 self._size += FRAME_SIZE
                 self.entry = replace(self.entry, sealed=True)
             except DiskError:
@@ -164,6 +171,19 @@ class PackWriter:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _parts(pieces: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the bytes in parts, since a copy of a whole batch would be memory that nobody counts."""
+    part, size = list[bytes](), 0
+    for piece in pieces:
+        part.append(piece)
+        size += len(piece)
+        if size >= _PART:
+            yield b"".join(part)
+            part, size = [], 0
+    if part:
+        yield b"".join(part)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from millstream.commands.context.tier import NO_DIRECTORY, hot_bytes, tier
+from millstream.commands.context.tier import NO_DIRECTORY, hot_bytes
 from millstream.commands.table.args import read_integer
 from millstream.commands.table.events import Flags, canonical
 from millstream.errors import CommandError, ConfigError
@@ -406,7 +406,7 @@ _ROWS = (
     Parameter("tier-scrub", "1mb", _BYTES, "bytes of packs a second to read for damage while idle; 0 for none"),
     _fixed("replica-ignore-maxmemory", "yes", choice("yes"), "a replica holds all that its primary has"),
     # entries in files
-    Parameter("tier", "no", tier, "`yes`: move the oldest entries of streams to files; needs a data directory"),
+    Parameter("tier", "no", yes_no, "`yes`: move the oldest entries of streams to files; needs a data directory"),
     Parameter(
         "tier-hot",
         "25%",

@@ -11,14 +11,6 @@ NO_TIER = (
 """Advice for a server with a limit and a data directory."""
 
 
-def tier(text: str) -> str:
-    """Parse ``yes`` or ``no``."""
-    word = text.partition("\0")[0].lower()
-    if word not in {"yes", "no"}:
-        raise ValueError("argument must be 'yes' or 'no'")
-    return word
-
-
 def hot_bytes(number: int, *, is_percent: bool, limit: int) -> int:
     """Return ``tier-hot`` in bytes, with a ``maxmemory`` (0 for none)."""
     if not is_percent:

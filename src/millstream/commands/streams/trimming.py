@@ -16,7 +16,7 @@ from itertools import takewhile
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, entry_id, integer, keyword
 from millstream.engine import ids
-from millstream.engine.cold import want
+from millstream.engine.cold import each_extent, want
 from millstream.engine.streams.cold import ColdNode
 from millstream.engine.streams.nodes import Block
 from millstream.engine.streams.stream import Stream
@@ -164,8 +164,10 @@ def _bound(stream: Stream, trim: Trim, budget: int) -> int:
     ``~``.
     """
     length, removed = stream.length, 0
+    if trim.strategy == "MAXLEN" and length <= trim.threshold:
+        return 0  # no pack is read for XADD to a stream that is short enough
     extents = 0
-    for live, last in stream.entries.extents():
+    for live, last, *_ in each_extent(stream.entries):
         goes = length - live > trim.threshold if trim.strategy == "MAXLEN" else last < trim.threshold
         if not goes or (budget and removed + live > budget):
             break

@@ -466,9 +466,10 @@ class PyEntryStore:
         runs = groupby([] if self._cold is None else self._cold.extents, lambda extent: extent.pack)
         return [(pack, sum(extent.length for extent in run)) for pack, run in runs]
 
-    def extents(self) -> list[tuple[int, int]]:
-        """Live entries and last stored id of each extent."""
-        return [] if self._cold is None else [(extent.live, extent.last) for extent in self._cold.extents]
+    def extents(self, begin: int, most: int) -> list[tuple[int, int, int, int]]:
+        """Live entries, last stored id, nodes and bytes of up to ``most`` extents, from one on."""
+        found = [] if self._cold is None else self._cold.extents[begin : begin + most]
+        return [(extent.live, extent.last, extent.left, extent.length) for extent in found]
 
     def hot_nodes(self) -> Iterator[Block]:
         """The blocks."""

@@ -13,6 +13,7 @@ from millstream.client.capabilities import Capabilities, find_sync
 from millstream.client.connect import sync_client
 from millstream.client.line import wrong_reply
 from millstream.client.url import check_remote, remedy
+from millstream.engine.ids import is_timed, parse
 from millstream.glob import Rules, retention
 from millstream.maintenance.health import replication
 from millstream.maintenance.health.findings import Finding, Level, note, ok, problem, warning
@@ -65,7 +66,9 @@ def _sections(
     yield "tier", diagnose_tier(info)
     settings = _settings_of(client, replication.ROLE_SETTINGS) if "min_slaves_good_slaves" in info else {}
     yield "replication", replication.diagnose_replication(info, settings)
-    yield "streams", _streams(client, limits, _Growth(_rules(client), is_tiered=bool(info.get("tier_enabled"))))
+    now_ms = int(info.get("server_time_usec", 0)) // 1000
+    growth = _Growth(_rules(client), is_tiered=bool(info.get("tier_enabled")), now_ms=now_ms)
+    yield "streams", _streams(client, limits, growth)
     if replication.has_replicas(info):
         settings = _settings_of(client, replication.STREAM_SETTINGS)
         yield "replication", replication.diagnose_stream(info, settings, _rate(client, info, begun))
@@ -294,6 +297,7 @@ class _Growth:
 
     rules: Rules  # Rules of ``stream-retention``; none for Redis
     is_tiered: bool  # Old entries go to packs on disk
+    now_ms: int  # The server's clock, in milliseconds
 
     def finding(self, name: str, length: int) -> Finding | None:
         """Return a finding for a stream of which nothing was ever removed; none if a rule will remove entries."""
@@ -304,9 +308,26 @@ class _Growth:
             "warning" if length >= _VERY_LARGE else "note",
             "untrimmed",
             f"{name}: {plural(length, 'entry', 'entries')}, and none was ever removed",
-            f"it grows until {'the disk' if self.is_tiered else 'memory'} is full",
+            f"it grows until {self._place} is full",
             f"a rule for it in stream-retention; or {trim}" if self.is_tiered else trim,
         )
+
+    def ageless(self, name: str, newest: str) -> Finding | None:
+        """Return a finding for a stream whose ids are not times, so that the age of its rule removes nothing."""
+        rule = self.rules.find(_raw(name))
+        if rule is None or not rule.age or is_timed(parse(newest.encode()) or 0, self.now_ms):
+            return None
+        return Finding(
+            "note" if rule.size else "warning",
+            "stream-retention",
+            f"{name}: its newest id, {newest}, is not a time, so the age of its rule removes nothing",
+            "its size alone bounds it" if rule.size else f"it grows until {self._place} is full",
+            "add entries with ids of the server (`*`), or give the rule a size",
+        )
+
+    @property
+    def _place(self) -> str:
+        return "the disk" if self.is_tiered else "memory"
 
 
 def _rules(client: Any) -> Rules:
@@ -350,6 +371,9 @@ def _stream(client: Any, name: str, limits: Limits, growth: _Growth) -> Iterator
         found = growth.finding(name, length)
         if found is not None:
             yield found
+    newest = facts.get("last-entry")
+    if newest and (found := growth.ageless(name, newest[0])) is not None:
+        yield found
     for group in groups:
         yield from _group(client, name, group, limits)
 

@@ -81,7 +81,7 @@ def usage_of(space: Keyspace, manifest: Manifest, sizes: Mapping[str, int]) -> t
         number = run[0].pack
         extents[number] += len(run)
         entries[number] += sum(each.live for each in run)
-        live[number] += sum(each.length * each.live // each.stored for each in run)
+        live[number] += sum(each.length * each.live // max(each.stored, 1) for each in run)
     found = [
         PackUsage(each.name, each.sealed, sizes.get(each.name, 0), live[number], extents[number], entries[number])
         for each in manifest.packs

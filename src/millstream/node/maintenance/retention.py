@@ -12,7 +12,7 @@ from millstream.commands.context.config import Config
 from millstream.commands.context.context import Context
 from millstream.commands.streams.trimming import packed_bound
 from millstream.engine import ids
-from millstream.engine.cold import ColdDamage
+from millstream.engine.cold import ColdDamage, each_extent
 from millstream.engine.keyspace import Keyspace, Transition, filled_places
 from millstream.engine.streams.stream import Stream
 from millstream.glob import Rule
@@ -28,8 +28,6 @@ INTERVAL, SOON = 1000, 100
 LOOKED, NODES = 500, 2000
 # Number of nodes that a size limit never removes
 LEFT = 2
-# Ids with a time before 2000, or this far in the future, are a user's own numbers: they have no age
-_FIRST_TIME, _AHEAD = 946_684_800_000, 86_400_000
 # Bytes of a key in a warning
 _SHOWN = 100
 # Milliseconds before a warning is repeated
@@ -121,11 +119,13 @@ class Retention:
         return nodes
 
     def _tell_damage(self, place: Place, damage: ColdDamage) -> None:
-        """Report once that a stream keeps its entries, since its oldest ones cannot be read."""
+        """Report once that a stream keeps entries until their extent goes as a whole, since it cannot be read."""
         if place not in self._damaged:
             self._damaged.add(place)
             log.error(
-                "retention removes no entries of %s: its oldest ones cannot be read (%s)", _name(place[1]), damage
+                "retention removes the oldest entries of %s later, since they cannot be read (%s)",
+                _name(place[1]),
+                damage,
             )
 
     def _count(self, key: bytes, removed: int, unread: int, wall: int) -> None:
@@ -148,27 +148,49 @@ def _name(key: bytes) -> str:
 def find_bound(stream: Stream, rule: Rule, wall: int, floor: int, room: int) -> tuple[int, int, int]:
     """Find the nodes to remove by a rule, at most ``room``, and none with an id from ``floor`` on.
 
+    An extent goes as a whole if it can, and counts as one node then. It is not read, so damage in it does not matter.
+
     Returns:
         Their number, the id below which entries are removed, and how many of those a group has not read.
     """
-    entries = stream.entries
-    newest, oldest = entries.last_live_id >> 64, 0
-    if rule.age and _FIRST_TIME <= newest <= wall + _AHEAD:
+    entries, oldest = stream.entries, 0
+    if rule.age and ids.is_timed(entries.last_live_id, wall):
         oldest = ids.make(max(wall - rule.age, 0), 0)
     left, size = entries.node_count, entries.taken + entries.cold_bytes
+    if entries.first_id >= oldest and not 0 < rule.size < size:
+        return 0, 0, 0
     hindmost = min((group.last_id for group in stream.groups.values()), default=ids.MAX_ID)
     gone = unread = 0
-    for node in entries.nodes():
-        last = node.last
-        is_large = rule.size and size > rule.size and left > LEFT
+    bound = entries.first_id
+    for live, last, nodes, length in each_extent(entries):
+        is_large = rule.size and size - length >= rule.size and left - nodes >= LEFT
         if gone == room or last >= floor or not (last < oldest or is_large):
-            return gone, node.first, unread
-        if last > hindmost:
-            unread += node.live if node.first > hindmost else sum(entry > hindmost for entry in node.live_ids())
-        size -= node.footprint
-        left -= 1
-        gone += 1
+            break
+        unread += _unread(stream, live, bound, last, hindmost)
+        size, left, gone, bound = size - length, left - nodes, gone + 1, last + 1
+    try:
+        for node in entries.nodes(gone):
+            last = node.last
+            is_large = rule.size and size > rule.size and left > LEFT
+            if gone == room or last >= floor or not (last < oldest or is_large):
+                return gone, node.first, unread
+            unread += _unread(stream, node.live, node.first, last, hindmost)
+            size, left, gone, bound = size - node.footprint, left - 1, gone + 1, last + 1
+    except ColdDamage:
+        if not gone:
+            raise
+        return gone, bound, unread
     return gone, ids.MAX_ID + 1, unread
+
+
+def _unread(stream: Stream, live: int, first: int, last: int, hindmost: int) -> int:
+    """Count the live entries between two ids that the hindmost group has not read; all of them if they are damaged."""
+    if not first <= hindmost < last:
+        return live if last > hindmost else 0
+    try:
+        return len(stream.entries.ids(hindmost + 1, last))
+    except ColdDamage:
+        return live
 
 
 def _needed_from(stream: Stream) -> int:

@@ -124,8 +124,8 @@ class Vacuum:
         self.is_asked, self._wants_every, self.status = True, True, "ok"
         self.walk, self._found, self._walk_at, self._renew_at = None, [], 0, 0
         self._extents_before = -1
-        self._failed.clear()
-        self._logged.clear()
+        for each in (self._failed, self._logged, self._recorded_for):
+            each.clear()
         return True
 
     def turn(self, now: Now, *, is_calm: bool) -> float | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
+from millstream.engine.ids import is_timed
 from millstream.engine.keyspace import Keyspace, Transition, filled_places
 from millstream.engine.streams import nodeform
 from millstream.engine.streams.nodes import Block
@@ -40,8 +41,6 @@ _TAIL = 1 << 20
 _LEAST = 16 << 10
 # Milliseconds for which class 1 leaves a new entry alone
 _FRESH = 1000
-# Ids with a time before 2000, or this far in the future, are a user's own numbers: they have no age
-_FIRST_TIME, _AHEAD = 946_684_800_000, 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def leave_of(stream: Stream, number: int, share: int, wall: int) -> Leave | None
         return Leave()
     if number == 2:
         return Leave(_TAIL) if sealed >= _TAIL + _LEAST else None
-    fresh = (wall - _FRESH << 64) - 1 if is_timed(stream, wall) else None
+    fresh = (wall - _FRESH << 64) - 1 if is_timed(entries.last_live_id, wall) else None
     near = [group.last_id for group in stream.groups.values() if group.last_id >= entries.cold_last]
     if near and (edge := _share_begins(stream, share)) is not None and (found := [at for at in near if at >= edge]):
         upto = min(found)
@@ -86,14 +85,9 @@ def leave_of(stream: Stream, number: int, share: int, wall: int) -> Leave | None
     return Leave(share, fresh) if sealed >= share + _LEAST else None
 
 
-def is_timed(stream: Stream, wall: int) -> bool:
-    """True if the ids of a stream are times."""
-    return _FIRST_TIME <= stream.entries.last_live_id >> 64 <= wall + _AHEAD
-
-
 def aged(stream: Stream, wall: int, after: int) -> Leave | None:
     """Return the nodes that are older than ``after`` milliseconds; None if there are none."""
-    if not is_timed(stream, wall):
+    if not is_timed(stream.entries.last_live_id, wall):
         return None
     upto = (wall - after << 64) - 1
     first = next(iter(stream.entries.hot_nodes()), None)

@@ -20,7 +20,7 @@ from millstream.commands.context.config import Config
 from millstream.commands.context.context import Context, Origin
 from millstream.commands.context.host import Lookups
 from millstream.commands.context.session import Session
-from millstream.engine.cold import EXTENTS_MOST, ROW_SIZE, ColdDamage, ColdMiss, Extent, Range
+from millstream.engine.cold import EXTENTS_MOST, ColdDamage, ColdMiss, Extent, Range
 from millstream.engine.ids import text
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
@@ -367,8 +367,7 @@ def _holds(value: object, extent: Extent) -> bool:
     if not isinstance(value, Stream) or not value.entries.extent_count:
         return False
     row = extent.row()
-    rows = (rows for pack, rows, _ in value.entries.cold_records(EXTENTS_MOST) if pack == extent.pack)
-    return any(row == each[at : at + ROW_SIZE] for each in rows for at in range(0, len(each), ROW_SIZE))
+    return any(row in rows for pack, rows, _ in value.entries.cold_records(EXTENTS_MOST) if pack == extent.pack)
 
 
 def _printed(key: bytes) -> str:
