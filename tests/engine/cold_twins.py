@@ -173,7 +173,7 @@ class ColdTwins:
         assert [seen(node) for node in hot.nodes()] == shown
         self.both("ids", start, end, count)
         self.both("rows", start, end, count)
-        for _, last in cold.extents():  # the ends of extents are the places where a range may go wrong
+        for _, last, *_ in cold.extents(0, 2**31):  # the ends of extents are the places where a range may go wrong
             self.both("ids", start, last + 1, -1)
         for backwards in (False, True):
             number, buffers, last = hot.reply(start, end, count, backwards=backwards)

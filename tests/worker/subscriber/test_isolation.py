@@ -69,7 +69,8 @@ async def test_failures_are_on_record_until_the_end_and_are_no_crashes(
         await app.publish_batch("s", [{"x": number} for number in range(4)])
         await aeventually(lambda: client.xlen("s:dead") == 4)
         await aeventually(lambda: not client.exists(RECORD))
-    assert sorted(rows) == sorted([(1, None), (2, "1:0:0"), (3, "2:0:0"), (4, "3:0:0")] * 4)
+    found = sorted((count, None if row is None else ":".join(row.split(":")[:3])) for count, row in rows)
+    assert found == sorted([(1, None), (2, "1:0:0"), (3, "2:0:0"), (4, "3:0:0")] * 4)
     assert max(together) > 1
 
 
