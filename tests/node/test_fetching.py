@@ -191,7 +191,8 @@ def test_bytes_of_a_pack_that_was_dropped_are_not_kept(when: str) -> None:
             eventually(lambda: len(shell.works) == 2)
             while shell.works:
                 shell.works.pop()(clock.now())
-            assert tickets.pinned == 20
+            node.cold.tickets = tickets
+            assert tickets.pinned == node.memory.facts(0).not_counted == 20
             disk.pins.remove((1, 0, 10))  # as the reader itself does with a pack
         tickets.drop(1)
         disk.turns.release(2)

@@ -228,6 +228,35 @@ def test_entries_that_got_hot_and_cold_again_are_read_and_delivered() -> None:
     expect_replay(cold)
 
 
+def memory_of(client: Client) -> tuple[int, int]:
+    """Return the counted bytes in use, and the part of them that the limit ignores."""
+    told = client.call("INFO", "memory")
+    assert isinstance(told, bytes)
+    rows = dict(line.split(b":", 1) for line in told.splitlines() if b":" in line)
+    return int(rows[b"used_memory"]), int(rows[b"mem_not_counted_for_evict"])
+
+
+def test_copies_on_their_way_to_a_pack_are_memory_in_use() -> None:
+    """INFO counts copied bytes until they are committed, but the limit ignores them: refusing needs no copy."""
+    cold = SpillWorld(thread=Later)
+    client = filled(cold)
+    cold.written()
+    used, beside = memory_of(client)
+    left = cold.node.memory.left(cold.clock.now().wall)
+    while not Later.waiting:
+        cold.spiller.turn(cold.clock.now())
+    now, ignored = memory_of(client)
+    assert ignored > beside == 0
+    assert now - used == ignored
+    assert cold.node.memory.left(cold.clock.now().wall) == left
+    cold.spill()
+    Later.run_all()
+    cold.spill()
+    cold.written()
+    assert not cold.spiller.is_busy
+    assert memory_of(client)[1] == 0
+
+
 def test_a_restored_stream_is_not_the_one_that_was_copied() -> None:
     """RESTORE over a stream between copying and committing stays hot."""
     cold = SpillWorld(thread=Later)

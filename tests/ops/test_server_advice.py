@@ -153,7 +153,8 @@ def test_what_is_found_of_memory_and_packs(info: str, code: str, said: str) -> N
     """Each fault of memory or packs is one finding, and what is near it is none."""
     (found,) = servers_advice([status(TIER + info)])
     assert (found.code, said in found.says) == (code, True), found.says
-    well = "used_memory:95\nmaxmemory:100\ntier_damaged_extents:0\ntier_last_spill_status:max-bytes\n"
+    well = "used_memory:105\nmem_not_counted_for_evict:10\nmaxmemory:100\n"
+    well += "tier_damaged_extents:0\ntier_last_spill_status:max-bytes\n"
     well += "tier_disk_needed:50\nmillstream_disk_free:100\ntier_parked_clients:1\ntier_parked_longest_msec:59000\n"
     assert servers_advice([status(TIER + well)]) == []
 

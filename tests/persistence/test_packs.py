@@ -1,5 +1,6 @@
 """Packs in a data directory: named before they hold an entry, not read by a start, refused if incomplete."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence import packs
 from millstream.persistence.check import check
+from millstream.persistence.disk import RealDisk
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME, Manifest, PackEntry, read_manifest
@@ -247,6 +249,24 @@ def test_a_write_that_failed_leaves_a_pack_whose_first_extents_count(fault: Faul
         (entry,) = manifest_of(files).packs
         assert extents(files, entry) == EXTENTS[:count]
         assert check(HOME, disk_with(files)).ok
+
+
+def test_a_batch_is_written_and_read_back_in_parts(tmp_path: Path) -> None:
+    """Writing a batch of 8 MiB and reading it back takes less than 4 MiB of memory, which nothing counts."""
+    batch = [bytes((number,)) * (256 << 10) for number in range(32)]
+    log, _ = Log.open(tmp_path, RealDisk())
+    pack = log.add_pack()
+    tracemalloc.start()
+    try:
+        places = pack.add(batch)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    log.end_pack(pack)
+    (entry,) = log.packs
+    log.close()
+    assert most < 4 << 20
+    assert list(extents_of(RealDisk(), tmp_path, entry)) == list(zip([at for at, _ in places], batch, strict=True))
 
 
 def test_an_extent_that_no_reader_would_accept_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,15 @@
  */
 #include "extent.h"
 #include "dumps.h"
+#ifdef __GLIBC__
+#include <malloc.h>
+
+/* see py_share_heap of millstream.server.process */
+static PyObject *share_heap(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
+{
+    return PyBool_FromLong(mallopt(M_ARENA_MAX, 1));
+}
+#endif
 
 static PyTypeObject *const types[] = {&EntryStoreType, &GroupType, &ConsumerType, &RunnerType, &PackReaderType,
                                       NULL};
@@ -28,6 +37,9 @@ static PyMethodDef functions[] = {
     {"read_entries", read_entries, METH_VARARGS, NULL},
     {"read_records", read_records, METH_VARARGS, NULL},
     {"stream_memory", stream_memory, METH_NOARGS, NULL},
+#ifdef __GLIBC__
+    {"share_heap", share_heap, METH_NOARGS, NULL},
+#endif
     {"crc64", crc64, METH_VARARGS, NULL},
     {"decompress", decompress, METH_VARARGS, NULL},
     {"read_listpacks", read_listpacks, METH_O, NULL},

@@ -34,6 +34,7 @@ class Memory:
     def __init__(self, config: Config, keyspace: Keyspace, sessions: Sessions, primary: Primary) -> None:
         self._config, self._keyspace, self._sessions, self._primary = config, keyspace, sessions, primary
         self.of_scripts: Callable[[], int] = lambda: 0  # Returns the bytes of Lua; the node provides it
+        self.copies: list[Callable[[], int]] = []  # Each returns bytes on their way to packs or from them
         self.startup = 0  # Bytes of the process before it had data; 0 in an embedded server
         self.was_over = False  # Memory was above the limit when the present command began; scripts use this
         self.evicted = 0  # Number of clients disconnected because of ``maxmemory-clients``
@@ -134,7 +135,8 @@ class Memory:
         """Return INFO's facts; ``unwritten`` is the size of the log's unwritten records in bytes."""
         self._added_at = None
         replicas = sum(session.traffic().untaken for session in self._sessions if session.is_replica)
-        used = self._used(0) + replicas + unwritten
+        beside = replicas + unwritten + sum(copied() for copied in self.copies)
+        used = self._used(0) + beside
         self._peak = max(self._peak, used)
         return MemoryFacts(
             used=used,
@@ -142,7 +144,7 @@ class Memory:
             startup=self.startup,
             dataset=self._data(),
             limit=self._config.max_memory,
-            not_counted=replicas + unwritten,
+            not_counted=beside,
             clients=self._clients,
             replicas=replicas,
             evicted_clients=self.evicted,

@@ -134,6 +134,7 @@ class Node:
         # Runs of commands that may read cold entries
         self.cold = ColdRunner(config, self.keyspace, self.sessions, self.stats.lookups, self.replies.ceiling)
         self.cold.serve_woken = self._serve_woken
+        self.memory.copies.append(lambda: self.cold.pinned)
         self.spills: Spills | None = None  # Moves entries to files while a tier is on
         self._nobody = Session(0)  # session for the node's own work
         self._is_log_long = False  # Retention has removed entries while space was short, and the log was not rewritten

@@ -125,7 +125,7 @@ class PackWriter:
             raise DiskError(f"{self._path} takes no more entries: end it and begin another pack")
         if any(len(extent) > MAX_PAYLOAD for extent in extents):  # no reader would take such a frame for whole
             raise UsageError(f"an extent of a pack holds at most {MAX_PAYLOAD} bytes")
-        self._write(encode_records(_header(self.entry), extents, self._count, self._count))
+        self._write(lambda: self._frames(extents))
         places = []
         for extent in extents:
             places.append((self._size, FRAME_SIZE + len(extent)))
@@ -133,11 +133,22 @@ class PackWriter:
         self._count += len(extents)
         return places
 
-    def _write(self, pieces: Sequence[bytes]) -> None:
+    def _frames(self, extents: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the frames in parts. Both passes make them, since frames of a whole batch are memory nobody counts."""
+        header, index, run, size = _header(self.entry), self._count, list[bytes](), 0
+        for number, extent in enumerate(extents, 1):
+            run.append(extent)
+            size += len(extent)
+            if size >= _PART or number == len(extents):
+                yield b"".join(encode_records(header, run, index, self._count))
+                index += len(run)
+                run, size = [], 0
+
+    def _write(self, parts: Callable[[], Iterable[bytes]]) -> None:
         self._closed = True  # True until all bytes are known to be on the medium
         try:
             try:
-                for part in _parts(pieces):
+                for part in parts():
                     put(self._file, part)
             except OSError as error:
                 if error.errno in FULL:
@@ -148,7 +159,7 @@ class PackWriter:
             datasync(self._file)
             self._file.drop_cache(self._size)
             at = self._size
-            for part in _parts(pieces):
+            for part in parts():
                 if self._file.read_at(at, len(part)) != part:
                     raise DiskError(f"{self._path} returns other bytes than were written to it, from byte {at} on")
                 at += len(part)
@@ -160,7 +171,7 @@ class PackWriter:
         """End the pack, with a seal if it is whole. Return its final manifest entry."""
         if not self._closed:
             try:
-                self._write([encode_seal(_header(self.entry), self._count)])
+                self._write(lambda: [encode_seal(_header(self.entry), self._count)])
                 self._size += FRAME_SIZE
                 self.entry = replace(self.entry, sealed=True)
             except DiskError:
@@ -171,19 +182,6 @@ class PackWriter:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _parts(pieces: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the bytes in parts, since a copy of a whole batch would be memory that nobody counts."""
-    part, size = list[bytes](), 0
-    for piece in pieces:
-        part.append(piece)
-        size += len(piece)
-        if size >= _PART:
-            yield b"".join(part)
-            part, size = [], 0
-    if part:
-        yield b"".join(part)
 
 
 @contextmanager

@@ -78,7 +78,7 @@ class MemoryFacts:
     startup: int = 0  # Bytes of the process before it had data
     dataset: int = 0  # Bytes of keys and values
     limit: int = 0  # ``maxmemory`` in bytes, 0 for no limit
-    not_counted: int = 0  # Bytes that the limit ignores: data that replicas have not read or the log has not written
+    not_counted: int = 0  # Bytes that the limit ignores: data that replicas have not read, or that no file has yet
     clients: int = 0  # Bytes of all clients except replicas
     replicas: int = 0  # Bytes that wait to be sent to replicas
     evicted_clients: int = 0  # Clients disconnected for ``maxmemory-clients``

@@ -51,7 +51,7 @@ def encode(nodes: Sequence[Block]) -> bytes:
     return join([nodeform.encode(node) for node in nodes])
 
 
-def join(found: Sequence[tuple[NodeFigures, bytes]]) -> bytes:
+def join(found: Sequence[tuple[NodeFigures, bytes | memoryview]]) -> bytes:
     """Return the payload of neighbouring encoded nodes, at least one."""
     before = found[0][0].first
     table = bytearray(varint(len(found)) + pack(before))

@@ -247,7 +247,7 @@ def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
             "when memory is full the server removes whole streams, without a notice",
             "CONFIG SET maxmemory-policy noeviction (and in the configuration file)",
         )
-    used = int(info.get("used_memory", 0))
+    used = int(info.get("used_memory", 0)) - int(info.get("mem_not_counted_for_evict", 0))
     if limit and used > 0.9 * limit:
         return warning(
             "memory",

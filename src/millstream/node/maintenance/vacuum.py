@@ -286,7 +286,7 @@ class Vacuum:
             self._renew_at = now.mono + (1000 * size // rate if rate else 0)
             self._commit(made, now)
 
-        self._background.run(lambda: self._write(batch, packs, least), take)
+        self._background.run(lambda: self._write(batch, packs, least), take, size)
         del self._found[-len(batch) :]
 
     def _write(self, batch: list[Renewal], packs: dict[int, PackEntry], least: int) -> _Renewed:

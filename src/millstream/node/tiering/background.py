@@ -26,6 +26,7 @@ class TierThread:
         self._thread: threading.Thread | None = None
         self._taking: Take | None = None  # Takes the result of the present job; None without one
         self._result: tuple[Any] | None = None  # Result, until the loop has taken it
+        self._held = 0  # Bytes that the last job holds
 
     @property
     def is_busy(self) -> bool:
@@ -42,15 +43,20 @@ class TierThread:
         """True if nothing begins any more."""
         return self._stopped
 
-    def run(self, job: Callable[[], Any], take: Take) -> None:
-        """Run a job, which reports its failures by its result.
+    @property
+    def held(self) -> int:
+        """Bytes that the present job holds."""
+        return self._held if self.is_busy else 0
+
+    def run(self, job: Callable[[], Any], take: Take, held: int = 0) -> None:
+        """Run a job, which reports its failures by its result, and holds so many bytes until that is taken.
 
         Raises:
             RuntimeError: the system starts no thread; the job may be given again.
         """
         thread = self._new_thread(target=self._run, args=(job,), name="millstream-tier", daemon=True)
         with self._ending:
-            self._taking = take
+            self._taking, self._held = take, held
             if self._stopped:
                 return
             try:

@@ -22,7 +22,37 @@ BATCH = 8 << 20
 EXTENT = 256 << 10
 """Bytes of an extent of more than one node."""
 
-Copy = tuple[NodeFigures, bytes]
+
+class Joined:
+    """The copies of neighbouring nodes, which become one extent. Its payload takes their bytes' place."""
+
+    __slots__ = ("_held", "facts", "size", "sizes")
+
+    def __init__(self) -> None:
+        self.facts: list[NodeFigures] = []  # Figures of each node
+        self.sizes: list[int] = []  # Bytes of each node
+        self.size = 0  # Sum of these
+        self._held: bytearray | memoryview = bytearray()
+
+    def add(self, facts: NodeFigures, data: bytes) -> None:
+        """Add a copy."""
+        assert isinstance(self._held, bytearray), "nothing is added behind a payload"
+        self.facts.append(facts)
+        self.sizes.append(len(data))
+        self.size += len(data)
+        self._held += data
+
+    def __iter__(self) -> Iterator[tuple[NodeFigures, memoryview]]:
+        held, end = memoryview(self._held), 0
+        for facts, size in zip(self.facts, self.sizes, strict=True):
+            end += size
+            yield facts, held[end - size : end]
+
+    def payload(self) -> bytes:
+        """Return the extent's payload, once for all copies."""
+        made = extents.join(list(self))
+        self._held = memoryview(made)[len(made) - self.size :]
+        return made
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +61,7 @@ class Copies:
 
     place: Place  # Database and key of the stream
     stream: Stream  # The stream that was there
-    extents: list[list[Copy]] = field(default_factory=list)  # Copies by extent
+    extents: list[Joined] = field(default_factory=list)  # Copies by extent
     nodes: int = 0  # Number of copies
     skipped: int = 0  # Nodes before them, which are being written
     is_stale: bool = False  # The stream's ids went back, so other nodes may have the same ids
@@ -41,16 +71,13 @@ class Copies:
         if self.nodes and not self._is_where_it_was():
             return 0
         size = 0
-        last = sum(len(data) for _, data in self.extents[-1]) if self.extents else EXTENT
         for node in leaving(self.stream, limit, self.skipped + self.nodes):
-            copy = nodeform.encode(node)
-            if last + len(copy[1]) > EXTENT:
-                self.extents.append([])
-                last = 0
-            self.extents[-1].append(copy)
+            facts, data = nodeform.encode(node)
+            if not self.extents or self.extents[-1].size + len(data) > EXTENT:
+                self.extents.append(Joined())
+            self.extents[-1].add(facts, data)
             self.nodes += 1
-            last += len(copy[1])
-            size += len(copy[1])
+            size += len(data)
             if size >= room:
                 break
         return size
@@ -59,7 +86,7 @@ class Copies:
         """True if the node that was copied last still follows as many others."""
         for at, node in enumerate(self.stream.entries.hot_nodes(), 1):
             if at == self.skipped + self.nodes:
-                return _is_of(node, self.extents[-1][-1][0])
+                return _is_of(node, self.extents[-1].facts[-1])
         return False
 
 
@@ -72,7 +99,7 @@ class Batch:
 
     def payloads(self) -> list[bytes]:
         """Return the extents' payloads, in order."""
-        return [extents.join(copies) for part in self.parts for copies in part.extents]
+        return [joined.payload() for part in self.parts for joined in part.extents]
 
 
 def _is_of(node: Block, facts: NodeFigures) -> bool:
@@ -87,12 +114,12 @@ def settled(part: Copies, pack: int, places: Iterator[tuple[int, int]]) -> list[
     found: list[Extent] = []
     node = next(hot, None)
     is_over = part.is_stale
-    for copies, place in zip(part.extents, places, strict=False):
+    for joined, place in zip(part.extents, places, strict=False):
         if is_over:
             continue  # the places of all extents must be taken
         left: list[Block] = []
         dead = gone = ordinal = 0
-        for number, (facts, data) in enumerate(copies):
+        for number, (facts, data) in enumerate(joined):
             if node is not None and _is_of(node, facts):
                 dead |= _died(node, facts, data) << ordinal
                 left.append(node)
@@ -102,21 +129,23 @@ def settled(part: Copies, pack: int, places: Iterator[tuple[int, int]]) -> list[
             ordinal += facts.stored
         if not left:
             continue
-        extent = extent_of(left, pack, *place)._replace(nodes=len(copies), stored=ordinal, holes=Holes(dead, gone))
-        is_over = node is None or _is_waste(extent, copies)
+        extent = extent_of(left, pack, *place)._replace(
+            nodes=len(joined.facts), stored=ordinal, holes=Holes(dead, gone)
+        )
+        is_over = node is None or _is_waste(extent, joined.facts)
         if not is_over:
             found.append(extent)
     return found
 
 
-def _died(node: Block, facts: NodeFigures, data: bytes) -> int:
+def _died(node: Block, facts: NodeFigures, data: memoryview) -> int:
     """The positions of a node's entries that died since it was copied."""
     if node.live == facts.stored - facts.dead:
         return 0
-    before = nodeform.decode(facts, data)[2]
+    before = nodeform.decode(facts, bytes(data))[2]
     return bits_of(set(node.pack()[2]).difference(before))
 
 
-def _is_waste(extent: Extent, copies: list[Copy]) -> bool:
-    copied = sum(facts.stored - facts.dead for facts, _ in copies)
+def _is_waste(extent: Extent, copied_nodes: list[NodeFigures]) -> bool:
+    copied = sum(facts.stored - facts.dead for facts in copied_nodes)
     return 4 * (copied - extent.live) > copied

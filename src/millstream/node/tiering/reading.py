@@ -143,6 +143,11 @@ class ColdRunner:
         return cast("PackSource | None", self._keyspace.reads.source)
 
     @property
+    def pinned(self) -> int:
+        """Bytes of packs that are kept for parked clients."""
+        return 0 if self.tickets is None else self.tickets.pinned
+
+    @property
     def damaged(self) -> int:
         """Number of extents that could not be read."""
         return len(self._reported)

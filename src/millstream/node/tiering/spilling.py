@@ -98,6 +98,7 @@ class Spiller:
     ) -> None:
         self._node = node
         self._filler = Filler(opened, exclusively)
+        node.memory.copies.append(lambda: self._batch.size + self.background.held)
         self.background = TierThread(wake, thread)  # ``wake`` is called in the thread; another turn is due then
         self.care: Care | None = None  # Takes turns while nothing is to be spilled
         self._spare = spare
@@ -351,7 +352,7 @@ class Spiller:
 
     def _hand_over(self) -> None:
         batch, least, most = self._batch, self.disk_needed, self.config.tier_max_bytes
-        self.background.run(lambda: self._write(batch, least, most), self._commit)
+        self.background.run(lambda: self._write(batch, least, most), self._commit, batch.size)
         self._in_thread, self._batch, self._part = batch, Batch(), None
         self._search = _Classes()
 

@@ -34,7 +34,7 @@ def memory_advice(node: ServerStatus, was: ServerStatus | None, name: str) -> It
 
 
 def _memory(node: ServerStatus, name: str) -> Iterable[Advice]:
-    used, limit = node.memory_bytes or 0, node.memory_limit
+    used, limit = (node.memory_bytes or 0) - node.memory_beside, node.memory_limit
     if not limit or used * 100 <= limit * _NEAR:
         return
     figures: dict[str, object] = {"memory_bytes": node.memory_bytes, "memory_limit": limit}

@@ -135,6 +135,7 @@ class ServerStatus:
     log_enabled: bool | None  # True if it keeps a log on disk
     log_bytes: int | None  # Size of that log
     log_status: str | None  # ``ok``, or the error of the last write to the log
+    memory_beside: int = 0  # Part of the memory in use that the limit ignores
     disk_free: int | None = None  # Bytes free on the log's disk; None if not reported
     replicas: tuple[ReplicaStatus, ...] = ()  # Replicas that follow it
     primary_link: str | None = None  # ``up`` or ``down``, the link of a replica to its primary; None for a primary
@@ -171,6 +172,7 @@ def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
         blocked_clients=_count(info, "blocked_clients"),
         memory_bytes=_count(info, "used_memory"),
         memory_limit=_count(info, "maxmemory"),
+        memory_beside=_count(info, "mem_not_counted_for_evict") or 0,
         commands_per_second=_count(info, "instantaneous_ops_per_sec"),
         log_enabled=None if enabled is None else enabled == "1",
         log_bytes=_count(info, "aof_current_size"),
