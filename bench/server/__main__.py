@@ -7,8 +7,6 @@ from there. ``--only`` measures some parts and leaves the others' results; ``--p
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import time
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from typing import Any
 
 from bench.server import curves, in_process, memory, page, through_redis_py, turns, waits
 from bench.server.cases import CASES, QUICK
-from bench.server.servers import load_average
+from bench.server.servers import load_average, machine
 
 PARTS: dict[str, Callable[[turns.Effort], Any]] = {
     "cases": lambda effort: turns.all_cases((case for case in CASES if not effort.quick or case.name in QUICK), effort),
@@ -32,20 +30,11 @@ PARTS: dict[str, Callable[[turns.Effort], Any]] = {
 
 def circumstances(effort: turns.Effort, before: float, took: float) -> dict[str, Any]:
     """Return the facts about the machine and the run."""
-    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
-    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     version = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
-    return {
-        "cores": os.cpu_count(),
-        "processor": cpu.partition(": ")[2],
-        "python": platform.python_version(),
+    return machine(before, took) | {
         "redis": version.partition("v=")[2].partition(" ")[0],
-        "commit": asked.stdout.strip(),
-        "day": time.strftime("%Y-%m-%d", time.gmtime()),
         "rounds": effort.rounds,
         "seconds": effort.seconds,
-        "load": sorted([before, load_average()]),
-        "took": round(took),
     }
 
 

@@ -29,14 +29,20 @@ difference includes the changes between their commits, and the later figure hold
 def write(results: dict[str, Any]) -> None:
     """Write the page and the pictures."""
     PAGE.write_text(rewritten(PAGE.read_text(), results))
-    pictures.draw(results.get("curves", {}).get("found", {}), PICTURES)
+    found = results.get("curves", {}).get("found", {})
+    pictures.draw({name: pictures.picture(name, by_size) for name, by_size in found.items()}, PICTURES)
 
 
 def rewritten(page: str, results: dict[str, Any]) -> str:
     """Return the page with its section generated again."""
-    head, _, rest = page.partition(BEGIN)
+    return placed(page, BEGIN, section(results))
+
+
+def placed(page: str, begin: str, text: str) -> str:
+    """Return the page with a text between the mark where it begins and the next end."""
+    head, _, rest = page.partition(begin)
     _, _, tail = rest.partition(END)
-    return head + BEGIN + section(results) + END + tail
+    return head + begin + text + END + tail
 
 
 def section(results: dict[str, Any]) -> str:
@@ -70,7 +76,7 @@ def _about(part: str, about: dict[str, Any]) -> str:
 def _goals(results: dict[str, Any]) -> str:
     head = ["ratio to redis-server", NATIVE, "", PYTHON, ""]
     told = "The ratios compare processor time and rate. If a goal has several commands, the worst counts."
-    return f"### Goals\n\n{told}\n\n{_table(head, goals.rows(results))}"
+    return f"### Goals\n\n{told}\n\n{table(head, goals.rows(results))}"
 
 
 def _cases(found: dict[str, Any]) -> str:
@@ -99,9 +105,9 @@ def _in_process(found: dict[str, Any]) -> str:
                 median(one[key] / other[key] for one, other in zip(cases[base], rounds, strict=True))
                 for key in ("clock", "micros")
             ]
-            cells = [_digits(median(one[key] for one in rounds)) for key in ("clock", "micros")]
+            cells = [digits(median(one[key] for one in rounds)) for key in ("clock", "micros")]
             rows.append([case, *cells, "" if case == base else f"{ratios[0]:.1f}, **{ratios[1]:.1f}**"])
-        told.append(_table([f"a cycle {stored}", "us of the clock", "us of processor", "ratio"], rows))
+        told.append(table([f"a cycle {stored}", "us of the clock", "us of processor", "ratio"], rows))
     return "\n".join(told)
 
 
@@ -114,11 +120,11 @@ def _rate_table(found: dict[str, Any], unit: str) -> str:
         told = [goals.ratios(rounds, server) for server in servers[1:]]
         ratios = ["" if one is None else f"{one[1]:.2f}, **{one[0]:.2f}**" for one in told]
         rows.append([name, *cells, *ratios])
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _rate(rounds: list[dict[str, Any]]) -> str:
-    return f"{median(one['rate'] for one in rounds):,.0f}, {_digits(median(one['micros'] for one in rounds))}"
+    return f"{median(one['rate'] for one in rounds):,.0f}, {digits(median(one['micros'] for one in rounds))}"
 
 
 def _paced(found: dict[str, Any]) -> str:
@@ -130,7 +136,7 @@ def _paced(found: dict[str, Any]) -> str:
     for name, rounds in found.items():
         rate = median(one["rate"] for one in rounds[REDIS])
         rows.append([name, f"{rate:,.0f}", *(_percentiles(rounds[server]) for server in servers)])
-    return told + _table(["command", "a second", *servers], rows)
+    return told + table(["command", "a second", *servers], rows)
 
 
 def _percentiles(rounds: list[dict[str, Any]]) -> str:
@@ -150,14 +156,14 @@ def _woken(found: dict[str, Any]) -> str:
     for server in servers:
         rounds = found[server]
         last = median(1e6 / one["rate"] for one in rounds)
-        rows.append([server, f"{last:.1f}", _digits(median(one["micros"] for one in rounds))])
-    return told + _table(["server", "ms", "us of processor"], rows)
+        rows.append([server, f"{last:.1f}", digits(median(one["micros"] for one in rounds))])
+    return told + table(["server", "ms", "us of processor"], rows)
 
 
 def _memory(found: dict[str, Any]) -> str:
     servers = _there(found)
     told = "The figures are the bytes by which the process grows for each item, measured over many items.\n\n"
-    return told + _table(
+    return told + table(
         ["bytes", *servers], [[name, *(f"{by[server]:g}" for server in servers)] for name, by in found.items()]
     )
 
@@ -170,11 +176,11 @@ def _curves(found: dict[str, Any]) -> str:
     for name, by_size in found.items():
         servers = _there(by_size)
         rows = [
-            [server, *(_digits(median(one["micros"] for one in by_size[size][server])) for size in by_size)]
+            [server, *(digits(median(one["micros"] for one in by_size[size][server])) for size in by_size)]
             for server in servers
         ]
         told.append(f"![{name}]({PICTURES.name}/{pictures.file_name(name)})\n")
-        told.append(_table([name, *(f"{int(size):,}" for size in by_size)], rows))
+        told.append(table([name, *(f"{int(size):,}" for size in by_size)], rows))
     return "\n".join(told)
 
 
@@ -183,10 +189,12 @@ def _there(found: dict[str, Any]) -> list[str]:
     return [server for server in SERVERS if any(rounds.get(server) is not None for rounds in found.values())]
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """Return a number with at least three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
     lines = (head, ["---"] * len(head), *rows)
     return "".join(f"| {' | '.join(row)} |\n" for row in lines)

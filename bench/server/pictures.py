@@ -24,30 +24,40 @@ def file_name(curve: str) -> str:
     return curve.lower().replace(" ", "-") + ".svg"
 
 
-def draw(curves: dict[str, Any], folder: Path) -> None:
+def draw(drawn: dict[str, str], folder: Path) -> None:
     """Write each curve's picture, and remove those of other curves."""
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
-    for name, by_size in curves.items():
-        (folder / file_name(name)).write_text(picture(name, by_size))
+    for name, text in drawn.items():
+        (folder / file_name(name)).write_text(text)
 
 
 def picture(name: str, by_size: dict[str, Any]) -> str:
     """Draw one curve: microseconds of processor per command, a line for each server."""
-    sizes = [int(size) for size in by_size]
-    lines = []
-    for server, color in COLORS.items():
-        points = [
-            (math.log10(int(size)), median(one["micros"] for one in rounds[server]))
+    found = {
+        server: {
+            size: median(one["micros"] for one in rounds[server])
             for size, rounds in by_size.items()
             if rounds.get(server)
-        ]
-        if points:
-            lines.append(Series(server, color, points))
-    marks = [(math.log10(size), f"{size:,}") for size in sizes]
+        }
+        for server in COLORS
+    }
     _, _, across = name.partition(" by ")
-    label, up = f"{name}: microseconds of processor a command", "processor time of one command"
-    drawn = line_chart(lines, label, x_ticks=marks, unit=" us", axes=(across, up))
+    label = f"{name}: microseconds of processor a command"
+    return plot(found, COLORS, label, " us", (across, "processor time of one command"))
+
+
+def plot(
+    found: dict[str, dict[str, float]], colors: dict[str, str], label: str, unit: str, axes: tuple[str, str]
+) -> str:
+    """Draw a line for each name with a value by size."""
+    lines = [
+        Series(name, colors[name], [(math.log10(int(size)), value) for size, value in values.items()])
+        for name, values in found.items()
+        if values
+    ]
+    marks = {math.log10(int(size)): f"{int(size):,}" for values in found.values() for size in values}
+    drawn = line_chart(lines, label, x_ticks=sorted(marks.items()), unit=unit, axes=axes)
     head, _, body = drawn.partition(">")
     return f"<svg xmlns='http://www.w3.org/2000/svg' {head.removeprefix('<svg ')}>{STYLE}{body}\n"

@@ -6,6 +6,7 @@ from the system, so other work on the machine does not count.
 
 import contextlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import redis
 from bench.pairs import free_port, running
@@ -107,3 +109,18 @@ def _millstream(port: int, folder: str, setting: str) -> list[str]:
 def load_average() -> float:
     """Return the number of processes that were ready to run in the last minute."""
     return round(os.getloadavg()[0], 1)
+
+
+def machine(before: float, took: float) -> dict[str, Any]:
+    """Return the facts about the machine and a run that began with a load average."""
+    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "cores": os.cpu_count(),
+        "processor": cpu.partition(": ")[2],
+        "python": platform.python_version(),
+        "commit": asked.stdout.strip(),
+        "day": time.strftime("%Y-%m-%d", time.gmtime()),
+        "load": sorted([before, load_average()]),
+        "took": round(took),
+    }

@@ -3,6 +3,7 @@
     python -m bench.tier all --before ../earlier/src --redis ../redis/src/redis-server
     python -m bench.tier g6 g7 --entries 300000 --rounds 1
     python -m bench.tier soak --seconds 3600
+    python -m bench.tier curves --folder ../disk
 
 Each goal prints its ratios beside its bar. Absolute times are not printed, since they mean little on a shared machine.
 Ten million entries need 12 GB of disk and about an hour; with fewer entries ``maxmemory`` is smaller in proportion.
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.pairs import at_least_one, table
-from bench.tier import before, moving, nats, soak, standing
+from bench.tier import before, curves, moving, nats, soak, standing
 from bench.tier.results import Result
 
 Options = argparse.Namespace
@@ -29,9 +30,12 @@ PARTS: dict[str, Part] = {
     "g7": lambda options, folder: moving.writers(folder, options.entries, options.rounds),
     "g8": lambda options, folder: moving.disk(folder, options.entries, options.rounds),
     "soak": lambda options, folder: soak.mixed(folder, options.seconds),
+    "curves": lambda options, folder: curves.grown(folder, options.entries, options.output),
     "g10": lambda options, folder: nats.beside_nats(folder, options.entries),
 }
-"""The parts by the first goal of each: ``g2`` measures G2 to G5, and G9; ``soak`` is a mixed load for long."""
+"""The parts by the first goal of each: ``g2`` measures G2 to G5, and G9; ``soak`` is a mixed load for long; ``curves``
+writes its section of the page."""
+_ALONE = {"soak", "curves"}
 OTHERS = dict.fromkeys(("g3", "g4", "g5", "g9"), "g2")
 
 
@@ -47,11 +51,13 @@ def main() -> None:
     parser.add_argument("--before", default="", help="folder src of an earlier checkout with a compiled core, for g1")
     parser.add_argument("--redis", default=shutil.which("redis-server"), help="redis-server to compare with")
     parser.add_argument("--folder", type=Path, help="folder on the disk to measure; default: a temporary one")
+    parser.add_argument("--output", type=Path, help="write the results of curves there, and no page")
     options = parser.parse_args()
+    if options.output and not options.output.parent.is_dir():  # before minutes of measuring, not behind them
+        parser.error(f"--output {options.output}: there is no folder {options.output.parent}; make it first")
     chosen = [OTHERS.get(goal, goal) for goal in options.goals]
-    parts = (
-        [name for name in PARTS if name != "soak" or name in chosen] if "all" in chosen else list(dict.fromkeys(chosen))
-    )
+    every = [name for name in PARTS if name not in _ALONE or name in chosen]
+    parts = every if "all" in chosen else list(dict.fromkeys(chosen))
     rows = []
     for name in parts:
         begun = time.monotonic()

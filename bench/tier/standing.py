@@ -78,20 +78,22 @@ def _read(hot: Server, cold: Server) -> Iterator[Result]:
     yield Result("G5", "XRANGE COUNT 1000: processor, cold to hot", costs[1] / costs[0], 1.6)
 
 
+def rewrite(place: Place) -> tuple[int, float, int]:
+    """Rewrite the log; return the child's peak in bytes, its seconds of processor, and the bytes of the snapshot."""
+    client, pid = place.server.client, place.server.pid
+    done = client.info("persistence")["aof_rewrites"]
+    client.execute_command("BGREWRITEAOF")
+    seen: dict[int, tuple[float, int]] = {}
+    while (told := client.info("persistence"))["aof_rewrites"] == done or told["aof_rewrite_in_progress"]:
+        seen |= {child: (seconds, peak) for child, seconds, peak in child_of(pid)}
+        time.sleep(0.01)  # the child's memory is sampled while it runs
+    size = client.info("persistence")["aof_base_size"]
+    return max((peak for _, peak in seen.values()), default=0), sum(seconds for seconds, _ in seen.values()), size
+
+
 def _rewritten(hot: Place, cold: Place, which: str) -> Iterator[Result]:
     """Rewrite both logs."""
-    peaks, spent, sizes = [], [], []
-    for place in (hot, cold):
-        client, pid = place.server.client, place.server.pid
-        done = client.info("persistence")["aof_rewrites"]
-        client.execute_command("BGREWRITEAOF")
-        seen: dict[int, tuple[float, int]] = {}
-        while (told := client.info("persistence"))["aof_rewrites"] == done or told["aof_rewrite_in_progress"]:
-            seen |= {child: (seconds, peak) for child, seconds, peak in child_of(pid)}
-            time.sleep(0.01)  # the child's memory is sampled while it runs
-        peaks.append(max((peak for _, peak in seen.values()), default=0))
-        spent.append(sum(seconds for seconds, _ in seen.values()))
-        sizes.append(client.info("persistence")["aof_base_size"])
+    peaks, spent, sizes = zip(*(rewrite(place) for place in (hot, cold)), strict=True)
     held = tier(cold.server.client)["tier_hot_bytes"]
     yield Result("G3", f"{which}: peak of the child to hot bytes and 60 MB", peaks[1] / (held + 60e6), 1.0)
     yield Result("G3", f"{which}: processor of the child, cold to hot", spent[1] / spent[0], 0.1)
@@ -101,8 +103,8 @@ def _rewritten(hot: Place, cold: Place, which: str) -> Iterator[Result]:
 def _started(folder: Path, hot: Place, cold: Place) -> Iterator[Result]:
     """Kill both and start them from their snapshots, three times each; the least counts."""
     with millstream(folder / "none", "none") as none:
-        bare = min(_start(none) for _ in range(3))
-    took = [min(_start(place) for _ in range(3)) for place in (hot, cold)]
+        bare = min(restart(none) for _ in range(3))
+    took = [min(restart(place) for _ in range(3)) for place in (hot, cold)]
     yield Result("G4", "start: processor, cold to hot", took[1] / took[0], 0.1)
     yield Result(
         "G4", "start: processor, cold to hot, less that of an empty server", (took[1] - bare) / (took[0] - bare), 0.1
@@ -110,7 +112,8 @@ def _started(folder: Path, hot: Place, cold: Place) -> Iterator[Result]:
     yield Result("G4", f"packs at the start: {len(packs(cold.folder))}")
 
 
-def _start(place: Place) -> float:
+def restart(place: Place) -> float:
+    """Kill the server and start it; return the seconds of processor of the start."""
     place.kill()
     place.start()
     return place.processor

@@ -12,6 +12,7 @@ import hiredis
 import pytest
 from bench.server import cases, goals, page, pictures
 from bench.server.__main__ import main
+from bench.tier import curves as tier_curves
 
 from support.inprocess import World
 from support.source import ROOT
@@ -24,9 +25,14 @@ def test_the_page_says_what_was_measured() -> None:
     assert page.rewritten(text, results) == text
     assert "not measured" not in page.section(results)
     curves = results["curves"]["found"]
-    assert {path.name for path in page.PICTURES.iterdir()} == {pictures.file_name(name) for name in curves}
+    assert {path.name for path in page.PICTURES.glob("*.svg")} == {pictures.file_name(name) for name in curves}
     for name, by_size in curves.items():
         assert (page.PICTURES / pictures.file_name(name)).read_text() == pictures.picture(name, by_size)
+    assert page.placed(text, tier_curves.BEGIN, tier_curves.section(results)) == text
+    curves = results[tier_curves.PART]["found"]
+    assert {path.name for path in tier_curves.PICTURES.iterdir()} == {pictures.file_name(name) for name in curves}
+    for name, found in curves.items():
+        assert (tier_curves.PICTURES / pictures.file_name(name)).read_text() == tier_curves.picture(name, found)
 
 
 def test_every_goal_is_of_cases_that_are_measured() -> None:

@@ -316,7 +316,7 @@ int runner_prepare(PyObject *module)
         {&s_slow_from, "slow_from"},
         {&s_used, "used"},
     };
-    if (intern_names(attributes, sizeof attributes / sizeof *attributes) < 0 || entries_prepare() < 0 || groups_prepare() < 0)
+    if (intern_names(attributes, sizeof attributes / sizeof *attributes) < 0 || entries_prepare() < 0)
         return -1;
     Py_XSETREF(command_names, PyTuple_New(COMMANDS));
     for (Command at = 0; command_names != NULL && at < COMMANDS; at++) {

@@ -2,15 +2,11 @@
 #include "extent.h"
 #include "runs.h"
 
-PyObject *s_entries, *s_last_id, *s_entries_added;
 static PyObject *s_sync_replicas;
 
 int entries_prepare(void)
 {
-    const Name names[] = {
-        {&s_entries, "entries"}, {&s_last_id, "last_id"}, {&s_entries_added, "entries_added"},
-        {&s_sync_replicas, "sync_replicas"},
-    };
+    const Name names[] = {{&s_sync_replicas, "sync_replicas"}};
     return intern_names(names, sizeof names / sizeof *names);
 }
 
@@ -52,10 +48,8 @@ EntryStore *get_entries(Run *run, View word, PyObject **stream)
 {
     if (!look_up(run, word, stream) || *stream == NULL || Py_TYPE(*stream) != run->of->stream_type)
         return NULL;
-    PyObject *entries = PyObject_GetAttr(*stream, s_entries);
-    if (entries != NULL && Py_TYPE(entries) != &EntryStoreType)
-        Py_CLEAR(entries);
-    return (EntryStore *)entries;
+    PyObject *entries = SLOT(*stream, run->of->entries_at);
+    return entries != NULL && Py_TYPE(entries) == &EntryStoreType ? (EntryStore *)Py_NewRef(entries) : NULL;
 }
 
 int is_waited_for(Run *run, PyObject *places)
@@ -86,8 +80,6 @@ int run_ping(Run *run)
         return ORDINARY;
     return buf_add(&run->of->replies, "+PONG\r\n", 7) < 0 ? ORDINARY : DONE;
 }
-
-#define SLOT(object, at) (*(PyObject **)((char *)(object) + (at)))
 
 /* The bytes of a string (borrowed), NULL while its parts are being changed; its own code would be Python's */
 static PyObject *get_data(const Run *run, PyObject *string)
@@ -252,38 +244,31 @@ static void trim(Run *run, EntryStore *store, const Cap *cap)
 /* Adds the entry of the words from `from` on under an id, or 0: the next one; its id, or 0 */
 static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, Id wanted, Py_ssize_t from, int *fresh)
 {
-    Id last = 0, id = 0;
+    Id last = 0;
     Py_ssize_t size = 0;
-    PyObject *old_last = PyObject_GetAttr(stream, s_last_id), *old_added = PyObject_GetAttr(stream, s_entries_added);
-    PyObject *new_last = NULL, *new_added = NULL;
-    long long added = old_added == NULL ? -1 : PyLong_AsLongLong(old_added);
-    if (old_last == NULL || added < 0 || added == LLONG_MAX || id_from_int(old_last, &last) < 0 || last == ID_MAX)
-        goto end;
+    PyObject **old_last = &SLOT(stream, run->of->last_id_at), **old_added = &SLOT(stream, run->of->added_at);
+    long long added = *old_added == NULL ? -1 : PyLong_AsLongLong(*old_added);
+    if (*old_last == NULL || added < 0 || added == LLONG_MAX || id_from_int(*old_last, &last) < 0 || last == ID_MAX)
+        return 0;
     for (Py_ssize_t at = from; at < run->count; at++)
         size += run->words[at].size;
     Id next = wanted ? wanted : ID_MAKE(run->wall, 0);
     if (next <= last) {
         if (wanted)
-            goto end;
+            return 0;
         next = last + 1;
     }
-    new_last = id_to_int(next);
-    new_added = PyLong_FromLongLong(added + 1);
-    if (new_last == NULL || new_added == NULL)
-        goto end;
+    PyObject *new_last = id_to_int(next), *new_added = PyLong_FromLongLong(added + 1);
     *fresh = store_needs_node(entries, size, run->max_bytes, run->max_entries);
-    if (store_append(entries, next, run->words + from, run->count - from, *fresh) < 0)
-        goto end;
-    /* Slots that are there take another int without asking for memory */
-    PyObject_SetAttr(stream, s_last_id, new_last);
-    PyObject_SetAttr(stream, s_entries_added, new_added);
-    id = next;
-end:
-    Py_XDECREF(old_last);
-    Py_XDECREF(old_added);
-    Py_XDECREF(new_last);
-    Py_XDECREF(new_added);
-    return id;
+    if (new_last == NULL || new_added == NULL
+        || store_append(entries, next, run->words + from, run->count - from, *fresh) < 0) {
+        Py_XDECREF(new_last);
+        Py_XDECREF(new_added);
+        return 0;
+    }
+    Py_SETREF(*old_last, new_last);
+    Py_SETREF(*old_added, new_added);
+    return next;
 }
 
 int run_xadd(Run *run)

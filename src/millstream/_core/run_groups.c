@@ -9,23 +9,14 @@
 #define ROWS_MAX 50000 /* of XPENDING; more are surely too many bytes, or nearly so */
 #define ATTEMPTS 10    /* records that XAUTOCLAIM looks at for each one it may claim */
 
-static PyObject *s_groups, *s_max_deleted;
-
-int groups_prepare(void)
-{
-    const Name names[] = {{&s_groups, "groups"}, {&s_max_deleted, "max_deleted"}};
-    return intern_names(names, sizeof names / sizeof *names);
-}
-
 /* The group of a stream (borrowed, as the stream holds it); NULL if there is none */
-static Group *get_group(PyObject *stream, View name)
+static Group *get_group(const Run *run, PyObject *stream, View name)
 {
-    PyObject *groups = PyObject_GetAttr(stream, s_groups), *found = NULL;
+    PyObject *groups = SLOT(stream, run->of->groups_at), *found = NULL;
     PyObject *word = groups == NULL ? NULL : PyBytes_FromStringAndSize(name.data, name.size);
     if (word != NULL && PyDict_Check(groups))
         found = PyDict_GetItemWithError(groups, word);
     Py_XDECREF(word);
-    Py_XDECREF(groups);
     return found != NULL && Py_TYPE(found) == &GroupType ? (Group *)found : NULL;
 }
 
@@ -51,7 +42,7 @@ static int get_holder(Run *run, View key, View group, View consumer, Place *plac
     place->entries = get_entries(run, key, &place->stream);
     if (place->entries == NULL)
         return 0;
-    place->group = get_group(place->stream, group);
+    place->group = get_group(run, place->stream, group);
     place->consumer = place->group == NULL ? NULL : known_consumer(place->group, consumer);
     if (place->consumer != NULL && is_waited_for(run, run->of->claiming) == 0)
         return 1;
@@ -60,21 +51,20 @@ static int get_holder(Run *run, View key, View group, View consumer, Place *plac
 }
 
 /* Whether there are entries, and the group's count goes up by one with each further one; see Stream.counts_on */
-static int counts_on(PyObject *stream, EntryStore *entries, const Group *group)
+static int counts_on(const Run *run, PyObject *stream, EntryStore *entries, const Group *group)
 {
     Id deleted;
-    PyObject *number = PyObject_GetAttr(stream, s_max_deleted);
+    PyObject *number = SLOT(stream, run->of->max_deleted_at);
     int known = number != NULL && id_from_int(number, &deleted) == 0;
-    Py_XDECREF(number);
     return known && store_length(entries) && group->entries_read >= 0 && group->last_id >= store_first_live(entries)
            && (deleted == 0 || group->last_id > deleted);
 }
 
 /* Whether there is something new, in order and counted */
-static int reads_in_order(PyObject *stream, EntryStore *entries, const Group *group)
+static int reads_in_order(const Run *run, PyObject *stream, EntryStore *entries, const Group *group)
 {
     Item *last = index_last(&group->records);
-    return counts_on(stream, entries, group) && store_last_live(entries) > group->last_id
+    return counts_on(run, stream, entries, group) && store_last_live(entries) > group->last_id
            && (last == NULL || last->key <= group->last_id);
 }
 
@@ -166,7 +156,7 @@ int run_xreadgroup(Run *run)
     if (!get_holder(run, run->words[end + 1], run->words[2], run->words[3], &place))
         return ORDINARY;
     int result = ORDINARY;
-    if (reads_in_order(place.stream, place.entries, place.group)
+    if (reads_in_order(run, place.stream, place.entries, place.group)
         && ((count > 0 && count <= ENTRIES_MAX) || store_length(place.entries) <= ENTRIES_MAX))
         result = read_new(run, place.entries, place.group, place.consumer, count, noack);
     Py_DECREF(place.entries);
@@ -178,7 +168,7 @@ static Group *find_group(Run *run)
 {
     PyObject *stream;
     EntryStore *entries = get_entries(run, run->words[1], &stream);
-    Group *group = entries == NULL ? NULL : get_group(stream, run->words[2]);
+    Group *group = entries == NULL ? NULL : get_group(run, stream, run->words[2]);
     Py_XDECREF(entries); /* the stream holds it */
     return group;
 }
@@ -525,7 +515,7 @@ static int claim_new(Run *run, Place *place, Py_ssize_t count, const Claim *clai
     Entry entry;
     Id *wanted = (Id *)run->of->replies.data; /* it is empty, and of the memory's alignment */
     Buf *steps = &run->of->steps;
-    if (position && (!counts_on(place->stream, place->entries, group) || group->entries_read == LLONG_MAX))
+    if (position && (!counts_on(run, place->stream, place->entries, group) || group->entries_read == LLONG_MAX))
         return ORDINARY;
     for (Py_ssize_t at = 0; at < count; at++)
         if (!get_id(run->words[5 + at], &wanted[at]) || index_get(&group->records, wanted[at]) != NULL
@@ -588,11 +578,10 @@ int obey_setid(Run *run)
     if (entries_read < 0 || !get_id(run->words[4], &id) || reserve(run, 0))
         return ORDINARY;
     EntryStore *entries = get_entries(run, run->words[2], &stream);
-    Group *group = entries == NULL ? NULL : get_group(stream, run->words[3]);
-    PyObject *added = group == NULL ? NULL : PyObject_GetAttr(stream, s_entries_added);
+    Group *group = entries == NULL ? NULL : get_group(run, stream, run->words[3]);
+    PyObject *added = group == NULL ? NULL : SLOT(stream, run->of->added_at);
     int is_known = added != NULL && entries_read <= PyLong_AsLongLong(added);
     Py_XDECREF(entries);
-    Py_XDECREF(added);
     if (!is_known)
         return ORDINARY;
     move_group(run, group, run->words + 2, id, entries_read);

@@ -108,7 +108,12 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->slow = PyList_New(0);
     if (self->stream_type == NULL || self->string_type == NULL || self->slow == NULL
         || (self->data_at = find_slot(self->string_type, "_data")) < 0
-        || (self->buffer_at = find_slot(self->string_type, "_buffer")) < 0)
+        || (self->buffer_at = find_slot(self->string_type, "_buffer")) < 0
+        || (self->entries_at = find_slot(self->stream_type, "entries")) < 0
+        || (self->last_id_at = find_slot(self->stream_type, "last_id")) < 0
+        || (self->added_at = find_slot(self->stream_type, "entries_added")) < 0
+        || (self->groups_at = find_slot(self->stream_type, "groups")) < 0
+        || (self->max_deleted_at = find_slot(self->stream_type, "max_deleted")) < 0)
         Py_CLEAR(self);
     return (PyObject *)self;
 }

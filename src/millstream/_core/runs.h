@@ -74,6 +74,7 @@ struct Runner {
     PyObject *rights;    /* a dict: the commands that the client may run by key, a bit for each; None: all */
     PyTypeObject *stream_type, *string_type;
     Py_ssize_t data_at, buffer_at; /* offsets of a string's slots: reading them by name costs a call each */
+    Py_ssize_t entries_at, last_id_at, added_at, groups_at, max_deleted_at; /* those of a stream's slots */
     int records;
     long long room;      /* bytes that commands of clients may add; those that add more take the ordinary way */
     Buf replies, steps, words; /* words: a View of each */
@@ -87,8 +88,8 @@ struct Runner {
     Command last;        /* of them */
 };
 
-/* Names of attributes */
-extern PyObject *s_entries, *s_last_id, *s_entries_added;
+/* A slot of an object, at an offset that find_slot has found */
+#define SLOT(object, at) (*(PyObject **)((char *)(object) + (at)))
 
 /* ---------------------------------------------------------------- run_words.c: each get_... returns 0 for another form */
 
@@ -161,7 +162,6 @@ int entries_prepare(void);
 
 int run_xack(Run *run), run_xautoclaim(Run *run), run_xclaim(Run *run), run_xpending(Run *run), run_xreadgroup(Run *run),
     obey_setid(Run *run), obey_xclaim(Run *run);
-int groups_prepare(void);
 
 /* ---------------------------------------------------------------- run.c */
 
