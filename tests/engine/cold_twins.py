@@ -154,8 +154,14 @@ class ColdTwins:
         near = random.choice(stored) if stored else 0
         return random.choice((near, near, near + 1, near - 1, self.last, self.last + 1, 0, -1, MAX_ID, MAX_ID + 1))
 
-    def compare(self, start: int, end: int, count: int) -> None:
-        """Compare everything visible, and one range."""
+    def all_shown(self) -> list[Any]:
+        """Return what the nodes show, the same in both stores."""
+        shown = self.packs.patiently(self.reads, lambda: [seen(node) for node in self.cold.nodes()], most=1000)
+        assert [seen(node) for node in self.hot.nodes()] == shown
+        return shown
+
+    def compare(self, start: int, end: int, count: int) -> list[Any]:
+        """Compare everything visible, and one range; return what the nodes show."""
         hot, cold = self.hot, self.cold
         for name in ("length", "first_id", "last_live_id", "node_count"):
             assert getattr(hot, name) == getattr(cold, name) == getattr(self.blind, name), name
@@ -169,8 +175,7 @@ class ColdTwins:
         assert cold.hole_bytes == self.blind.hole_bytes
         assert cold.sealed_bytes == self.blind.sealed_bytes
         assert (cold.sealed_bytes > 0) == (len(list(cold.hot_nodes())) > 1)
-        shown = self.packs.patiently(self.reads, lambda: [seen(node) for node in cold.nodes()], most=1000)
-        assert [seen(node) for node in hot.nodes()] == shown
+        shown = self.all_shown()
         self.both("ids", start, end, count)
         self.both("rows", start, end, count)
         for _, last, *_ in cold.extents(0, 2**31):  # the ends of extents are the places where a range may go wrong
@@ -185,6 +190,7 @@ class ColdTwins:
             self.both("ends_below", entry)
             self.both("__contains__", entry)
         self.check()
+        return shown
 
     def check(self) -> None:
         """Check the invariants of the cold store, reading everything."""

@@ -1,6 +1,6 @@
 """Cold entries answer as hot ones: random steps against a store without cold nodes, and one that reads no pack.
 
-A longer campaign (`make test-long`): a hundred thousand steps, see ``support.campaign``.
+``test_four_twins`` does so with both cores at once, and with groups, for a million steps.
 """
 
 from random import Random
@@ -11,7 +11,6 @@ from engine.cold_twins import ColdTwins, step
 from millstream import core
 from millstream.engine.cold import ColdReads, Extent
 from millstream.engine.streams.entries import PyEntryStore
-from support import campaign
 from support.coldness import chilled
 
 STORES = [PyEntryStore] if core.native is None else [PyEntryStore, core.native.EntryStore]
@@ -67,15 +66,3 @@ def test_a_node_that_has_left_an_extent_ends_no_range(store: type[PyEntryStore])
     for start in range(20):
         for end in range(start, 20):
             twins.compare(start, end, -1)
-
-
-def a_thousand_steps(seed: int) -> int:
-    """Run a piece of the campaign, on each core."""
-    return sum(steps(seed * 100 + at, STORES[at % len(STORES)], 250, 5) for at in range(4))
-
-
-@pytest.mark.long
-@pytest.mark.timeout(campaign.LIMIT)
-def test_a_hundred_thousand_random_steps_lead_to_the_same() -> None:
-    """Hot and cold stores are equal after a hundred thousand random steps, and so is one that reads no pack."""
-    campaign.run("cold-twins", a_thousand_steps, range(1, 101), unit="steps")

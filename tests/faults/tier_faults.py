@@ -16,7 +16,7 @@ FAULTS = (
         self._file.drop_cache(self._size)
         """,
         "",
-        f"{CRASH}[DATA_LOST-spill]",
+        f"{CRASH}[spill-DATA_LOST]",
     ),
     Fault(
         "tcold-before-the-switch",
@@ -25,7 +25,7 @@ FAULTS = (
         "Log.add_pack",
         'self._switch(manifest, self._others, "add a pack after", entry.name)',
         "self._manifest = manifest",
-        f"{CRASH}[PROCESS-spill]",
+        f"{CRASH}[spill-PROCESS]",
         (*ASSERTION, "LogCorruptError"),
     ),
     Fault(
@@ -39,7 +39,7 @@ FAULTS = (
         for each in left:
             self._disk.remove(self._directory / each.name)
         """,
-        f"{CRASH}[PROCESS-vacuum]",
+        f"{CRASH}[vacuum-PROCESS]",
         (*ASSERTION, "LogCorruptError"),
     ),
     Fault(

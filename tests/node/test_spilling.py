@@ -132,6 +132,7 @@ RACES: dict[str, list[list[str]]] = {
     "delete the end": [["XDEL", "s", *(f"{number}-1" for number in range(13, 31))]],
     "go back": [
         ["XDEL", "s", *(f"{number}-1" for number in range(1, 31))],
+        ["XSETID", "s", "30-1", "ENTRIESADDED", "30", "MAXDELETEDID", "0-1"],
         ["XSETID", "s", "0-1"],
         *(["XADD", "s", f"{number}-1", "f", f"w{number}"] for number in range(1, 31)),
     ],

@@ -13,7 +13,7 @@ if IS_COLD:
 
 COMMANDS = 500
 """Number of commands of one run, about."""
-CRASHES = [(run, crash) for run in (test_spill_crash.spill, test_spill_crash.vacuum) for crash in Crash]
+CRASHES = [(name, crash) for name in test_spill_crash.RUNS for crash in Crash]
 
 
 def commands(seed: int) -> int:
@@ -38,11 +38,11 @@ def test_a_million_random_commands_answer_as_without_packs() -> None:
 
 def crash_everywhere(seed: int) -> int:
     """Let a disk crash at each operation of a run, in one way; return the number of starts with cold entries."""
-    run, crash = CRASHES[seed]
+    name, crash = CRASHES[seed]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("millstream.node.tiering.writing.SMALLEST", 600)
         small(patch)
-        return test_spill_crash.crashes(crash, run, 0, 1)
+        return test_spill_crash.crashes(crash, name, 0, 1)
 
 
 @pytest.mark.long

@@ -258,10 +258,37 @@ def test_the_last_cold_node_is_made_hot_after_it_was_written_anew() -> None:
     both(clients, "XDEL", "s", *(each for number in range(1, 49, 3) for each in ids(range(number, number + 2))))
     care(cold)
     both(clients, "XDEL", "s", *ids(range(48, 61)))
+    both(clients, "XSETID", "s", "60-1", "ENTRIESADDED", "60", "MAXDELETEDID", "0-1")
     both(clients, "XSETID", "s", "45-1")
-    both(clients, "XADD", "s", "46-1", "f", "again")
+    assert (
+        clients[1].call("XADD", "s", "46-1", "f", "again")
+        == clients[0].call("XADD", "s", "46-1", "f", "again")
+        == b"46-1"
+    )
     expect_same(cold, hot)
     check(cold.node)
+    expect_replay(cold)
+
+
+def test_a_node_that_gets_hot_after_a_vacuum_is_as_full_as_before() -> None:
+    """It takes as many further entries as without packs, so nodes and trimming by whole nodes are the same."""
+    sizes = {"stream-node-max-entries": "100", "stream-node-max-bytes": "400"}
+    hot, cold = World(sizes), SpillWorld(sizes)
+    clients = [filled(hot, 90), filled(cold, 90)]
+    for _ in range(8):
+        cold.spill()
+    both(clients, "XDEL", "s", *ids(number for number in range(1, 90) if number % 5))
+    care(cold)
+    assert cold.vacuum.extents
+    (_, stream), *_ = cold.streams()
+    both(clients, "XDEL", "s", *ids(range(1 + (stream.entries.cold_last >> 64), 91)))
+    assert next(iter(stream.entries.hot_nodes())).live
+    for number in range(91, 140):
+        both(clients, "XADD", "s", f"{number}-1", "f", f"v{number}")
+        both(clients, "XINFO", "STREAM", "s")
+    expect_same(cold, hot)
+    both(clients, "XTRIM", "s", "MAXLEN", "~", "30")
+    expect_same(cold, hot)
     expect_replay(cold)
 
 

@@ -3,10 +3,10 @@
    Variables: CALLFAULTS_DIR, the directory; CALLFAULTS_TRACE, a file that gets one line for each call on it;
    CALLFAULTS_WHO, "server", "child" for the process that makes snapshots, "taking" for the one that makes them of a
    primary's copy, or "diverged" for the one that writes what nobody else has; CALLFAULTS_CALL, open, write, fsync,
-   rename, unlink, ftruncate, pread or preadv; CALLFAULTS_AT, its number from 1; CALLFAULTS_TIMES, how many fail in a row;
+   rename, unlink, link, ftruncate, pread or preadv; CALLFAULTS_AT, its number from 1; CALLFAULTS_TIMES, how many fail in a row;
    CALLFAULTS_HOW, an errno, 0 for half of a write or preadv, negative for an errno that is reported though the call was done,
    10000 to end the process by SIGKILL in place of the call; CALLFAULTS_ONCE, a file that the first process to fail a
-   call makes, after which none does. */
+   call makes, after which none does; CALLFAULTS_THEN, a kind whose next call fails too once the fault has happened. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,14 +22,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OPEN, WRITE, FSYNC, RENAME, UNLINK, FTRUNCATE, PREAD, PREADV, KINDS };
-static const char *NAMES[] = {"open", "write", "fsync", "rename", "unlink", "ftruncate", "pread", "preadv"};
+enum { OPEN, WRITE, FSYNC, RENAME, UNLINK, FTRUNCATE, PREAD, PREADV, LINK, KINDS };
+static const char *NAMES[] = {"open", "write", "fsync", "rename", "unlink", "ftruncate", "pread", "preadv", "link"};
 
 #define MOST 65536
 static unsigned char ours[MOST]; /* descriptors of the directory and its files */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static const char *directory, *who = "server";
-static int trace = -1, counts[KINDS], wanted = -1, at, times, how;
+static int trace = -1, counts[KINDS], wanted = -1, then = -1, is_armed, at, times, how;
 
 #define REAL(name) ({ static __typeof__(&name) found; if (!found) found = dlsym(RTLD_NEXT, #name); found; })
 
@@ -48,10 +48,13 @@ __attribute__((constructor)) static void begin(void) {
         ours[given] = readlink(link, line, sizeof line) >= (long)strlen(directory) && !strncmp(line, directory, strlen(directory));
     }
     const char *path = getenv("CALLFAULTS_TRACE"), *process = getenv("CALLFAULTS_WHO"), *call = getenv("CALLFAULTS_CALL");
+    const char *next = getenv("CALLFAULTS_THEN");
     if (path) trace = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (!process || strcmp(process, who) || !call) return;
-    for (int kind = 0; kind < KINDS; kind++)
+    for (int kind = 0; kind < KINDS; kind++) {
         if (!strcmp(call, NAMES[kind])) wanted = kind;
+        if (next && !strcmp(next, NAMES[kind])) then = kind;
+    }
     at = atoi(getenv("CALLFAULTS_AT"));
     times = atoi(getenv("CALLFAULTS_TIMES"));
     how = atoi(getenv("CALLFAULTS_HOW"));
@@ -70,6 +73,8 @@ static int due(int kind, const char *what) {
     char line[512];
     pthread_mutex_lock(&gate);
     int number = ++counts[kind], hit = kind == wanted && number >= at && number < at + times && is_first();
+    if (is_armed && kind == then) hit = 1, is_armed = 0;
+    else if (hit) is_armed = 1;
     if (trace >= 0) {
         int size = snprintf(line, sizeof line, "%s %s %d %s%s\n", who, NAMES[kind], number, what, hit ? " FAILS" : "");
         syscall(SYS_write, trace, line, size);
@@ -158,3 +163,5 @@ int rename(const char *old, const char *new) { DONE(RENAME, is_inside(AT_FDCWD, 
 int renameat(int a, const char *old, int b, const char *new) { DONE(RENAME, is_inside(b, new), new, REAL(renameat)(a, old, b, new)); }
 int unlink(const char *path) { DONE(UNLINK, is_inside(AT_FDCWD, path), path, REAL(unlink)(path)); }
 int unlinkat(int fd, const char *path, int flags) { DONE(UNLINK, is_inside(fd, path), path, REAL(unlinkat)(fd, path, flags)); }
+int link(const char *old, const char *new) { DONE(LINK, is_inside(AT_FDCWD, new), new, REAL(link)(old, new)); }
+int linkat(int a, const char *old, int b, const char *new, int flags) { DONE(LINK, is_inside(b, new), new, REAL(linkat)(a, old, b, new, flags)); }

@@ -30,12 +30,13 @@ class CallFault:
     Attributes:
         who: ``server``; or ``child`` for the process that writes snapshots. ``taking`` is the one that takes a
             primary's copy, ``diverged`` the one that writes data that no other server has.
-        call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink``, ``ftruncate``,
+        call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink``, ``link``, ``ftruncate``,
             ``pread`` or ``preadv`` (reads that do not wait for the disk).
         at: Number of the call on the directory, from 1.
         how: An errno; 0 for half of a write or ``preadv``; negative for an errno that is reported though the call was
             done; or :data:`KILL`.
         times: Number of consecutive calls that fail.
+        then: A kind of call, the next one of which fails too; empty for none.
     """
 
     who: str
@@ -43,6 +44,7 @@ class CallFault:
     at: int
     how: int
     times: int = 1
+    then: str = ""
 
     def __str__(self) -> str:
         name = {SHORT: "short", KILL: "SIGKILL"}.get(self.how) or errno.errorcode[abs(self.how)]
@@ -78,6 +80,7 @@ def preloading(
     if fault is not None:
         words += [f"CALLFAULTS_WHO={fault.who}", f"CALLFAULTS_CALL={fault.call}", f"CALLFAULTS_AT={fault.at}"]
         words += [f"CALLFAULTS_TIMES={fault.times}", f"CALLFAULTS_HOW={fault.how}"]
+        words += [f"CALLFAULTS_THEN={fault.then}"] if fault.then else []
     if once is not None:
         words.append(f"CALLFAULTS_ONCE={once}")
     return words

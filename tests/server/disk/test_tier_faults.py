@@ -1,12 +1,16 @@
 """If a system call on a pack fails, a real server goes on, and the next start has every acknowledged entry."""
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from millstream.maintenance.log.examine import examine_directory
 from support.callfaults import SHORT, Call, CallFault, calls, library, preloading
 from support.coldness import IS_COLD
+from support.packed import packed
 from support.servers import millstream_server
 from support.smalldisk import run_on
 from support.waiting import eventually
@@ -26,8 +30,19 @@ FAULTS = [
     ("fsync", errno.EIO),
     ("fsync", -errno.EIO),
     ("fsync", errno.ENOSPC),
+    ("rename", errno.EIO),
+    ("rename", -errno.EIO),
+    ("rename", errno.ENOSPC),
+    ("rename unlink", errno.ENOSPC),
     ("pread", errno.EIO),
+    ("preadv", errno.EIO),
+    ("preadv", SHORT),
+    ("preadv", errno.EAGAIN),
+    ("preadv", errno.EOPNOTSUPP),
 ]
+AGAIN = 1_000_000
+LASTING = {errno.EAGAIN, errno.EOPNOTSUPP}
+"""Faults of a file system that stay."""
 
 
 def tier_figures(wire: Wire) -> dict[str, str]:
@@ -85,15 +100,16 @@ def test_a_failing_call_while_entries_go_to_a_pack_loses_nothing(
 ) -> None:
     """One of the first calls from the pack's creation on fails; the server answers, or a start has all entries."""
     made, seen = whole
-    call, how = fault
+    call, _, then = fault[0].partition(" ")
+    how, times = fault[1], AGAIN if fault[1] in LASTING else 1
     begin = next(at for at, each in enumerate(seen) if each.call == "open" and each.name.startswith("pack-"))
     places = [each.at for each in seen[begin:] if each.call == call]
     assert places, f"no {call} after a pack was created"
     # A busy machine has fewer calls at times, such as reads that wait: then the first one fails
     for place in (places[min(later, len(places) - 1)], places[0]):
         folder = tmp_path / str(place)
-        acknowledged, those = live(folder, made, CallFault("server", call, place, how))
-        if any(each.failed for each in those):
+        acknowledged, those = live(folder, made, CallFault("server", call, place, how, times, then))
+        if {call, then or call} <= {each.call for each in those if each.failed}:
             break
     else:
         pytest.fail(f"no {call} failed")
@@ -101,6 +117,24 @@ def test_a_failing_call_while_entries_go_to_a_pack_loses_nothing(
         entries = wire.ask("XRANGE", "s", "-", "+")
         assert len(entries) >= acknowledged
         assert [each[0] for each in entries] == [b"%d-1" % number for number in range(1, len(entries) + 1)]
+
+
+@pytest.mark.parametrize("how", [errno.EMLINK, errno.EIO, -errno.EIO, errno.ENOSPC])
+def test_a_link_that_fails_leaves_no_half_backup(how: int, whole: tuple[Path, list[Call]], tmp_path: Path) -> None:
+    """A pack is copied where it cannot be linked; after another error nothing is left, and the next backup works."""
+    home, backups, trace = tmp_path / "data", tmp_path / "backups", tmp_path / "trace"
+    packed(home)
+    backups.mkdir()
+    words = [Path(sys.executable).with_name("millstream"), "backup", home, backups / "one", "--link"]
+    prefix = preloading(whole[0], backups, trace, CallFault("server", "link", 1, how))
+    first = subprocess.run([*prefix, *words], capture_output=True, text=True, check=False)
+    assert any(each.failed for each in calls(trace))
+    assert (first.returncode, "Traceback" in first.stderr) == (int(how != errno.EMLINK), False), first.stderr
+    if first.returncode:
+        assert list(backups.iterdir()) == []
+        assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+    assert examine_directory(backups / "one").report.ok
+    assert examine_directory(home).report.ok
 
 
 def test_a_disk_that_fills_stops_spilling_and_not_the_server(tmp_path: Path) -> None:
