@@ -28,6 +28,7 @@ if IS_COLD:
 
 MIB = 1 << 20
 SMALL = "tier=yes&tier-hot=128kb&tier-stall-ms=100000"  # machines may be slow
+QUICK = f"{SMALL}&fsync=no"
 OOM = "OOM command not allowed"
 PAD = "x" * 500
 
@@ -85,7 +86,7 @@ def expect(store: OpenStore[str], last: int) -> None:
 def test_streams_grow_beyond_the_limit(url: str) -> None:
     """Writers in several threads wait for packs instead of an error, and every entry is read, also after a restart."""
     count, threads = 9000, 3
-    with millstream.open_store(f"{url}?{SMALL}", text=True) as store:
+    with millstream.open_store(f"{url}?{QUICK}", text=True) as store:
         store.execute("CONFIG", "SET", "stream-node-max-entries", 20)
         limit = int(figures(store, "memory")["used_memory"]) + MIB
         store.execute("CONFIG", "SET", "maxmemory", limit)
@@ -112,16 +113,16 @@ def test_streams_grow_beyond_the_limit(url: str) -> None:
         expect(store, count // threads)
         assert int(figures(store, "tier")["tier_reads"]) > 0
     assert check(Path(url.removeprefix("file://"))).problems == []
-    with millstream.open_store(url, text=True) as store:
+    with millstream.open_store(f"{url}?fsync=no", text=True) as store:
         expect(store, count // threads)
 
 
 def test_a_directory_with_packs_is_served_without_a_tier(url: str) -> None:
     """With ``tier no`` entries in packs are read, and nothing more goes there."""
-    with millstream.open_store(f"{url}?{SMALL}", text=True) as store:
+    with millstream.open_store(f"{url}?{QUICK}", text=True) as store:
         fill(store, 1, 2000)
         eventually(lambda: int(figures(store, "tier")["tier_entries"]) > 1000)
-    with millstream.open_store(url, text=True) as store:
+    with millstream.open_store(f"{url}?fsync=no", text=True) as store:
         before = figures(store, "tier")
         assert (before["tier_enabled"], before["tier_spilled_bytes"]) == ("0", "0")
         fill(store, 2001, 4000)
@@ -159,7 +160,7 @@ def test_a_kill_loses_nothing(url: str, fsync: str, told: int) -> None:
 def test_a_forked_child_holds_no_pack(url: str, tmp_path: Path) -> None:
     """A child closes its copies of the packs, and the parent goes on."""
     home = tmp_path / "data"
-    with millstream.open_store(f"{url}?{SMALL}", text=True) as store:
+    with millstream.open_store(f"{url}?{QUICK}", text=True) as store:
         fill(store, 1, 2000)
         eventually(lambda: int(figures(store, "tier")["tier_entries"]) > 1000)
         assert open_packs(home)
@@ -174,10 +175,10 @@ def test_a_forked_child_holds_no_pack(url: str, tmp_path: Path) -> None:
 def test_a_close_ends_a_pack(url: str) -> None:
     """A close while entries go to a pack ends it, so the next opening finds a sealed one."""
     for last in range(1000, 4000, 1000):
-        with millstream.open_store(f"{url}?{SMALL}", text=True) as store:
+        with millstream.open_store(f"{url}?{QUICK}", text=True) as store:
             fill(store, last - 999, last)
             eventually(lambda: int(figures(store, "tier")["tier_spilled_bytes"]) > 0)
-    with millstream.open_store(url, text=True) as store:
+    with millstream.open_store(f"{url}?fsync=no", text=True) as store:
         expect(store, 3000)
         report = check(Path(url.removeprefix("file://")))
     assert report.problems == []
@@ -265,7 +266,7 @@ def test_a_defect_while_entries_move_is_tried_again(url: str, monkeypatch: pytes
 
     monkeypatch.setattr("millstream.embedded.spilling._AFTER_ERROR", 0.0)
     monkeypatch.setattr(Spiller, "turn", turn)
-    with millstream.open_store(f"{url}?{SMALL}", text=True) as store:
+    with millstream.open_store(f"{url}?{QUICK}", text=True) as store:
         fill(store, 1, 2000)
         eventually(lambda: int(figures(store, "tier")["tier_entries"]) > 1000)
         assert failed.is_set()
@@ -288,7 +289,7 @@ def test_a_store_whose_disk_failed_rests(url: str) -> None:
 
 def test_a_vacuum_closes_holes_and_lets_packs_go(url: str) -> None:
     """TIER VACUUM of a store writes mostly deleted extents anew and removes packs; every other entry is there."""
-    with millstream.open_store(f"{url}?{SMALL}", text=True) as store:
+    with millstream.open_store(f"{url}?{QUICK}", text=True) as store:
         store.execute("CONFIG", "SET", "stream-node-max-entries", 20)
         fill(store, 1, 4000)
         eventually(lambda: int(figures(store, "tier")["tier_entries"]) > 3000, what="entries are in packs")
@@ -302,5 +303,5 @@ def test_a_vacuum_closes_holes_and_lets_packs_go(url: str) -> None:
         eventually(lambda: int(figures(store, "tier")["tier_bytes"]) < before, what="packs are removed")
         kept = [entry for entry, _ in store.xrange("s")]
     assert kept == [f"{number}-1" for number in range(1, 4001) if number > 3000 or number % 10 == 0]
-    with millstream.open_store(url, text=True) as store:
+    with millstream.open_store(f"{url}?fsync=no", text=True) as store:
         assert [entry for entry, _ in store.xrange("s")] == kept

@@ -1,5 +1,5 @@
--- Figures of packs and of retention, for redis_exporter -script tier.lua: each number of INFO's section tier becomes
--- redis_script_values{key="tier_entries"} and so on. A server without a tier has none of them.
+-- Figures of packs, of the disk and of retention, for redis_exporter -script tier.lua: each number of INFO's section tier
+-- becomes redis_script_values{key="tier_entries"} and so on. A server without a tier has none of them.
 local found = {}
 
 local function add(name, value)
@@ -22,4 +22,7 @@ end
 for name, value in string.gmatch(redis.call('INFO', 'stats'), '(retention_[a-z_]+):(%d+)') do
   add(name, value)
 end
+-- Bytes that may still be written; the server reports -1 if the system does not tell
+local free = string.match(redis.call('INFO', 'persistence'), 'millstream_disk_free:(%d+)')
+add('disk_free', free)
 return found
