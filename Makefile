@@ -33,9 +33,9 @@ demo: check-java check-python $(DEMO_STAMP) ## send a year of flights through st
 # Bytecode is kept even where the environment forbids it: the tests start hundreds of Python processes.
 test test-rest test-all test-long: export PYTHONDONTWRITEBYTECODE =
 
-# TIER=cold: all entries of sealed nodes are cold, in the tests of the server's core
+# TIER=cold: all entries of sealed nodes are cold, in the tests of the server's core, of stores and of replication
 TIER ?=
-TIER_TESTS := $(if $(filter cold,$(TIER)),tests/engine tests/commands tests/node tests/conformance,)
+TIER_TESTS := $(if $(filter cold,$(TIER)),tests/engine tests/commands tests/node tests/conformance tests/embedded tests/replication,)
 test: export MILLSTREAM_TEST_COLD = $(filter cold,$(TIER))
 
 RUN_TESTS := $(BIN)/python -m pytest -n 4 --dist loadfile

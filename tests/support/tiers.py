@@ -56,6 +56,7 @@ FULL = (
     "tests/spark/write/test_sink_spark.py::test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing[redis",
     "tests/web/test_causes.py::test_a_cause_is_a_card_and_runs_nothing[",
     "tests/web/test_eventful.py::test_a_dark_telephone_is_accessible[",
+    "tests/web/test_eventful.py::test_no_page_is_wider_than_the_window[",
     "tests/web/test_hostile_worker.py::test_a_browser_runs_nothing_of_a_hostile_name",
     # kills, crashes and full disks by the dozen: each has a campaign with thousands
     "tests/maintenance/test_backup.py::test_data_is_set_aside_in_one_step",
@@ -134,6 +135,7 @@ FULL = (
     "tests/worker/subscriber/test_delays.py::test_the_workers_of_a_group_search_in_turn",
     "tests/worker/subscriber/test_stopping.py::test_a_cancelled_lane_hands_back_what_it_had_not_begun",
     "tests/server/process/",
+    "tests/server/test_packs.py::test_packs_take_no_descriptors_from_clients",
     "tests/worker/monitoring/test_health.py",
     "tests/worker/outbox/",
     "tests/worker/process/",
@@ -210,6 +212,8 @@ KEPT = (
     "tests/spark/archive/test_replay.py::test_an_archive_comes_back_as_it_was",
     "tests/web/test_causes.py::test_a_cause_is_a_card_and_runs_nothing[/-390",
     "tests/web/test_eventful.py::test_a_dark_telephone_is_accessible[group with findings",
+    "tests/web/test_eventful.py::test_no_page_is_wider_than_the_window[group of a long name",
+    "tests/web/test_eventful.py::test_no_page_is_wider_than_the_window[overview",
     "tests/worker/outbox/test_outbox.py::test_committed_rows_are_entries_in_their_order",
     "tests/worker/outbox/test_outbox.py::test_relays_together_add_each_row_once",
     "tests/worker/process/test_processes.py::test_a_deadly_entry_is_dead_before_its_worker_is_given_up",
@@ -235,7 +239,8 @@ SPARK = frozenset(
 )
 """One test of each kind that uses Spark's own processes; ``.ci/oldest-spark`` runs these and one more."""
 
-JOBS = tuple(f"tests/worker/{room}/" for room in ("jobs", "later", "limits", "outbox", "partitions"))
+ROOMS = ("handlers", "jobs", "later", "limits", "middlewares", "outbox", "partitions", "settlement")
+JOBS = tuple(f"tests/worker/{room}/" for room in ROOMS)
 """Folders whose tests run on Redis in the first tier, and also on Millstream in the second."""
 
 OTHER_SERVERS = frozenset({"redis6", "redis8", "valkey"})

@@ -2,6 +2,7 @@
 
 import asyncio
 import html
+import itertools
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from millstream import App, Limit, Message, StreamSub
 from millstream.cli.main import main
+from millstream.client import emulate
 from millstream.client.limits.rate import RATES, keys
 from millstream.client.open import open_line
 from millstream.ops.limits.reading import LimitsSeen, read_limits
@@ -254,6 +256,59 @@ async def test_the_kit_turns_the_clock_of_limits(limit: Limit) -> None:
         for after, runs in (("59m", 1), ("2m", 2), ("1h", 3)):
             await broker.advance(after)
             assert seen == [("a", 1)] * runs
+
+
+@pytest.mark.parametrize("running", [None, 1])
+async def test_an_entry_that_comes_back_early_keeps_its_place(running: int | None) -> None:
+    """An entry claimed a few milliseconds before its due time waits for these, not for a further interval."""
+    app, seen = App(), list[str]()
+
+    @app.subscriber(StreamSub("s", group="g"), limit=Limit("1/m", running=running, key="k"))
+    async def work(k: str) -> None:
+        seen.append(k)
+
+    async with testing.run(app) as broker:
+        for _ in range(4):
+            await broker.publish("s", {"k": "a"})
+        for after, runs in (("59s", 1), ("2s", 2), ("1m", 3), ("1m", 4)):
+            await broker.advance(after)
+            assert len(seen) == runs
+
+
+async def test_a_refusal_just_before_costs_no_other_entry_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an entry is refused in the last second before a permit, the entry that is due then gets this permit."""
+    app, seen = App(), list[str]()
+
+    @app.subscriber(StreamSub("s", group="g"), limit=Limit("1/h", key="k"))
+    async def work(k: str) -> None:
+        seen.append(k)
+
+    # The longest delay, of which one entry waits 0.92 at a time, and the other so that it comes back after 3599.5 s
+    chances = itertools.cycle([0.92, 3599.5 / 3600])
+    monkeypatch.setattr("random.uniform", lambda low, high: next(chances) if (low, high) == (0.5, 1.0) else low)
+    async with testing.run(app) as broker:
+        for _ in range(3):
+            await broker.publish("s", {"k": "a"})
+        for after, runs in (("59m", 1), ("2m", 2)):
+            await broker.advance(after)
+            assert len(seen) == runs
+
+
+async def test_an_entry_that_is_claimed_too_soon_keeps_its_place() -> None:
+    """An entry that a limit refused, claimed long before its due time, is put back until then."""
+    app, seen = App(), list[str]()
+
+    @app.subscriber(StreamSub("s", group="g"), limit=Limit("1/m", key="k"))
+    async def work(k: str) -> None:
+        seen.append(k)
+
+    async with testing.run(app) as broker:
+        entries = [await broker.publish("s", {"k": "a"}) for _ in range(2)]
+        await broker.advance("20s")
+        broker.client.xclaim("s", "g", emulate.WAITING, 0, entries[1:], idle=29_999, justid=True)
+        for after, runs in (("39s", 1), ("2s", 2)):
+            await broker.advance(after)
+            assert len(seen) == runs
 
 
 async def test_limits_hold_on_a_cluster_of_three_nodes(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ _ASK_AGAIN = 1.0
 _RENEW = 10.0
 #: Longest milliseconds for which an entry is delayed, so that a raised rate reaches it.
 _ASIDE_MS = 600_000
+#: Milliseconds before its due time at which an entry may come back; see :mod:`millstream.client.delays.due`.
+_EARLY_MS = 6
 #: Number of keys with times above which past times are removed.
 _MANY = 1000
 
@@ -348,13 +350,18 @@ class Limiter:
             await asyncio.sleep(permits.wait_ms / 1000)
 
     def _put_aside(self, one: FleetLimit, key: bytes, held: Held, wait_ms: float, *, charged: bool) -> None:
-        """Give an entry back to the server until a permit is expected, after earlier entries of its key."""
+        """Give an entry back to the server until a permit is expected, after earlier entries of its key.
+
+        An entry that came back a moment before its due time keeps its place among them.
+        """
         now = self._now() * 1000
-        due = max(self._aside.get((one, key), 0.0) + one.spacing_ms, now + max(wait_ms, 1.0))
-        if due - now > _ASIDE_MS:
-            due = now + random.uniform(0.5, 1.0) * _ASIDE_MS
-        else:
-            self._aside.note((one, key), due, now)
+        due = now + max(wait_ms, 1.0)
+        if not (held.was_due and wait_ms <= _EARLY_MS):
+            due = max(self._aside.get((one, key), 0.0) + one.spacing_ms, due)
+            if due - now > _ASIDE_MS:
+                due = now + random.uniform(0.5, 1.0) * _ASIDE_MS
+            else:
+                self._aside.note((one, key), due, now)
         one.put_aside(round(now), round(due))
         self._member.stats.limited += 1
         self._acks.settle(Settlement(held, Event.RETRY, charge=not charged, delay_ms=round(due - now)))

@@ -75,7 +75,7 @@ class Fetcher(SubscriberPart):
         self._stale_again_at = 0  # monotonic milliseconds
         self._given_since = 0  # monotonic milliseconds since which the spare process has entries; 0 if it has none
         self._came: list[Held] = []  # entries of the current read
-        self._again: list[Held] = []  # entries among them that were delivered before
+        self._again: list[Held] = []  # entries among them that were claimed or delivered before
         self._rows: dict[bytes, bytes | None] = {}  # rows of the record that were returned with the counts
         self._known: set[bytes] = set()  # entries of this read whose rows were requested
         #: Monotonic milliseconds until which the current read may block; 0 if none blocks
@@ -101,7 +101,7 @@ class Fetcher(SubscriberPart):
         return found
 
     async def _look_up(self, found: list[Held]) -> list[Held]:
-        """Read the records of entries that were delivered before; return the found entries that may run now."""
+        """Read the records of entries that were claimed or delivered before; return those that may run now."""
         # CLAIM returns entries without their records; for XCLAIM and XAUTOCLAIM they were requested with the counts
         unknown = [held.id for held in self._again if held.id not in self._known]
         if unknown:
@@ -117,7 +117,8 @@ class Fetcher(SubscriberPart):
                     self._acks.remind(held.id, self._delays.left[held.id])
             self._again = [held for held in self._again if held not in early]
             found = [held for held in found if held not in early]
-        await self._failures.look_up(self._again, self._rows, self.line)
+        # An entry that a limit refused has a due time, but no delivery that counts
+        await self._failures.look_up([held for held in self._again if held.deliveries > 1], self._rows, self.line)
         return [held for held in found if held.state is State.BUFFERED]
 
     def _questions(self, ids: list[bytes]) -> tuple[Command, ...]:
@@ -553,7 +554,7 @@ class Fetcher(SubscriberPart):
         held = hold(entry, fields, deliveries, self._asked_at)
         member.held[entry] = held
         self._came.append(held)
-        if deliveries > 1:
+        if claimed or deliveries > 1:
             self._again.append(held)
         return held
 
