@@ -11,7 +11,7 @@ import pytest
 from millstream.clock import Now
 from millstream.commands.context.context import Context, Origin
 from millstream.commands.context.session import Session
-from millstream.engine.cold import FRAME_HEAD, each_extent, extent_of, unpack_extents
+from millstream.engine.cold import FRAME_HEAD, ColdMiss, each_extent, extent_of, least_size, unpack_extents
 from millstream.engine.streams import extents
 from millstream.engine.streams.stream import Stream
 from millstream.node.log import codec
@@ -428,6 +428,7 @@ def test_a_replica_that_meets_damage_asks_for_a_full_copy() -> None:
         with pytest.raises(DivergedError, match=r"cannot be (read|applied here: the disk reports: Input/output error)"):
             replica.catch_up()
         assert replica.node.following.divergences == 1
+        assert replica.node.cold.damaged == 1  # the next copy brings the pack
 
 
 def test_a_group_stays_where_damage_is() -> None:
@@ -612,3 +613,131 @@ def test_a_command_that_has_changed_something_does_not_run_again() -> None:
     assert client.call("XDEL", "s", "2-1", "10-1") == 2
     assert client.call("XLEN", "s") == 8
     world.expect_replay()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_least_size_of_a_range_is_not_more_than_its_reply(seed: int) -> None:
+    """A read is refused by this size before anything is read, so it must never be too large."""
+    random, world = Random(seed), ColdWorld()
+    client = filled(world, 200)
+    world.chill(each=random.randint(1, 3))
+    for number in random.sample(range(1, 200), 40):
+        client.call("XDEL", "s", f"{number}-1")
+    entries, found = world.stream().entries, 0
+    for _ in range(300):
+        start, end = sorted(random.randint(0, 210) << 64 for _ in range(2))
+        count, backwards = random.choice([-1, 1, 10, 50, 150]), random.random() < 0.5
+        size = least_size(entries, start, end, count, 1 << 20, backwards=backwards)
+        _, buffers, _ = entries.reply(start, end, count, backwards=backwards)
+        assert size <= sum(map(len, buffers)), (start, end, count, backwards)
+        found += size > 0
+    assert found > 100
+    for count in (-1, 160, 161, 400):
+        size = least_size(entries, 0, 210 << 64, count, 1 << 20, backwards=count % 2 > 0)
+        assert size == entries.cold_weight(0, 210 << 64)
+
+
+def test_a_script_gets_an_error_instead_of_a_range_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the server would read all of it, which may be far more than its memory."""
+    monkeypatch.setattr("millstream.node.tiering.reading.OUTPUT_HARD_MAX", 500)
+    world = ColdWorld()
+    client = filled(world, 100)
+    world.chill()
+    for words in (("XRANGE", "s", "-", "+"), ("XREAD", "COUNT", "90", "STREAMS", "s", "0")):
+        calls = ", ".join(f"'{word}'" for word in words)
+        reply = client.call("EVAL", f"return redis.call({calls})", "0")
+        assert "too large for a script" in str(reply)
+    assert len(client.call("EVAL", "return redis.call('XRANGE', 's', '-', '+', 'COUNT', '10')", "0")) == 10
+
+
+def _damaged(world: ColdWorld, key: bytes, index: int) -> None:
+    """Damage the last node of an extent."""
+    (record,) = world.stream(key).entries.cold_records(100)
+    extent = unpack_extents(*record)[index]
+    world.packs.files[extent.pack][extent.offset + extent.length - 3] ^= 0xFF
+
+
+@pytest.mark.parametrize("unit", [False, True])
+def test_what_was_claimed_before_damage_is_delivered(unit: bool) -> None:
+    """Otherwise each try would count a delivery that no consumer gets, until the entries are dead letters."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", "2", "STREAMS", "s", ">")
+    world.chill()
+    _damaged(world, b"s", 1)
+    found = []
+    for _ in range(3):
+        world.clock.advance(1000)
+        if unit:
+            client.call("MULTI")
+        reply: Any = client.call("XREADGROUP", "GROUP", "g", "b", "COUNT", "18", "CLAIM", "100", "STREAMS", "s", ">")
+        replies: Any = client.call("EXEC") if unit else [reply]
+        found.append([row[0] for row in replies[0][0][1]])
+    pending: Any = client.call("XPENDING", "s", "g", "-", "+", "100")
+    assert [row[3] for row in pending][:2] == [4, 4]
+    assert found == [[row[0] for row in pending]] * 3
+    client.call("XACK", "s", "g", *found[0])
+    assert "MSDAMAGED" in str(client.call("XREADGROUP", "GROUP", "g", "b", "CLAIM", "0", "STREAMS", "s", ">"))
+
+
+@pytest.mark.parametrize("order", ["sd", "ds"])
+@pytest.mark.parametrize("unit", [False, True])
+def test_damage_of_one_stream_leaves_the_others_of_a_read(order: str, unit: bool) -> None:
+    """A read of several streams delivers those that are whole, and reports damage once nothing else is new."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    filled(world, 20, "d")
+    for key in order:
+        client.call("XGROUP", "CREATE", key, "g", "0")
+        world.chill(key.encode())
+    _damaged(world, b"d", 0)
+
+    def read() -> Any:
+        if unit:
+            client.call("MULTI")
+        reply: Any = client.call("XREADGROUP", "GROUP", "g", "a", "NOACK", "COUNT", "15", "STREAMS", *order, ">", ">")
+        replies: Any = client.call("EXEC") if unit else [reply]
+        return replies[0]
+
+    assert [[key, len(rows)] for key, rows in read()] == [[b"s", 15]]
+    assert [[key, len(rows)] for key, rows in read()] == [[b"s", 5]]
+    assert "MSDAMAGED" in str(read())
+    assert world.node.cold.damaged == 1
+
+
+@pytest.mark.parametrize("words", [["XACKDEL", "s", "g", "IDS"], ["XDELEX", "s", "DELREF", "IDS"], ["XDEL", "s"]])
+def test_a_deletion_that_meets_damage_changes_nothing(words: list[str]) -> None:
+    """In a transaction too: an entry that was acknowledged and not deleted would stay for ever."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">")
+    world.chill()
+    _damaged(world, b"s", 1)
+    ids = ["1-1", "12-1"]
+    client.call("MULTI")
+    client.call(*words, *(["2"] if "IDS" in words else []), *ids)
+    assert "MSDAMAGED" in str(client.call("EXEC"))
+    pending: Any = client.call("XPENDING", "s", "g")
+    assert pending[0] == client.call("XLEN", "s") == 20
+
+
+def test_a_miss_of_many_entries_asks_for_a_part_of_them() -> None:
+    """Ids may be a million, as those of a consumer's history; more than what is kept for clients is read later."""
+    world = ColdWorld({"stream-node-max-entries": "1"})
+    client = world.client()
+    for number in range(1, 81):
+        client.call("XADD", "s", f"{number}-1", "f", "v" * (1 << 20))
+    world.chill(each=1)
+    reads, entries = world.node.keyspace.reads, world.stream().entries
+    wanted = [number << 64 | 1 for number in range(1, 79)]
+    for at in range(2):
+        reads.may_wait = False
+        with pytest.raises(ColdMiss) as caught:
+            entries.want(wanted)
+        reads.may_wait = True
+        found = caught.value.ranges
+        assert len(found) == (78, 64)[at]  # tables, then nodes
+        for each in found:
+            world.packs.read(*each, may_wait=True)

@@ -175,6 +175,39 @@ class Posting:
         self.works.append(work)
 
 
+def test_a_client_may_want_thousands_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XDEL of many ids wants a part for each; they are not compared with each other, which would hold up the loop."""
+    clock, disk, shell, compared = ManualClock(), Pinning(), Posting(), 0
+    node, has = Node(Config({})), Fetch.has
+
+    def counted(fetch: Fetch, wanted: Range) -> bool:
+        nonlocal compared
+        compared += 1
+        return has(fetch, wanted)
+
+    monkeypatch.setattr(Fetch, "has", counted)
+    tickets = Tickets(cast("PackSource", disk), node.sessions, cast("ColdShell", shell), lambda now: None)
+    tickets.begin(lambda: 1, lambda: 0, lambda size, seconds: None)
+    parts = [(1, at * 20_000, 4000) for at in range(2000)]
+    try:
+        for _ in range(2):
+            tickets.park(node.sessions.open(clock.now()), parts, 1, [])
+        assert compared < 2 * 20 * len(parts)
+        disk.turns.release(len(parts))
+        eventually(lambda: len(shell.works) == len(parts))
+        while shell.works:
+            shell.works.pop(0)(clock.now())
+        assert sorted(disk.begun) == parts
+        assert tickets.pinned == 4000 * len(parts)
+        for session in list(node.sessions):
+            node.sessions.close(session)
+        assert tickets.is_idle
+        assert not disk.pins
+    finally:
+        disk.turns.release(10_000)
+        tickets.threads.close()
+
+
 @pytest.mark.parametrize("when", ["reading", "read"])
 def test_bytes_of_a_pack_that_was_dropped_are_not_kept(when: str) -> None:
     """Another pack may get the number of one that is read: its clients run again, and no byte of the old one stays."""

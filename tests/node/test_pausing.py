@@ -204,6 +204,19 @@ def test_who_waits_is_not_served_by_the_step_that_pauses(world: World, client: C
     assert not waiting.waits
 
 
+def test_a_reader_of_new_entries_gets_the_one_of_the_step_that_pauses(world: World, client: Client) -> None:
+    """For XREAD, ``$`` is the end of the stream at its beginning, also if a pause of all delays its reply."""
+    reader = world.client()
+    assert reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$") is WAITING
+    client.call("MULTI")
+    client.call("XADD", "s", "9-9", "f", "new")
+    client.call("CLIENT", "PAUSE", 1000)
+    client.call("EXEC")
+    assert reader.waits
+    world.advance(1000)
+    assert reader.inbox == [[[b"s", [[b"9-9", [b"f", b"new"]]]]]]
+
+
 def test_a_reader_is_served_by_the_step_that_pauses_writers(world: World, client: Client) -> None:
     """If a transaction pauses writes and then adds an entry, XREAD is served at once, since it only reads."""
     waiting = world.client()

@@ -162,6 +162,28 @@ def test_coming_back_costs_the_hot_part_and_new_packs(pair: Pair, tmp_path: Path
 
 
 @native_only
+def test_a_full_copy_brings_a_pack_whose_damage_is_known(pair: Pair, tmp_path: Path) -> None:
+    """Damage on a replica ends with its next copy; otherwise each change that meets it would ask for one more."""
+    one, two = pair.wires
+    fill(one, 1, 5000)
+    seal(pair, 0)
+    pair.join()
+    (pack,) = (tmp_path / "b").glob("*.pack")
+    with pack.open("r+b") as file:
+        file.seek(pack.stat().st_size // 2)
+        file.write(b"damaged" * 100)
+    assert "MSDAMAGED" in str(two.ask("XRANGE", "s", "-", "+"))
+    one.ask("XGROUP", "CREATE", "s", "g", "0")
+    one.ask("XREADGROUP", "GROUP", "g", "c", "COUNT", "4500", "STREAMS", "s", ">")
+    eventually(lambda: info(two)["millstream_link_divergences"] == "1", what="the replica needs a copy")
+    wait_level(two, one)
+    assert len(two.ask("XRANGE", "s", "-", "+")) == 5000
+    assert figures(two, "tier")["tier_damaged_extents"] == "0"
+    pair.expect_equal()
+    assert info(two)["millstream_link_divergences"] == "1"
+
+
+@native_only
 def test_a_replica_spills_by_itself_and_follows(pair: Pair, tmp_path: Path) -> None:
     """After the switch a replica reads the new packs, applies changes of cold entries, and spills what follows."""
     one, two = pair.wires

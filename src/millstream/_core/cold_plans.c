@@ -17,8 +17,11 @@ static int may_wait(EntryStore *store)
     return found;
 }
 
-/* The ranges of a miss go to a list, those that are not there yet; -1 with any other exception */
-static int take_miss(PyObject *list)
+#define WANTED_MAX ((Py_ssize_t)64 << 20) /* bytes that a miss asks for at most */
+
+/* The ranges of a miss go to a list, those that are not there yet, as the set says, and their bytes are added up; -1 with any
+ * other exception */
+static int take_miss(PyObject *list, PyObject *known, Py_ssize_t *bytes)
 {
     PyObject *ranges = cold_take_miss();
     if (ranges == NULL)
@@ -27,8 +30,11 @@ static int take_miss(PyObject *list)
     Py_DECREF(ranges);
     int status = given == NULL ? -1 : 0;
     for (Py_ssize_t at = 0; status == 0 && at < PyTuple_GET_SIZE(given); at++) {
-        int has = PySequence_Contains(list, PyTuple_GET_ITEM(given, at));
-        status = has < 0 ? -1 : has ? 0 : PyList_Append(list, PyTuple_GET_ITEM(given, at));
+        PyObject *range = PyTuple_GET_ITEM(given, at);
+        int has = PySet_Contains(known, range);
+        status = has < 0 ? -1 : has ? 0 : PySet_Add(known, range) < 0 ? -1 : PyList_Append(list, range);
+        if (status == 0 && !has && PyTuple_Check(range) && PyTuple_GET_SIZE(range) == 3)
+            *bytes += PyLong_AsSsize_t(PyTuple_GET_ITEM(range, 2));
     }
     Py_XDECREF(given);
     return status;
@@ -42,8 +48,10 @@ PyObject *cold_want(EntryStore *store, PyObject *ids)
     if (waits)
         Py_RETURN_NONE;
     PyObject *given = PySequence_Tuple(ids), *missed = given == NULL ? NULL : PyList_New(0);
-    int status = missed == NULL ? -1 : 0;
-    for (Py_ssize_t at = 0; status == 0 && at < PyTuple_GET_SIZE(given); at++) {
+    PyObject *known = missed == NULL ? NULL : PySet_New(NULL);
+    int status = known == NULL ? -1 : 0;
+    Py_ssize_t bytes = 0;
+    for (Py_ssize_t at = 0; status == 0 && bytes < WANTED_MAX && at < PyTuple_GET_SIZE(given); at++) {
         Id id;
         Walk walk;
         int side = id_clamp(PyTuple_GET_ITEM(given, at), &id);
@@ -51,10 +59,11 @@ PyObject *cold_want(EntryStore *store, PyObject *ids)
         if (side != 0 || !is_cold(store) || store_index(store, id) >= 0)
             continue;
         walk_begin(&walk, store, id, id, 0);
-        status = walk_node(&walk) < 0 ? take_miss(missed) : 0;
+        status = walk_node(&walk) < 0 ? take_miss(missed, known, &bytes) : 0;
         walk_end(&walk);
     }
     Py_XDECREF(given);
+    Py_XDECREF(known);
     if (status == 0 && PyList_GET_SIZE(missed)) {
         cold_raise_miss(missed, NULL);
         return NULL;
@@ -284,7 +293,8 @@ static PyObject *plan_deaths(EntryStore *store, PyObject *ids, int has_floor, Id
     Spot *spots = find_spots(store, ids, &count);
     PyObject *plan = spots == NULL ? NULL : PyList_New(0);
     uint64_t version = store->version;
-    for (Py_ssize_t index = 0; plan != NULL && store->cold != NULL && index < store->cold->count; index++) {
+    Py_ssize_t index = plan == NULL || has_floor || count == 0 ? 0 : spots[0].extent; /* others before it stay */
+    for (; plan != NULL && store->cold != NULL && index < store->cold->count; index++) {
         if (!has_floor && at == count)
             break;
         Marks marks = {0};

@@ -22,6 +22,7 @@ An extent without a node goes. :class:`ColdStore` lists what an entry store of e
 """
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
@@ -39,7 +40,10 @@ ROW_SIZE = 88  # Bytes of an extent in a transition
 EXTENT_BYTES = 112  # Memory of an extent without holes
 EXTENTS_MOST = 4096  # Largest number of extents in one transition
 ASKED_MAX = 1 << 20  # Bytes that one miss asks for at most, apart from the last range
+WANTED_MAX = 64 << 20  # Bytes that a miss of single entries asks for at most, which is what is kept for clients
 AHEAD_MAX, AHEAD_COUNT = 8 << 20, 64  # Bytes and number of the extents that a miss names as next
+# A look at the size of a range ends after these times the bytes that are too many: more are hardly ever dead
+_SPARSE = 4
 _PAGE = 64  # Number of extents that a store lists at a time
 _ROW = struct.Struct("<QIIII")
 _NUMBER = struct.Struct("<I")
@@ -268,6 +272,31 @@ def each_extent(store: Any) -> Iterator[tuple[int, int, int, int]]:
     while page := store.extents(at, _PAGE):
         yield from page
         at += len(page)
+
+
+def least_size(store: Any, start: int, end: int, count: int, most: int, *, backwards: bool) -> int:
+    """Return a size that the live cold entries of a range have at least, of which ``count`` are read (-1: all).
+
+    Nothing is read. A size of more than ``most`` bytes may be a part of it.
+    """
+    if count < 0 or count >= store.cold_live:
+        return int(store.cold_weight(start, end))
+    total, step, looked = store.extent_count, -1 if backwards else 1, 0
+    at = bisect_left(range(total), end if backwards else start, key=lambda index: store.extents(index, 1)[0][1])
+    at = min(at, total - 1) if backwards else at
+    low, high = (end + 1, end) if backwards else (start, start - 1)
+    while 0 <= at < total and looked < _SPARSE * most:
+        live, last, _, length = store.extents(at, 1)[0]
+        count -= live
+        if count < 0 or (last < start if backwards else last > end):
+            break
+        looked += length
+        at += step
+        if not backwards:
+            high = last
+        else:
+            low = max(start, store.extents(at, 1)[0][1] + 1 if at >= 0 else start)
+    return int(store.cold_weight(low, high)) if low <= high else 0
 
 
 class ColdStore(Protocol):

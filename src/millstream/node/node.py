@@ -132,7 +132,7 @@ class Node:
         # The server, as commands see it
         self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
         # Runs of commands that may read cold entries
-        self.cold = ColdRunner(config, self.keyspace, self.sessions, self.stats.lookups, self.replies.ceiling)
+        self.cold = ColdRunner(config, self.keyspace, self.sessions, self.stats.lookups, self.replies.limit)
         self.cold.serve_woken = self._serve_woken
         self.memory.copies.append(lambda: self.cold.pinned)
         self.spills: Spills | None = None  # Moves entries to files while a tier is on
@@ -372,7 +372,7 @@ class Node:
                 continue
             for argv in [item] if isinstance(item, list) else item:
                 answers.add(encode(self.run(ctx, resolve(argv), argv), session.resp))
-        session.overflow = answers.overflow
+        session.overflow = max(session.overflow, answers.overflow)
         self.stats.dirty += ctx.dirty
         return Raw(answers.buffers)
 
@@ -482,7 +482,7 @@ class Node:
     def _hold(self, session: Session, waiter: Waiter) -> None:
         """Hold a waiting command until the pause is over, since its wake-up came with the start of the pause."""
         self.waits.stop(waiter)
-        session.held, session.blocked = waiter.given, True
+        session.held, session.blocked = waiter.argv, True  # not as sent: "$" would mean another entry by then
         self._pause.held[session] = None
 
     def _served_quickly(self, waiter: Waiter, glance: Glance, now: Now) -> bool:

@@ -153,6 +153,8 @@ class Obedience:
         try:
             return annotated.run(ctx, payload)
         except (AnnotationError, ColdDamage) as error:
+            if isinstance(error, ColdDamage):
+                self._node.cold.note_damage(*error.extent[:2])
             self._count_divergence()
             raise DivergedError(f"the primary has sent an annotation that cannot be applied here: {error}") from None
 

@@ -456,17 +456,52 @@ def test_a_disk_that_proves_quick_is_read_by_the_loop(cold: ColdServer) -> None:
 
 
 def test_a_range_above_the_limit_of_a_client_is_not_read(cold: ColdServer) -> None:
-    """A range without COUNT whose reply would pass the hard limit ends its client, and no byte is read."""
+    """A read whose reply would pass the hard limit ends its client, and no byte is read and no entry delivered."""
     cold.fill(count=300)
     other = cold.client()
+    assert other.ask("XGROUP", "CREATE", "s", "g", "0") == b"OK"
     assert other.ask("CONFIG", "SET", "client-output-buffer-limit", "normal 2000 0 0") == b"OK"
     cut = int(cold.thread.server.facts.output_buffer_closed)
-    for words in (("XRANGE", "s", "-", "+"), ("XREVRANGE", "s", "+", "-")):
+    large = [
+        ("XRANGE", "s", "-", "+"),
+        ("XREVRANGE", "s", "+", "-"),
+        ("XRANGE", "s", "-", "+", "COUNT", "250"),
+        ("XREVRANGE", "s", "+", "-", "COUNT", "250"),
+        ("XREAD", "STREAMS", "s", "0"),
+        ("XREAD", "COUNT", "250", "STREAMS", "other", "s", "0", "9"),
+        ("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">"),
+        ("XINFO", "STREAM", "s", "FULL", "COUNT", "0"),
+        ("DUMP", "s"),
+    ]
+    for words in large:
         reader = cold.client()
         reader.send(*words)
-        assert reader.is_closed()
-    assert cold.thread.server.facts.output_buffer_closed == cut + 2
+        assert reader.is_closed(), words
+        reader = cold.client()
+        reader.ask("MULTI")
+        reader.ask(*words)
+        reader.send("EXEC")
+        assert reader.is_closed(), words
+    silent = cold.client()
+    silent.send("CLIENT", "REPLY", "OFF")
+    silent.send("XREAD", "STREAMS", "s", "0")  # it would be read for nothing
+    assert silent.is_closed()
+    assert cold.thread.server.facts.output_buffer_closed == cut + 2 * len(large) + 1
     assert not cold.packs.begun
+    assert not cold.packs.waited
+    assert other.ask("XPENDING", "s", "g") == [0, None, None, None]
+    cold.packs.gate.set()
+    ids = [f"{number}-1" for number in range(1, 201)]
+    other.ask("XCLAIM", "s", "g", "c", "0", *ids, "FORCE", "JUSTID")
+    for words in (
+        ("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", "0"),
+        ("XCLAIM", "s", "g", "d", "0", *ids),
+        ("XAUTOCLAIM", "s", "g", "d", "0", "0"),
+    ):
+        reader = cold.client()
+        reader.send(*words)
+        assert reader.is_closed(), words
+    assert other.ask("XPENDING", "s", "g")[3] == [[b"c", b"200"]]
     cold.packs.gate.set()
     assert len(cold.client().ask("XRANGE", "s", "5", "9")) == 5
 

@@ -72,6 +72,14 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         self.took = 0  # Nanoseconds of the attempt that found nothing
 
 
+class TooLarge(Exception):  # noqa: N818 - control flow, as Blocked
+    """Raised by a handler whose reply exceeds :attr:`Context.most`, so that its client will be cut."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size  # Bytes of the reply so far
+
+
 class Origin(Enum):
     """The origin of a command, which decides which checks come before it."""
 
@@ -98,6 +106,7 @@ class Context:
         "failed",
         "host",
         "may_block",
+        "most",
         "now",
         "origin",
         "row",
@@ -126,6 +135,7 @@ class Context:
         self.failed = False
         # Damage of cold entries that did not make the command fail, for the node to report
         self.damage: ColdDamage | None = None
+        self.most = 0  # Bytes of entries that one reply may have, 0 for any number; set where entries may be in files
         self.row: Command | None = None  # Table row of the running command; None for the server's own work
 
     def commit(self, step: Transition, *, soft: bool = False, is_planned: bool = False) -> Any:
@@ -238,6 +248,11 @@ class Context:
     def wake(self, key: bytes) -> None:
         """Report a change of a stream's groups that may end a client's wait, but breaks no WATCH, as in Redis."""
         self.host.wake(self.db.index, key)
+
+    def expect_small(self, size: int) -> None:
+        """Raise unless a reply may have so many bytes."""
+        if 0 < self.most < size:
+            raise TooLarge(size)
 
     def notify(self, kind: str, event: str, key: bytes, database: Database | None = None) -> None:
         """Publish a keyspace event."""

@@ -62,7 +62,7 @@ def _stream_values(stream: Stream) -> tuple[Reply, ...]:
 def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
     """A stream's counters with its first and last entry, or all its contents (FULL)."""
     stream = existing_stream(ctx, argv[2])
-    count = _full_count(argv)
+    count = full_count(argv)
     values = _stream_values(stream)
     if count is None:
         ends = (_entry(stream, stream.first_id), _entry(stream, stream.entries.last_live_id))
@@ -72,7 +72,7 @@ def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
     return MapRow(_FULL, *values, array_of(number, buffers), groups)
 
 
-def _full_count(argv: list[bytes]) -> int | None:
+def full_count(argv: list[bytes]) -> int | None:
     """The number of rows that FULL shows (-1: all); None without FULL.
 
     0 means all and a negative number the default of ten, as in Redis. An odd number of arguments has the error of an

@@ -104,6 +104,7 @@ def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
     deleted: list[int] = []
     wanted = entry_ids(words)
     want(stream.entries, (entry for entry in wanted if entry in group.pending))
+    there = {entry for entry in wanted if entry in group.pending and entry in stream.entries}  # or damage stops it now
     for entry in wanted:
         if entry not in group.pending:
             answers.append(-1)
@@ -115,7 +116,7 @@ def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
             continue
         if policy == b"DELREF":
             unreference(ctx, key, stream, entry)
-        if entry in stream.entries:
+        if entry in there:
             deleted.append(entry)
         answers.append(1)
     if deleted:
@@ -378,14 +379,14 @@ class _Claimer:
     One transition for a thousand entries is one record in the log and one walk, not a thousand.
     """
 
-    __slots__ = ("_consumer", "_count", "_ctx", "_key", "_name", "_options", "_rows", "_stream", "_taken")
+    __slots__ = ("_consumer", "_count", "_ctx", "_key", "_name", "_options", "_rows", "_size", "_stream", "_taken")
 
     def __init__(self, ctx: Context, argv: list[bytes], stream: Stream, options: _Claim) -> None:
         self._ctx = ctx
         self._key, self._name, self._consumer = argv[1:4]
         self._stream = stream
         self._options = options
-        self._count = 0
+        self._count = self._size = 0
         self._rows: list[Buffer] = []
         self._taken: dict[int, int] = {}  # Count by entry, not committed yet
 
@@ -420,6 +421,8 @@ class _Claimer:
             wire = self._stream.entries.wire(entry)
             assert wire is not None
             self._rows.append(wire)
+            self._size += len(wire)
+            self._ctx.expect_small(self._size)
 
     def reply(self) -> Reply:
         """The claimed entries or ids."""

@@ -14,6 +14,7 @@ that has committed cannot fail any more.
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -119,7 +120,7 @@ class _ReadOptions:
     words: list[bytes] = field(default_factory=list)  # Id for each stream: an id, ``$``, ``+`` or ``>``
 
 
-def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
+def parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
     """Parse a whole command line of XREAD or XREADGROUP.
 
     Every argument before STREAMS must be an option; a missing GROUP is reported after all parsing. MAXCOUNT, a limit
@@ -297,11 +298,11 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
     All ids are parsed and all types checked before anything is read. A stream may be named several times, and is read
     each time. The client waits only if no stream has entries.
     """
-    options = _parse_read(argv, "xread", ctx.now.wall)
+    options = parse_read(argv, "xread", ctx.now.wall)
     plan: list[tuple[bytes, Stream | None, int]] = []
     for key, word in zip(options.keys, options.words, strict=True):
         stream = ctx.lookup_as(key, Stream)
-        plan.append((key, stream, _read_position(stream, word)))
+        plan.append((key, stream, read_position(stream, word)))
     answer = _Answer(options, ctx.session.resp)
     for (key, stream, after), word in zip(plan, options.words, strict=True):
         if answer.is_full():
@@ -333,7 +334,7 @@ def _glance(key: bytes, after: int, db: Database, wall: int) -> list[Transition]
     return []
 
 
-def _read_position(stream: Stream | None, word: bytes) -> int:
+def read_position(stream: Stream | None, word: bytes) -> int:
     """The id above which XREAD reads.
 
     ``$`` is the last generated id, 0-0 for a missing stream. ``+`` requests the last live entry, so it is one less than
@@ -369,20 +370,28 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
     Each stream served counts as one change, for any number of entries; reading a consumer's own history does not count.
     NOACK delivers without a record, and still moves the group's position.
     """
-    options = _parse_read(argv, "xreadgroup", ctx.now.wall)
+    options = parse_read(argv, "xreadgroup", ctx.now.wall)
     plan = _plan_group_read(ctx, options)
-    _want_all(plan, options)
+    want_all(plan, options)
     answer = _Answer(options, ctx.session.resp)
     claiming = options.claim is not None
     claimers: list[_GroupRead] = []
+    damage: ColdDamage | None = None
     for key, stream, group, after in plan:
         if answer.is_full():
             break
         reader = _GroupRead(ctx, options, answer, key, stream, group)
         claiming = claiming and after is None  # one read of the history switches CLAIM off for all later streams
-        reader.run(after, claim=claiming)
+        try:
+            reader.run(after, claim=claiming)
+        except ColdDamage as found:
+            damage = damage or found
+            continue
         if claiming:
             claimers.append(reader)
+    if damage is not None and not answer.streams:
+        raise damage
+    ctx.damage = damage or ctx.damage  # the client gets what was delivered to it
     if not answer.streams and options.block is not None and ctx.may_block:
         due = partial(_next_claim, claimers) if claimers else None
         is_one = len(options.keys) == 1 and due is None and plan[0][3] is None
@@ -429,30 +438,14 @@ def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, S
     return plan
 
 
-def ask_read(db: Database, argv: list[bytes], wall: int) -> None:
-    """Ask for the cold entries that an XREAD or XREADGROUP of a transaction would read now."""
-    options = _parse_read(argv, keyword(argv[0]).decode().lower(), wall)
-    plan: list[tuple[bytes, Stream, Group, int | None]] = []
-    for key, word in zip(options.keys, options.words, strict=True):
-        stream = db.keys.get(key)
-        if not isinstance(stream, Stream) or not stream.entries.extent_count:
-            continue
-        if options.group is None:
-            count = 1 if word == b"+" else options.count
-            stream.entries.want_range(_read_position(stream, word) + 1, ids.MAX_ID, count)
-        elif options.group in stream.groups and word not in {b"$", b"+"}:
-            after = None if word == b">" else entry_id(word)
-            plan.append((key, stream, stream.groups[options.group], None if after == ids.MAX_ID else after))
-    _want_all(plan, options)
-
-
-def _want_all(plan: list[tuple[bytes, Stream, Group, int | None]], options: _ReadOptions) -> None:
+def want_all(plan: list[tuple[bytes, Stream, Group, int | None]], options: _ReadOptions) -> None:
     """Ask for the cold entries that a command will read, as far as can be seen, before it changes anything."""
     for _, stream, group, after in plan:
         if not stream.entries.extent_count:
             continue
-        if after is None:
-            stream.entries.want_range(group.last_id + 1, ids.MAX_ID, options.count)
+        with nullcontext() if len(plan) == 1 and options.claim is None else suppress(ColdDamage):  # others are read
+            if after is None:
+                stream.entries.want_range(group.last_id + 1, ids.MAX_ID, options.count)
         most = None if options.count < 0 else options.count
         if after is not None and options.consumer in group.consumers:
             records = group.consumers[options.consumer].pending.walk(after + 1)
@@ -590,13 +583,18 @@ class _GroupRead:
             self._commit("gread", self._ctx.now.wall, ids.pack(last), self._options.noack, after)
 
     def _emit_rows(self, bound: int) -> int:
-        """Reply new entries in CLAIM's form with four elements; return the last id."""
+        """Reply new entries in CLAIM's form with four elements, up to damage; return the last id."""
         last = 0
-        for entry, row in self._stream.entries.rows(self._group.last_id + 1, ids.MAX_ID, bound):
-            if self._answer.is_full():
-                break
-            self._emit(_claimed_row(row, 0, 0))
-            last = entry
+        try:
+            for entry, row in self._stream.entries.rows(self._group.last_id + 1, ids.MAX_ID, bound):
+                if self._answer.is_full():
+                    break
+                self._emit(_claimed_row(row, 0, 0))
+                last = entry
+        except ColdDamage as damage:
+            if not self._count:
+                raise
+            self._ctx.damage = damage
         return last
 
     def next_claim(self) -> int | None:
@@ -620,6 +618,7 @@ class _GroupRead:
         self._count += 1
         self._buffers.append(row)
         self._answer.add(len(row))
+        self._ctx.expect_small(self._answer.size)
 
     def _commit(self, op: str, *rest: object) -> None:
         ctx = self._ctx

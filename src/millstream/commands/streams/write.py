@@ -351,14 +351,16 @@ def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
         return [-1] * len(words)
     wanted = entry_ids(words)
     want(stream.entries, wanted)
+    found = {entry for entry in wanted if entry in stream.entries}  # damage stops the command now, or not at all
     answers: list[Reply] = []
     deleted = 0
     for entry in wanted:
         if policy == b"ACKED" and stream.is_referenced(entry):
             answers.append(2)
             continue
-        there = entry in stream.entries
+        there = entry in found
         if there:
+            found.discard(entry)
             ctx.commit(("xdel", ctx.db.index, key, ids.pack(entry)))
             deleted += 1
         if policy == b"DELREF" and unreference(ctx, key, stream, entry):

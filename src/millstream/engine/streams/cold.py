@@ -13,6 +13,7 @@ from millstream.engine.cold import (
     AHEAD_MAX,
     ASKED_MAX,
     FRAME_HEAD,
+    WANTED_MAX,
     ColdDamage,
     ColdMiss,
     ColdReads,
@@ -270,16 +271,20 @@ class PyCold:
         """Raise one miss for all that reading these entries needs."""
         if self.reads.may_wait:
             return
-        missed: list[Range] = []
+        missed: dict[Range, None] = {}
+        size = 0
         for entry_id in ids:
             try:
                 node = self._node_with(entry_id)
                 if node is not None:
                     self.data(node.extent, node.row)
             except ColdMiss as miss:
-                missed += [each for each in miss.ranges if each not in missed]
+                size += sum(length for *place, length in miss.ranges if (*place, length) not in missed)
+                missed |= dict.fromkeys(miss.ranges)
+                if size >= WANTED_MAX:
+                    break
         if missed:
-            raise ColdMiss(missed)
+            raise ColdMiss(list(missed))
 
     def want_range(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> None:
         """Raise one miss for what reading a range needs, up to a size."""

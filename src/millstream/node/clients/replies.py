@@ -72,7 +72,11 @@ class Replies:
 
     def ceiling(self, session: Session) -> int:
         """Largest size of a reply that is made, in bytes; 0 for no limit."""
-        if not self.are_limited or session.reply_mode != "on":
+        return self.limit(session) if session.reply_mode == "on" else 0
+
+    def limit(self, session: Session) -> int:
+        """The hard limit of a session's replies in bytes, also while it gets none; 0 for no limit."""
+        if not self.are_limited:
             return 0
         limits = self._config.output_limits
         return (limits.pubsub if session.is_subscribed else limits.normal).hard

@@ -8,7 +8,7 @@ import errno
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from millstream.engine.cold import Range
@@ -85,6 +85,47 @@ class Fetch:
         self._left -= self._count - self._next
         self._next = self._count
         return not self._left
+
+
+class Going:
+    """Fetches that somebody waits for, or has not read yet, by the places that they cover."""
+
+    def __init__(self) -> None:
+        self._all: dict[Fetch, None] = {}
+        self._at: dict[tuple[int, int], dict[Fetch, None]] = {}  # by pack and number of a piece of the file
+
+    def __iter__(self) -> Iterator[Fetch]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, fetch: Fetch) -> bool:
+        return fetch in self._all
+
+    def find(self, wanted: Range) -> Fetch | None:
+        """Return the fetch that was added first of those that contain a part."""
+        near = self._at.get((wanted[0], wanted[1] // PIECE), ())
+        return next((fetch for fetch in near if fetch.has(wanted)), None)
+
+    def add(self, fetch: Fetch) -> None:
+        """Add a fetch."""
+        self._all[fetch] = None
+        for place in _places(fetch.wanted):
+            self._at.setdefault(place, {})[fetch] = None
+
+    def remove(self, fetch: Fetch) -> None:
+        """Remove a fetch."""
+        del self._all[fetch]
+        for place in _places(fetch.wanted):
+            del self._at[place][fetch]
+            if not self._at[place]:
+                del self._at[place]
+
+
+def _places(wanted: Range) -> Iterator[tuple[int, int]]:
+    pack, offset, length = wanted
+    return ((pack, at) for at in range(offset // PIECE, (offset + max(length, 1) - 1) // PIECE + 1))
 
 
 def joined(ranges: list[Range]) -> list[Range]:

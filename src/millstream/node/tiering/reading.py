@@ -17,7 +17,7 @@ from typing import cast
 
 from millstream.clock import Now
 from millstream.commands.context.config import Config
-from millstream.commands.context.context import Context, Origin
+from millstream.commands.context.context import Context, Origin, TooLarge
 from millstream.commands.context.host import Lookups
 from millstream.commands.context.session import Session
 from millstream.engine.cold import EXTENTS_MOST, ColdDamage, ColdMiss, Extent, Range
@@ -36,6 +36,7 @@ from millstream.node.tiering.tickets import ColdShell, Tickets
 from millstream.persistence.disk import DiskFile
 from millstream.persistence.log import Log
 from millstream.printable import printable
+from millstream.protocol.limits import OUTPUT_HARD_MAX
 from millstream.replies import Reply
 
 log = logger("millstream.node")
@@ -46,8 +47,9 @@ RUNS = 3
 _LOOKS = 8
 # Marks that one run may meet, each of which lets it begin again; a further one takes away all that are near
 _MARKS = 4
-# Words of a range without COUNT, and the commands that have one
-_BARE, _RANGES = 4, frozenset({"xrange", "xrevrange"})
+# Commands that read entries in order, perhaps all of a stream
+_RANGES = frozenset({"xrange", "xrevrange", "xread", "xreadgroup", "xinfo|stream", "dump"})
+_TOO_LARGE = "ERR the entries are too large for a script: give COUNT, or fewer ids"
 # Bytes of a key in an error
 _SHOWN = 100
 
@@ -58,15 +60,10 @@ class ColdRunner:
     """Runs handlers that may read cold entries, and owns the packs of a node."""
 
     def __init__(
-        self,
-        config: Config,
-        keyspace: Keyspace,
-        sessions: Sessions,
-        lookups: Lookups,
-        ceiling: Callable[[Session], int],
+        self, config: Config, keyspace: Keyspace, sessions: Sessions, lookups: Lookups, limit: Callable[[Session], int]
     ) -> None:
         self._config, self._keyspace, self._sessions, self._lookups = config, keyspace, sessions, lookups
-        self._ceiling = ceiling  # bytes of a reply to a session at most; 0 for no limit
+        self._limit = limit  # bytes of a reply to a session at most; 0 for no limit
         self.packs = Packs(config.tier_cache)  # Open packs
         self.misses = 0  # Runs that ended with a miss
         self.serve_woken: Callable[[Now], None]  # Serves clients whose keys are ready; the node provides it
@@ -179,13 +176,25 @@ class ColdRunner:
         return reply
 
     def _run(self, ctx: Context, handler: Handler, argv: list[bytes]) -> Reply:
+        is_script = ctx.origin is Origin.SCRIPT
+        ctx.most = OUTPUT_HARD_MAX if is_script else self._limit(ctx.session)
+        try:
+            self._expect_small(ctx, argv)
+            return self._run_again(ctx, handler, argv)
+        except TooLarge as error:
+            if is_script:  # it would take an empty reply for the truth
+                raise CommandError(_TOO_LARGE) from None
+            if ctx.may_block:
+                self._let_go(ctx.session)
+            ctx.session.overflow = error.size
+            return []
+
+    def _run_again(self, ctx: Context, handler: Handler, argv: list[bytes]) -> Reply:
+        """Run a handler, again after each miss."""
         reads = self._keyspace.reads
         if not ctx.may_block:  # it is a part of a unit, which may have begun with a run that may miss
             reads.may_wait = True
             return handler(ctx, argv)
-        if len(argv) == _BARE and self._is_too_large(ctx, argv):
-            self._let_go(ctx.session)
-            return []
         tries = self._tries(ctx.session, waits=ctx.origin is Origin.WAITER)
         is_parked, looks, marks = False, 0, 0
         try:
@@ -225,7 +234,7 @@ class ColdRunner:
         while looks < _LOOKS:
             reads.may_wait = False
             try:
-                misses = ask(self._keyspace, session.db, wanted, now.wall)
+                misses = ask(self._keyspace, session.db, wanted, now.wall, self._limit(session))
             finally:
                 reads.may_wait = True
             if not misses:
@@ -256,20 +265,12 @@ class ColdRunner:
         if self._ahead is not None:
             self._ahead.forget(seconds)
 
-    def _is_too_large(self, ctx: Context, argv: list[bytes]) -> bool:
-        """Refuse a range of all entries whose reply would exceed the client's limit, before anything is read."""
-        if ctx.row is None or ctx.row.name not in _RANGES or ctx.origin is not Origin.CLIENT:
-            return False
-        stream, most = ctx.db.keys.get(argv[1]), self._ceiling(ctx.session)
-        if not most or not isinstance(stream, Stream) or stream.entries.cold_bytes <= most:
-            return False
-        from millstream.commands.streams.read import range_of  # noqa: PLC0415 - as in parks()
+    def _expect_small(self, ctx: Context, argv: list[bytes]) -> None:
+        """Raise if a range is larger than a reply may be, before anything is read or changed."""
+        if ctx.most and ctx.row is not None and ctx.row.name in _RANGES:
+            from millstream.commands.streams.asking import size_of  # noqa: PLC0415 - as in parks()
 
-        start, end, _ = range_of(argv, backwards=ctx.row.name == "xrevrange")
-        size = stream.entries.cold_weight(start, end)
-        if size > most:
-            ctx.session.overflow = size
-        return size > most
+            ctx.expect_small(size_of(ctx.db, argv, ctx.now.wall, ctx.most))
 
     def end(self, session: Session) -> None:
         """Let go what was read for a transaction."""

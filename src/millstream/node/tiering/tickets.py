@@ -14,7 +14,7 @@ from millstream.node.clients.blocking import Waiter
 from millstream.node.clients.parking import Ticket
 from millstream.node.clients.sessions import Sessions
 from millstream.node.outcome import Outcome
-from millstream.node.tiering.fetching import LACKS, Fetch, FetchThreads, joined
+from millstream.node.tiering.fetching import LACKS, Fetch, FetchThreads, Going, joined
 from millstream.node.tiering.packreader import PackSource
 
 PINNED_MAX = 64 << 20
@@ -43,7 +43,7 @@ class Tickets:
     ) -> None:
         self._source, self._sessions, self._shell = source, sessions, shell
         self._serve_woken = serve_woken  # serves clients whose keys are ready
-        self._going: list[Fetch] = []  # parts that somebody waits for, or has not read yet
+        self._going = Going()
         self._pinned = 0
         self.threads: FetchThreads
         self.times: deque[int] = deque(maxlen=_TIMES)  # Microseconds from a miss until its bytes were there
@@ -84,11 +84,11 @@ class Tickets:
 
     def fetch_of(self, wanted: Range, *, is_ahead: bool = False) -> Fetch:
         """Return the fetch of a part, begun now unless one is under way."""
-        found = next((each for each in self._going if each.has(wanted)), None)
+        found = self._going.find(wanted)
         if found is None:
             found = Fetch(wanted)
             found.is_ahead = is_ahead
-            self._going.append(found)
+            self._going.add(found)
             self.threads.add(found, is_ahead=is_ahead)
         elif found.is_ahead and not (is_ahead or found.is_done):
             self.threads.add(found)  # somebody waits for it now
@@ -154,7 +154,7 @@ class Tickets:
     def _release(self, ticket: Ticket) -> None:
         for pin in ticket.pins:
             self._source.unpin(*pin)
-        for fetch in ticket.parts:
+        for fetch in reversed(ticket.parts):  # the source finds the newest pins first
             fetch.users.discard(ticket)
             if fetch.users or fetch.is_ahead or fetch not in self._going:
                 continue

@@ -244,15 +244,17 @@ class _Connection:
     async def _packs(self) -> tuple[str, ...] | None:
         """Identities of the packs that a copy need not bring; None if it must not refer to packs.
 
-        Packs need a directory. The Python core is for reading, and does not bound the memory that hostile records of
-        cold entries would take.
+        A pack that is known to be damaged comes anew. Packs need a directory. The Python core is for reading, and does
+        not bound the memory that hostile records of cold entries would take.
         """
         own = self._node.journal.log
         if own is None or core.native is None:
             return None
         if not own.packs:
             return ()
-        return tuple(each.identity for each in await self._server.loop.run_in_executor(None, own.sealed_packs))
+        damaged = {number for number, _ in self._node.cold.damages()}
+        sealed = await self._server.loop.run_in_executor(None, own.sealed_packs)
+        return tuple(each.identity for each in sealed if each.number not in damaged)
 
     def _introduction(self, packs: tuple[str, ...] | None) -> Introduction:
         values, history = self._node.config.values, self._node.keyspace.history
