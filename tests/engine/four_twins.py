@@ -38,7 +38,7 @@ MOST = 60
 
 STEP_WEIGHTS = (
     *(("append", 140), ("capped", 12), ("trim", 2), ("delete", 22), ("set_id", 2), ("read", 8), ("settle", 8)),
-    *(("spill", 8), ("vacuum", 8), ("warm", 1), ("restart", 1), ("copy", 1)),
+    *(("spill", 8), ("vacuum", 8), ("shorten", 4), ("warm", 1), ("restart", 1), ("copy", 1)),
 )
 NAMED, WEIGHTS = zip(*STEP_WEIGHTS, strict=True)
 
@@ -169,18 +169,27 @@ class StreamTwins(ColdTwins):
         return found
 
     def delete(self, random: Random) -> None:
-        """Delete some entries: anywhere, next to each other, or the last ones."""
+        """Delete some entries, anywhere or next to each other."""
         kind = random.random()
         if kind < 0.6:
             ids = {self.some_id(random) for _ in range(random.choice((1, 1, 3, 9)))}
-        elif kind < 0.9:
-            ids = set(self.both("ids", self.some_id(random), MAX_ID, random.randint(1, 12)))
         else:
-            ids = set(self.hot.ids()[-random.randint(1, 30) :])
+            ids = set(self.both("ids", self.some_id(random), MAX_ID, random.randint(1, 12)))
         there = [entry for entry in sorted(ids) if self.both("__contains__", entry)]
         random.shuffle(there)
         if there:
             assert self.commit(("xdel", 0, KEY, pack_all(there))) == len(there)
+
+    def shorten(self, random: Random) -> None:
+        """Delete the end down into the cold entries, so that nodes get hot; then let them go to packs again."""
+        ids = self.hot.ids()
+        gone = ids[max(bisect_right(ids, self.cold.cold_last) - random.randint(1, 15), 0) :]
+        if gone:
+            random.shuffle(gone)
+            assert self.commit(("xdel", 0, KEY, pack_all(gone))) == len(gone)
+        for _ in range(random.randint(3, 20)):
+            self.append(random)
+        self.spill(random)
 
     def set_id(self, random: Random) -> None:
         """Move the last id back, but not below a live entry, or ahead."""
@@ -349,6 +358,8 @@ class FourTwins:
         for random, twins in self.pairs:
             start, end = sorted((twins.some_id(random), twins.some_id(random)))
             shown = twins.compare(start, end, random.choice((-1, 1, 3, 1000)))
+            for _ in range(9):
+                twins.both("ids", twins.some_id(random), twins.some_id(random), -1)
             groups = [group_seen(group, 0) for group in twins.groups[:1]]
             found.append(
                 (start, end, shown, groups, twins.dumped(), list(twins.cold.cold_records(3)), twins.packs.files)

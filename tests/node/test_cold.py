@@ -741,3 +741,24 @@ def test_a_miss_of_many_entries_asks_for_a_part_of_them() -> None:
         assert len(found) == (78, 64)[at]  # tables, then nodes
         for each in found:
             world.packs.read(*each, may_wait=True)
+
+
+def test_trimming_what_is_acknowledged_reads_nothing_behind_the_hindmost_group() -> None:
+    """All of it stays, so XADD to a stream whose group is far behind must not read the backlog each time."""
+    world = ColdWorld()
+    client = filled(world, 90)
+    client.call("XGROUP", "CREATE", "s", "g", "5-1")
+    world.chill(each=5)
+    begun, read = [], world.packs.read
+    rows = [unpack_extents(*record) for record in world.stream().entries.cold_records(100)]
+
+    def noted(pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:
+        begun.append(offset)
+        return read(pack, offset, length, may_wait=may_wait)
+
+    world.packs.read = noted  # type: ignore[method-assign]  # looks on
+    assert client.call("XTRIM", "s", "MAXLEN", "3", "ACKED") == 5
+    tables = {extent.offset + FRAME_HEAD for extent in rows[0]}
+    assert len(tables) == 6
+    assert tables <= set(begun)
+    assert 0 < len(set(begun) - tables) <= 3  # nodes

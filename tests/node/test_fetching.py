@@ -106,6 +106,28 @@ def test_pieces_of_one_part_are_read_side_by_side() -> None:
         assert isinstance(broken.parts[0], OSError)
 
 
+def test_threads_end_when_fewer_are_wanted() -> None:
+    """A smaller number counts at once: threads above it end when they have read their pieces."""
+    disk, most = Disk(), [4]
+    pool = FetchThreads(disk, lambda: most[0], lambda: 0, lambda fetch: None, lambda size, seconds: None)
+    try:
+        pool.add(Fetch((1, 0, 4 * PIECE)))
+        pool.add(Fetch((2, 0, PIECE)))
+        pool.add(Fetch((3, 0, PIECE)))
+        pool.add(Fetch((4, 0, PIECE)))
+        eventually(lambda: len(disk.begun) == 4)
+        most[0] = 1
+        disk.turns.release(4)
+        eventually(lambda: len(disk.begun) == 5)
+        for read in (6, 7):
+            disk.turns.release()
+            eventually(lambda read=read: len(disk.begun) == read)  # type: ignore[misc]  # a default binds the number
+        eventually(lambda: sum(each.name.startswith("packs-") for each in threading.enumerate()) == 1)
+    finally:
+        disk.turns.release(1000)
+        pool.close()
+
+
 def test_a_rate_holds_reads_back() -> None:
     """With a rate the next read waits, and the end of the threads does not wait for it."""
     disk = Disk()

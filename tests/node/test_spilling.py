@@ -13,6 +13,7 @@ from millstream.node.log import rebuilding
 from millstream.node.log.compaction import compact
 from millstream.node.log.rebuilding import differing, from_log
 from millstream.node.tiering import policy, writing
+from millstream.node.tiering.gathering import Copies
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
 from millstream.persistence.packs import PackWriter
@@ -354,6 +355,28 @@ def test_packs_have_a_largest_size_together() -> None:
     cold.spill()
     assert cold.spiller.filler.status == "ok"
     assert cold.extents()
+
+
+def test_nothing_is_copied_for_packs_that_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packs at their largest size cost the loop no copies, and a write that needs memory does not wait for them."""
+    cold = SpillWorld({"tier-max-bytes": "300"})
+    filled(cold, 90)
+    cold.spill()
+    copied = []
+    real = Copies.gather
+
+    def gather(self: Copies, limit: policy.Leave, most: int) -> int:
+        copied.append(real(self, limit, most))
+        return copied[-1]
+
+    monkeypatch.setattr(Copies, "gather", gather)
+    for _ in range(5):
+        cold.advance(2000)
+        cold.spill()
+    assert copied == []
+    assert not cold.spiller.may_help(cold.clock.now())
+    cold.client().call("CONFIG", "SET", "tier-max-bytes", "0")
+    assert cold.spiller.may_help(cold.clock.now())
 
 
 def test_a_disk_that_is_nearly_full_keeps_its_space() -> None:

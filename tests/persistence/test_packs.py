@@ -1,6 +1,9 @@
 """Packs in a data directory: named before they hold an entry, not read by a start, refused if incomplete."""
 
+import os
+import sys
 import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ import pytest
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence import packs
 from millstream.persistence.check import check
-from millstream.persistence.disk import RealDisk
+from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME, Manifest, PackEntry, read_manifest
@@ -267,6 +270,24 @@ def test_a_batch_is_written_and_read_back_in_parts(tmp_path: Path) -> None:
     log.close()
     assert most < 4 << 20
     assert list(extents_of(RealDisk(), tmp_path, entry)) == list(zip([at for at, _ in places], batch, strict=True))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot say what is in the page cache")
+def test_a_check_leaves_a_part_in_the_page_cache_that_was_there(tmp_path: Path) -> None:
+    """Pages that a reader has just used stay, though the pages behind them come from the disk."""
+    path, page = tmp_path / "pack", 4096
+    path.write_bytes(bytes(64 * page))
+    with closing(RealDisk().open_read(path)) as file:
+        assert isinstance(file, RealFile)
+        number = file.fileno()
+        os.fsync(number)
+        os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(number, 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(number, 4 * page, 0)
+        assert packs.read_quietly(file, 0, 64 * page) == bytes(64 * page)
+        assert os.preadv(number, [bytearray(4 * page)], 0, os.RWF_NOWAIT) == 4 * page
+        with pytest.raises(BlockingIOError):  # the rest has left again
+            os.preadv(number, [bytearray(page)], 8 * page, os.RWF_NOWAIT)
 
 
 def test_an_extent_that_no_reader_would_accept_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

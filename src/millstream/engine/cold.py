@@ -241,6 +241,17 @@ def last_of(rows: bytes, at: int) -> int:
     return unpack_all(rows[begin : begin + 16])[0]
 
 
+def index_of(store: Any, first: int) -> int:
+    """Return the index of the first extent that ends at an id or behind it."""
+
+    def last(index: int) -> int:
+        record = store.cold_record(index, 1)
+        assert record is not None, "the index is one of the extents'"
+        return last_of(record[1], 0)
+
+    return bisect_left(range(store.extent_count), first, key=last)
+
+
 def records_of(extents: Sequence[Extent], most: int) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
     """Yield arguments of transitions that add extents: the pack, at most ``most`` rows, and the holes."""
     for number, group in groupby(extents, key=lambda extent: extent.pack):

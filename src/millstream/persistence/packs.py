@@ -313,14 +313,15 @@ def read_quietly(file: DiskFile, offset: int, size: int) -> bytes:
     """Read a part, and leave in the page cache what was there before."""
     if not isinstance(file, RealFile) or sys.platform != "linux":
         return file.read_at(offset, size)
-    data = bytearray(size)
+    data, there = bytearray(size), 0
     with contextlib.suppress(OSError):  # it is not there, or the file system cannot say so
-        if os.preadv(file.fileno(), [data], offset, os.RWF_NOWAIT) == size:
-            return bytes(data)
-    found = file.read_at(offset, size)
+        there = os.preadv(file.fileno(), [data], offset, os.RWF_NOWAIT)
+    if there == size:
+        return bytes(data)
+    rest = file.read_at(offset + there, size - there)
     with contextlib.suppress(OSError):
-        os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
-    return found
+        os.posix_fadvise(file.fileno(), offset + there, size - there, os.POSIX_FADV_DONTNEED)
+    return bytes(data[:there]) + rest
 
 
 def payload_at(file: DiskFile, entry: PackEntry, offset: int, length: int) -> bytes:

@@ -202,13 +202,14 @@ def _unreferenced(stream: Stream, trim: Trim, budget: int) -> tuple[list[int], i
     """
     gone: list[int] = []
     length = stream.length
+    hindmost = min((group.last_id for group in stream.groups.values()), default=ids.MAX_ID)
     for node in stream.entries.nodes():
         if trim.strategy == "MAXLEN" and length <= trim.threshold:
             return gone, node.first
         if budget and len(gone) + node.live > budget:
             return gone, node.first
         is_last = not _droppable(node, trim, length)
-        for entry in node.live_ids():
+        for entry in node.live_ids() if node.first <= hindmost else ():  # some group needs all that follow
             if length <= trim.threshold if trim.strategy == "MAXLEN" else entry >= trim.threshold:
                 break
             if not stream.is_referenced(entry):

@@ -35,7 +35,7 @@ class NodeFigures(NamedTuple):
     begin: int  # Position of the first entry, behind the names
     stored: int  # Number of entries, including tombstones
     dead: int  # Number of tombstones
-    payload: int  # Size of Redis's listpack in bytes, without the two counters at its head
+    payload: int  # Size of Redis's listpack in bytes, without the two counters at its head; see :func:`lean`
     first: int  # First stored id
     last: int  # Last stored id
     low: int  # Position of the first live entry; if there is none, the size

@@ -5,12 +5,11 @@ live, of those that lived then. So a new frame begins at one again, and an exten
 halving. Meanwhile its stream changes: entries that died are holes of the new extent, as those of a spilled one are.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.engine.cold import ROW_SIZE, Extent, Holes, count_bits, figures_of, last_of, unpack_extents
+from millstream.engine.cold import ROW_SIZE, Extent, Holes, count_bits, figures_of, index_of, unpack_extents
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.streams import extents, nodeform
 from millstream.engine.streams.entries import EntryStore
@@ -109,50 +108,26 @@ def moves(
 
     An extent that is not there any more is left out, and one of which more than a quarter has died meanwhile.
     """
-    shifts: dict[int, int] = {}  # by stream: extents before the last one that have gone
     for renewal, place in written:
         db, key = renewal.place
         stream = renewal.stream
         if space.databases[db].keys.get(key) is not stream:
             continue
-        found = _present(renewal, shifts.get(id(stream), 0))
+        found = _present(renewal)
         if found is None or 4 * (renewal.extent.live - found[1].live) > renewal.extent.live:
             continue
         index, present = found
-        shifts[id(stream)] = renewal.index - index
         fresh = _moved(renewal, present)._replace(pack=pack, offset=place[0], length=place[1])
         holes = [[0, *fresh.holes.pack()]] if fresh.holes != Holes() else []
         yield renewal, ("tmove", db, key, index, pack, fresh.row(), holes)
 
 
-def _present(renewal: Renewal, shift: int) -> tuple[int, Extent] | None:
-    """Return index and present form of an extent; None if it has gone. Others before it may have gone.
-
-    ``shift`` is a guess at their number. If it is wrong, the ids tell the place, since extents are in their order.
-    """
+def _present(renewal: Renewal) -> tuple[int, Extent] | None:
+    """Return index and present form of an extent; None if it has gone. Others before it may have gone."""
     entries, old = renewal.stream.entries, renewal.extent
-    found = _extent_at(entries, renewal.index - shift)
-    if found is not None and found[:2] == old[:2]:
-        return renewal.index - shift, found
-    indices = range(min(renewal.index + 1, entries.extent_count))
-    index = bisect_left(indices, old.first, key=lambda at: _last_at(entries, at))
+    index = index_of(entries, old.first)
     found = _extent_at(entries, index)
     return (index, found) if found is not None and found[:2] == old[:2] else None
-
-
-def index_behind(entries: EntryStore, last: int, most: int) -> int:
-    """Return the index of the first extent that ends behind an id, at most ``most``.
-
-    Extents before it may have gone since ``most`` was its index.
-    """
-    return bisect_right(range(min(most, entries.extent_count)), last, key=lambda at: _last_at(entries, at))
-
-
-def _last_at(entries: EntryStore, index: int) -> int:
-    """The last stored id of the extent of an index."""
-    record = entries.cold_record(index, 1)
-    assert record is not None, "the index is one of the extents'"
-    return last_of(record[1], 0)
 
 
 def _extent_at(entries: EntryStore, index: int) -> Extent | None:

@@ -53,23 +53,27 @@ class Scrubber:
         if not self._number:
             self._begun = now.mono
         at = self._at if entry.name == self._name else 0
-        size = min(rate, _PIECE)
-        self._due = now.mono + 1000 * size // rate
+        at, begun = max(at, HEADER_SIZE), now.mono
 
-        def take(made: tuple[list[int], int], now: Now) -> None:  # noqa: ARG001 - the signature of all
-            found, end = made
+        def take(made: tuple[list[int], int, int], now: Now) -> None:  # noqa: ARG001 - the signature of all
+            found, end, size = made
+            self._due = begun + 1000 * size // rate  # a piece ends with a frame, whatever its size
             for offset in found:
                 self._report((entry.number, offset, entry.name, _REASON))
             is_read = end >= (entry.bytes or 0) - FRAME_SIZE
             self._number, self._name, self._at = (entry.number + is_read, entry.name, end)
 
-        self._background.run(lambda: self._read(entry, max(at, HEADER_SIZE), size), take)
-        return (self._due - now.mono) / 1000
+        self._background.run(lambda: self._read(entry, at, min(rate, _PIECE)), take)
+        return 0.0
 
-    def _read(self, entry: PackEntry, at: int, size: int) -> tuple[list[int], int]:
-        """Read a piece in the thread. A pack that cannot be opened or read is left to its readers."""
+    def _read(self, entry: PackEntry, at: int, most: int) -> tuple[list[int], int, int]:
+        """Return damaged offsets, the end of the piece and its size; run in the thread.
+
+        A pack that cannot be opened or read is left to its readers.
+        """
         try:
             with closing(self._log.open_pack(entry.name)) as file:
-                return scrub(file, entry, at, size)
+                found, end = scrub(file, entry, at, most)
         except (StorageError, OSError):
-            return [], entry.bytes or 0
+            return [], entry.bytes or 0, most
+        return found, end, end - at

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
-from millstream.engine.cold import ROW_SIZE, last_of
+from millstream.engine.cold import ROW_SIZE, index_of, last_of
 from millstream.engine.keyspace import Keyspace, Transition, filled_places
 from millstream.engine.streams.stream import Stream
 from millstream.node.maintenance import renewing
@@ -113,7 +113,7 @@ class Walk:
             last = last_of(record[1], count - 1)
             looked = count if record[0] in self.rule.sparse else len(record[2])
             yield _PART + looked + _FOUND * (self.counted - found)
-            index = renewing.index_behind(stream.entries, last, index + count)  # the first ones may have gone
+            index = index_of(stream.entries, last + 1)  # the first ones may have gone
         if self.counted == before and mark_of(stream) == mark:
             self._settled[stream] = mark
 

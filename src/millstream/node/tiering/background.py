@@ -16,6 +16,10 @@ Take = Callable[[Any, Now], None]
 """Called in the loop with the result of a job."""
 
 
+class NoThreadError(Exception):
+    """The system starts no thread; the job may be given again."""
+
+
 class TierThread:
     """Runs one job after the other, each in a thread; the loop takes the result in a turn."""
 
@@ -26,6 +30,7 @@ class TierThread:
         self._thread: threading.Thread | None = None
         self._taking: Take | None = None  # Takes the result of the present job; None without one
         self._result: tuple[Any] | None = None  # Result, until the loop has taken it
+        self._lacks = False  # The system started no thread for the last job
         self._held = 0  # Bytes that the last job holds
 
     @property
@@ -52,7 +57,7 @@ class TierThread:
         """Run a job, which reports its failures by its result, and holds so many bytes until that is taken.
 
         Raises:
-            RuntimeError: the system starts no thread; the job may be given again.
+            NoThreadError: the system starts no thread.
         """
         thread = self._new_thread(target=self._run, args=(job,), name="millstream-tier", daemon=True)
         with self._ending:
@@ -61,10 +66,15 @@ class TierThread:
                 return
             try:
                 thread.start()
-            except BaseException:
+            except BaseException as error:
                 self._taking = None
-                raise
-            self._thread = thread
+                if not isinstance(error, RuntimeError | MemoryError):
+                    raise
+                if not self._lacks:
+                    log.warning("no thread for work on packs was started; it is tried again: %r", error)
+                self._lacks = True
+                raise NoThreadError from error
+            self._thread, self._lacks = thread, False
 
     def _run(self, job: Callable[[], Any]) -> None:
         self._result = (job(),)

@@ -226,6 +226,9 @@ class FetchThreads:
         """Return the next piece to read, once there is one; None at the end."""
         with self._wake:
             while not self._ends:
+                if len(self._threads) > self._most():
+                    self._threads.remove(threading.current_thread())
+                    return None
                 held = self._free_at - time.monotonic()
                 found = None if held > 0 else self._take(self._wanted) or self._take(self._ahead)
                 if found is not None:

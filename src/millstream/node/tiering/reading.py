@@ -20,7 +20,7 @@ from millstream.commands.context.config import Config
 from millstream.commands.context.context import Context, Origin, TooLarge
 from millstream.commands.context.host import Lookups
 from millstream.commands.context.session import Session
-from millstream.engine.cold import EXTENTS_MOST, ColdDamage, ColdMiss, Extent, Range
+from millstream.engine.cold import ColdDamage, ColdMiss, Extent, Range, index_of
 from millstream.engine.ids import text
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
@@ -177,7 +177,8 @@ class ColdRunner:
 
     def _run(self, ctx: Context, handler: Handler, argv: list[bytes]) -> Reply:
         is_script = ctx.origin is Origin.SCRIPT
-        ctx.most = OUTPUT_HARD_MAX if is_script else self._limit(ctx.session)
+        if not ctx.obeys:  # a primary gets no reply
+            ctx.most = OUTPUT_HARD_MAX if is_script else self._limit(ctx.session)
         try:
             self._expect_small(ctx, argv)
             return self._run_again(ctx, handler, argv)
@@ -372,8 +373,8 @@ def _holds(value: object, extent: Extent) -> bool:
     """True if a value is a stream with this extent."""
     if not isinstance(value, Stream) or not value.entries.extent_count:
         return False
-    row = extent.row()
-    return any(row in rows for pack, rows, _ in value.entries.cold_records(EXTENTS_MOST) if pack == extent.pack)
+    record = value.entries.cold_record(index_of(value.entries, extent.first), 1)
+    return record is not None and record[:2] == (extent.pack, extent.row())
 
 
 def _printed(key: bytes) -> str:

@@ -23,7 +23,7 @@ from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.memory import Memory
 from millstream.node.tiering import policy
-from millstream.node.tiering.background import TierThread
+from millstream.node.tiering.background import NoThreadError, TierThread
 from millstream.node.tiering.gathering import BATCH, SLICE, Batch, Copies, settled
 from millstream.node.tiering.policy import Aim, Leave, Place, Ring, Spills
 from millstream.node.tiering.writing import SPARE, Filler, Written
@@ -150,7 +150,11 @@ class Spiller:
         """True if nodes can go to packs now, or are on their way."""
         if self.background.is_stopped or not self._node.config.tier or now.mono < self._not_before:
             return False
-        return self.is_busy or not self._is_on or not self._rests(now)
+        return (
+            self.is_busy
+            or not self._is_on
+            or not (self._rests(now) or self._filler.is_full(self.config.tier_max_bytes))
+        )
 
     def release(self, packs: set[int]) -> None:
         """Note that packs are removed."""
@@ -211,7 +215,10 @@ class Spiller:
             self.background.take(now)
             self._recount()
             return 0.0
-        seconds = self._next(now) if self._is_on else None
+        try:
+            seconds = self._next(now) if self._is_on else None
+        except NoThreadError:
+            return _LATER
         return 0.0 if self.background.is_done else None if self.background.is_busy else seconds
 
     def _next(self, now: Now) -> float | None:
@@ -267,7 +274,7 @@ class Spiller:
 
     def _gather(self, now: Now) -> float | None:
         """Copy a slice; give the batch to the thread once it is large enough, or nothing else may go."""
-        if self._rests(now):
+        if self._rests(now) or self._filler.is_full(self.config.tier_max_bytes):
             return self._nap(now)
         if not self._queue:
             self._queue.extend(self.ring.turn(self._node.keyspace))

@@ -50,6 +50,7 @@ class Filler:
         self._pack: PackWriter | None = None
         self._total = PackTotal(opened.pack_bytes()) if total is None else total
         self.failures = 0  # Number of batches that failed
+        self._refused = 0  # Bytes of the last batch for which packs had no room below their limit
         self.in_a_row = 0  # Number of these since the last one that was written, without those for which space lacked
         self.status = "ok"  # Result of the last batch: ``ok``, or the reason in one word
 
@@ -81,13 +82,21 @@ class Filler:
             return FIRST_PAUSE
         return min(FIRST_PAUSE * 2 ** min(self.in_a_row - 1, 30), LONGEST_PAUSE) if self.in_a_row else 0.0
 
+    def is_full(self, most: int) -> bool:
+        """True if packs may not take a batch such as the last refused one; ``most`` is their limit, 0 for none."""
+        is_full = bool(most) and self.size + self._refused > most
+        if is_full:
+            self.status = "max-bytes"
+        return is_full
+
     def write(self, payloads: list[bytes], least: int, most: int) -> Written:
         """Write a batch, unless less than ``least`` bytes are free, or packs (0: any number) have ``most`` bytes."""
         needed = sum(map(len, payloads))
         try:
             if most and self.size + needed > most:
-                self.status = "max-bytes"
+                self.status, self._refused = "max-bytes", needed
                 return Written()
+            self._refused = 0
             if self._log.free() < least + needed:
                 return self.fail("disk-low", "the disk must keep room for rewriting the log")
             if self._pack is not None and self._pack.size >= min(max(self.size // PART, SMALLEST), LARGEST):
