@@ -3,8 +3,10 @@
 from random import Random
 from typing import Any
 
+import pytest
+
 from engine.twins import NAMES, STEPS, VALUES, plain, seen
-from millstream.engine.cold import ColdReads, each_extent, unpack_extents
+from millstream.engine.cold import ColdReads, cold_records, each_extent, unpack_extents
 from millstream.engine.ids import MAX_ID
 from millstream.engine.streams.entries import PyEntryStore
 from support.coldness import MemoryPacks, chilled
@@ -74,7 +76,7 @@ class ColdTwins:
         if not there:
             return
         if entry_id <= self.cold.cold_last:
-            places = self.patiently("plan_drop", [entry_id], 0) if keep else self.patiently("plan_delete", [entry_id])
+            places = self.patiently("plan_delete", [entry_id], 0) if keep else self.patiently("plan_delete", [entry_id])
             assert self.cold.punch(places) == self.blind.punch(places) == 1
             return
         self.keep_hot(1)
@@ -86,13 +88,8 @@ class ColdTwins:
         for entry in reversed(self.hot.ids()[-random.randint(1, 20) :]):
             self.remove(entry, keep=False)
 
-    def below(self, bound: int, *, keep: bool) -> None:
+    def below(self, bound: int) -> None:
         """Trim."""
-        if not keep:
-            removed = self.both("remove_below", bound, keep=False)
-            assert removed is not None
-            self.restart()
-            return
         removed = self.hot.remove_below(bound, keep=True)
         if not self.cold.extent_count:
             assert self.cold.remove_below(bound, keep=True) == self.blind.remove_below(bound, keep=True) == removed
@@ -104,10 +101,10 @@ class ColdTwins:
         """Drop emptied nodes below a floor."""
         self.hot.drop_emptied(floor)
         self.keep_hot(0)
-        places = self.patiently("plan_drop", [], floor) if self.cold.extent_count else []
+        places = self.patiently("plan_delete", [], floor) if self.cold.extent_count else []
         for store in (self.cold, self.blind):
             store.punch(places)
-            store.drop_emptied(floor, hot=True)
+            store.drop_emptied(floor)
 
     def back(self, last: int) -> None:
         """Move the last id back, but not below a live entry."""
@@ -118,24 +115,25 @@ class ColdTwins:
         self.cold.reach_back(self.last)
         self.blind.reach_back(self.last)
 
-    def unplanned(self, random: Random) -> None:
-        """Remove without plans, as transitions of old logs do; the blind store cannot follow."""
-        what = random.choice(("remove", "drop_emptied", "reach_back"))
-        if what == "remove":
-            self.both("remove", self.some_id(random), keep=random.random() < 0.5)
-        elif what == "drop_emptied":
-            self.both("drop_emptied", self.some_id(random))
-        else:
-            self.last = max(self.hot.last_live_id, min(random.randint(0, self.last), self.last))
-            self.both("reach_back", self.last)
-        self.restart()
+    def refuse(self) -> None:
+        """Refuse to remove cold entries, and the last hot node before them, without a plan."""
+        cold = self.cold.copy()
+        if not cold.extent_count:
+            return
+        for run in (
+            lambda: cold.remove(cold.cold_last),
+            lambda: cold.remove_below(1, keep=False),
+            lambda: cold.reach_back(0),
+        ):
+            with pytest.raises(ValueError, match="by a plan"):
+                run()
 
     def restart(self) -> None:
         """Make the cold and the blind store again, as a snapshot does."""
         made = self._cold(), self._store()
         made[1].reads = ColdReads()
         for store in made:
-            for pack, rows, holes in self.cold.cold_records(3):
+            for pack, rows, holes in cold_records(self.cold, 3):
                 store.add_cold(pack, rows, holes)
             packed = [node.pack() for node in self.cold.hot_nodes()]
             if packed:
@@ -145,7 +143,7 @@ class ColdTwins:
     def copy(self) -> None:
         """Continue with copies, after the originals have changed."""
         twins = self.hot.copy(), self.cold.copy(), self.blind.copy()
-        self.cold.remove_below(MAX_ID + 1, keep=False)
+        self.cold.cut(MAX_ID + 1, [])
         self.hot, self.cold, self.blind = twins
 
     def some_id(self, random: Random) -> int:
@@ -165,12 +163,12 @@ class ColdTwins:
         hot, cold = self.hot, self.cold
         for name in ("length", "first_id", "last_live_id", "node_count"):
             assert getattr(hot, name) == getattr(cold, name) == getattr(self.blind, name), name
-        assert list(cold.cold_records(3)) == list(self.blind.cold_records(3))
+        assert list(cold_records(cold, 3)) == list(cold_records(self.blind, 3))
         listed = list(each_extent(cold))
         assert listed == list(each_extent(self.blind))
         assert cold.extents(1, 2) == self.blind.extents(1, 2) == listed[1:3]
         every = [cold.cold_record(index, 1) for index in range(-1, cold.extent_count + 1)]
-        assert every == [None, *cold.cold_records(1), None]
+        assert every == [None, *cold_records(cold, 1), None]
         assert cold.cold_record(1, 3) == self.blind.cold_record(1, 3)
         assert cold.hole_bytes == self.blind.hole_bytes
         assert cold.sealed_bytes == self.blind.sealed_bytes
@@ -186,8 +184,6 @@ class ColdTwins:
             assert (number, b"".join(buffers), last) == (there[0], b"".join(there[1]), there[2])
         for entry in (start, end):
             self.both("wire", entry)
-            self.both("emptied", entry)
-            self.both("ends_below", entry)
             self.both("__contains__", entry)
         self.check()
         return shown
@@ -195,7 +191,7 @@ class ColdTwins:
     def check(self) -> None:
         """Check the invariants of the cold store, reading everything."""
         check_entries(self.cold)
-        for pack, rows, holes in self.cold.cold_records(3):
+        for pack, rows, holes in cold_records(self.cold, 3):
             for extent in unpack_extents(pack, rows, holes):
                 inside = [entry for entry in self.hot.ids() if extent.first <= entry <= extent.last]
                 assert extent.live == len(inside)
@@ -207,7 +203,7 @@ class ColdTwins:
 def step(twins: ColdTwins, random: Random) -> None:
     """Run one random step."""
     what = random.choices(
-        ("add", "dead", "remove", "below", "drop", "back", "spill", "shorten", "warm", "unplanned", "restart", "copy"),
+        ("add", "dead", "remove", "below", "drop", "back", "spill", "shorten", "warm", "refuse", "restart", "copy"),
         (69, 3, 20, 3, 3, 3, 6, 2, 1, 2, 1, 1),
     )[0]
     limits = random.choice(((0, 5), (4096, 100), (200, 0), (0, 3)))
@@ -218,12 +214,12 @@ def step(twins: ColdTwins, random: Random) -> None:
     elif what == "remove":
         twins.remove(twins.some_id(random), keep=random.random() < 0.5)
     elif what == "below":
-        twins.below(twins.some_id(random), keep=random.random() < 0.8)
+        twins.below(twins.some_id(random))
     elif what == "drop":
         twins.drop(twins.some_id(random))
     elif what == "back":
         twins.back(random.randint(0, twins.last))
-    elif what in {"spill", "shorten", "unplanned"}:
+    elif what in {"spill", "shorten"}:
         getattr(twins, what)(random)
     else:
         getattr(twins, what)()

@@ -15,7 +15,7 @@ from engine.dump_twins import REFUSED, told
 from engine.group_twins import seen as group_seen
 from engine.twins import NAMES, STEPS, VALUES, native, seen
 from millstream.commands.streams.trimming import Trim, run_trim
-from millstream.engine.cold import FRAME_HEAD, ROW_SIZE
+from millstream.engine.cold import FRAME_HEAD, ROW_SIZE, cold_records
 from millstream.engine.cold_ops import TOUCHING, cold_form
 from millstream.engine.ids import MAX_ID, pack, pack_all
 from millstream.engine.keyspace import Keyspace, Transition
@@ -250,7 +250,7 @@ class StreamTwins(ColdTwins):
             (RenewalRule(every=True), RenewalRule(), RenewalRule(share=1), RenewalRule(sparse=frozenset((1, 2))))
         )
         index, number = 0, random.randint(4, 5)
-        for record in self.cold.cold_records(3):
+        for record in cold_records(self.cold, 3):
             for renewal in wanted(PLACE, self.streams[1], index, record, rule):
                 extent = renewal.extent
                 payload = bytes(
@@ -274,7 +274,7 @@ class StreamTwins(ColdTwins):
             space.databases[0].keys[KEY] = stream.copy()
         self.hot, self.cold, self.blind = (stream.entries for stream in self.streams)
         self.written = (0, [])
-        before[1].entries.remove_below(MAX_ID + 1, keep=False)
+        before[1].entries.cut(MAX_ID + 1, [])
         for stream in before:
             stream.drop_group(GROUP)
 
@@ -362,6 +362,6 @@ class FourTwins:
                 twins.both("ids", twins.some_id(random), twins.some_id(random), -1)
             groups = [group_seen(group, 0) for group in twins.groups[:1]]
             found.append(
-                (start, end, shown, groups, twins.dumped(), list(twins.cold.cold_records(3)), twins.packs.files)
+                (start, end, shown, groups, twins.dumped(), list(cold_records(twins.cold, 3)), twins.packs.files)
             )
         assert found[0] == found[1]

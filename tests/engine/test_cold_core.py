@@ -13,6 +13,7 @@ from engine.cold_twins import ColdTwins, step
 from engine.test_pack_reader import FilePack, everything, grown
 from engine.twins import native
 from millstream.commands.context.config import Config
+from millstream.engine.cold import cold_records
 from millstream.engine.ids import text
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
@@ -127,16 +128,32 @@ def test_extents_and_holes_are_counted_and_given_back(tmp_path: Path) -> None:
         cold = pack.chill(store, 15)
         assert native.stream_memory() - before == cold.footprint
         for entry in random.sample(store.ids(), store.length // 2):
-            cold.remove(entry, keep=random.random() < 0.5)
+            remove(cold, entry, keep=random.random() < 0.5)
             assert native.stream_memory() - before == cold.footprint
         twin = cold.copy()
         assert native.stream_memory() - before == cold.footprint + twin.footprint
-        cold.remove_below(random.choice(store.ids()), keep=True)
-        twin.drop_emptied(1 << 128)
+        bound = random.choice(store.ids())
+        cut(cold, bound)
+        twin.punch(twin.plan_delete([], 1 << 128))
         del cold
         assert twin.ids() == sorted(twin.ids())
         del twin
         assert native.stream_memory() == before
+
+
+def remove(store: Any, entry: int, *, keep: bool) -> None:
+    """Remove an entry, by a plan if it is cold."""
+    if entry <= store.cold_last:
+        store.punch(store.plan_delete([entry], 0) if keep else store.plan_delete([entry]))
+    else:
+        if store.length - store.cold_live == 1:
+            store.warm(*store.plan_warm())
+        store.remove(entry, keep=keep)
+
+
+def cut(store: Any, bound: int) -> None:
+    """Trim a store with cold entries."""
+    store.cut(bound, store.plan_cut(bound))
 
 
 STEPS: dict[str, Callable[[Any], object]] = {
@@ -146,17 +163,14 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "wire": lambda store: [store.wire(entry) for entry in store.ids()[:9]],
     "nodes": lambda store: [(node.pack(), node.listpack(), list(node.entries())) for node in store.nodes()],
     "dump": native.pack_entries,
-    "records": lambda store: list(store.cold_records(2)),
+    "records": lambda store: list(cold_records(store, 2)),
     "record": lambda store: [store.cold_record(index, 2) for index in range(-1, 9)],
     "extents": lambda store: store.extents(0, 100),
-    "packs": lambda store: store.packs(),
     "pack_sizes": lambda store: store.pack_sizes(),
     "copy": lambda store: store.copy(),
-    "emptied": lambda store: store.emptied(2**128),
-    "remove": lambda store: store.remove(store.ids()[3]),
-    "remove all below": lambda store: store.remove_below(2**128, keep=False),
-    "remove below": lambda store: store.remove_below(store.ids()[12], keep=True),
-    "drop": lambda store: store.drop_emptied(2**128),
+    "remove all below": lambda store: cut(store, 2**128),
+    "remove below": lambda store: cut(store, store.ids()[12]),
+    "drop": lambda store: store.punch(store.plan_delete([], 2**128)),
     "plan": lambda store: store.plan_delete(store.ids()[:9]),
     "punch": lambda store: store.punch(store.plan_delete(store.ids()[:9])),
     "warm": lambda store: store.warm(*store.plan_warm()),
@@ -169,7 +183,7 @@ def test_an_allocation_that_fails_changes_nothing(what: str, tmp_path: Path) -> 
     """If any allocation fails, the store raises MemoryError and answers as before, and the next try works."""
     pack = FilePack(tmp_path / "pack", cache=0)
     cold = pack.chill(grown(Random(5), 80), 4)
-    cold.remove(cold.ids()[5], keep=True)
+    remove(cold, cold.ids()[5], keep=True)
     before, wanted = everything(cold), cold.copy()
     STEPS[what](wanted)
     right = everything(wanted)

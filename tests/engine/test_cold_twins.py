@@ -9,7 +9,7 @@ import pytest
 
 from engine.cold_twins import ColdTwins, step
 from millstream import core
-from millstream.engine.cold import ColdReads, Extent
+from millstream.engine.cold import ColdReads, Extent, extent_of, pack_bits
 from millstream.engine.streams.entries import PyEntryStore
 from support.coldness import chilled
 
@@ -48,6 +48,56 @@ def test_an_extent_of_no_entries_has_a_weight(store: type[PyEntryStore]) -> None
     entries.reads = ColdReads()
     entries.add_cold(1, Extent(1, 32, 100, 1, 0, 0, 5, 9, 0, 0).row(), [])
     assert entries.cold_weight(0, 100) == 0
+
+
+SOUND = Extent(1, 32, 100, 2, 6, 6, 1, 6, 1, 6)
+FORGED = [
+    *({"live": 7}, {"stored": 101}, {"nodes": 101}, {"nodes": 0}, {"length": 20}, {"offset": 1 << 63}),
+    *({"last_live": 0}, {"last_live": 7}, {"first_live": 0}, {"live": 0}, {"live": 0, "last_live": 0}, {"first": 7}),
+]
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+@pytest.mark.parametrize("change", FORGED, ids=str)
+def test_a_forged_extent_is_refused(change: dict[str, int], store: type[PyEntryStore]) -> None:
+    """Both cores refuse a record of an extent that no program writes."""
+    entries = store()
+    entries.reads = ColdReads()
+    with pytest.raises(ValueError, match="out of order"):
+        entries.add_cold(1, SOUND._replace(**change).row(), [])
+    entries.add_cold(1, SOUND.row(), [])
+    with pytest.raises(ValueError, match="extent"):
+        entries.move_cold(0, 1, SOUND._replace(**change).row(), [])
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+def test_an_extent_of_fewer_entries_than_its_nodes_have_is_refused(store: type[PyEntryStore]) -> None:
+    """A node that is gone leaves no fewer stored entries than the other nodes have."""
+    entries = store()
+    entries.reads = ColdReads()
+    for entry in range(1, 8):
+        entries.append(entry, [b"f", b"v"], fresh=entry in {1, 4, 7})
+    entries.remove(2, keep=True)
+    whole = extent_of(list(entries.hot_nodes())[:2], 1, 32, 500)
+    with pytest.raises(ValueError, match="other entries"):
+        entries.add_cold(1, whole._replace(nodes=3, stored=5).row(), [[0, b"", pack_bits(1)]])
+    entries.add_cold(1, whole._replace(nodes=3, stored=7).row(), [[0, b"", pack_bits(1)]])
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+def test_a_tombstone_hides_no_cold_entry(store: type[PyEntryStore]) -> None:
+    """The last cold entry is there, although a tombstone with its id begins the first hot node."""
+    twins = ColdTwins(store)
+    for _ in range(3):
+        twins.add(1, [b"f", b"v"], (0, 3), dead=False)
+    twins.add(0, [b"f", b"v"], (0, 1), dead=True)
+    twins.add(1, [b"f", b"v"], (0, 0), dead=False)
+    twins.add(1, [b"f", b"v"], (0, 1), dead=False)
+    twins.cold.add_cold(1, b"".join(chilled(twins.cold, twins.packs, 1, 1)), [])
+    assert 3 in twins.cold
+    assert twins.cold.wire(3) is not None
+    assert twins.cold.ids(3) == [3, 4, 5]
+    assert twins.cold.reply(3, 9)[0] == twins.cold.reply(3, 9, backwards=True)[0] == 3
 
 
 @pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])

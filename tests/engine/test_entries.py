@@ -44,7 +44,7 @@ def test_the_store_is_a_sorted_dictionary(
             alive = [one for one in alive if one >= number]
         elif what == "emptied":
             store.drop_emptied(number)
-            assert not store.emptied(number)
+            assert all(node.live for node in store.nodes() if node.last < number)
         else:
             last = min(last, max([number, *alive]))
             store.reach_back(last)

@@ -43,7 +43,6 @@ STEPS: dict[str, Callable[[Any], object]] = {
     "remove": lambda store: store.remove(2 << 64),
     "remove below": lambda store: store.remove_below(8 << 64, keep=False),
     "drop": lambda store: store.drop_emptied(2**128),
-    "emptied": lambda store: store.emptied(2**128),
     "reach back": lambda store: store.reach_back(14 << 64 | 300),
     "ids": lambda store: store.ids(),
     "reply": lambda store: store.reply(0, 2**128, -1),

@@ -192,6 +192,8 @@ def test_nodes_of_a_snapshot_are_added_in_order() -> None:
         (lambda store: store.append("1", FIELDS, fresh=False), TypeError),
         (lambda store: store.remove("1"), TypeError),
         (lambda store: store.remove_below(5), TypeError),
+        (lambda store: store.ids(backwards=True), TypeError),
+        (lambda store: store.rows(backwards=True), TypeError),
         (lambda store: store.wire(None), TypeError),
         (lambda store: store.ids("-", "+"), TypeError),
         (lambda store: "1" in store, TypeError),

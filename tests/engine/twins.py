@@ -86,8 +86,6 @@ class Twins:
             assert (number, b"".join(buffers), last) == (there[0], b"".join(there[1]), there[2])
         for entry in (start, end):
             self.both("wire", entry)
-            self.both("emptied", entry)
-            self.both("ends_below", entry)
             assert (entry in mine) == (entry in theirs)
 
 

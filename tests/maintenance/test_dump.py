@@ -121,10 +121,10 @@ def test_every_op_begins_with_its_database() -> None:
 
 def test_records_of_cold_entries_are_short() -> None:
     """Extents and plans are shown by their sizes, and the ids of entries as ids."""
-    steps = [("tcold", 0, b"s", 1, bytes(176), []), ("tdel", 0, b"s", [[0, 1, b"", b"", bytes(64)]], ids.pack(5 << 64))]
+    steps = [("tcold", 0, b"s", 1, bytes(176), []), ("xdel", 0, b"s", ids.pack(5 << 64), [[0, 1, b"", b"", bytes(64)]])]
     placed, deleted = read_record(1, codec.pack(START, steps)).changes
     assert placed.sentence() == "tcold db0 's' pack=1 extents=(176 bytes) holes=(0 parts)"
-    assert deleted.sentence() == "tdel db0 's' places=(1 part) ids=[5-0]"
+    assert deleted.sentence() == "xdel db0 's' ids=[5-0] places=(1 part)"
 
 
 @pytest.mark.parametrize(

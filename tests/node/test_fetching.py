@@ -179,12 +179,11 @@ class Pinning(Disk):
         super().__init__()
         self.pins: list[tuple[int, int, int]] = []
 
-    def pin(self, pack: int, offset: int, data: bytes, /) -> None:
-        self.pins.append((pack, offset, len(data)))
+    def pin(self, pack: int, offset: int, length: int, _what: bytes | int, /) -> None:
+        self.pins.append((pack, offset, length))
 
-    def unpin(self, pack: int, offset: int, length: int, /) -> bool:
+    def unpin(self, pack: int, offset: int, length: int, _is_mark: bool = False, /) -> None:
         self.pins.remove((pack, offset, length))
-        return True
 
 
 class Posting:

@@ -61,9 +61,11 @@ def test_both_answer_the_same(path: Path, seed: int) -> None:
             if name == "read":
                 found.append(_outcome(reader.read, *place, may_wait=False))
             elif name == "pin":
-                found.append(_outcome(reader.pin, 3, offset, data[offset : offset + length]))
-            elif name == "fail":
-                found.append(_outcome(reader.fail, *place, errno.EIO))
+                found.append(_outcome(reader.pin, *place, data[offset : offset + length]))
+            elif name in {"fail", "mark"}:
+                found.append(_outcome(reader.pin, *place, errno.EIO if name == "fail" else 0))
+            elif name == "unmark":
+                found.append(_outcome(reader.unpin, *place, True))
             elif name == "advise":
                 found.append(_outcome(reader.advise, *place, True))
             else:
@@ -85,12 +87,13 @@ def test_a_mark_is_missed_until_it_is_removed(path: Path) -> None:
     """Bytes within a mark are missed though they are there, but a read that may wait finds them."""
     for reader in _readers(path):
         right = reader.read(3, 100, 50, may_wait=True)
-        reader.mark(3, 90, 100)
+        reader.pin(3, 90, 100, 0)
+        reader.unpin(3, 90, 100)
         assert _outcome(reader.read, 3, 100, 50, may_wait=False) == ("miss", [(3, 100, 50)], [])
         assert reader.read(3, 100, 50, may_wait=True) == right
         assert reader.read(3, 100, 100, may_wait=False)[:50] == right
-        assert reader.unmark(3, 90, 100)
-        assert not reader.unmark(3, 90, 100)
+        reader.unpin(3, 90, 100, True)
+        reader.unpin(3, 90, 100, True)
         assert reader.read(3, 100, 50, may_wait=False) == right
 
 

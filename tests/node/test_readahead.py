@@ -38,13 +38,13 @@ class Pack:
         self.nowait = 1
         self.dropped: set[int] = set()
 
-    def mark(self, *wanted: int) -> None:
-        self.reader.mark(*wanted)
-        self.marks.add(wanted)  # type: ignore[arg-type]  # three numbers
+    def pin(self, pack: int, offset: int, length: int, what: int) -> None:
+        self.reader.pin(pack, offset, length, what)
+        self.marks.add((pack, offset, length))
 
-    def unmark(self, *wanted: int) -> bool:
-        self.marks.remove(wanted)  # type: ignore[arg-type]  # three numbers
-        return self.reader.unmark(*wanted)
+    def unpin(self, pack: int, offset: int, length: int, is_mark: bool) -> None:
+        self.marks.remove((pack, offset, length))
+        self.reader.unpin(pack, offset, length, is_mark)
 
     def advise(self, *args: int) -> None:
         if not args[-1]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 
+from millstream.engine.cold import cold_records
 from millstream.errors import StorageError
 from millstream.node.log.compaction import compact
 from millstream.node.maintenance import vacuum
@@ -419,7 +420,7 @@ def test_damage_is_reported_once_and_stops_nothing_else() -> None:
         cold.vacuum.ask()
     assert [damage[:2] for damage in damages] == [(1, HEADER_SIZE)]
     # The number of extents depends on the memory of all streams in the process, also of other tests
-    left = [(pack, rows[:8]) for pack, rows, holes in stream.entries.cold_records(1) if holes]
+    left = [(pack, rows[:8]) for pack, rows, holes in cold_records(stream.entries, 1) if holes]
     assert left == [(1, HEADER_SIZE.to_bytes(8, "little"))]
     assert cold.vacuum.extents
     assert isinstance(clients[1].call("XRANGE", "s", "1-1", "3-1"), Error)
@@ -435,7 +436,7 @@ def test_scrubbing_finds_damage_of_sealed_packs_once() -> None:
     places = sorted(
         int.from_bytes(rows[at : at + 8], "little")
         for _, stream in cold.streams()
-        for _, rows, _ in stream.entries.cold_records(99)
+        for _, rows, _ in cold_records(stream.entries, 99)
         for at in range(0, len(rows), 88)
     )
     assert len(places) > 2

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from millstream.engine.cold import NO_HOLES, Extent, unpack_extents
+from millstream.engine.cold import NO_HOLES, Extent, cold_records, unpack_extents
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.replies import Error
 from node.test_vacuum import care, filled
@@ -63,7 +63,7 @@ def places(files: Files, part: int) -> Iterator[int]:
 
 def extents(world: SpillWorld) -> list[Extent]:
     """Return all extents."""
-    records = (each for _, stream in world.streams() for each in stream.entries.cold_records(99))
+    records = (each for _, stream in world.streams() for each in cold_records(stream.entries, 99))
     return [each for record in records for each in unpack_extents(*record)]
 
 

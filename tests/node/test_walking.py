@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from millstream.engine.cold import ColdReads, Extent, Holes, records_of
+from millstream.engine.cold import ColdReads, Extent, Holes, cold_records, records_of
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.node.maintenance import renewing
@@ -194,10 +194,10 @@ def test_a_stream_with_the_same_holes_is_looked_at_once(looked: list[int]) -> No
     assert walk(RenewalRule()) == 300
     assert walk(RenewalRule()) == 0
     assert walk(RenewalRule(every=True)) == 300
-    extent = next(iter(stream.entries.cold_records(1)))
+    extent = next(iter(cold_records(stream.entries, 1)))
     assert extent[0] == 1
     ids = (1 << 64) + (999 << 64)
-    stream.entries.punch([[0, 996, (0).to_bytes(4, "little"), b"", b"".join(
+    stream.entries.punch([[0, 996, bytes(5), b"", b"".join(
         each.to_bytes(16, "big") for each in (1 << 64, ids, 1 << 64, ids))]])  # fmt: skip
     assert walk(RenewalRule()) == 300
     assert walk(RenewalRule(sparse=frozenset({1}))) == 300

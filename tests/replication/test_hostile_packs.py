@@ -143,12 +143,12 @@ RECORDS: dict[str, tuple[tuple[tuple[Any, ...], ...], str]] = {
     "no hot node": (cold(ROW)[:2], "the stream at b'x'"),
     "more live than stored": (cold(ROW._replace(live=5)), "extents out of order"),
     "live ends outside": (cold(ROW._replace(last_live=2 << 64)), "extents out of order"),
-    "deaths of other places": ((*cold(ROW), ("tdel", 0, b"x", [[5, 0, b"", b"", bytes(64)]], b"")), "not there"),
+    "deaths of other places": ((*cold(ROW), ("xdel", 0, b"x", b"", [[5, 0, b"", b"", bytes(64)]])), "not there"),
     "ends that come back": (
-        (*cold(ROW._replace(stored=2, live=2)), ("tdel", 0, b"x", [[0, 1, b"", b"", b"\xff" * 64]], pack_id(1 << 64))),
+        (*cold(ROW._replace(stored=2, live=2)), ("xdel", 0, b"x", pack_id(1 << 64), [[0, 1, b"", b"", b"\xff" * 64]])),
         "the stream at b'x'",
     ),
-    "places of anything": ((*cold(ROW), ("tcut", 0, b"x", None, [5])), "argument 4 of tcut is"),
+    "places of anything": ((*cold(ROW), ("xtrim", 0, b"x", None, False, True, [5])), "argument 6 of xtrim is"),
 }
 
 

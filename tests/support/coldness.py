@@ -34,7 +34,7 @@ class MemoryPacks:
         self.misses = 0  # number of reads that would have waited
         self.reads = self.read_bytes = self.held = self.blocking = 0  # figures for INFO, which are not counted here
         self.nowait = 1
-        self.marks: list[Range] = []  # parts that are missed once more
+        self.marks: list[tuple[Range, bytes | int]] = []  # parts that are missed once more
         self.advice: list[tuple[Range, bool]] = []  # what a node has told the system
         self.pins: list[tuple[Range, bytes | int]] = []  # what a node keeps for its clients, or an errno
         self.fails = False  # every read fails, as on a broken disk
@@ -57,7 +57,7 @@ class MemoryPacks:
         here = here or any(
             each[0] == pack and each[1] <= offset and offset + length <= each[1] + each[2] for each in self.there
         )
-        is_marked = not may_wait and any(_contains(mark, (pack, offset, length)) for mark in self.marks)
+        is_marked = not may_wait and any(_contains(mark, (pack, offset, length)) for mark, _ in self.marks)
         broken = [code for each, code in self.pins if isinstance(code, int) and _overlap(each, (pack, offset, length))]
         if broken and not (here or is_marked):
             raise OSError(broken[0], "what a thread could not read")
@@ -78,29 +78,16 @@ class MemoryPacks:
             raise OSError(5, "Input/output error")
         return bytes(self.files[pack][offset : offset + length])
 
-    def pin(self, pack: int, offset: int, data: bytes) -> None:
-        """Keep a part."""
-        self.pins.append(((pack, offset, len(data)), data))
+    def pin(self, pack: int, offset: int, length: int, what: bytes | int) -> None:
+        """Keep a part, an error of it, or a mark."""
+        (self.pins if what else self.marks).append(((pack, offset, length), what))
 
-    def fail(self, pack: int, offset: int, length: int, code: int) -> None:
-        """Note that a part cannot be read."""
-        self.pins.append(((pack, offset, length), code))
-
-    def unpin(self, pack: int, offset: int, length: int) -> bool:
+    def unpin(self, pack: int, offset: int, length: int, is_mark: bool = False) -> None:
         """Let a part go."""
-        at = next((at for at, (pin, _) in enumerate(self.pins) if pin == (pack, offset, length)), -1)
+        pins = self.marks if is_mark else self.pins
+        at = next((at for at, (pin, _) in enumerate(pins) if pin == (pack, offset, length)), -1)
         if at >= 0:
-            del self.pins[at]
-        return at >= 0
-
-    def mark(self, pack: int, offset: int, length: int) -> None:
-        """Let a part be missed once more."""
-        self.marks.append((pack, offset, length))
-
-    def unmark(self, pack: int, offset: int, length: int) -> bool:
-        """Remove a mark."""
-        self.marks.remove((pack, offset, length))
-        return True
+            del pins[at]
 
     def advise(self, pack: int, offset: int, length: int, is_needed: bool) -> None:
         """Note what a node tells the system."""
@@ -200,7 +187,7 @@ def begin() -> None:
         if not is_planned:  # it has committed others that are
             return result
         place = step[3:5] if step[0] in {"move", "copy"} else step[1:3]
-        if step[0] not in cold_ops.OPS and len(place) == 2 and isinstance(place[1], bytes):
+        if step[0] not in cold_ops.SILENT and len(place) == 2 and isinstance(place[1], bytes):
             cold = chill(ctx.host.keyspace, EVERYWHERE, *place)
             if cold is not None:
                 commit(ctx, cold, soft=True, is_planned=True)

@@ -425,7 +425,7 @@ static int ask_for_more(const Walk *walk)
     PyObject *ranges = cold_take_miss(), *ahead = ranges == NULL ? NULL : PyList_New(0);
     const Extent *extent;
     Py_ssize_t asked = 0, wanted = walk->wanted, index = walk->cold->extent, step = walk->backwards ? -1 : 1;
-    for (int is_first = 1; ahead != NULL && asked < RANGE_MAX && wanted > 0; is_first = 0) {
+    for (int is_first = 1; ahead != NULL && asked < ASKED_MAX && wanted > 0; is_first = 0) {
         if ((extent = extent_at(walk, index)) == NULL)
             break;
         wanted -= extent->live < wanted ? extent->live : wanted;

@@ -61,11 +61,11 @@ static int is_sound(const Extent *extent)
 {
     return extent->length >= FRAME_HEAD + EXTENT_HEAD && extent->length <= FRAME_MAX && extent->nodes <= extent->length
            && extent->stored <= extent->length && extent->live <= extent->stored && EXTENT_LEFT(extent) > 0
-           && EXTENT_LEFT(extent) <= extent->nodes && extent->offset <= INT64_MAX - FRAME_MAX
+           && EXTENT_LEFT(extent) <= extent->nodes && extent->offset < (uint64_t)1 << 62
            && extent->first <= extent->last && (extent->live == 0) == (extent->last_live == 0)
-           && (extent->live == 0
-               || (extent->first <= extent->first_live && extent->first_live <= extent->last_live
-                   && extent->last_live <= extent->last));
+           && (extent->live == 0 ? extent->first_live == 0
+                                 : extent->first <= extent->first_live && extent->first_live <= extent->last_live
+                                       && extent->last_live <= extent->last);
 }
 
 /* The holes of an item [index, dead, gone] */
@@ -229,58 +229,34 @@ static int add_holes(PyObject *list, Py_ssize_t index, const Holes *holes)
     return status;
 }
 
-/* The record of extents of one pack from an index on, and how many they are; NULL with an exception */
-static PyObject *record_of(EntryStore *store, Py_ssize_t index, Py_ssize_t most, Py_ssize_t *count)
+/* The record of at most so many extents of one pack from an index on, None behind the last one */
+PyObject *cold_record(EntryStore *store, PyObject *arguments)
 {
-    const Cold *cold = store->cold;
-    uint32_t pack = EXTENT(cold, index).pack;
-    for (*count = 1; *count < most && index + *count < cold->count && EXTENT(cold, index + *count).pack == pack; ++*count)
-        ;
-    Extent *extents = PyMem_New(Extent, (size_t)*count); /* new lists may run what changes the store */
-    if (extents == NULL)
-        return PyErr_NoMemory();
-    for (Py_ssize_t at = 0; at < *count; at++) {
-        extents[at] = EXTENT(cold, index + at);
-        holes_share(extents[at].holes);
-    }
-    PyObject *rows = PyBytes_FromStringAndSize(NULL, *count * ROW_SIZE), *holes = rows == NULL ? NULL : PyList_New(0);
+    Py_ssize_t index, most, count = 1;
+    if (!PyArg_ParseTuple(arguments, "nn", &index, &most))
+        return NULL;
+    if (store->cold == NULL || index < 0 || index >= store->cold->count)
+        Py_RETURN_NONE;
+    uint32_t pack = EXTENT(store->cold, index).pack;
+    uint64_t version = store->version;
+    while (count < most && index + count < store->cold->count && EXTENT(store->cold, index + count).pack == pack)
+        count++;
+    PyObject *rows = PyBytes_FromStringAndSize(NULL, count * ROW_SIZE), *holes = rows == NULL ? NULL : PyList_New(0);
     int status = holes == NULL ? -1 : 0;
-    for (Py_ssize_t at = 0; at < *count && status == 0; at++) {
-        put_row(extents + at, PyBytes_AS_STRING(rows) + at * ROW_SIZE);
-        status = extents[at].holes == NULL ? 0 : add_holes(holes, at, extents[at].holes);
+    for (Py_ssize_t at = 0; at < count && status == 0; at++) {
+        if (store->version != version) { /* new lists may run any code */
+            status = refuse_cold("the entries changed while they were looked at");
+            break;
+        }
+        const Extent *extent = &EXTENT(store->cold, index + at);
+        put_row(extent, PyBytes_AS_STRING(rows) + at * ROW_SIZE);
+        status = extent->holes == NULL ? 0 : add_holes(holes, at, extent->holes);
     }
-    free_extents(extents, *count);
     if (status == 0)
         return Py_BuildValue("(INN)", pack, rows, holes);
     Py_XDECREF(rows);
     Py_XDECREF(holes);
     return NULL;
-}
-
-PyObject *cold_records(EntryStore *store, PyObject *number)
-{
-    Py_ssize_t most = PyLong_AsSsize_t(number), count;
-    PyObject *list = PyErr_Occurred() ? NULL : PyList_New(0);
-    for (Py_ssize_t index = 0; list != NULL && store->cold != NULL && index < store->cold->count; index += count) {
-        PyObject *record = record_of(store, index, most, &count);
-        if (record == NULL || PyList_Append(list, record) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(record);
-    }
-    PyObject *iterator = list == NULL ? NULL : PyObject_GetIter(list);
-    Py_XDECREF(list);
-    return iterator;
-}
-
-/* The record of at most so many extents from an index on, None behind the last one */
-PyObject *cold_record(EntryStore *store, PyObject *arguments)
-{
-    Py_ssize_t index, most, count;
-    if (!PyArg_ParseTuple(arguments, "nn", &index, &most))
-        return NULL;
-    if (store->cold == NULL || index < 0 || index >= store->cold->count)
-        Py_RETURN_NONE;
-    return record_of(store, index, most, &count);
 }
 
 PyObject *cold_extents(EntryStore *store, PyObject *args)
@@ -294,21 +270,6 @@ PyObject *cold_extents(EntryStore *store, PyObject *args)
         if (row == NULL || PyList_Append(list, row) < 0)
             Py_CLEAR(list);
         Py_XDECREF(row);
-    }
-    return list;
-}
-
-/* The number of the pack of each run of extents in one pack: quick, as it is asked for between two commands */
-PyObject *cold_packs(EntryStore *store, PyObject *Py_UNUSED(ignored))
-{
-    PyObject *list = PyList_New(0);
-    for (Py_ssize_t index = 0; list != NULL && store->cold != NULL && index < store->cold->count; index++) {
-        if (index && EXTENT(store->cold, index).pack == EXTENT(store->cold, index - 1).pack)
-            continue;
-        PyObject *number = PyLong_FromUnsignedLong(EXTENT(store->cold, index).pack);
-        if (number == NULL || PyList_Append(list, number) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(number);
     }
     return list;
 }
@@ -366,6 +327,12 @@ int with_holes(const Extent *extent, const Marks *more, Extent *twin)
 
 /* ---------------------------------------------------------------- changes, which read nothing */
 
+/* The changed extents of a plan, in its order */
+typedef struct {
+    Py_ssize_t count, *indexes;
+    Extent *extents;
+} Change;
+
 static void change_free(Change *change)
 {
     free_extents(change->extents, change->count);
@@ -378,13 +345,12 @@ static int get_place(EntryStore *store, PyObject *place, Py_ssize_t *index, Exte
     Marks marks = {0};
     unsigned int live;
     changed->holes = NULL;
-    int status = parts == NULL || !PyArg_ParseTuple(parts, "nISSS", index, &live, &dead, &gone, &ends) ? -1 : 0;
+    int status = parts == NULL || !PyArg_ParseTuple(parts, "nIOOS", index, &live, &dead, &gone, &ends) ? -1 : 0;
     if (status == 0 && (store->cold == NULL || *index < 0 || *index >= store->cold->count || PyBytes_GET_SIZE(ends) != ENDS))
         status = refuse_cold("an extent that is not there");
     if (status == 0) {
         const Extent *old = &EXTENT(store->cold, *index);
-        status = marks_read_numbers(&marks.dead, PyBytes_AS_STRING(dead), PyBytes_GET_SIZE(dead), old->stored) < 0
-                         || marks_read_numbers(&marks.gone, PyBytes_AS_STRING(gone), PyBytes_GET_SIZE(gone), old->nodes) < 0
+        status = marks_read(&marks.dead, dead, old->stored) < 0 || marks_read(&marks.gone, gone, old->nodes) < 0
                          || with_holes(old, &marks, changed) < 0
                      ? -1
                      : 0;
@@ -399,7 +365,7 @@ static int get_place(EntryStore *store, PyObject *place, Py_ssize_t *index, Exte
 }
 
 /* Read a plan; -1 with an exception */
-int change_read(EntryStore *store, PyObject *places, Change *change)
+static int change_read(EntryStore *store, PyObject *places, Change *change)
 {
     *change = (Change){0};
     if (!PyList_Check(places))
@@ -427,7 +393,7 @@ int change_read(EntryStore *store, PyObject *places, Change *change)
 }
 
 /* Apply it, which frees it; the number of entries that died */
-Py_ssize_t change_apply(EntryStore *store, Change *change)
+static Py_ssize_t change_apply(EntryStore *store, Change *change)
 {
     Cold *cold = store->cold;
     Py_ssize_t removed = 0;
@@ -456,21 +422,6 @@ PyObject *cold_punch(EntryStore *store, PyObject *places)
     return change_read(store, places, &change) < 0 ? NULL : PyLong_FromSsize_t(change_apply(store, &change));
 }
 
-/* Apply the plan, then remove all below a bound; the number of entries that died */
-Py_ssize_t change_cut(EntryStore *store, Change *change, Id bound, int all, int keep)
-{
-    Py_ssize_t before = store->length, whole = 0;
-    change_apply(store, change);
-    Cold *cold = store->cold;
-    while (cold != NULL && whole < cold->count && (all || EXTENT(cold, whole).last < bound))
-        store->length -= EXTENT(cold, whole++).live;
-    if (whole)
-        cold_drop(store, 0, whole);
-    if (!is_cold(store))
-        store_cut(store, bound, all, keep);
-    return before - store->length;
-}
-
 PyObject *cold_cut(EntryStore *store, PyObject *args)
 {
     PyObject *number, *places;
@@ -481,7 +432,16 @@ PyObject *cold_cut(EntryStore *store, PyObject *args)
     int side = id_clamp(number, &bound);
     if (side == -2 || change_read(store, places, &change) < 0)
         return NULL;
-    return PyLong_FromSsize_t(change_cut(store, &change, bound, side > 0, 1));
+    Py_ssize_t before = store->length, whole = 0;
+    change_apply(store, &change);
+    Cold *cold = store->cold;
+    while (cold != NULL && whole < cold->count && (side > 0 || EXTENT(cold, whole).last < bound))
+        store->length -= EXTENT(cold, whole++).live;
+    if (whole)
+        cold_drop(store, 0, whole);
+    if (!is_cold(store))
+        store_cut(store, bound, side > 0, 1);
+    return PyLong_FromSsize_t(before - store->length);
 }
 
 PyObject *cold_put_warm(EntryStore *store, PyObject *args)

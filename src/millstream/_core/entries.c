@@ -107,13 +107,14 @@ Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, in
 
 /* ---------------------------------------------------------------- arguments */
 
-/* start, end, count, backwards in the methods' form; 1; 0 for a range that must be empty; -1 */
+/* start, end, count and, unless that is NULL, backwards in the methods' form; 1; 0 for a range that must be empty; -1 */
 static int range(PyObject *args, PyObject *keywords, Id *start, Id *end, Py_ssize_t *count, int *backwards)
 {
-    static char *names[] = {"start", "end", "count", "backwards", NULL};
+    char *names[] = {"start", "end", "count", backwards == NULL ? NULL : "backwards", NULL};
     PyObject *first = NULL, *last = NULL;
-    *start = 0, *end = ID_MAX, *count = -1, *backwards = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OOn$p", names, &first, &last, count, backwards))
+    *start = 0, *end = ID_MAX, *count = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, backwards == NULL ? "|OOn" : "|OOn$p", names, &first, &last, count,
+                                     backwards))
         return -1;
     int low = first == NULL ? 0 : id_clamp(first, start), high = last == NULL ? 0 : id_clamp(last, end);
     if (low == -2 || high == -2)
@@ -198,12 +199,6 @@ static PyObject *extend(EntryStore *store, PyObject *packed)
     Py_RETURN_NONE;
 }
 
-/* Whether an id is below those in memory, and may be that of a cold entry */
-static int is_below(EntryStore *store, Id id)
-{
-    return is_cold(store) && (store->count == 0 || id < STORE_NODE(store, 0)->first);
-}
-
 static int contains(EntryStore *store, PyObject *number)
 {
     Id id;
@@ -212,7 +207,7 @@ static int contains(EntryStore *store, PyObject *number)
     int side = id_clamp(number, &id);
     if (side != 0)
         return side == -2 ? -1 : 0;
-    if (is_below(store, id)) {
+    if (is_cold_id(store, id)) {
         Walk walk;
         walk_begin(&walk, store, id, id, 0);
         int found = walk_next(&walk, &entry);
@@ -233,7 +228,7 @@ static PyObject *wire(EntryStore *store, PyObject *number)
     if (side == -2)
         return NULL;
     Node *node = NULL;
-    if (side == 0 && is_below(store, id)) {
+    if (side == 0 && is_cold_id(store, id)) {
         walk_begin(&walk, store, id, id, 0);
         found = walk_next(&walk, &entry);
         node = found > 0 ? walk.node : NULL;
@@ -258,10 +253,8 @@ static PyObject *remove_one(EntryStore *store, PyObject *const *args, Py_ssize_t
     int side = id_clamp(args[0], &id);
     if (side == -2)
         return NULL;
-    if (side == 0 && is_below(store, id)) {
-        int removed = cold_remove(store, id, keep);
-        return removed < 0 ? NULL : PyBool_FromLong(removed);
-    }
+    if (side == 0 && is_cold_id(store, id))
+        return refuse_cold("an entry in a pack is removed by a plan"), NULL;
     Node *node = side ? NULL : store_find(store, id, &index, &entry);
     if (node == NULL)
         Py_RETURN_FALSE;
@@ -301,7 +294,7 @@ static PyObject *ids(EntryStore *store, PyObject *args, PyObject *keywords)
 {
     Id start, end;
     Py_ssize_t count;
-    int backwards, there = range(args, keywords, &start, &end, &count, &backwards);
+    int there = range(args, keywords, &start, &end, &count, NULL);
     PyObject *found = there < 0 ? NULL : PyList_New(0);
     if (found != NULL && there && gather(store, start, end, count, found) < 0)
         Py_CLEAR(found);
@@ -312,7 +305,7 @@ static PyObject *rows(EntryStore *store, PyObject *args, PyObject *keywords)
 {
     Id start, end;
     Py_ssize_t count;
-    int backwards, there = range(args, keywords, &start, &end, &count, &backwards);
+    int there = range(args, keywords, &start, &end, &count, NULL);
     return there < 0 ? NULL : rows_of(store, start, end, there ? count : 0);
 }
 
@@ -320,7 +313,7 @@ static PyObject *reply(EntryStore *store, PyObject *args, PyObject *keywords)
 {
     Id start, end, last = 0;
     Py_ssize_t count, number = 0, some = -1;
-    int backwards, there = range(args, keywords, &start, &end, &count, &backwards);
+    int backwards = 0, there = range(args, keywords, &start, &end, &count, &backwards);
     PyObject *buffers = there < 0 ? NULL : PyList_New(0);
     if (buffers == NULL)
         return NULL;
@@ -446,9 +439,7 @@ static PyMethodDef methods[] = {
     {"wire", (PyCFunction)wire, METH_O, NULL},
     {"remove", (PyCFunction)(void (*)(void))remove_one, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"remove_below", (PyCFunction)(void (*)(void))store_remove_below, METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"ends_below", (PyCFunction)store_ends_below, METH_O, NULL},
-    {"emptied", (PyCFunction)store_emptied, METH_O, NULL},
-    {"drop_emptied", (PyCFunction)(void (*)(void))store_drop_emptied, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"drop_emptied", (PyCFunction)store_drop_emptied, METH_O, NULL},
     {"reach_back", (PyCFunction)store_reach, METH_O, NULL},
     {"ids", (PyCFunction)(void (*)(void))ids, METH_VARARGS | METH_KEYWORDS, NULL},
     {"rows", (PyCFunction)(void (*)(void))rows, METH_VARARGS | METH_KEYWORDS, NULL},
@@ -458,16 +449,12 @@ static PyMethodDef methods[] = {
     {"copy", (PyCFunction)copy, METH_NOARGS, NULL},
     {"add_cold", (PyCFunction)cold_add, METH_VARARGS, NULL},
     {"move_cold", (PyCFunction)cold_move, METH_VARARGS, NULL},
-    {"cold_records", (PyCFunction)cold_records, METH_O, NULL},
     {"cold_record", (PyCFunction)cold_record, METH_VARARGS, NULL},
     {"extents", (PyCFunction)cold_extents, METH_VARARGS, NULL},
-    {"packs", (PyCFunction)cold_packs, METH_NOARGS, NULL},
     {"pack_sizes", (PyCFunction)cold_pack_sizes, METH_NOARGS, NULL},
-    {"want", (PyCFunction)cold_want, METH_O, NULL},
     {"cold_weight", (PyCFunction)cold_weight, METH_VARARGS, NULL},
     {"want_range", (PyCFunction)(void (*)(void))cold_want_range, METH_VARARGS | METH_KEYWORDS, NULL},
-    {"plan_delete", (PyCFunction)cold_plan_delete, METH_O, NULL},
-    {"plan_drop", (PyCFunction)cold_plan_drop, METH_VARARGS, NULL},
+    {"plan_delete", (PyCFunction)cold_plan_delete, METH_VARARGS, NULL},
     {"plan_cut", (PyCFunction)cold_plan_cut, METH_O, NULL},
     {"plan_warm", (PyCFunction)cold_plan_warm, METH_NOARGS, NULL},
     {"punch", (PyCFunction)cold_punch, METH_O, NULL},

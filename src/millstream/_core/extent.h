@@ -68,7 +68,6 @@ int holes_have(const Holes *holes, uint32_t ordinal);
 int holes_gone(const Holes *holes, uint32_t node);
 uint32_t holes_between(const Holes *holes, uint32_t start, uint32_t stop); /* entries with ordinals in [start, stop) */
 uint32_t holes_nodes(const Holes *holes);           /* nodes that are gone */
-Holes *holes_share(Holes *holes);                   /* the same with one more owner */
 int holes_copy(const Holes *holes, Holes **twin);   /* counted by itself; -1 with an exception */
 void holes_free(Holes *holes);
 Py_ssize_t holes_memory(const Holes *holes);        /* counted size, see bytes.h */
@@ -76,9 +75,7 @@ Py_ssize_t holes_memory(const Holes *holes);        /* counted size, see bytes.h
 /* Sets at work are bits in a buffer that ends with a byte that is not 0. Each returns -1 with an exception. */
 int marks_add(Buf *marks, uint32_t number);
 int marks_read(Buf *marks, PyObject *packed, uint32_t limit);   /* unpack_bits of cold.py, of numbers below the limit */
-int marks_read_numbers(Buf *marks, const char *data, Py_ssize_t size, uint32_t limit);
 PyObject *marks_pack(const Buf *marks);             /* pack_bits of cold.py */
-PyObject *marks_numbers(const Buf *marks);          /* pack_numbers of cold.py */
 int holes_marks(const Holes *holes, Buf *dead, Buf *gone); /* into two empty buffers */
 int holes_make(const Buf *dead, const Buf *gone, Holes **made);
 
@@ -126,7 +123,7 @@ struct ColdWalk {
 
 #define AHEAD_MAX ((Py_ssize_t)8 << 20) /* bytes of the extents that a miss names as next */
 #define AHEAD_COUNT 64                  /* number of these */
-#define RANGE_MAX ((Py_ssize_t)1 << 20) /* bytes that one miss asks for, apart from the last range */
+#define ASKED_MAX ((Py_ssize_t)1 << 20) /* bytes that one miss asks for, apart from the last range */
 
 static inline Node *last_node(EntryStore *store) { return store->count ? STORE_NODE(store, store->count - 1) : NULL; }
 
@@ -168,23 +165,10 @@ typedef struct {
 void marks_free(Marks *marks);
 int with_holes(const Extent *extent, const Marks *more, Extent *twin); /* the same with more holes, its own; -1 with an exception */
 
-/* The changed extents of a plan, in its order */
-typedef struct {
-    Py_ssize_t count, *indexes;
-    Extent *extents;
-} Change;
-
-int change_read(EntryStore *store, PyObject *places, Change *change);   /* -1 with an exception */
-Py_ssize_t change_apply(EntryStore *store, Change *change);             /* and frees it; the number of entries that died */
-/* The same, and removes all below a bound; keep: the node with it stays */
-Py_ssize_t change_cut(EntryStore *store, Change *change, Id bound, int all, int keep);
-
 /* Methods and properties of a store */
 PyObject *cold_add(EntryStore *store, PyObject *args), *cold_move(EntryStore *store, PyObject *args),
-    *cold_records(EntryStore *store, PyObject *number), *cold_record(EntryStore *store, PyObject *arguments),
-    *cold_extents(EntryStore *store, PyObject *args),
-    *cold_packs(EntryStore *store, PyObject *nothing), *cold_pack_sizes(EntryStore *store, PyObject *nothing),
-    *cold_punch(EntryStore *store, PyObject *places),
+    *cold_record(EntryStore *store, PyObject *arguments), *cold_extents(EntryStore *store, PyObject *args),
+    *cold_pack_sizes(EntryStore *store, PyObject *nothing), *cold_punch(EntryStore *store, PyObject *places),
     *cold_cut(EntryStore *store, PyObject *args), *cold_put_warm(EntryStore *store, PyObject *args);
 enum { EXTENTS, COLD_LIVE, FRAMES, HOLES }; /* which figure */
 PyObject *cold_figure(EntryStore *store, void *which), *cold_get_last(EntryStore *store, void *closure),
@@ -193,19 +177,9 @@ int cold_set_reads(EntryStore *store, PyObject *reads, void *closure);
 
 /* ---------------------------------------------------------------- cold_plans.c */
 
-PyObject *cold_want(EntryStore *store, PyObject *ids), *cold_want_range(EntryStore *store, PyObject *args, PyObject *keywords),
-    *cold_weight(EntryStore *store, PyObject *args), *cold_plan_delete(EntryStore *store, PyObject *ids), *cold_plan_drop(EntryStore *store, PyObject *args),
+PyObject *cold_want_range(EntryStore *store, PyObject *args, PyObject *keywords),
+    *cold_weight(EntryStore *store, PyObject *args), *cold_plan_delete(EntryStore *store, PyObject *args),
     *cold_plan_cut(EntryStore *store, PyObject *number), *cold_plan_warm(EntryStore *store, PyObject *nothing);
-int cold_warm(EntryStore *store);                   /* makes the last cold node hot; -1 with an exception */
-int store_let_go(EntryStore *store, Py_ssize_t index); /* as store_drop; the last cold node replaces the only hot one */
-int cold_remove(EntryStore *store, Id id, int keep); /* whether a cold entry was there; -1 with an exception */
-/* As remove_below, where something is cold; the number of removed entries, -1 with an exception */
-Py_ssize_t cold_remove_below(EntryStore *store, Id bound, int all, int keep);
-int cold_begins_below(EntryStore *store, Id bound); /* whether the first node ends below it; -1 with an exception */
-int cold_drop_emptied(EntryStore *store, Id bound, int all); /* -1 with an exception */
-/* The numbers of cold nodes that end below a bound and have no live entry are added to a list; the number of all that end
- * below it, -1 with an exception */
-Py_ssize_t cold_emptied(EntryStore *store, Id bound, int all, PyObject *list);
 
 /* ---------------------------------------------------------------- store.c, trims.c */
 
@@ -213,6 +187,7 @@ int store_reserve(EntryStore *store, Py_ssize_t more); /* room for more nodes; -
 void store_seal(EntryStore *store, Node *node);      /* give back unused memory; a small stream has no blocks of its own */
 void store_push(EntryStore *store, Node *node);      /* append it; there is room */
 void store_drop(EntryStore *store, Py_ssize_t index);
+int store_let_go(EntryStore *store, Py_ssize_t index); /* the same, but a cold part needs a hot node behind it; -1 */
 int store_put_first(EntryStore *store, Node *node);  /* takes the node; -1 with an exception, and then it does not */
 void store_cut(EntryStore *store, Id bound, int all, int keep); /* removes hot entries below a bound, or all */
 
@@ -221,8 +196,6 @@ int store_flag(PyObject *const *args, Py_ssize_t positional, PyObject *names, co
 int store_positional(Py_ssize_t got, Py_ssize_t wanted);
 
 PyObject *store_remove_below(EntryStore *store, PyObject *const *args, Py_ssize_t count, PyObject *names),
-    *store_drop_emptied(EntryStore *store, PyObject *const *args, Py_ssize_t count, PyObject *names),
-    *store_ends_below(EntryStore *store, PyObject *number), *store_emptied(EntryStore *store, PyObject *number),
-    *store_reach(EntryStore *store, PyObject *number);
+    *store_drop_emptied(EntryStore *store, PyObject *number), *store_reach(EntryStore *store, PyObject *number);
 
 #endif

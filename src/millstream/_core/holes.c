@@ -1,7 +1,7 @@
 /* The deletions from an extent since it was written: entries by ordinal, which counts those of the whole frame, and nodes by
  * number.
  *
- * Invariants: holes do not change, so they may have several owners; a change makes others. Up to LISTED entries are a list of
+ * Invariants: holes do not change; a change makes others. Up to LISTED entries are a list of
  * ascending numbers, more are bits. Bits end with a byte that is not 0, as the numbers of millstream.engine.cold
  * do.
  */
@@ -10,7 +10,7 @@
 #define LISTED 64
 
 struct Holes {
-    uint32_t owners, dead, gone;
+    uint32_t dead, gone;
     int is_listed;
     size_t dead_bytes, gone_bytes;
     unsigned char data[]; /* dead_bytes of a list of uint32_t or of bits; gone_bytes of bits */
@@ -84,13 +84,6 @@ int holes_gone(const Holes *holes, uint32_t node)
 
 uint32_t holes_nodes(const Holes *holes) { return holes == NULL ? 0 : holes->gone; }
 
-Holes *holes_share(Holes *holes)
-{
-    if (holes != NULL)
-        holes->owners++;
-    return holes;
-}
-
 int holes_copy(const Holes *holes, Holes **twin)
 {
     *twin = NULL;
@@ -101,13 +94,12 @@ int holes_copy(const Holes *holes, Holes **twin)
         return -1;
     }
     memcpy(*twin, holes, size_of(holes));
-    (*twin)->owners = 1;
     return 0;
 }
 
 void holes_free(Holes *holes)
 {
-    if (holes != NULL && --holes->owners == 0)
+    if (holes != NULL)
         free_counted(holes, size_of(holes));
 }
 
@@ -171,7 +163,7 @@ int holes_make(const Buf *dead, const Buf *gone, Holes **made)
         PyErr_NoMemory();
         return -1;
     }
-    *holes = (Holes){1, count, marks_count(gone), count <= LISTED, dead_bytes, (size_t)gone->size};
+    *holes = (Holes){count, marks_count(gone), count <= LISTED, dead_bytes, (size_t)gone->size};
     if (holes->is_listed)
         list_marks(dead, holes->data, 0);
     else
@@ -182,9 +174,9 @@ int holes_make(const Buf *dead, const Buf *gone, Holes **made)
     return 0;
 }
 
-/* ---------------------------------------------------------------- sets in transitions: cold.py's pack_numbers, pack_bits */
+/* ---------------------------------------------------------------- sets in transitions: cold.py's pack_bits */
 
-int marks_read_numbers(Buf *marks, const char *data, Py_ssize_t size, uint32_t limit)
+static int read_numbers(Buf *marks, const char *data, Py_ssize_t size, uint32_t limit)
 {
     if (size % 4)
         return refuse_cold("numbers of another size");
@@ -207,7 +199,7 @@ int marks_read(Buf *marks, PyObject *packed, uint32_t limit)
     if (size == 0)
         return 0;
     if (data[0] == 0)
-        return marks_read_numbers(marks, data + 1, size - 1, limit);
+        return read_numbers(marks, data + 1, size - 1, limit);
     for (size--, data++; size > 0 && data[size - 1] == 0; size--)
         ;
     if (size == 0)
@@ -215,14 +207,6 @@ int marks_read(Buf *marks, PyObject *packed, uint32_t limit)
     if ((uint64_t)(size - 1) * 8 + 31 - (uint64_t)__builtin_clz((unsigned char)data[size - 1]) >= limit)
         return refuse_cold("a number that the extent does not have");
     return buf_add(marks, data, size);
-}
-
-PyObject *marks_numbers(const Buf *marks)
-{
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, 4 * (Py_ssize_t)marks_count(marks));
-    if (bytes != NULL)
-        list_marks(marks, (unsigned char *)PyBytes_AS_STRING(bytes), 1);
-    return bytes;
 }
 
 PyObject *marks_pack(const Buf *marks)

@@ -26,7 +26,7 @@ typedef struct {
     PyObject *name; /* of its file */
 } Pack;
 
-/* Bytes of a pack: pinned ones, or, without bytes, marked ones and those that a thread could not read */
+/* Bytes of a pack: pinned ones; those that a thread could not read, with a code; or, with neither, marked ones */
 typedef struct {
     uint32_t pack;
     uint64_t offset;
@@ -35,21 +35,17 @@ typedef struct {
     int code; /* errno of what could not be read */
 } Piece;
 
-typedef struct {
-    Piece *pieces;
-    Py_ssize_t count, room;
-} Pieces;
-
 struct PackReader {
     PyObject_HEAD
     Pack *packs; /* by number, ascending */
     Py_ssize_t count, room;
-    Pieces pins, marks;
+    Piece *pins;
+    Py_ssize_t pin_count, pin_room;
     int nowait; /* whether the file system can read without waiting; -1: not known yet */
     Part **ring; /* parts that are kept */
     Py_ssize_t parts, ring_room, hand, held, cache;
     Part *buckets[BUCKETS];
-    long long reads, bytes, misses, blocking;
+    long long reads, bytes, blocking;
 };
 
 /* ---------------------------------------------------------------- what is kept */
@@ -60,7 +56,7 @@ static Part **bucket_of(PackReader *reader, uint32_t pack, uint64_t offset, int3
     return &reader->buckets[key >> 52];
 }
 
-static Part *find_part(PackReader *reader, uint32_t pack, uint64_t offset, int32_t node)
+Part *reader_find(PackReader *reader, uint32_t pack, uint64_t offset, int32_t node)
 {
     for (Part *part = *bucket_of(reader, pack, offset, node); part != NULL; part = part->next)
         if (part->offset == offset && part->pack == pack && part->node == node) {
@@ -123,11 +119,6 @@ void reader_keep(PackReader *reader, Part *part, uint32_t pack, uint64_t offset,
     reader->held += size;
 }
 
-Part *reader_find(PackReader *reader, uint32_t pack, uint64_t offset, int32_t node)
-{
-    return find_part(reader, pack, offset, node);
-}
-
 /* ---------------------------------------------------------------- reading */
 
 static int descriptor_of(PackReader *reader, uint32_t number, Py_ssize_t *place)
@@ -163,24 +154,26 @@ static int has_part(const Piece *piece, uint32_t pack, uint64_t offset, Py_ssize
            && offset + (uint64_t)size <= piece->offset + (uint64_t)piece->size;
 }
 
-static int is_marked(const Pieces *marks, uint32_t pack, uint64_t offset, Py_ssize_t size)
+static int is_mark(const Piece *pin) { return pin->bytes == NULL && pin->code == 0; }
+
+static int is_marked(const PackReader *reader, uint32_t pack, uint64_t offset, Py_ssize_t size)
 {
-    for (Py_ssize_t at = 0; at < marks->count; at++)
-        if (has_part(marks->pieces + at, pack, offset, size))
+    for (const Piece *pin = reader->pins, *end = pin + reader->pin_count; pin < end; pin++)
+        if (is_mark(pin) && has_part(pin, pack, offset, size))
             return 1;
     return 0;
 }
 
 /* 1 with pinned bytes; 0: there are none; -1 with errno if a thread could not read some of them */
-static int read_pinned(const Pieces *pins, uint32_t pack, uint64_t offset, char *to, Py_ssize_t size)
+static int read_pinned(const PackReader *reader, uint32_t pack, uint64_t offset, char *to, Py_ssize_t size)
 {
     int code = 0;
-    for (const Piece *pin = pins->pieces, *end = pin + pins->count; pin < end; pin++) {
+    for (const Piece *pin = reader->pins, *end = pin + reader->pin_count; pin < end; pin++) {
         if (pin->bytes != NULL && has_part(pin, pack, offset, size)) {
             memcpy(to, PyBytes_AS_STRING(pin->bytes) + (offset - pin->offset), (size_t)size);
             return 1;
         }
-        if (pin->bytes == NULL && pin->pack == pack && offset < pin->offset + (uint64_t)pin->size
+        if (pin->code && pin->pack == pack && offset < pin->offset + (uint64_t)pin->size
             && pin->offset < offset + (uint64_t)size)
             code = pin->code;
     }
@@ -197,7 +190,7 @@ int reader_read(PackReader *reader, uint32_t pack, uint64_t offset, char *to, Py
         errno = ENOENT;
         return -1;
     }
-    if (reader->marks.count && !may_wait && is_marked(&reader->marks, pack, offset, size))
+    if (!may_wait && is_marked(reader, pack, offset, size))
         return 0;
     reader->reads++;
     while (done < size) {
@@ -214,14 +207,12 @@ int reader_read(PackReader *reader, uint32_t pack, uint64_t offset, char *to, Py
             continue;
         } else if (!waits && (errno == EAGAIN || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)) {
             reader->nowait = errno == EAGAIN ? 1 : 0;
-            if ((found = read_pinned(&reader->pins, pack, offset, to, size)) < 0)
+            if ((found = read_pinned(reader, pack, offset, to, size)) < 0)
                 return -1;
             if (found)
                 break;
-            if (!may_wait) {
-                reader->misses++;
+            if (!may_wait)
                 return 0;
-            }
             reader->blocking++;
             waits = 1;
         } else {
@@ -258,20 +249,11 @@ static PyObject *reader_add(PackReader *reader, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Pieces of a pack that is dropped, or (size >= 0) the first one of these bytes */
-static int remove_pieces(Pieces *pieces, uint32_t pack, uint64_t offset, Py_ssize_t size)
+static void drop_pin(PackReader *reader, Py_ssize_t at)
 {
-    int removed = 0;
-    for (Py_ssize_t at = pieces->count - 1; at >= 0; at--) {
-        Piece *piece = pieces->pieces + at;
-        if (piece->pack != pack || (size >= 0 && (removed || piece->offset != offset || piece->size != size)))
-            continue;
-        PyObject *bytes = piece->bytes;
-        *piece = pieces->pieces[--pieces->count];
-        Py_XDECREF(bytes);
-        removed = 1;
-    }
-    return removed;
+    PyObject *bytes = reader->pins[at].bytes;
+    reader->pins[at] = reader->pins[--reader->pin_count];
+    Py_XDECREF(bytes);
 }
 
 static PyObject *reader_drop(PackReader *reader, PyObject *args)
@@ -289,8 +271,9 @@ static PyObject *reader_drop(PackReader *reader, PyObject *args)
     for (Py_ssize_t at = reader->parts - 1; at >= 0; at--)
         if (reader->ring[at]->pack == number)
             drop_part(reader, at);
-    remove_pieces(&reader->pins, number, 0, -1);
-    remove_pieces(&reader->marks, number, 0, -1);
+    for (Py_ssize_t at = reader->pin_count - 1; at >= 0; at--)
+        if (reader->pins[at].pack == number)
+            drop_pin(reader, at);
     close(descriptor);
     Py_DECREF(name);
     Py_RETURN_NONE;
@@ -322,74 +305,49 @@ static PyObject *reader_bytes(PackReader *reader, PyObject *args, PyObject *keyw
     return PyErr_SetFromErrno(PyExc_OSError);
 }
 
-static PyObject *add_piece(Pieces *pieces, uint32_t pack, unsigned long long offset, Py_ssize_t size, PyObject *bytes,
-                           int code)
-{
-    if (size < 0 || size > FRAME_MAX || offset > INT64_MAX - FRAME_MAX)
-        return PyErr_Format(PyExc_ValueError, "a part of another size");
-    if (pieces->count == pieces->room) {
-        Py_ssize_t room = pieces->room ? 2 * pieces->room : 16;
-        Piece *grown = resize_counted(pieces->pieces, (size_t)pieces->room * sizeof *grown, (size_t)room * sizeof *grown);
-        if (grown == NULL)
-            return PyErr_NoMemory();
-        pieces->pieces = grown;
-        pieces->room = room;
-    }
-    pieces->pieces[pieces->count++] = (Piece){pack, offset, size, Py_XNewRef(bytes), code};
-    Py_RETURN_NONE;
-}
-
-static void free_pieces(Pieces *pieces)
-{
-    while (pieces->count)
-        Py_XDECREF(pieces->pieces[--pieces->count].bytes);
-    free_counted(pieces->pieces, (size_t)pieces->room * sizeof *pieces->pieces);
-}
-
 static PyObject *reader_pin(PackReader *reader, PyObject *args)
 {
     unsigned int pack;
     unsigned long long offset;
-    PyObject *bytes;
-    if (!PyArg_ParseTuple(args, "IKS", &pack, &offset, &bytes))
+    Py_ssize_t size;
+    PyObject *what;
+    if (!PyArg_ParseTuple(args, "IKnO", &pack, &offset, &size, &what))
         return NULL;
-    return add_piece(&reader->pins, pack, offset, PyBytes_GET_SIZE(bytes), bytes, 0);
+    PyObject *bytes = PyBytes_Check(what) ? what : NULL;
+    long code = bytes == NULL ? PyLong_AsLong(what) : 0;
+    if (code == -1 && PyErr_Occurred())
+        return NULL;
+    if (size < 0 || size > FRAME_MAX || offset > INT64_MAX - FRAME_MAX || (bytes != NULL && PyBytes_GET_SIZE(bytes) != size))
+        return PyErr_Format(PyExc_ValueError, "a part of another size");
+    if (reader->pin_count == reader->pin_room) {
+        Py_ssize_t room = reader->pin_room ? 2 * reader->pin_room : 16;
+        Piece *grown = resize_counted(reader->pins, (size_t)reader->pin_room * sizeof *grown, (size_t)room * sizeof *grown);
+        if (grown == NULL)
+            return PyErr_NoMemory();
+        reader->pins = grown;
+        reader->pin_room = room;
+    }
+    reader->pins[reader->pin_count++] = (Piece){pack, offset, size, Py_XNewRef(bytes), (int)code};
+    Py_RETURN_NONE;
 }
 
-static PyObject *reader_fail(PackReader *reader, PyObject *args)
+static PyObject *reader_unpin(PackReader *reader, PyObject *args)
 {
     unsigned int pack;
     unsigned long long offset;
     Py_ssize_t size;
-    int code;
-    if (!PyArg_ParseTuple(args, "IKni", &pack, &offset, &size, &code))
+    int marks = 0;
+    if (!PyArg_ParseTuple(args, "IKn|p", &pack, &offset, &size, &marks))
         return NULL;
-    return add_piece(&reader->pins, pack, offset, size, NULL, code);
+    for (Py_ssize_t at = reader->pin_count - 1; at >= 0; at--) {
+        const Piece *pin = reader->pins + at;
+        if (pin->pack == pack && pin->offset == offset && pin->size == size && is_mark(pin) == marks) {
+            drop_pin(reader, at);
+            break;
+        }
+    }
+    Py_RETURN_NONE;
 }
-
-static PyObject *reader_mark(PackReader *reader, PyObject *args)
-{
-    unsigned int pack;
-    unsigned long long offset;
-    Py_ssize_t size;
-    if (!PyArg_ParseTuple(args, "IKn", &pack, &offset, &size))
-        return NULL;
-    return add_piece(&reader->marks, pack, offset, size, NULL, 0);
-}
-
-static PyObject *remove_piece(Pieces *pieces, PyObject *args)
-{
-    unsigned int pack;
-    unsigned long long offset;
-    Py_ssize_t size;
-    if (!PyArg_ParseTuple(args, "IKn", &pack, &offset, &size))
-        return NULL;
-    return PyBool_FromLong(size >= 0 && remove_pieces(pieces, pack, offset, size));
-}
-
-static PyObject *reader_unpin(PackReader *reader, PyObject *args) { return remove_piece(&reader->pins, args); }
-
-static PyObject *reader_unmark(PackReader *reader, PyObject *args) { return remove_piece(&reader->marks, args); }
 
 static PyObject *reader_fetch(PackReader *reader, PyObject *args)
 {
@@ -501,8 +459,9 @@ static void reader_dealloc(PackReader *reader)
         close(reader->packs[at].descriptor);
         Py_DECREF(reader->packs[at].name);
     }
-    free_pieces(&reader->pins);
-    free_pieces(&reader->marks);
+    while (reader->pin_count)
+        drop_pin(reader, reader->pin_count - 1);
+    free_counted(reader->pins, (size_t)reader->pin_room * sizeof *reader->pins);
     free_counted(reader->ring, (size_t)reader->ring_room * sizeof *reader->ring);
     free_counted(reader->packs, (size_t)reader->room * sizeof *reader->packs);
     Py_TYPE(reader)->tp_free((PyObject *)reader);
@@ -515,10 +474,7 @@ static PyMethodDef methods[] = {
     {"name", (PyCFunction)reader_name, METH_VARARGS, NULL},
     {"fetch", (PyCFunction)reader_fetch, METH_VARARGS, NULL},
     {"pin", (PyCFunction)reader_pin, METH_VARARGS, NULL},
-    {"fail", (PyCFunction)reader_fail, METH_VARARGS, NULL},
     {"unpin", (PyCFunction)reader_unpin, METH_VARARGS, NULL},
-    {"mark", (PyCFunction)reader_mark, METH_VARARGS, NULL},
-    {"unmark", (PyCFunction)reader_unmark, METH_VARARGS, NULL},
     {"advise", (PyCFunction)reader_advise, METH_VARARGS, NULL},
     {"limit", (PyCFunction)reader_limit, METH_O, NULL},
     {NULL},
@@ -529,7 +485,6 @@ static PyMemberDef members[] = {
     {"held", Py_T_PYSSIZET, offsetof(PackReader, held), Py_READONLY, NULL},
     {"reads", Py_T_LONGLONG, offsetof(PackReader, reads), Py_READONLY, NULL},
     {"read_bytes", Py_T_LONGLONG, offsetof(PackReader, bytes), Py_READONLY, NULL},
-    {"misses", Py_T_LONGLONG, offsetof(PackReader, misses), Py_READONLY, NULL},
     {"blocking", Py_T_LONGLONG, offsetof(PackReader, blocking), Py_READONLY, NULL},
     {NULL},
 };

@@ -13,7 +13,7 @@ void walk_begin(Walk *walk, EntryStore *store, Id start, Id end, int backwards)
     *walk = (Walk){.store = store, .start = start, .end = end, .backwards = backwards, .wanted = PY_SSIZE_T_MAX};
     Py_ssize_t index = store_index(store, backwards ? end : start);
     walk->index = backwards ? index + 1 : index - (index >= 0); /* one before the first, in its direction */
-    walk->is_cold = index < 0 && is_cold_id(store, start);
+    walk->is_cold = (index < 0 || !backwards) && is_cold_id(store, start); /* a tombstone in memory may have its last id */
 }
 
 void walk_end(Walk *walk)

@@ -14,11 +14,13 @@ for each changed extent, in order::
 
     [index of the extent before the change,
      number of live entries left,
-     ordinals of entries that die, 4 bytes each, little-endian,     an ordinal counts the entries of the whole frame
-     numbers of nodes that go, 4 bytes each, little-endian,         a node that goes takes its entries along
-     first, last, first live, last live id, 16 bytes each]          of the nodes that are left; all 0 without one
+     ordinals of entries that die,                             an ordinal counts the entries of the whole frame
+     numbers of nodes that go,                                 a node that goes takes its entries along
+     first, last, first live, last live id, 16 bytes each]     of the nodes that are left; all 0 without one
 
-An extent without a node goes. :class:`ColdStore` lists what an entry store of either core offers.
+Both sets are packed as of :func:`pack_bits`. An extent without a node goes.
+
+:class:`ColdStore` lists what an entry store of either core offers.
 """
 
 import struct
@@ -36,6 +38,8 @@ Places = list[list[Any]]
 """A plan, see the module's text."""
 
 FRAME_HEAD = 24  # Bytes of a frame before its payload
+EXTENT_HEAD = 9  # Bytes of a payload before its table
+FRAME_MAX = 0x7FFFFFFF  # Largest number of bytes of a frame
 ROW_SIZE = 88  # Bytes of an extent in a transition
 EXTENT_BYTES = 112  # Memory of an extent without holes
 EXTENTS_MOST = 4096  # Largest number of extents in one transition
@@ -82,24 +86,22 @@ class ColdSource(Protocol):
 class ColdReads:
     """The way from the stores of one keyspace to its packs; a replay has no source, and so reads none."""
 
-    __slots__ = ("blocking", "may_wait", "source", "streams")
+    __slots__ = ("may_wait", "source", "streams")
 
     def __init__(self) -> None:
         self.source: ColdSource | None = None  # Reader of the packs
         self.may_wait = True  # A read may wait for the disk
-        self.blocking = 0  # Number of reads that were allowed to wait
         self.streams: WeakSet[Any] = WeakSet()  # Streams in memory that had cold entries
 
     def read(self, pack: int, offset: int, length: int) -> bytes:
         """Return a part of a pack's file."""
         if self.source is None:
             raise ValueError("an entry in a pack was read, but there is no reader of packs here")
-        self.blocking += self.may_wait
         return self.source.read(pack, offset, length, may_wait=self.may_wait)
 
     def packs(self) -> set[int]:
         """Numbers of the packs to which a stream in memory refers, without a walk over all keys."""
-        return {pack for stream in self.streams for pack in stream.entries.packs()}
+        return {pack for stream in self.streams for pack, _ in stream.entries.pack_sizes()}
 
 
 class Holes(NamedTuple):
@@ -139,18 +141,8 @@ def numbers_of(bits: int) -> list[int]:
     return found
 
 
-def pack_numbers(bits: int) -> bytes:
-    """Return the numbers of a set, 4 bytes each, little-endian."""
-    return b"".join(map(_NUMBER.pack, numbers_of(bits)))
-
-
-def unpack_numbers(data: bytes) -> int:
-    """Return the set of packed numbers."""
-    return bits_of(number for (number,) in _NUMBER.iter_unpack(data))
-
-
 def pack_bits(bits: int) -> bytes:
-    """Return a set as bytes: 0 and its numbers as of :func:`pack_numbers`, or 1 and a little-endian bitmap if shorter.
+    """Return a set as bytes: 0 and its numbers with 4 bytes each, or 1 and a bitmap if that is shorter; little-endian.
 
     The empty set is packed as an empty string.
     """
@@ -158,7 +150,7 @@ def pack_bits(bits: int) -> bytes:
     if not bits:
         return b""
     if bits.bit_count() * _NUMBER.size <= size:
-        return b"\0" + pack_numbers(bits)
+        return b"\0" + b"".join(map(_NUMBER.pack, numbers_of(bits)))
     return b"\1" + bits.to_bytes(size, "little")
 
 
@@ -166,7 +158,9 @@ def unpack_bits(data: bytes) -> int:
     """Return the set of :func:`pack_bits`."""
     if not data:
         return 0
-    return int.from_bytes(data[1:], "little") if data[0] else unpack_numbers(data[1:])
+    if data[0]:
+        return int.from_bytes(data[1:], "little")
+    return bits_of(number for (number,) in _NUMBER.iter_unpack(data[1:]))
 
 
 def count_bits(data: bytes) -> int:
@@ -209,6 +203,19 @@ class Extent(NamedTuple):
     def row(self) -> bytes:
         """The extent without pack and holes, for a transition."""
         return _ROW.pack(self.offset, self.length, self.nodes, self.stored, self.live) + self.ends
+
+    @property
+    def is_sound(self) -> bool:
+        """True if a program's own records may have it: all that is summed or used as a size."""
+        ends = [self.first, self.first_live, self.last_live, self.last] if self.live else [self.first, self.last]
+        return (
+            ends == sorted(ends)
+            and (self.last_live > 0 if self.live else self.first_live == self.last_live == 0)
+            and 0 <= self.live <= self.stored <= self.length
+            and 0 < self.left <= self.nodes <= self.length
+            and FRAME_HEAD + EXTENT_HEAD <= self.length <= FRAME_MAX
+            and self.offset < 1 << 62
+        )
 
     def expect_same_entries(self, other: "Extent") -> None:
         """Raise unless another extent has the same live entries as far as this can be seen."""
@@ -272,9 +279,30 @@ def extent_of(nodes: Sequence[Any], pack: int, offset: int, length: int) -> Exte
 
 
 def want(store: Any, ids: Iterable[int]) -> None:
-    """Raise a miss before anything is done, unless all that reading these entries needs is there."""
-    if store.extent_count:
-        store.want(list(ids))
+    """Raise one miss for all that reading these entries needs, unless all of it is there."""
+    if not store.extent_count or store.reads.may_wait:
+        return
+    missed: dict[Range, None] = {}
+    size = 0
+    for each in ids:
+        try:
+            store.want_range(each, each)
+        except ColdMiss as miss:
+            fresh = [wanted for wanted in miss.ranges if wanted not in missed]
+            missed |= dict.fromkeys(fresh)
+            size += sum(length for _, _, length in fresh)
+            if size >= WANTED_MAX:
+                break
+    if missed:
+        raise ColdMiss(list(missed))
+
+
+def cold_records(store: Any, most: int = EXTENTS_MOST) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
+    """Yield arguments of ``add_cold`` that make the cold part of a store again, each of at most so many extents."""
+    at = 0
+    while (record := store.cold_record(at, most)) is not None:
+        yield record
+        at += len(record[1]) // ROW_SIZE
 
 
 def each_extent(store: Any) -> Iterator[tuple[int, int, int, int]]:
@@ -315,8 +343,8 @@ class ColdStore(Protocol):
 
     The other members work with cold nodes too. For these, ``nodes()`` yields objects with the members of
     :class:`~millstream.engine.streams.cold.ColdNode`, which read when they are asked for more than the table says.
-    ``append``, ``extend``, ``needs_block`` and ``reach_back`` concern hot nodes only. The methods that remove something
-    plan and apply by themselves, and keep one node hot; so they read, and no transition for cold nodes may call them.
+    ``append``, ``extend``, ``needs_block``, ``drop_emptied`` and ``reach_back`` concern hot nodes only. Methods that
+    remove something raise ValueError for cold entries and for the last hot node behind these: they go by a plan.
     """
 
     reads: ColdReads | None  # Set before the first extent is added; a copy of a store has the same
@@ -335,16 +363,8 @@ class ColdStore(Protocol):
         """
         ...
 
-    def cold_records(self, most: int) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
-        """Yield the arguments of :meth:`add_cold` that make the cold part again, see :func:`records_of`."""
-        ...
-
     def cold_record(self, index: int, most: int) -> tuple[int, bytes, list[list[Any]]] | None:
-        """Return one of these records, which begins with the extent of this index; None behind the last one."""
-        ...
-
-    def packs(self) -> list[int]:
-        """The number of the pack of each run of extents in one pack, without reading."""
+        """Return arguments of :meth:`add_cold` that make at most so many extents of one pack, from an index on."""
         ...
 
     def pack_sizes(self) -> list[tuple[int, int]]:
@@ -363,14 +383,6 @@ class ColdStore(Protocol):
         """The hot nodes."""
         ...
 
-    def drop_emptied(self, bound: int, *, hot: bool = False) -> None:
-        """Drop the nodes that end below ``bound`` and have no live entry; with ``hot`` only hot ones."""
-        ...
-
-    def want(self, ids: list[int]) -> None:
-        """Raise one miss for all that reading these entries needs, unless all of it is there."""
-        ...
-
     def want_range(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> None:
         """Raise one miss for what reading a range needs, :data:`ASKED_MAX` at most. All range reads begin with it."""
         ...
@@ -379,12 +391,11 @@ class ColdStore(Protocol):
         """Return the least size in bytes of the live entries of the extents that lie whole between two ids."""
         ...
 
-    def plan_delete(self, ids: list[int]) -> Places:
-        """Plan the deletion of existing cold entries. A node without a live entry goes."""
-        ...
+    def plan_delete(self, ids: list[int], floor: int | None = None, /) -> Places:
+        """Plan the deletion of existing cold entries. A node without a live entry goes.
 
-    def plan_drop(self, ids: list[int], floor: int) -> Places:
-        """Plan the same, but only nodes without a live entry that end below ``floor`` go, of all extents."""
+        With ``floor`` only nodes without a live entry that end below it go, but of all extents.
+        """
         ...
 
     def plan_cut(self, bound: int) -> Places:

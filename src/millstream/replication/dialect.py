@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 
 from millstream.engine import ids
-from millstream.engine.cold_ops import hot_form
 from millstream.engine.history import NO_DATABASE
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.replication.annotations import annotation
@@ -30,13 +29,16 @@ _GUARD = b"millstream"
 _TIMES = frozenset({"cseen", "gread", "gagain", "gclaim"})
 """Transitions that set the time at which a consumer was last seen or active, which no command does."""
 
+# Number of items of a transition for a replica, which knows nothing of cold entries: not what was found in packs
+_SHORTER = {"gread": 9, "xdrop": 5}
+
 _NEWER: dict[str, tuple[str, Maker]] = {}
 """Version from which on a transition has other commands, with their maker."""
 
 
 def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, annotate: str) -> list[Command]:
     """Return the commands for a transition that was just applied, including annotations."""
-    logged, step = step, hot_form(step)  # replicas know nothing of cold entries
+    logged, step = step, step[: _SHORTER.get(step[0])]
     op, db = step[:2]
     if soft:
         return [(NO_DATABASE, annotation(0, step))] if annotate == ALWAYS and op in _TIMES else []

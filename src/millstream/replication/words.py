@@ -232,7 +232,13 @@ def _xadd(
 
 @_says("xtrim")
 def _xtrim(
-    _space: Keyspace, _db: int, key: bytes, bound: bytes | None, _unref: bool, _keep: bool = False
+    _space: Keyspace,
+    _db: int,
+    key: bytes,
+    bound: bytes | None,
+    _unref: bool,
+    _keep: bool = False,
+    _places: list[Any] | None = None,
 ) -> Iterable[Words]:
     yield _trimming(key, None if bound is None else ids.unpack(bound))
 
@@ -244,7 +250,9 @@ def _trimming(key: bytes, bound: int | None) -> Words:
 
 
 @_says("xdrop")
-def _xdrop(space: Keyspace, db: int, key: bytes, packed: bytes, _floor: bytes | None = None) -> Iterable[Words]:
+def _xdrop(
+    space: Keyspace, db: int, key: bytes, packed: bytes, _floor: bytes | None = None, _places: list[Any] | None = None
+) -> Iterable[Words]:
     """Trim if all entries go from the front; otherwise delete each one and set the largest deleted id."""
     gone, stream = ids.unpack_all(packed), stream_at(space, db, key)
     if not gone or stream is None:
@@ -257,28 +265,8 @@ def _xdrop(space: Keyspace, db: int, key: bytes, packed: bytes, _floor: bytes | 
 
 
 @_says("xdel")
-def _xdel(_space: Keyspace, _db: int, key: bytes, packed: bytes) -> Iterable[Words]:
+def _xdel(_space: Keyspace, _db: int, key: bytes, packed: bytes, _places: list[Any] | None = None) -> Iterable[Words]:
     yield [b"XDEL", key, *_texts(packed)]
-
-
-# Replicas have nodes of their own, so of cold entries they are told the same as of hot ones
-
-
-@_says("tcut")
-def _tcut(space: Keyspace, db: int, key: bytes, bound: bytes | None, _places: list[Any]) -> Iterable[Words]:
-    return _xtrim(space, db, key, bound, False)
-
-
-@_says("tdrop")
-def _tdrop(
-    space: Keyspace, db: int, key: bytes, _places: list[Any], packed: bytes, floor: bytes | None
-) -> Iterable[Words]:
-    return _xdrop(space, db, key, packed, floor)
-
-
-@_says("tdel")
-def _tdel(space: Keyspace, db: int, key: bytes, _places: list[Any], packed: bytes) -> Iterable[Words]:
-    return _xdel(space, db, key, packed)
 
 
 @_says("xunref")
@@ -349,38 +337,18 @@ def _gread(
     upto: bytes,
     noack: bool,
     after: bytes,
-) -> Iterable[Words]:
-    stream, last = stream_at(space, db, key), ids.unpack(upto)
-    if stream is not None:
-        delivered = [] if noack else stream.entries.ids(ids.unpack(after) + 1, last)
-        yield from _delivered(space, db, key, group, consumer, now, last, delivered)
-
-
-@_says("tread")
-def _tread(
-    space: Keyspace,
-    db: int,
-    key: bytes,
-    group: bytes,
-    consumer: bytes,
-    now: int,
-    upto: bytes,
-    noack: bool,
-    _after: bytes,
-    packed: bytes,
-) -> Iterable[Words]:
-    delivered = [] if noack else ids.unpack_all(packed)
-    return _delivered(space, db, key, group, consumer, now, ids.unpack(upto), delivered)
-
-
-def _delivered(
-    space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int, last: int, entries: list[int]
+    packed: bytes | None = None,
 ) -> Iterable[Words]:
     """Claim new entries, and move the group's position over them; without a group, nothing."""
-    found = _group(space, db, key, group)
-    if found is not None:
-        yield from _claims(key, group, consumer, now, entries, [1] * len(entries))
-        yield _at(key, group, last, found.entries_read)
+    stream, last = stream_at(space, db, key), ids.unpack(upto)
+    found = None if stream is None else stream.groups.get(group)
+    if stream is None or found is None:
+        return
+    entries: list[int] = []
+    if not noack:
+        entries = ids.unpack_all(packed) if packed is not None else stream.entries.ids(ids.unpack(after) + 1, last)
+    yield from _claims(key, group, consumer, now, entries, [1] * len(entries))
+    yield _at(key, group, last, found.entries_read)
 
 
 @_says("gagain")

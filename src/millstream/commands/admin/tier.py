@@ -28,7 +28,7 @@ def tier_usage(ctx: Context, argv: list[bytes]) -> Reply:
             (b"cold-entries", entries.cold_live),
             (b"hot-bytes", entries.footprint),
             (b"cold-bytes", entries.cold_bytes),
-            (b"packs", len(set(entries.packs()))),
+            (b"packs", len({pack for pack, _ in entries.pack_sizes()})),
             (b"oldest-id", text(stream.first_id)),
         ]
     )

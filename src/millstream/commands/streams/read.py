@@ -33,7 +33,7 @@ from millstream.commands.table.args import (
 )
 from millstream.commands.table.table import STREAM
 from millstream.engine import ids
-from millstream.engine.cold import ColdDamage
+from millstream.engine.cold import ColdDamage, want
 from millstream.engine.keyspace import Database, Transition
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group, next_count
@@ -449,9 +449,9 @@ def want_all(plan: list[tuple[bytes, Stream, Group, int | None]], options: _Read
         most = None if options.count < 0 else options.count
         if after is not None and options.consumer in group.consumers:
             records = group.consumers[options.consumer].pending.walk(after + 1)
-            stream.entries.want([record.id for record in islice(records, most)])
+            want(stream.entries, [record.id for record in islice(records, most)])
         elif options.claim is not None:
-            stream.entries.want([record.id for record in islice(group.order, most)])
+            want(stream.entries, [record.id for record in islice(group.order, most)])
 
 
 def no_group(key: bytes, group: bytes) -> str:

@@ -18,6 +18,7 @@ from millstream.commands.table.args import SYNTAX, entry_id, integer, keyword
 from millstream.engine import ids
 from millstream.engine.cold import each_extent, want
 from millstream.engine.streams.cold import ColdNode
+from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.nodes import Block
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
@@ -125,15 +126,24 @@ def run_trim(ctx: Context, key: bytes, stream: Stream, trim: Trim) -> int:
     entries, db, removed = stream.entries, ctx.db.index, 0
     if trim.policy == b"ACKED":
         gone, floor = _unreferenced(stream, trim, budget)
-        if gone or entries.emptied(floor):
+        below = takewhile(lambda node: node.last < floor, entries.nodes())
+        if gone or not all(node.live for node in below):
             removed = ctx.commit(("xdrop", db, key, ids.pack_all(gone), packed_bound(floor)))
         return removed
     bound = _bound(stream, trim, budget)
-    if entries.ends_below(bound):
+    if _ends_below(entries, bound):
         if trim.policy == b"DELREF" and (referenced := _referenced(stream, bound)):
             ctx.commit(("xunref", db, key, ids.pack_all(referenced)))
         removed = ctx.commit(("xtrim", db, key, packed_bound(bound), False, True))
     return removed
+
+
+def _ends_below(entries: EntryStore, bound: int) -> bool:
+    """True if an entry or a whole node lies below an id. The choice of the id has read what this reads."""
+    if not bound or 0 < entries.first_id < bound:
+        return bool(bound)
+    first = next(iter(entries.nodes()), None)
+    return first is not None and first.last < bound
 
 
 def _referenced(stream: Stream, bound: int) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from millstream.engine import ids
-from millstream.engine.cold import EXTENTS_MOST
+from millstream.engine.cold import cold_records
 from millstream.engine.cold_ops import named_packs
 from millstream.engine.collection_ops import pack_scores
 from millstream.engine.collections import Collection, HashValue, ListValue, SetValue, ZSetValue
@@ -97,7 +97,7 @@ def _stream(db: int, key: bytes, stream: Stream, *, is_thawed: bool) -> Iterator
     counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]
     yield ("xmake", db, key, ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters)
     if not is_thawed:
-        yield from (("tcold", db, key, *record) for record in stream.entries.cold_records(EXTENTS_MOST))
+        yield from (("tcold", db, key, *record) for record in cold_records(stream.entries))
     packed, size = [], 0
     for node in stream.entries.nodes() if is_thawed else stream.entries.hot_nodes():
         packed.append(node.pack())

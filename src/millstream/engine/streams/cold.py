@@ -13,7 +13,6 @@ from millstream.engine.cold import (
     AHEAD_MAX,
     ASKED_MAX,
     FRAME_HEAD,
-    WANTED_MAX,
     ColdDamage,
     ColdMiss,
     ColdReads,
@@ -23,8 +22,8 @@ from millstream.engine.cold import (
     Range,
     bits_of,
     numbers_of,
-    pack_numbers,
-    unpack_numbers,
+    pack_bits,
+    unpack_bits,
 )
 from millstream.engine.ids import MAX_ID, pack_all, unpack_all
 from millstream.engine.streams import extents as forms
@@ -204,17 +203,9 @@ class PyCold:
             if not gone >> number & 1
         ]
 
-    def data(self, extent: Extent, row: NodeRow) -> bytes:
-        """The bytes of a node, compared with their checksum."""
-        data = self._read(extent, row.begin, row.size)
-        try:
-            return forms.checked(data, row)
-        except ValueError as error:
-            raise ColdDamage(extent, str(error), self.reads) from error
-
     def decoded(self, extent: Extent, row: NodeRow) -> list[Any]:
         """A node in the form that both cores unpack."""
-        data = self.data(extent, row)
+        data = self._read(extent, row.begin, row.size)
         try:
             return forms.decode(data, row)
         except ValueError as error:
@@ -266,25 +257,6 @@ class PyCold:
         nodes = self.nodes_of(extent)
         place = bisect_right(nodes, entry_id, key=lambda node: node.first) - 1
         return nodes[place] if place >= 0 and nodes[place].last >= entry_id and nodes[place].live else None
-
-    def want(self, ids: list[int]) -> None:
-        """Raise one miss for all that reading these entries needs."""
-        if self.reads.may_wait:
-            return
-        missed: dict[Range, None] = {}
-        size = 0
-        for entry_id in ids:
-            try:
-                node = self._node_with(entry_id)
-                if node is not None:
-                    self.data(node.extent, node.row)
-            except ColdMiss as miss:
-                size += sum(length for *place, length in miss.ranges if (*place, length) not in missed)
-                missed |= dict.fromkeys(miss.ranges)
-                if size >= WANTED_MAX:
-                    break
-        if missed:
-            raise ColdMiss(list(missed))
 
     def want_range(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> None:
         """Raise one miss for what reading a range needs, up to a size."""
@@ -338,16 +310,15 @@ class PyCold:
             if found < left and node.live and node.first <= end and node.last >= start:
                 found += node.live if start <= node.first and node.last <= end else 0
                 try:
-                    self.data(extent, node.row)
+                    self._read(extent, node.row.begin, node.row.size)
                 except ColdMiss as miss:
                     missed += miss.ranges
         return found
 
     # ------------------------------------------------------------------ plans
 
-    def plan_delete(self, ids: list[int], *, floor: int | None = None) -> Places:
+    def plan_delete(self, ids: list[int], floor: int | None = None) -> Places:
         """Plan the deletion of existing entries; see :class:`ColdStore` for ``floor``."""
-        self.want(ids)
         dead: dict[int, int] = {}  # by index of the extent
         touched: dict[int, set[int]] = {}
         for entry_id in ids:
@@ -390,12 +361,12 @@ class PyCold:
             if gone >> number & 1:  # it takes its entries along, so they need not be named
                 dead &= ~((1 << row.facts.stored) - 1 << ordinal)
         live = sum(node.live for node in nodes)
-        return [at, live, pack_numbers(dead), pack_numbers(gone), pack_all(ends)]
+        return [at, live, pack_bits(dead), pack_bits(gone), pack_all(ends)]
 
-    def plan_cut(self, bound: int, *, keep: bool = True) -> Places:
-        """Plan the trimming of the extent that holds a bound; without ``keep`` its first node goes if it is emptied."""
+    def plan_cut(self, bound: int) -> Places:
+        """Plan the trimming of the extent that holds a bound."""
         at = next((at for at, extent in enumerate(self.extents) if extent.last >= bound), None)
-        if at is None or (keep and self.extents[at].first >= bound):
+        if at is None or self.extents[at].first >= bound:
             return []
         nodes = self.nodes_of(self.extents[at])
         gone = bits_of(node.number for node in nodes if node.last < bound)
@@ -405,14 +376,8 @@ class PyCold:
             block = node.block()
             positions = range(block.low, block.left(bound))
             dead = bits_of(node.ordinal + each for each in positions if each not in block.dead)
-        if not keep and node.live == dead.bit_count():
-            gone |= 1 << node.number
         place = self._place(at, dead, gone)
         return [] if place is None else [place]
-
-    def begins_below(self, bound: int) -> bool:
-        """True if the first node ends below a bound, so that trimming would remove it."""
-        return self.extents[0].first < bound and self.nodes_of(self.extents[0])[0].last < bound
 
     def plan_warm(self) -> tuple[list[Any], Places]:
         """Plan to make the last node hot."""
@@ -429,7 +394,7 @@ class PyCold:
         """Add extents behind the others."""
         before = self.last
         for extent in extents:
-            if extent.first < before or extent.last < extent.first or not 0 < extent.left <= extent.nodes:
+            if extent.first < before or not extent.is_sound:
                 raise ValueError("extents out of order")
             before = extent.last
         self.extents += extents
@@ -442,7 +407,7 @@ class PyCold:
         removed = 0
         for at, live, dead, gone, ends in reversed(places):  # so that the remaining indexes stay valid
             old = self.extents[at]
-            more = Holes(old.holes.dead | unpack_numbers(dead), old.holes.gone | unpack_numbers(gone))
+            more = Holes(old.holes.dead | unpack_bits(dead), old.holes.gone | unpack_bits(gone))
             first, last, first_live, last_live = unpack_all(ends)
             new = old._replace(
                 live=live, first=first, last=last, first_live=first_live, last_live=last_live, holes=more
@@ -469,6 +434,8 @@ class PyCold:
 
     def replace(self, index: int, extent: Extent) -> None:
         """Put an extent at another place of the packs."""
+        if not extent.is_sound:
+            raise ValueError("extents out of order")
         extent.expect_same_entries(self.extents[index])
         self.taken += extent.footprint - self.extents[index].footprint
         self.extents[index] = extent

@@ -25,7 +25,7 @@ hot nodes, unless it says otherwise. If there is anything, at least one node is 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, groupby, takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -165,9 +165,6 @@ class PyEntryStore:
             return None
         return index, position
 
-    def _is_cold(self, entry_id: int) -> bool:
-        return self._cold is not None and entry_id <= self._cold.last
-
     def __contains__(self, entry_id: int) -> bool:
         if self._cold is not None and entry_id <= self._cold.last:
             return self._cold.find(entry_id) is not None
@@ -186,10 +183,7 @@ class PyEntryStore:
     def remove(self, entry_id: int, *, keep: bool = False) -> bool:
         """Delete one entry; report whether it existed. A node without a live entry stays only if ``keep``."""
         if self._cold is not None and entry_id <= self._cold.last:
-            if self._cold.find(entry_id) is None:
-                return False
-            self.punch(self._cold.plan_delete([entry_id], floor=0 if keep else None))
-            return True
+            raise ValueError("an entry in a pack is removed by a plan")
         found = self._find(entry_id)
         if found is None:
             return False
@@ -206,7 +200,7 @@ class PyEntryStore:
     def remove_below(self, bound: int, *, keep: bool) -> int:
         """Delete entries with ids below ``bound``, and nodes that end below it; return the number of entries."""
         if self._cold is not None:
-            return self._cut(bound, self._cold.plan_cut(bound, keep=keep), keep=keep)
+            raise ValueError("entries in packs are trimmed by a plan")
         removed = whole = 0
         for block in self._blocks:
             if block.ids[-1] >= bound:
@@ -228,31 +222,16 @@ class PyEntryStore:
         self.length -= removed
         return removed
 
-    def ends_below(self, bound: int) -> bool:
-        """True if :meth:`remove_below` would change anything."""
-        # The second half: a first block that extends beyond the bound may still have live entries below it
-        first = self.first_id
-        if self._cold is not None:
-            return 0 < first < bound or self._cold.begins_below(bound)
-        return bool(self._blocks) and (self._blocks[0].ids[-1] < bound or 0 < first < bound)
-
-    def emptied(self, bound: int) -> list[int]:
-        """Indexes of nodes that end below ``bound`` and have no live entry."""
-        return _emptied(self.nodes(), bound)
-
-    def drop_emptied(self, bound: int, *, hot: bool = False) -> None:
-        """Drop the nodes that end below ``bound`` and have no live entry; with ``hot`` only blocks."""
-        if self._cold is not None and not hot:
-            self.punch(self._cold.plan_delete([], floor=bound))
-        # By block, since dropping the only one inserts another
-        for block in [self._blocks[index] for index in _emptied(self._blocks, bound)]:
-            self._drop(self._blocks.index(block))
+    def drop_emptied(self, bound: int) -> None:
+        """Drop the blocks that end below ``bound`` and have no live entry."""
+        below = takewhile(lambda block: block.last < bound, self._blocks)
+        for index in reversed([at for at, block in enumerate(below) if not block.live]):
+            self._drop(index)
 
     def _drop(self, index: int) -> None:
         """Drop a block. A block that becomes the last one takes entries again, as in Redis."""
         if self._cold is not None and len(self._blocks) == 1:
-            self.warm(*self._cold.plan_warm())
-            index += 1
+            raise ValueError("the last node in memory goes by a plan")
         self._count(-self._blocks[index].footprint)
         del self._blocks[index], self._firsts[index]
         if index and index == len(self._blocks):
@@ -457,10 +436,6 @@ class PyEntryStore:
             return 0
         return self._counted - self._blocks[-1].footprint - (0 if self._cold is None else self._cold.taken)
 
-    def packs(self) -> list[int]:
-        """The number of the pack of each run of extents in one pack."""
-        return [] if self._cold is None else [pack for pack, _ in groupby(each.pack for each in self._cold.extents)]
-
     def pack_sizes(self) -> list[tuple[int, int]]:
         """The number of the pack and the bytes of each run of extents in one pack."""
         runs = groupby([] if self._cold is None else self._cold.extents, lambda extent: extent.pack)
@@ -475,12 +450,8 @@ class PyEntryStore:
         """The blocks."""
         return iter(self._blocks)
 
-    def cold_records(self, most: int) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
-        """Yield arguments of :meth:`add_cold` that make the cold part again."""
-        return iter(()) if self._cold is None else cold.records_of(self._cold.extents, most)
-
     def cold_record(self, index: int, most: int) -> tuple[int, bytes, list[list[Any]]] | None:
-        """Return one of these records, which begins with the extent of this index; None behind the last one."""
+        """Return arguments of :meth:`add_cold` that make the extents from an index on; None behind the last one."""
         if self._cold is None or index < 0:
             return None
         return next(cold.records_of(self._cold.extents[index : index + most], most), None)
@@ -508,14 +479,14 @@ class PyEntryStore:
             if at >= len(self._blocks):
                 raise ValueError("extents of more nodes than there are")
             there = cold.extent_of(part, *extent[:3])
-            if there[5:10] != extent[5:10] or (extent.left == extent.nodes and there.stored != extent.stored):
+            is_whole = extent.left == extent.nodes
+            if (
+                there[5:10] != extent[5:10]
+                or there.stored > extent.stored
+                or (is_whole and there.stored < extent.stored)
+            ):
                 raise ValueError("extents of other entries")
         return at
-
-    def want(self, ids: list[int]) -> None:
-        """Raise one miss for all that reading these entries needs."""
-        if self._cold is not None:
-            self._cold.want([entry_id for entry_id in ids if self._is_cold(entry_id)])
 
     def want_range(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> None:
         """Raise one miss for what reading a range needs."""
@@ -531,13 +502,9 @@ class PyEntryStore:
             raise ValueError("nothing is cold here")
         return self._cold
 
-    def plan_delete(self, ids: list[int]) -> Places:
-        """Plan the deletion of cold entries."""
-        return self._part().plan_delete(ids)
-
-    def plan_drop(self, ids: list[int], floor: int) -> Places:
-        """Plan the same with ``keep``, and that emptied nodes below ``floor`` go."""
-        return self._part().plan_delete(ids, floor=floor)
+    def plan_delete(self, ids: list[int], floor: int | None = None) -> Places:
+        """Plan the deletion of cold entries; with ``floor`` emptied nodes stay, except those below it."""
+        return self._part().plan_delete(ids, floor)
 
     def plan_cut(self, bound: int) -> Places:
         """Plan the trimming of the extent that holds a bound."""
@@ -562,9 +529,6 @@ class PyEntryStore:
 
     def cut(self, bound: int, places: Places) -> int:
         """Apply a plan of :meth:`plan_cut`, then remove all below ``bound``."""
-        return self._cut(bound, places, keep=True)
-
-    def _cut(self, bound: int, places: Places, *, keep: bool) -> int:
         removed = self.punch(places)
         if self._cold is not None:
             before = self._cold.taken
@@ -575,7 +539,7 @@ class PyEntryStore:
             if self._cold.extents:
                 return removed
             self._cold = None
-        return removed + self.remove_below(bound, keep=keep)
+        return removed + self.remove_below(bound, keep=True)
 
     def warm(self, node: list[Any], places: Places) -> None:
         """Apply a plan of :meth:`plan_warm`: the node is the first block."""
@@ -593,12 +557,6 @@ class PyEntryStore:
         before = part.taken
         part.replace(index, extent)
         self._count(part.taken - before)
-
-
-def _emptied(nodes: Iterable[Block | ColdNode], bound: int) -> list[int]:
-    """Indexes of nodes that end below ``bound`` and have no live entry."""
-    below = takewhile(lambda node: node.last < bound, nodes)
-    return [at for at, node in enumerate(below) if not node.live]
 
 
 def _node_bytes(max_bytes: int) -> int:

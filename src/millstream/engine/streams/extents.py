@@ -131,11 +131,6 @@ def _read_row(table: bytes, at: int, before: int) -> tuple[int, int, NodeFigures
     return size, crc, NodeFigures(begin, stored, dead, payload, first, last, *live), at
 
 
-def node(payload: bytes, row: NodeRow) -> list[Any]:
-    """One node of an extent, in the form that both cores unpack."""
-    return decode(checked(payload[row.begin : row.begin + row.size], row), row)
-
-
 def checked(data: bytes, row: NodeRow) -> bytes:
     """Return the bytes of a node after comparing them with their checksum."""
     if crc32(data) != row.crc:
@@ -144,10 +139,10 @@ def checked(data: bytes, row: NodeRow) -> bytes:
 
 
 def decode(data: bytes, row: NodeRow) -> list[Any]:
-    """A node's bytes in the form that both cores unpack."""
-    return nodeform.decode(row.facts, data)
+    """A node in the form that both cores unpack, from its bytes, which are compared with their checksum."""
+    return nodeform.decode(row.facts, checked(data, row))
 
 
 def nodes(payload: bytes) -> Iterator[list[Any]]:
     """All nodes of an extent, in order."""
-    return (node(payload, row) for row in rows(payload))
+    return (decode(payload[row.begin : row.begin + row.size], row) for row in rows(payload))

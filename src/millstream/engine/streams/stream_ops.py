@@ -2,14 +2,19 @@
 
 PURE. Ids are 16 bytes each (:func:`millstream.engine.ids.pack`), so that they fit any log. The names are the log's own
 format: never change the meaning of one; add another. An argument with a default was added later: earlier records are
-without it, and must keep their meaning.
+without it, and must keep their meaning. The last argument of some is what a command found in packs: ``places``, a plan
+of :mod:`millstream.engine.cold`, or ids. Only changes of streams with cold entries have it.
 
 A name ``x...`` is for a change of the stream, ``g...`` of a group, ``c...`` of a consumer. An applier trusts its
 arguments, see :meth:`millstream.engine.keyspace.Keyspace.apply`.
 """
 
+from typing import Any
+
+from millstream.engine.cold import Places
 from millstream.engine.ids import MAX_ID, PackedId, pack_all, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, transition
+from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group, next_count
 from millstream.engine.streams.stream import LLONG_MAX, Stream
 
@@ -51,43 +56,64 @@ def _add(
 
 
 @transition("xtrim")
-def _trim(space: Keyspace, db: int, key: bytes, bound: PackedId | None, unref: bool, keep: bool = False) -> int:
+def _trim(
+    space: Keyspace,
+    db: int,
+    key: bytes,
+    bound: PackedId | None,
+    unref: bool,
+    keep: bool = False,
+    places: list[Any] | None = None,
+) -> int:
     """Remove all entries below ``bound`` (None: all), with their records in every group if ``unref``.
 
     With ``keep``, the node that contains the bound stays even without a live entry. The oldest logs do not have
     ``keep``.
     """
     stream = stream_in(space, db, key)
-    end = _end(bound)
+    end = end_of(bound)
     # The ids are read before the entries are removed; without groups, no walk over the stream is needed
     if unref and stream.groups:
         gone = pack_all(stream.entries.ids(0, end - 1))
         for group in stream.groups.values():
             group.forget_all(gone)
-    return stream.entries.remove_below(end, keep=keep)
+    return stream.entries.remove_below(end, keep=keep) if places is None else stream.entries.cut(end, places)
 
 
 @transition("xdrop")
-def _drop(space: Keyspace, db: int, key: bytes, ids: bytes, floor: PackedId | None = None) -> int:
+def _drop(
+    space: Keyspace, db: int, key: bytes, ids: bytes, floor: PackedId | None = None, places: list[Any] | None = None
+) -> int:
     """Trim these entries one by one (ACKED); leave ``max_deleted`` alone, as trimming does.
 
     Also drop nodes without a live entry that end below ``floor`` (None: all of them).
     """
     entries = stream_in(space, db, key).entries
-    removed = sum(entries.remove(entry_id, keep=True) for entry_id in unpack_all(ids))
-    entries.drop_emptied(_end(floor))
+    removed = _remove(entries, unpack_all(ids), places, keep=True)
+    entries.drop_emptied(end_of(floor))
     return removed
 
 
-def _end(bound: PackedId | None) -> int:
+def _remove(entries: EntryStore, ids: list[int], places: Places | None, *, keep: bool) -> int:
+    edge = -1 if places is None else entries.cold_last  # ids up to it are those at the places
+    removed = sum(entries.remove(entry_id, keep=keep) for entry_id in ids if entry_id > edge)
+    return removed + entries.punch(places) if places else removed
+
+
+def end_of(bound: PackedId | None) -> int:
+    """Return the bound of a transition as a number, above all ids for None."""
     return MAX_ID + 1 if bound is None else unpack(bound)
 
 
 @transition("xdel")
-def _delete(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
+def _delete(space: Keyspace, db: int, key: bytes, ids: bytes, places: list[Any] | None = None) -> int:
     """Delete these entries."""
-    stream = stream_in(space, db, key)
-    return sum(stream.delete(entry_id) for entry_id in unpack_all(ids))
+    stream, gone = stream_in(space, db, key), unpack_all(ids)
+    if places is None:
+        return sum(map(stream.delete, gone))
+    removed = _remove(stream.entries, gone, places, keep=False)
+    stream.max_deleted = max([stream.max_deleted, *gone])
+    return removed
 
 
 @transition("xunref")
@@ -193,11 +219,12 @@ def _read(
     upto: PackedId,
     noack: bool,
     after: PackedId | None = None,  # noqa: ARG001 - for replicas, which get the entries from it
+    ids: bytes | None = None,
 ) -> None:
     """Deliver all new entries up to an id to a consumer; ``after`` is the group's previous position."""
     stream = stream_in(space, db, key)
-    found = stream.groups[group]
-    stream.deliver(found, found.consumer(consumer, now), unpack(upto), now, noack=noack)
+    found, given = stream.groups[group], None if ids is None else unpack_all(ids)
+    stream.deliver(found, found.consumer(consumer, now), unpack(upto), now, noack=noack, ids=given)
 
 
 @transition("gagain")

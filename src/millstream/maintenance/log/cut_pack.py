@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from millstream.engine.cold import Extent, pack_numbers
+from millstream.engine.cold import Extent, pack_bits
 from millstream.engine.cold_ops import references
 from millstream.engine.ids import MIN_ID, pack, pack_all
 from millstream.engine.keyspace import Keyspace, Transition
@@ -112,10 +112,10 @@ def _losses(space: Keyspace, number: int) -> list[Transition]:
             lost.setdefault((db, key), []).extend(enumerate(run, at))
     steps: list[Transition] = []
     for (db, key), found in lost.items():
-        places = [[at, 0, b"", pack_numbers(_left(extent)), bytes(64)] for at, extent in found]
+        places = [[at, 0, b"", pack_bits(_left(extent)), bytes(64)] for at, extent in found]
         last = max(extent.last_live for _, extent in found)
-        deletes = ("tdel", db, key, places, pack_all([last]))
-        steps.append(deletes if last else ("tdrop", db, key, places, b"", pack(MIN_ID)))
+        deletes = ("xdel", db, key, pack_all([last]), places)
+        steps.append(deletes if last else ("xdrop", db, key, b"", pack(MIN_ID), places))
     return steps
 
 

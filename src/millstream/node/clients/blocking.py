@@ -16,7 +16,7 @@ from millstream.replies import Reply
 # Milliseconds between two checks of the wall clock while a client waits for a claim to become due
 LOOK = 100
 # Transitions after which clients that wait with CLAIM may claim earlier than they expect
-_DELIVERIES = frozenset({"gread", "tread", "gclaim"})
+_DELIVERIES = frozenset({"gread", "gclaim"})
 # Drift between the clocks, in milliseconds, above which the alarms are set again
 SLACK = 10
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from millstream import core
 from millstream.engine import cold_ops
-from millstream.engine.cold import EXTENTS_MOST, Extent, unpack_extents
+from millstream.engine.cold import cold_records, unpack_extents
 from millstream.engine.collection_ops import unpack_scores
 from millstream.engine.collections import Collection
 from millstream.engine.history import EARLIER_MAX, NO_DATABASE, ReplicationState
@@ -77,7 +77,7 @@ class Kinds:
 
     def look(self, step: Sequence[Any]) -> None:
         """Check one transition; raise if it is invalid."""
-        if step[0] in cold_ops.OPS and not self.has_packs:
+        if step[0] in cold_ops.SILENT and not self.has_packs:
             raise ValueError(f"{step[0]} of entries in packs, which did not come along")
         kinds = (step[0], *map(type, step))
         checks = self._found.get(kinds)
@@ -239,15 +239,6 @@ def _is_sound(value: Value) -> bool:
     return not isinstance(value, Collection) or len(value) > 0
 
 
-def _is_extent(extent: Extent) -> bool:
-    ends = [extent.first, extent.first_live, extent.last_live, extent.last]
-    if not extent.live:
-        ends[1:3] = []
-        if (extent.first_live, extent.last_live) != (0, 0):
-            return False
-    return ends == sorted(ends) and 0 <= extent.live <= extent.stored and 0 < extent.left <= extent.nodes
-
-
 def _look_at_extents(space: Keyspace, packs: Sequence[PackEntry]) -> None:
     """Check that all extents lie in packs that came along."""
     known = {each.number: each for each in packs}
@@ -265,9 +256,9 @@ def _ascend(entries: EntryStore) -> bool:
     Only the extents of cold entries are looked at: a reader of the pack finds what is wrong inside.
     """
     last, before = 0, [0]
-    for record in entries.cold_records(EXTENTS_MOST):
+    for record in cold_records(entries):
         for extent in unpack_extents(*record):
-            if not _is_extent(extent) or extent.first < last or [extent.first_live] == before:
+            if not extent.is_sound or extent.first < last or [extent.first_live] == before:
                 return False
             last, before = extent.last, [extent.last_live] if extent.live else before
     if entries.extent_count:

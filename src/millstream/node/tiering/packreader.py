@@ -31,24 +31,16 @@ class PackSource(ColdSource, Protocol):
         """Return a part of a pack, in any thread; raise OSError if the disk fails."""
         ...
 
-    def pin(self, pack: int, offset: int, data: bytes, /) -> None:
-        """Keep the bytes of a part until :meth:`unpin`, so that a read finds them."""
+    def pin(self, pack: int, offset: int, length: int, what: bytes | int, /) -> None:
+        """Keep the bytes of a part until :meth:`unpin`, so that a read finds them.
+
+        With an ``errno`` reads fail that need the part and would wait for it. With 0 it is a mark: reads within the
+        part that may not wait miss.
+        """
         ...
 
-    def fail(self, pack: int, offset: int, length: int, code: int, /) -> None:
-        """Let reads that need a part and would wait for it fail with this ``errno``, until :meth:`unpin`."""
-        ...
-
-    def unpin(self, pack: int, offset: int, length: int, /) -> bool:
-        """Undo one :meth:`pin` or :meth:`fail`; return False if there is none."""
-        ...
-
-    def mark(self, pack: int, offset: int, length: int, /) -> None:
-        """Let reads within a part that may not wait miss, until :meth:`unmark`."""
-        ...
-
-    def unmark(self, pack: int, offset: int, length: int, /) -> bool:
-        """Remove one mark; return False if there is none."""
+    def unpin(self, pack: int, offset: int, length: int, is_mark: bool = False, /) -> None:
+        """Undo one :meth:`pin`, if there is one: that of a mark, or another."""
         ...
 
     def advise(self, pack: int, offset: int, length: int, is_needed: bool, /) -> None:
@@ -65,10 +57,9 @@ class PyPackReader:
 
     def __init__(self) -> None:
         self._files: dict[int, tuple[DiskFile, str]] = {}
-        self._pins: list[tuple[Range, bytes | int]] = []  # with the bytes, or the errno of what cannot be read
-        self._marks: list[Range] = []
+        self._pins: list[tuple[Range, bytes | int]] = []  # with the bytes, the errno of what cannot be read, or 0
         self.nowait = -1
-        self.held = self.reads = self.read_bytes = self.misses = self.blocking = 0
+        self.held = self.reads = self.read_bytes = self.blocking = 0
 
     def add(self, number: int, file: DiskFile, name: str) -> None:
         """Read a pack by its file, which the reader closes."""
@@ -77,7 +68,6 @@ class PyPackReader:
     def drop(self, number: int) -> None:
         """Close a pack and forget what was kept of it."""
         self._pins = [each for each in self._pins if each[0][0] != number]
-        self._marks = [each for each in self._marks if each[0] != number]
         self._files.pop(number)[0].close()
 
     def name(self, pack: int) -> str:
@@ -92,7 +82,7 @@ class PyPackReader:
     def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:
         """Return a part of a pack; raise a miss if that would wait."""
         file, wanted = self._file(pack), (pack, offset, length)
-        if self._marks and not may_wait and any(_contains(mark, wanted) for mark in self._marks):
+        if not may_wait and any(what == 0 and _contains(pin, wanted) for pin, what in self._pins):
             raise ColdMiss([wanted])
         self.reads += 1
         data = self._cached(file, offset, length)
@@ -100,7 +90,6 @@ class PyPackReader:
             data = self._pinned(wanted)
         if data is None:
             if not may_wait:
-                self.misses += 1
                 raise ColdMiss([wanted])
             self.blocking += 1
             data = file.read_at(offset, length)
@@ -137,7 +126,7 @@ class PyPackReader:
                 if _contains(pin, wanted):
                     at = wanted[1] - pin[1]
                     return data[at : at + wanted[2]]
-            elif pin[0] == wanted[0] and pin[1] < wanted[1] + wanted[2] and wanted[1] < pin[1] + pin[2]:
+            elif data and pin[0] == wanted[0] and pin[1] < wanted[1] + wanted[2] and wanted[1] < pin[1] + pin[2]:
                 failed = data
         if failed:
             raise OSError(failed, os.strerror(failed))
@@ -157,31 +146,19 @@ class PyPackReader:
         self.read_bytes += len(data)
         return data
 
-    def pin(self, pack: int, offset: int, data: bytes) -> None:
-        """Keep the bytes of a part."""
-        self._pins.append(((pack, offset, len(data)), data))
+    def pin(self, pack: int, offset: int, length: int, what: bytes | int) -> None:
+        """Keep the bytes of a part, an error of it, or a mark."""
+        if isinstance(what, bytes) and len(what) != length:
+            raise ValueError("a part of another size")
+        self._pins.append(((pack, offset, length), what))
 
-    def fail(self, pack: int, offset: int, length: int, code: int) -> None:
-        """Let reads that need a part and would wait for it fail."""
-        self._pins.append(((pack, offset, length), code))
-
-    def unpin(self, pack: int, offset: int, length: int) -> bool:
-        """Undo one :meth:`pin` or :meth:`fail`."""
-        at = next((at for at, (pin, _) in enumerate(self._pins) if pin == (pack, offset, length)), -1)
-        if at >= 0:
-            del self._pins[at]
-        return at >= 0
-
-    def mark(self, pack: int, offset: int, length: int) -> None:
-        """Let reads within a part that may not wait miss."""
-        self._marks.append((pack, offset, length))
-
-    def unmark(self, pack: int, offset: int, length: int) -> bool:
-        """Remove one mark."""
-        is_there = (pack, offset, length) in self._marks
-        if is_there:
-            self._marks.remove((pack, offset, length))
-        return is_there
+    def unpin(self, pack: int, offset: int, length: int, is_mark: bool = False) -> None:
+        """Undo one :meth:`pin`."""
+        for at in range(len(self._pins) - 1, -1, -1):
+            pin, what = self._pins[at]
+            if pin == (pack, offset, length) and (what == 0) == is_mark:
+                del self._pins[at]
+                return
 
     def advise(self, pack: int, offset: int, length: int, is_needed: bool) -> None:
         """Tell the system that a part will be needed, or will not be needed again."""

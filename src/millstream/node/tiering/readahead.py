@@ -105,7 +105,7 @@ class ReadAhead:
 
     def _unmark(self, run: _Pursuit) -> None:
         if run.mark is not None:
-            self._source.unmark(*run.mark)
+            self._source.unpin(*run.mark, True)
             del self._marks[run.mark]
             run.mark = None
 
@@ -150,7 +150,7 @@ class ReadAhead:
             self._unmark(run)
             run.mark = fresh[0]
             self._marks[run.mark] = run
-            self._source.mark(*run.mark)
+            self._source.pin(*run.mark, 0)
 
     def forget(self, seconds: float) -> None:
         """Drop extents from the page cache that readers have left some time ago, and readers that have stopped."""

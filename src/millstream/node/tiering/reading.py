@@ -318,14 +318,14 @@ class ColdRunner:
         for pack, offset, length in ranges:
             try:
                 data = source.fetch(pack, offset, length)
-                source.pin(pack, offset, data)
+                source.pin(pack, offset, len(data), data)
                 self._pins.append((pack, offset, len(data)))
             except MemoryError:
                 continue  # the command misses again, and waits for the disk in the end
             except OSError as error:
                 if error.errno in LACKS:
                     continue
-                source.fail(pack, offset, length, error.errno or errno.EIO)
+                source.pin(pack, offset, length, error.errno or errno.EIO)
                 self._pins.append((pack, offset, length))
         took = time.perf_counter() - began
         if self._shell is not None:

@@ -182,7 +182,7 @@ class Tickets:
             self._pin_run(fetch, pack, begin, run)
             run, begin = [], place[1] + place[2]
             if isinstance(part, OSError) and part.errno not in LACKS:
-                self._source.fail(*place, part.errno or errno.EIO)
+                self._source.pin(*place, part.errno or errno.EIO)
                 fetch.pins.append(place)
                 self._pinned += place[2]
         self._pin_run(fetch, pack, begin, run)
@@ -190,7 +190,7 @@ class Tickets:
     def _pin_run(self, fetch: Fetch, pack: int, offset: int, run: list[bytes]) -> None:
         data = b"".join(run)
         if data:
-            self._source.pin(pack, offset, data)
+            self._source.pin(pack, offset, len(data), data)
             fetch.pins.append((pack, offset, len(data)))
             self._pinned += len(data)
 
