@@ -189,7 +189,7 @@ class Life:
         payloads = list(recovery.payloads())
         self.node = Node(Config({"stream-node-max-entries": "3"} if self.spills else {}), self.log)
         if not IS_COLD:
-            self.node.keyspace.reads.source = PackFiles(self.disk, HOME, lambda: self.log.packs)
+            self.node.keyspace.reads.source = PackFiles(self.log.open_pack, lambda: self.log.packs)
         self.node.recover(payloads)
         expect_packs(self.node.keyspace, self.log)
         self.pack = None

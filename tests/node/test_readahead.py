@@ -10,7 +10,7 @@ from millstream import core
 from millstream.commands.context.session import Session
 from millstream.engine.cold import ColdMiss, Range
 from millstream.node.tiering.packreader import PackSource, PyPackReader
-from millstream.node.tiering.readahead import IDLE_SECONDS, ReadAhead
+from millstream.node.tiering.readahead import IDLE_SECONDS, KEPT_SECONDS, ReadAhead
 from millstream.node.tiering.tickets import Tickets
 from millstream.persistence.disk import RealDisk
 
@@ -129,6 +129,19 @@ def test_a_pack_that_is_closed_has_no_mark(pack: Pack) -> None:
     assert len(pack.marks) == 3
     pack.ahead.drop(1)
     assert not pack.marks
+
+
+def test_another_pack_that_gets_the_number_is_read_ahead_too(pack: Pack) -> None:
+    """Nothing of a pack that is let go is remembered: neither what was read ahead, nor what readers have left."""
+    pack.miss(1, 0, 0.0)
+    pack.miss(1, 1, 0.0)
+    marks = pack.marks.copy()
+    pack.ahead.drop(1)
+    pack.ahead.forget(KEPT_SECONDS)
+    assert not pack.dropped
+    pack.miss(1, 0, KEPT_SECONDS)
+    pack.miss(1, 1, KEPT_SECONDS)
+    assert pack.marks == marks
 
 
 def test_the_marks_of_many_readers_are_taken_away_together(pack: Pack) -> None:

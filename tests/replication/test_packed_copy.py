@@ -362,10 +362,10 @@ def test_a_pack_that_the_disk_does_not_read(pair: Pair, monkeypatch: pytest.Monk
     fill(one, 1, 2000)
     with monkeypatch.context() as broken:
 
-        def read(*_: object) -> bytes:
+        def read(*_: object, may_wait: bool) -> bytes:
             raise OSError(5, "Input/output error")
 
-        broken.setattr("millstream.server.leading.copies._OnePack.read", read)
+        broken.setattr("millstream.persistence.packs.PackFiles.read", read)
         follow(two, int(port_of(pair.servers[0])))
         replicas = pair.servers[0].server._replicas  # noqa: SLF001 - no reply shows it
         assert replicas is not None

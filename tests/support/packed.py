@@ -40,7 +40,7 @@ class PackedWorld(World):
         self.home, self.disk, self.config = home, disk or RealDisk(), config or SMALL
         self.log, recovery = Log.open(home, self.disk)
         self.node = Node(Config(self.config), self.log)
-        self.node.keyspace.reads.source = PackFiles(self.disk, home, lambda: self.log.packs)
+        self._files = self.node.keyspace.reads.source = PackFiles(self.log.open_pack, lambda: self.log.packs)
         self.node.recover(recovery.payloads())
         self.pack: PackWriter | None = None  # pack being filled
         self._clients: dict[int, Client] = {}
@@ -82,6 +82,7 @@ class PackedWorld(World):
     def close(self) -> None:
         """End the pack being filled, and close the log."""
         self.seal()
+        self._files.close()
         self.log.close()
 
 

@@ -37,9 +37,9 @@ class StepReads:
         """Read a part later."""
         self._line.append(fetch)
 
-    def drop(self, fetch: Fetch) -> bool:
+    def drop(self, fetch: Fetch) -> None:
         """Read no further piece of a part."""
-        return fetch.give_up()
+        fetch.give_up()
 
     def close(self) -> None:
         """Read nothing more."""

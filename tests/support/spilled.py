@@ -81,6 +81,8 @@ class SpillWorld(World):
 
     def begin_reading(self, entry: PackEntry) -> None:
         """Read one more pack."""
+        if entry.number in self.node.cold.packs.names:
+            return
         self.names[entry.number] = entry.name
         self.node.cold.add_pack(entry.number, entry.name, self.opened.open_pack(entry.name))
 
@@ -106,7 +108,6 @@ class SpillWorld(World):
         gone = self.opened.settled_packs(rewrite) - needed
         self.opened.commit_rewrite(rewrite, gone)
         self.node.cold.drop_packs(gone)
-        self.spiller.release(gone)
         self.opened.remove_obsolete()
         return gone
 

@@ -1,4 +1,4 @@
-/* Reads before cold entries are changed: the plans of ColdStore of millstream/engine/cold.py, which has the docstrings
+/* Reads before cold entries are changed: the plans of PyEntryStore of millstream/engine/streams/entries.py, which has the docstrings
  * and the form of a plan.
  *
  * Invariant: a plan changes nothing.

@@ -1,4 +1,4 @@
-/* Extents as plain values, and what applies a plan: of ColdStore of millstream/engine/cold.py, which has the docstrings and the
+/* Extents as plain values, and what applies a plan: of PyEntryStore of millstream/engine/streams/entries.py, which has the docstrings and the
  * form of a plan.
  *
  * Invariants: nothing here reads a pack. A change of a store asks for all its memory before.

@@ -69,12 +69,9 @@ class StoreSpilling:
         self._wake_thread()
 
     def _begin_reading(self, entry: PackEntry) -> None:
-        self._node.cold.add_pack(entry.number, entry.name, self._log.open_pack(entry.name))
-
-    def release(self, packs: set[int]) -> None:
-        """Stop reading packs whose files will be removed."""
-        self._node.cold.drop_packs(packs)
-        self._spiller.release(packs)
+        cold = self._node.cold
+        if entry.number not in cold.packs.names:
+            cold.add_pack(entry.number, entry.name, self._log.open_pack(entry.name))
 
     def poke(self) -> None:
         """Note that data may have changed."""

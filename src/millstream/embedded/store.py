@@ -322,7 +322,7 @@ class Store:
             raise
         disk_guard = DiskGuard(log_, node.journal, lambda: config.disk_floor, self.clock)
         spilling = StoreSpilling(node, log_, lambda: self._wakes.put(False))
-        packs = KeyspacePacks(node.keyspace, self._in_turn, spilling.release, damaged=node.cold.damages)
+        packs = KeyspacePacks(node.keyspace, self._in_turn, node.cold.drop_packs, damaged=node.cold.damages)
         rewriter = node.host.rewriter = Rewriter(log_, config, packs=packs, thread=Helper)
         commit = GroupCommit(log_, self.fsync, disk_guard, time.monotonic())
         spilling.describe(lambda: rewriter.facts.pack_disagreements)

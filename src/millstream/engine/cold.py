@@ -20,7 +20,7 @@ for each changed extent, in order::
 
 Both sets are packed as of :func:`pack_bits`. An extent without a node goes.
 
-:class:`ColdStore` lists what an entry store of either core offers.
+:class:`~millstream.engine.streams.entries.PyEntryStore` documents the stores' methods.
 """
 
 import struct
@@ -336,88 +336,3 @@ def least_size(store: Any, start: int, end: int, count: int, most: int, *, backw
         else:
             low = max(start, store.extents(at, 1)[0][1] + 1 if at >= 0 else start)
     return int(store.cold_weight(low, high)) if low <= high else 0
-
-
-class ColdStore(Protocol):
-    """Members of an entry store of either core that concern its cold part.
-
-    The other members work with cold nodes too. For these, ``nodes()`` yields objects with the members of
-    :class:`~millstream.engine.streams.cold.ColdNode`, which read when they are asked for more than the table says.
-    ``append``, ``extend``, ``needs_block``, ``drop_emptied`` and ``reach_back`` concern hot nodes only. Methods that
-    remove something raise ValueError for cold entries and for the last hot node behind these: they go by a plan.
-    """
-
-    reads: ColdReads | None  # Set before the first extent is added; a copy of a store has the same
-    extent_count: int  # Number of extents; read-only, as the next five
-    cold_live: int  # Live entries of all extents
-    cold_last: int  # Last stored id of the last extent, -1 without one; higher ids are hot
-    cold_bytes: int  # Bytes of all frames
-    hole_bytes: int  # Memory of all holes in bytes
-    sealed_bytes: int  # Memory in bytes of the hot nodes except the last
-
-    def add_cold(self, pack: int, rows: bytes, holes: list[list[Any]]) -> None:
-        """Add extents behind the others. They take the place of the first hot nodes, if there are hot nodes.
-
-        As many hot nodes go as the extents have nodes left. Raise ValueError if ends, live or (without nodes gone)
-        stored entries differ, or if no hot node would be left.
-        """
-        ...
-
-    def cold_record(self, index: int, most: int) -> tuple[int, bytes, list[list[Any]]] | None:
-        """Return arguments of :meth:`add_cold` that make at most so many extents of one pack, from an index on."""
-        ...
-
-    def pack_sizes(self) -> list[tuple[int, int]]:
-        """The number of the pack and the bytes of each run of extents in one pack, without reading."""
-        ...
-
-    def extents(self, begin: int, most: int, /) -> list[tuple[int, int, int, int]]:
-        """Return live entries, last stored id, nodes and bytes of at most so many extents, from one on, unread."""
-        ...
-
-    def nodes(self, skipped: int = 0) -> Iterator[Any]:
-        """All nodes but those of the first ``skipped`` extents."""
-        ...
-
-    def hot_nodes(self) -> Iterator[Any]:
-        """The hot nodes."""
-        ...
-
-    def want_range(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> None:
-        """Raise one miss for what reading a range needs, :data:`ASKED_MAX` at most. All range reads begin with it."""
-        ...
-
-    def cold_weight(self, start: int, end: int, /) -> int:
-        """Return the least size in bytes of the live entries of the extents that lie whole between two ids."""
-        ...
-
-    def plan_delete(self, ids: list[int], floor: int | None = None, /) -> Places:
-        """Plan the deletion of existing cold entries. A node without a live entry goes.
-
-        With ``floor`` only nodes without a live entry that end below it go, but of all extents.
-        """
-        ...
-
-    def plan_cut(self, bound: int) -> Places:
-        """Plan the trimming of all entries below ``bound``; extents that end below it are not part of the plan."""
-        ...
-
-    def plan_warm(self) -> tuple[list[Any], Places]:
-        """Plan to make the last cold node hot: the node as packed for a snapshot, and the loss of its extent."""
-        ...
-
-    def punch(self, places: Places) -> int:
-        """Apply a plan; return the number of entries that died. This and the next three read nothing."""
-        ...
-
-    def cut(self, bound: int, places: Places) -> int:
-        """Apply a plan of :meth:`plan_cut`, then remove all below ``bound``, as ``remove_below`` with ``keep``."""
-        ...
-
-    def warm(self, node: list[Any], places: Places) -> None:
-        """Apply a plan of :meth:`plan_warm`: the node is the first hot one."""
-        ...
-
-    def move_cold(self, index: int, pack: int, row: bytes, holes: list[list[Any]]) -> None:
-        """Replace an extent by one elsewhere with the same entries; ``holes`` as of :meth:`add_cold`."""
-        ...

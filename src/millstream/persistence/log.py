@@ -54,6 +54,7 @@ import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError, UsageError
@@ -115,9 +116,11 @@ class Log:
         # Last position at which a record may add extents of a pack, by number; 0 for packs from before this start
         self._filled_until: dict[int, int] = {}
         self._filled: dict[int, PackWriter] = {}  # packs that are being filled
+        self._size_left = cache(
+            lambda name: size_of(disk, directory / name)
+        )  # of packs without an end: they grow no more
         self._held = HeldFiles()  # packs that copies still have to send
-        self._failure: str = ""
-        self._closed = False
+        self._failure, self._closed = "", False
 
     @classmethod
     def open(
@@ -311,10 +314,7 @@ class Log:
     def pack_sizes(self) -> dict[int, int]:
         """Numbers of valid bytes by number of the pack; the file's size if the pack was never ended."""
         filled = {number: pack.size for number, pack in list(self._filled.items())}  # another thread may add one
-        return {
-            each.number: each.bytes or filled.get(each.number) or size_of(self._disk, self._directory / each.name)
-            for each in self.packs
-        }
+        return {each.number: each.bytes or filled.get(each.number) or self._size_left(each.name) for each in self.packs}
 
     def sealed_packs(self) -> list[PackEntry]:
         """The packs with a correct seal, after a look at each of them."""

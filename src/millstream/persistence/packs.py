@@ -286,17 +286,25 @@ def extents_of(disk: Disk, directory: Path, entry: PackEntry) -> Iterator[tuple[
 
 
 class PackFiles:
-    """A reader of packs for programs that may wait for the disk: it opens a pack for each read."""
+    """A reader of packs for programs that may wait for the disk; the pack that was read last is open."""
 
-    def __init__(self, disk: Disk, directory: Path, entries: Callable[[], Iterable[PackEntry]]) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._entries = entries
+    def __init__(self, open_pack: Callable[[str], DiskFile], entries: Callable[[], Iterable[PackEntry]]) -> None:
+        self._open, self._entries = open_pack, entries  # the first one opens a pack by its name
+        self._number = 0
+        self._file: DiskFile | None = None
 
     def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:  # noqa: ARG002 - it always waits
         """Return a part of a pack; raise OSError if it cannot be read."""
-        with closing(self._disk.open_read(self._directory / self.name(pack))) as file:
-            return file.read_at(offset, length)
+        if self._file is None or pack != self._number:
+            self.close()
+            self._file, self._number = self._open(self.name(pack)), pack
+        return self._file.read_at(offset, length)
+
+    def close(self) -> None:
+        """Close the open pack."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def name(self, pack: int) -> str:
         """Name of a pack's file."""

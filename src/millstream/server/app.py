@@ -193,7 +193,7 @@ class Server(Serving):
         node.sessions.stalls.may_help = self._spilling.spiller.may_help
         node.host.vacuum = self._spilling.vacuum.ask
         spilling, damages = self._spilling, node.cold.damages
-        packs = KeyspacePacks(node.keyspace, self._in_turn, spilling.release, spilling.taking, damaged=damages)
+        packs = KeyspacePacks(node.keyspace, self._in_turn, node.cold.drop_packs, spilling.taking, damaged=damages)
         rewriter = node.host.rewriter = self.rewriter = Rewriter(
             self._log, config, exclusively=self.committer.exclusively, packs=packs
         )

@@ -42,21 +42,18 @@ class Spilling:
 
     def _begin_reading(self, entry: PackEntry) -> None:
         """Let commands read a pack that gets its first entries."""
-        self._server.node.cold.add_pack(entry.number, entry.name, self._log.open_pack(entry.name))
+        cold = self._server.node.cold
+        if entry.number not in cold.packs.names:
+            cold.add_pack(entry.number, entry.name, self._log.open_pack(entry.name))
 
     def _reclaim(self, at_once: bool) -> bool:
         """Begin a rewriting that removes packs; return False if it may not begin now."""
         rewriter = self._server.rewriter
         return rewriter is not None and rewriter.reclaim(at_once=at_once)
 
-    def release(self, packs: set[int]) -> None:
-        """Stop reading packs whose files will be removed; called between two commands."""
-        self._server.node.cold.drop_packs(packs)
-        self.spiller.release(packs)
-
     @contextlib.contextmanager
     def taking(self, packs: Sequence[PackEntry]) -> Iterator[Callable[[], None]]:
-        """Open the packs of a primary's copy, and wait until no other is written; see ``PackUse``."""
+        """Open the packs of a primary's copy, and wait until no other is written; see ``KeyspacePacks``."""
         opened: list[tuple[int, str, DiskFile]] = []
         allow_files(len(packs))  # beside those that are open now
         try:

@@ -59,11 +59,12 @@ def test_streams_grow_beyond_the_limit(wires: tuple[Wire, Wire], tmp_path: Path)
     for at in range(0, 16_000, 400):
         lines = [("XADD", "s", f"{number}-1", "f", "x" * 500) for number in range(at + 1, at + 401)]
         assert cold.ask_together(lines) == hot.ask_together(lines)
+    # Copies on their way count as memory, and sums over all streams are valid for a second
+    eventually(lambda: int(figures(cold, "memory")["used_memory"]) <= limit)
+    eventually(lambda: int(figures(cold, "tier")["tier_entries"]) > 10_000)
     memory, tiered = figures(cold, "memory"), figures(cold, "tier")
-    assert int(memory["used_memory"]) <= limit
     assert memory["total_oom_rejected"] == "0"
     assert tiered["tier_enabled"] == "1"
-    assert int(tiered["tier_entries"]) > 10_000
     assert int(tiered["tier_live_bytes"]) > 5 * MIB
     assert tiered["tier_last_spill_status"] == "ok"
     for words in (("XRANGE", "s", "-", "+"), ("XREVRANGE", "s", "+", "-", "COUNT", 50), ("XLEN", "s")):

@@ -281,7 +281,7 @@ class PyCold:
         raise ColdMiss(missed, ahead)
 
     def weight(self, start: int, end: int) -> int:
-        """See :meth:`ColdStore.cold_weight`."""
+        """Return the least size in bytes of the live entries of the extents that lie whole between two ids."""
         low = max(self._index(start), 0)
         return sum(
             extent.length * extent.live // max(extent.stored, 1)  # a forged record may say 0
@@ -318,7 +318,7 @@ class PyCold:
     # ------------------------------------------------------------------ plans
 
     def plan_delete(self, ids: list[int], floor: int | None = None) -> Places:
-        """Plan the deletion of existing entries; see :class:`ColdStore` for ``floor``."""
+        """Plan the deletion of existing entries; with ``floor`` emptied nodes stay, except those below it."""
         dead: dict[int, int] = {}  # by index of the extent
         touched: dict[int, set[int]] = {}
         for entry_id in ids:

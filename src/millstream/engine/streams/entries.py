@@ -55,7 +55,7 @@ class PyEntryStore:
         self.length = 0  # Number of live entries
         self._counted = 0  # Bytes of this store that are included in Total
         self._cold: PyCold | None = None  # Nodes before the first block; None if none is cold
-        self.reads: ColdReads | None = None  # The way to cold nodes
+        self.reads: ColdReads | None = None  # The way to cold nodes, set before the first extent is added
 
     def __del__(self) -> None:
         Total.bytes -= self._counted
@@ -402,7 +402,10 @@ class PyEntryStore:
         twin._count(twin.footprint)
         return twin
 
-    # ------------------------------------------------------------------ the cold part, see ColdStore
+    # ------------------------------------------------------------------ the cold part
+    # ``nodes()`` yields cold nodes too, which read when they are asked for more than their table says. ``append``,
+    # ``extend``, ``needs_block`` and ``reach_back`` concern hot nodes only. A transition changes cold entries by a plan
+    # alone: ``punch``, ``cut``, ``warm`` and ``move_cold`` read nothing.
 
     @property
     def extent_count(self) -> int:
@@ -457,7 +460,11 @@ class PyEntryStore:
         return next(cold.records_of(self._cold.extents[index : index + most], most), None)
 
     def add_cold(self, pack: int, rows: bytes, holes: list[list[Any]]) -> None:
-        """Add extents behind the others; they take the place of the first blocks, if there are blocks."""
+        """Add extents behind the others; they take the place of the first blocks, if there are blocks.
+
+        As many blocks go as the extents have nodes left. Raise ValueError if ends, live or (without nodes gone) stored
+        entries differ, or if no block would be left.
+        """
         found = cold.unpack_extents(pack, rows, holes)
         if self.reads is None:
             raise ValueError("extents without a way to read them")
@@ -507,7 +514,7 @@ class PyEntryStore:
         return self._part().plan_delete(ids, floor)
 
     def plan_cut(self, bound: int) -> Places:
-        """Plan the trimming of the extent that holds a bound."""
+        """Plan the trimming of the extent that holds a bound; extents that end below it are not part of the plan."""
         return self._part().plan_cut(bound)
 
     def plan_warm(self) -> tuple[list[Any], Places]:
@@ -528,7 +535,7 @@ class PyEntryStore:
         return removed
 
     def cut(self, bound: int, places: Places) -> int:
-        """Apply a plan of :meth:`plan_cut`, then remove all below ``bound``."""
+        """Apply a plan of :meth:`plan_cut`, then remove all below ``bound``; a block that is emptied stays."""
         removed = self.punch(places)
         if self._cold is not None:
             before = self._cold.taken

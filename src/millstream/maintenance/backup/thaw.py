@@ -5,6 +5,7 @@ and everything else that a start restores stay the same.
 """
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,13 +52,13 @@ def thaw(directory: Path, out: Path, disk: Disk | None = None) -> ThawReport:
 def _make(directory: Path, out: Path, disk: Disk) -> ThawReport:
     with FrozenView(disk, directory) as view:
         space, manifest, wall = loaded(view, directory)
-        space.reads.source = PackFiles(view, directory, lambda: manifest.packs)
+        packs = PackFiles(lambda name: view.open_read(directory / name), lambda: manifest.packs)
         tail = examine(view, directory, manifest.segments[-1])
         last = tail.entry.first + tail.result.records - 1
         cold = sum(stream.entries.cold_live for stream in space.reads.streams)
         entry = new_entry(last, os.urandom)
         _expect_room(disk, out.parent, space)
-        with staged(disk, out) as partial:
+        with closing(packs) as space.reads.source, staged(disk, out) as partial:
             try:
                 write_snapshot(disk, partial, entry, payloads(space, wall, is_thawed=True))
             except ColdDamage as damage:

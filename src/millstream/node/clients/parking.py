@@ -40,11 +40,6 @@ class Parking:
         self.by_session[ticket.session.id] = ticket
         ticket.session.parked = True
 
-    def tries(self, session: Session) -> int:
-        """Return the number of runs of a session's present command that missed."""
-        ticket = self.by_session.get(session.id)
-        return 0 if ticket is None else ticket.tries
-
     def drop(self, session: Session) -> None:
         """Forget a client that has gone, or whose command has run."""
         ticket = self.by_session.pop(session.id, None)

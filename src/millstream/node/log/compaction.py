@@ -54,8 +54,9 @@ def compact(
     space.packs = {pack.number: pack.identity for pack in rewrite.source.packs}
     _, wall = replay.read_back(space, contents(disk, directory, rewrite))
     if copy is not None:
-        space.reads.source = PackFiles(disk, directory, lambda: rewrite.source.packs)
-        _write_copy(space, wall, copy, version)
+        packs = PackFiles(lambda name: disk.open_read(directory / name), lambda: rewrite.source.packs)
+        with contextlib.closing(packs) as space.reads.source:
+            _write_copy(space, wall, copy, version)
     if not alone:
         if space.packs:
             on_packs([number for number, *_ in named_packs(space)])

@@ -36,7 +36,7 @@ _STREAMS_SHOWN = 3
 
 
 class KeyspacePacks:
-    """The packs of a running server, as a rewrite needs them (:class:`~millstream.node.log.rewriting.PackUse`)."""
+    """The packs of a running server, as a rewrite needs them; its thread calls all methods."""
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class KeyspacePacks:
         self._drop = drop  # Closes packs; called between two commands
         self._damaged = damaged  # Returns pack and offset of each extent that is known to be damaged
         self._named_before: set[tuple[int, int]] = set()  # Those that were named before
-        self.taking = taking  # Prepares the reading of other packs; see PackUse
+        # Opens the packs of a copy, and waits until no other pack is written. The context yields a function to be
+        # called once the copy is the log: it lets all other packs go
+        self.taking = taking
 
     def needed(self, among: set[int]) -> set[int]:
         """Numbers of those packs to which the data in memory refer."""
@@ -70,7 +72,7 @@ class KeyspacePacks:
         def look() -> str:
             found = {each for each in self._damaged() - self._named_before if each[0] not in gone}
             self._named_before |= found
-            lost = _at_places(self._space, found) if found else []
+            lost = _entries(self._space, lambda each: each[:2] in found) if found else []
             shown = [each.sentence() for each in lost[:_STREAMS_SHOWN]]
             more = len(lost) - len(shown)
             return ", ".join(shown) + (f" and those of {more} more" if more > 0 else "")
@@ -107,12 +109,8 @@ def entries_in(space: Keyspace, pack: int) -> list[MissingEntries]:
     return _entries(space, lambda each: each.pack == pack)
 
 
-def _at_places(space: Keyspace, places: set[tuple[int, int]]) -> list[MissingEntries]:
-    """Return the live entries of the extents at these packs and offsets, by stream."""
-    return _entries(space, lambda each: each[:2] in places)
-
-
 def _entries(space: Keyspace, is_wanted: Callable[[Extent], bool]) -> list[MissingEntries]:
+    """Return the live entries of some extents, by stream."""
     found: dict[tuple[int, bytes], MissingEntries] = {}
     for db, key, extents in references(space):
         for each in extents:
@@ -124,14 +122,10 @@ def _entries(space: Keyspace, is_wanted: Callable[[Extent], bool]) -> list[Missi
 
 def damage_at(space: Keyspace, pack: int, offset: int, name: str) -> str:
     """Return the damage of a pack at an offset in a sentence, by the entries there; empty if no stream needs them."""
-    for db, key, extents in references(space):
-        for each in extents:
-            if each.pack == pack and each.live and each.offset <= offset < each.offset + each.length:
-                there = MissingEntries(db, key, each.first_live, each.last_live, each.live)
-                return (
-                    f"{there.sentence()} cannot be read: {name} is damaged at byte {offset}; see millstream log check"
-                )
-    return ""
+    there = _entries(space, lambda each: each.pack == pack and each.offset <= offset < each.offset + each.length)
+    if not there:
+        return ""
+    return f"{there[0].sentence()} cannot be read: {name} is damaged at byte {offset}; see millstream log check"
 
 
 def loss_of(missing: list[MissingEntries]) -> str:

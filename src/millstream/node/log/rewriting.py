@@ -12,9 +12,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, TypeVar
 
 from millstream.commands.admin.info import RewriteFacts
 from millstream.commands.context.config import Config
@@ -22,6 +21,7 @@ from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.log.children import COPY, ChildProcess, GivenUpError, reason_of
 from millstream.node.log.foreign import PackList
+from millstream.node.log.packs import KeyspacePacks
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
 from millstream.persistence.rewrite import Rewrite
@@ -101,29 +101,6 @@ class TakeOrder:
     failed: Callable[[StorageError | OSError], None]
 
 
-class PackUse(Protocol):
-    """The server's side of releasing packs; all is called in the thread of a rewriting."""
-
-    def needed(self, among: set[int]) -> set[int]:
-        """Numbers of those packs to which the data in memory refer."""
-        ...
-
-    def released(self, packs: set[int]) -> None:
-        """Let go of packs whose files will be removed."""
-        ...
-
-    def unreadable(self, gone: set[int]) -> str:
-        """Name the entries at places that are known to be damaged, once, except in packs that go; empty for none."""
-        ...
-
-    def taking(self, packs: Sequence[PackEntry]) -> AbstractContextManager[Callable[[], None]]:
-        """Open the packs of a copy, and wait until no other pack is written.
-
-        The context yields a function to be called once the copy is the log: it lets all other packs go.
-        """
-        ...
-
-
 def _at_once(job: Callable[[], T]) -> T:
     return job()
 
@@ -137,7 +114,7 @@ class Rewriter:
         config: Config,
         *,
         exclusively: Callable[[Callable[[], Any]], Any] = _at_once,
-        packs: PackUse | None = None,
+        packs: KeyspacePacks | None = None,
         program: Sequence[str] = PROGRAM,
         thread: type[threading.Thread] = threading.Thread,
     ) -> None:

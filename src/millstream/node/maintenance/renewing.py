@@ -12,7 +12,6 @@ from typing import Any
 from millstream.engine.cold import ROW_SIZE, Extent, Holes, count_bits, figures_of, index_of, unpack_extents
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.streams import extents, nodeform
-from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.stream import Stream
 from millstream.node.tiering.policy import Place
 
@@ -52,7 +51,7 @@ class RenewalRule:
 
 
 def wanted(place: Place, stream: Stream, start: int, record: _Record, rule: RenewalRule) -> Iterator[Renewal]:
-    """Yield the extents of a stream's record that a rule names; ``start``: the index of the record's first one."""
+    """Yield the extents of a record that a rule names; ``start``: the index of its first extent in the stream."""
     pack, rows, holes = record
     marks = {at: marks for at, *marks in holes}
     is_sparse = pack in rule.sparse
@@ -126,14 +125,11 @@ def _present(renewal: Renewal) -> tuple[int, Extent] | None:
     """Return index and present form of an extent; None if it has gone. Others before it may have gone."""
     entries, old = renewal.stream.entries, renewal.extent
     index = index_of(entries, old.first)
-    found = _extent_at(entries, index)
-    return (index, found) if found is not None and found[:2] == old[:2] else None
-
-
-def _extent_at(entries: EntryStore, index: int) -> Extent | None:
-    """Return the extent of an index; None without one."""
     record = entries.cold_record(index, 1)
-    return None if record is None else unpack_extents(*record)[0]
+    if record is None:
+        return None
+    (found,) = unpack_extents(*record)
+    return (index, found) if found[:2] == old[:2] else None
 
 
 def _moved(renewal: Renewal, present: Extent) -> Extent:
@@ -146,11 +142,3 @@ def _moved(renewal: Renewal, present: Extent) -> Extent:
         gone |= (gone_since >> old & 1) << number
         ordinal += stored
     return present._replace(nodes=len(renewal.spans), stored=ordinal, holes=Holes(dead, gone))
-
-
-def shares(entries: EntryStore) -> dict[int, int]:
-    """Return the bytes of a store's extents by number of the pack."""
-    found: dict[int, int] = {}
-    for pack, size in entries.pack_sizes():
-        found[pack] = found.get(pack, 0) + size
-    return found

@@ -75,13 +75,13 @@ class Vacuum:
         self.sparse: frozenset[int] = frozenset()
         self._has_many_holes = False
         self._unreadable: set[tuple[int, int]] = set()  # Damaged extents: pack and offset
-        self._failed: set[tuple[int, int]] = set()  # Extents that could not be read in the vacuum that was asked for
-        self._logged: set[int] = set()  # Packs for which a log line said so
+        self._failed: set[tuple[int, int]] = set()  # Extents that the requested vacuum could not read
+        self._logged: set[int] = set()  # Packs of which the log has said that they cannot be read
         self._recorded_for: set[int] = set()  # Packs without references for which a record was made
         self._extents_before = -1  # Number of extents at that vacuum's last walk, if it found some
         self.scrubber = Scrubber(opened, self._background, self._report)
-        self.is_asked = self._wants_every = False  # A vacuum was asked for and has not ended; its first round
-        self.status = "ok"  # Result of the last batch or vacuum that was asked for: ``ok``, or the reason in one word
+        self.is_asked = self._wants_every = False  # A requested vacuum has not ended; it is in its first round
+        self.status = "ok"  # Result of the last batch or requested vacuum: ``ok``, or the reason in one word
         spiller.care = self
         self.vacuumed = self.extents = 0  # Bytes and number of the extents that were written anew
 
@@ -195,7 +195,7 @@ class Vacuum:
             log.warning("the sizes of packs cannot be read: %s", error)
             self._give_up("error", now)
             return
-        # A vacuum that was asked for empties also the pack that takes what is spilled
+        # A requested vacuum empties also the pack that takes what is spilled
         filled = {self.renewer.open_pack, 0 if self.is_asked else self._spiller.filler.open_pack}
         self.sparse = frozenset(
             number
@@ -263,7 +263,7 @@ class Vacuum:
             self.is_asked, self.status = False, "error" if status == "ok" and self._failed else status
 
     def _give_up(self, status: str, now: Now) -> None:
-        """End a vacuum that was asked for, write nothing anew for a while, and look again then."""
+        """End a requested vacuum, write nothing anew for a while, and look again then."""
         pause = max(self.renewer.pause, self._spiller.filler.pause)
         self._renew_at, self._walk_at = now.mono + int(pause * 1000), now.mono + _APART
         self.status, self._found, self._is_dirty = status, [], True
@@ -331,7 +331,7 @@ class Vacuum:
         return _Renewed(written, done, damages, failed)
 
     def _skip(self, failed: dict[tuple[int, int], str]) -> None:
-        """Leave out extents that cannot be read now; a vacuum that was asked for does not try them again."""
+        """Leave out extents that cannot be read now; a requested vacuum does not try them again."""
         if self.is_asked:
             self._failed |= failed.keys()
         for (number, _), reason in failed.items():

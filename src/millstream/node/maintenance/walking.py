@@ -94,12 +94,12 @@ class Walk:
                 yield from self._look_at(place, stream)
 
     def _look_at(self, place: Place, stream: Stream) -> Iterator[int]:
-        packs, mark = renewing.shares(stream.entries), mark_of(stream)
-        for number, size in packs.items():
+        packs, mark = stream.entries.pack_sizes(), mark_of(stream)
+        for number, size in packs:
             self._need(number, size)
         self.holes += mark[-1]
         yield _COLD
-        is_sparse = not self.rule.sparse.isdisjoint(packs)
+        is_sparse = any(number in self.rule.sparse for number, _ in packs)
         if not (mark[-1] or is_sparse) or id(stream) in self._chosen:
             return
         if not (is_sparse or self.rule.every) and self._settled.get(stream) == mark:

@@ -38,7 +38,7 @@ class _Sums:
 def rows_of(
     keyspace: Keyspace, opened: Log, spiller: Spiller, stalls: Stalls, disagreements: Callable[[], int]
 ) -> Callable[[int], Rows]:
-    """Return a function that yields the rows at a time (wall milliseconds).
+    """Return a function that yields the rows as of a wall time in milliseconds.
 
     ``disagreements`` returns the number of packs that a rewriting kept only because of the data in memory.
     """
@@ -52,11 +52,11 @@ def rows_of(
                 for value in db.keys.values():
                     if isinstance(value, Stream):
                         sums.add(value)
-        filler = spiller.filler
+        filler, size = spiller.filler, opened.pack_bytes()
         yield "tier_packs", opened.pack_count
-        yield "tier_bytes", filler.size
+        yield "tier_bytes", size
         yield "tier_live_bytes", sums.live
-        yield "tier_waste_bytes", max(filler.size - sums.live, 0)
+        yield "tier_waste_bytes", max(size - sums.live, 0)
         yield "tier_extents", sums.extents
         yield "tier_entries", sums.entries
         yield "tier_index_bytes", EXTENT_BYTES * sums.extents

@@ -9,11 +9,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from millstream.engine.cold import Range
 from millstream.logs import logger
 from millstream.node.clients.parking import Ticket
+from millstream.node.tiering.packreader import PackSource
 from millstream.persistence.disk import OUT_OF_FILES
 
 log = logger("millstream.node")
@@ -22,18 +22,6 @@ PIECE = 256 << 10
 """Bytes of one read."""
 LACKS = frozenset({errno.EAGAIN, errno.ENOMEM, *OUT_OF_FILES})
 """Errors that say nothing about the disk: whoever needs the bytes reads them again."""
-
-
-class Fetchable(Protocol):
-    """The part of a reader that runs in threads."""
-
-    def fetch(self, pack: int, offset: int, length: int, /) -> bytes:
-        """Return a part of a pack; raise OSError if the disk fails."""
-        ...
-
-    def advise(self, pack: int, offset: int, length: int, is_needed: bool, /) -> None:
-        """Tell the system that a part will be needed, or will not be needed again."""
-        ...
 
 
 class Fetch:
@@ -80,11 +68,10 @@ class Fetch:
         self.parts = [error] * self._count
         self._next, self._left, self.is_done = self._count, 0, True
 
-    def give_up(self) -> bool:
-        """Read no further piece; return True if none is being read."""
+    def give_up(self) -> None:
+        """Read no further piece."""
         self._left -= self._count - self._next
         self._next = self._count
-        return not self._left
 
 
 class Going:
@@ -145,7 +132,7 @@ class FetchThreads:
 
     def __init__(
         self,
-        source: Fetchable,
+        source: PackSource,
         most: Callable[[], int],
         rate: Callable[[], int],
         done: Callable[[Fetch], None],
@@ -165,7 +152,7 @@ class FetchThreads:
         self._free_at = 0.0  # monotonic seconds from which the rate permits another read
 
     def add(self, fetch: Fetch, *, is_ahead: bool = False) -> None:
-        """Read a part, or read it sooner than what is only read ahead."""
+        """Read a part; a part that a client waits for comes before all that is read ahead."""
         with self._wake:
             (self._ahead if is_ahead else self._wanted).append(fetch)
             if len(self._threads) < self._most() and self._idle < len(self._wanted) + len(self._ahead):
@@ -187,10 +174,10 @@ class FetchThreads:
             return
         self._threads.append(thread)
 
-    def drop(self, fetch: Fetch) -> bool:
-        """Read no further piece of a part; return True if no thread reads one now."""
+    def drop(self, fetch: Fetch) -> None:
+        """Read no further piece of a part."""
         with self._wake:
-            return fetch.give_up()
+            fetch.give_up()
 
     def close(self) -> None:
         """End the threads, after the reads that they have begun."""

@@ -103,7 +103,7 @@ class Batch:
 
 
 def _is_of(node: Block, facts: NodeFigures) -> bool:
-    """True if a node is the one that was copied: within one stream that never went back, its ends say so."""
+    """True if a node is the one that was copied. Its ends prove that unless the ids of its stream went back."""
     same = (node.first, node.last, node.stored) == (facts.first, facts.last, facts.stored)
     return same and node.live <= facts.stored - facts.dead
 

@@ -8,7 +8,7 @@ QUICK_SECONDS = 0.0005
 """Average duration of small reads in seconds below which the loop reads."""
 TURN_SECONDS = 0.002
 """Time in seconds that the loop waits for reads at most in one turn."""
-# Number of reads in the average, and the largest weight of one, in multiples of quick; as for syncs
+# Number of reads in the average, and the largest weight of one, in multiples of quick; as in group_commit
 _LOOKS_BACK, _STALL = 16, 10
 
 

@@ -142,30 +142,18 @@ class Ring:
 
     def scan(self, space: Keyspace) -> None:
         """Begin with the streams of a keyspace."""
-        self._sizes, self.sealed = {}, 0
-        for db in space.databases:
-            for key, value in db.keys.items():
-                if isinstance(value, Stream):
-                    self._note((db.index, key), value)
+        self._sizes = {
+            (db.index, key): value.entries.sealed_bytes
+            for db in space.databases
+            for key, value in db.keys.items()
+            if isinstance(value, Stream)
+        }
+        self.sealed = sum(self._sizes.values())
 
     def observe(self, step: Transition) -> None:
         """Note a transition that may have made a stream."""
-        for db, key in filled_places(step, self._sizes):
-            self._add(db, key)
-
-    def _add(self, db: int, key: bytes) -> None:
-        self._sizes.setdefault((db, key), 0)
-
-    def _note(self, place: Place, stream: Stream) -> None:
-        size = stream.entries.sealed_bytes
-        self.sealed += size - self._sizes.pop(place, 0)
-        self._sizes[place] = size  # at the end of the ring
-
-    def refresh(self, space: Keyspace, place: Place) -> None:
-        """Bring the size of one stream up to date."""
-        stream = space.databases[place[0]].keys.get(place[1])
-        if place in self._sizes and isinstance(stream, Stream):
-            self._note(place, stream)
+        for place in filled_places(step, self._sizes):
+            self._sizes.setdefault(place, 0)
 
     def places(self) -> dict[Place, int]:
         """Return the places of all streams, which the caller may change."""
@@ -187,12 +175,10 @@ class Ring:
         """Return the streams that are next, with their sizes brought up to date."""
         found = []
         for place in list(islice(self._sizes, most)):
-            stream = space.databases[place[0]].keys.get(place[1])
-            if isinstance(stream, Stream):
-                self._note(place, stream)
+            stream = self.look(space, place)
+            if stream is not None:
+                self._sizes[place] = self._sizes.pop(place)  # at the end of the ring
                 found.append((place, stream))
-            else:
-                self.sealed -= self._sizes.pop(place)
         return found
 
     def share(self, stream: Stream, hot: int) -> int:

@@ -63,7 +63,6 @@ class ReadAhead:
         self._marks: dict[Range, _Pursuit] = {}  # each pursuit has one mark at most, and takes it along when it ends
         self._behind: deque[_Behind] = deque()
         self._sent: dict[Range, None] = {}  # extents that were read ahead lately
-        self.bytes = 0  # Bytes that were read ahead
 
     def note(self, session: Session, miss: ColdMiss, seconds: float) -> bool:
         """Take in a miss; return True if its bytes were only marked, so that the command may run again at once."""
@@ -110,10 +109,13 @@ class ReadAhead:
             run.mark = None
 
     def drop(self, pack: int) -> None:
-        """Forget a pack that is closed."""
+        """Forget a pack that is closed; another one may get its number."""
         for session_id, run in list(self._runs.items()):
             if pack in {run.at[0], *(extent[0] for extent in run.expected)}:
                 self._end(session_id)
+        self._sent = {extent: None for extent in self._sent if extent[0] != pack}
+        for left in self._behind:
+            left.extents = [extent for extent in left.extents if extent[0] != pack]
 
     def _take_mark(self, wanted: Range) -> bool:
         pack, offset, length = wanted
@@ -139,9 +141,7 @@ class ReadAhead:
                 fresh.remove(extent)
         if not fresh:
             return
-        for extent in fresh:
-            self._sent[extent] = None
-            self.bytes += extent[2]
+        self._sent |= dict.fromkeys(fresh)
         while len(self._sent) > 2 * _RUNS:
             del self._sent[next(iter(self._sent))]
         for part in joined(fresh):

@@ -12,6 +12,7 @@ so all their reads may wait.
 import errno
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import chain
 from typing import cast
 
@@ -56,6 +57,15 @@ _SHOWN = 100
 Handler = Callable[[Context, list[bytes]], Reply]
 
 
+@dataclass(slots=True)
+class _Attempts:
+    """The attempts to run one command, or to ask for all that a transaction reads."""
+
+    tries: int  # Runs that missed; RUNS bounds them
+    looks: int = 0  # Times that the node has read for this run; _LOOKS bounds them
+    marks: int = 0  # Times that this run met nothing but marks; _MARKS bounds them
+
+
 class ColdRunner:
     """Runs handlers that may read cold entries, and owns the packs of a node."""
 
@@ -65,7 +75,6 @@ class ColdRunner:
         self._config, self._keyspace, self._sessions, self._lookups = config, keyspace, sessions, lookups
         self._limit = limit  # bytes of a reply to a session at most; 0 for no limit
         self.packs = Packs(config.tier_cache)  # Open packs
-        self.misses = 0  # Runs that ended with a miss
         self.serve_woken: Callable[[Now], None]  # Serves clients whose keys are ready; the node provides it
         self.tickets: Tickets | None = None  # Serves parked clients; None if nobody is parked
         self.pace = Pace()  # Speed of the disk
@@ -193,30 +202,21 @@ class ColdRunner:
     def _run_again(self, ctx: Context, handler: Handler, argv: list[bytes]) -> Reply:
         """Run a handler, again after each miss."""
         reads = self._keyspace.reads
-        if not ctx.may_block:  # it is a part of a unit, which may have begun with a run that may miss
+        if not ctx.may_block:  # it cannot run again, as the module's text says
             reads.may_wait = True
             return handler(ctx, argv)
-        tries = self._tries(ctx.session, waits=ctx.origin is Origin.WAITER)
-        is_parked, looks, marks = False, 0, 0
+        attempts, is_parked = _Attempts(self._tries(ctx.session, waits=ctx.origin is Origin.WAITER)), False
         try:
-            while looks < _LOOKS:
+            while attempts.looks < _LOOKS:
                 hits, misses = self._lookups.hits, self._lookups.misses
-                reads.may_wait = tries >= RUNS
+                reads.may_wait = attempts.tries >= RUNS
                 try:
                     return handler(ctx, argv)
                 except ColdMiss as miss:
-                    self.misses += 1
                     self._lookups.hits, self._lookups.misses = hits, misses
-                    if self._is_there(ctx.session, miss, ctx.now, marks):
-                        marks += 1
-                        continue
-                    looks += 1
-                    if not self._may_read(miss.ranges):
-                        self._park(ctx.session, miss.ranges, tries + 1)
-                        is_parked = True
+                    is_parked = not self._may_go_on(ctx.session, [miss], ctx.now, attempts)
+                    if is_parked:
                         raise
-                    self._read(miss.ranges)
-                    tries += self.tickets is None
                 finally:
                     reads.may_wait = True
             return handler(ctx, argv)
@@ -228,11 +228,11 @@ class ColdRunner:
         """Park a transaction whose commands name cold entries that are not there; return False if it may run."""
         from millstream.commands.streams.asking import ask  # noqa: PLC0415 - families are loaded in their own order
 
-        tries = self._tries(session, waits=False)
-        if self.tickets is None or session.is_doomed or tries >= RUNS:
+        attempts = _Attempts(self._tries(session, waits=False))
+        if self.tickets is None or session.is_doomed or attempts.tries >= RUNS:
             return False
-        reads, wanted, looks, marks = self._keyspace.reads, list(commands), 0, 0
-        while looks < _LOOKS:
+        reads, wanted = self._keyspace.reads, list(commands)
+        while attempts.looks < _LOOKS:
             reads.may_wait = False
             try:
                 misses = ask(self._keyspace, session.db, wanted, now.wall, self._limit(session))
@@ -240,21 +240,27 @@ class ColdRunner:
                 reads.may_wait = True
             if not misses:
                 return False
-            self.misses += 1
-            missed = [miss.ranges for miss in misses if not self._is_there(session, miss, now, marks)]
-            if not missed:
-                marks += 1
-                continue
-            looks += 1
-            ranges = list(dict.fromkeys(chain.from_iterable(missed)))
-            if not self._may_read(ranges):
-                self._park(session, ranges, tries + 1)
+            if not self._may_go_on(session, misses, now, attempts):
                 return True
-            self._read(ranges)
         return False
 
+    def _may_go_on(self, session: Session, misses: list[ColdMiss], now: Now, attempts: _Attempts) -> bool:
+        """Read what was missed, so that another attempt may begin; return False if the client was parked instead."""
+        missed = [miss.ranges for miss in misses if not self._is_there(session, miss, now, attempts.marks)]
+        if not missed:
+            attempts.marks += 1
+            return True
+        attempts.looks += 1
+        ranges = list(dict.fromkeys(chain.from_iterable(missed)))
+        if not self._may_read(ranges):
+            self._park(session, ranges, attempts.tries + 1)
+            return False
+        self._read(ranges)
+        attempts.tries += self.tickets is None
+        return True
+
     def _is_there(self, session: Session, miss: ColdMiss, now: Now, marks: int) -> bool:
-        """Take in a miss, after so many marks; return True if it was only made to notice a reader in order."""
+        """Take in a miss after so many marks; return True if only a mark made it, and the bytes are there."""
         if self._ahead is None:
             return False
         if marks >= _MARKS:

@@ -97,16 +97,16 @@ class Spiller:
         spare: int = SPARE,
     ) -> None:
         self._node = node
+        self.config, self.keyspace = node.config, node.keyspace  # Configuration and data of the node
         self._filler = Filler(opened, exclusively)
         node.memory.copies.append(lambda: self._batch.size + self.background.held)
         self.background = TierThread(wake, thread)  # ``wake`` is called in the thread; another turn is due then
         self.care: Care | None = None  # Takes turns while nothing is to be spilled
         self._spare = spare
-        # Called in the loop before a pack's first entry is committed, so that it can be read
+        # Called in the loop before a pack's first entry is committed, so that it can be read; perhaps several times
         self.on_pack: Callable[[PackEntry], None] = lambda entry: None  # noqa: ARG005 - a reader replaces it
-        self._known: set[int] = set()  # Numbers of packs for which it was called
         self.ring = Ring()  # The streams
-        self._is_on = self._is_recount_due = False
+        self._is_on = False
         self._queue: deque[tuple[Place, Stream]] = deque()  # Streams to look at next
         self._search = _Classes()
         self._batch = Batch()  # Copies that are not in the thread yet
@@ -120,16 +120,6 @@ class Spiller:
     def filler(self) -> Filler:
         """The writer of packs, with its counts."""
         return self._filler
-
-    @property
-    def config(self) -> Config:
-        """Configuration of the node."""
-        return self._node.config
-
-    @property
-    def keyspace(self) -> Keyspace:
-        """Data of the node."""
-        return self._node.keyspace
 
     @property
     def disk_needed(self) -> int:
@@ -148,25 +138,13 @@ class Spiller:
 
     def may_help(self, now: Now) -> bool:
         """True if nodes can go to packs now, or are on their way."""
-        if self.background.is_stopped or not self._node.config.tier or now.mono < self._not_before:
+        if self.background.is_stopped or not self.config.tier or now.mono < self._not_before:
             return False
         return (
             self.is_busy
             or not self._is_on
             or not (self._rests(now) or self._filler.is_full(self.config.tier_max_bytes))
         )
-
-    def release(self, packs: set[int]) -> None:
-        """Note that packs are removed."""
-        self._known -= packs
-        self._is_recount_due = True
-        self._recount()
-
-    def _recount(self) -> None:
-        """Count the bytes of packs again, but not while the thread counts those that it writes."""
-        if self._is_recount_due and not self.background.is_busy:
-            self._is_recount_due = False
-            self._filler.recount()
 
     def wait(self) -> None:
         """Wait until the thread writes nothing; called in another thread while no new job may begin."""
@@ -176,7 +154,6 @@ class Spiller:
         """Forget all packs and what is on its way, since other packs and other data took their place."""
         self._in_thread = None
         self.background.forget()
-        self._known.clear()
         self._filler.drop()
         if self.care is not None:
             self.care.begin_again()
@@ -195,7 +172,7 @@ class Spiller:
         self._queue.clear()
         self._batch, self._part = Batch(), None  # copies of streams that are gone
         self._alone, self._search, self._rests_until = {}, _Classes(), 0
-        self.ring.scan(self._node.keyspace)
+        self.ring.scan(self.keyspace)
         if self.care is not None:
             self.care.scan()
 
@@ -205,7 +182,7 @@ class Spiller:
         """Do the next piece of work; return the seconds until the next one, None if only an event makes it due."""
         if self.background.is_stopped:
             return None
-        if self._node.config.tier != self._is_on:
+        if self.config.tier != self._is_on:
             self._switch()
         if self.background.is_busy and not self.background.is_done:
             return self._gather_ahead(now)
@@ -213,7 +190,6 @@ class Spiller:
             return _LATER
         if self.background.is_done:
             self.background.take(now)
-            self._recount()
             return 0.0
         try:
             seconds = self._next(now) if self._is_on else None
@@ -232,7 +208,7 @@ class Spiller:
 
     def _switch(self) -> None:
         """Begin or end the work, as ``tier`` says."""
-        self._is_on = self._node.config.tier
+        self._is_on = self.config.tier
         self._batch, self._part, self._search = Batch(), None, _Classes()
         if self._is_on:
             self.scan()
@@ -246,8 +222,7 @@ class Spiller:
 
     def aim(self, wall: int, sealed: int | None = None) -> Aim:
         """Return the amount to spill now, of all sealed nodes."""
-        config = self._node.config
-        limit = config.max_memory
+        config, limit = self.config, self.config.max_memory
         memory = self._node.memory
         used = limit - memory.left(wall) + memory.excess if limit else 0
         found = policy.aim(self.ring.sealed if sealed is None else sealed, config.tier_hot, used, limit)
@@ -270,14 +245,14 @@ class Spiller:
         held = stream_memory()
         if now.mono < self._rests_until and held < self._rests_at + max(_GROWN, self._rests_at // _GROWN_PART):
             return True
-        return not self._node.config.tier_after and not self.aim(now.wall, held).size
+        return not self.config.tier_after and not self.aim(now.wall, held).size
 
     def _gather(self, now: Now) -> float | None:
         """Copy a slice; give the batch to the thread once it is large enough, or nothing else may go."""
         if self._rests(now) or self._filler.is_full(self.config.tier_max_bytes):
             return self._nap(now)
         if not self._queue:
-            self._queue.extend(self.ring.turn(self._node.keyspace))
+            self._queue.extend(self.ring.turn(self.keyspace))
         aim = self.aim(now.wall)
         room = SLICE
         while room > 0 and self._batch.size < BATCH:
@@ -307,10 +282,10 @@ class Spiller:
 
     def _nap(self, now: Now) -> float | None:
         """Seconds until another look, if it is due without any change of data."""
-        return _LATER if self._node.config.tier_after or self.aim(now.wall).size else None
+        return _LATER if self.config.tier_after or self.aim(now.wall).size else None
 
     def _is_enough(self, aim: Aim) -> bool:
-        return not self._node.config.tier_after and self._batch.size >= aim.size
+        return not self.config.tier_after and self._batch.size >= aim.size
 
     def _begin_part(self, aim: Aim, now: Now) -> bool:
         """Find the next stream of which something may go."""
@@ -343,9 +318,9 @@ class Spiller:
     def _bounds(self, place: Place, stream: Stream, aim: Aim, now: Now) -> Leave | None:
         if self._alone and now.mono < self._alone.get(place, 0):
             return None
-        if self._node.keyspace.databases[place[0]].keys.get(place[1]) is not stream:
+        if self.keyspace.databases[place[0]].keys.get(place[1]) is not stream:
             return None  # gone since the ring's turn
-        after, going = self._node.config.tier_after, self._going(stream)
+        after, going = self.config.tier_after, self._going(stream)
         limit = None
         if self._batch.size < aim.size:
             limit = policy.leave_of(stream, self._search.number, self.ring.share(stream, aim.hot), now.wall)
@@ -376,15 +351,13 @@ class Spiller:
 
     def named(self, pack: PackEntry) -> list[Transition] | None:
         """Return what must come before the first reference to a pack; None if the pack cannot be read."""
-        if pack.number not in self._known:
-            try:
-                self.on_pack(pack)
-            except StorageError as error:  # the bytes are waste
-                self._filler.fail("error", str(error))
-                return None
-            self._known.add(pack.number)
-        if pack.number in self._node.keyspace.packs:
+        if pack.number in self.keyspace.packs:
             return []
+        try:
+            self.on_pack(pack)
+        except StorageError as error:  # the bytes are waste
+            self._filler.fail("error", str(error))
+            return None
         return [("tpacks", -1, [[pack.number, pack.identity, 0]])]
 
     def commit(self, steps: list[Transition], now: Now) -> None:
@@ -392,7 +365,7 @@ class Spiller:
         self._node.commit_alone(steps, now)
 
     def _commit_to(self, pack: PackEntry, written: Written, batch: Batch, now: Now) -> None:
-        space, first = self._node.keyspace, self.named(pack)
+        space, first = self.keyspace, self.named(pack)
         if first is None:  # the nodes stay hot
             self._not_before = now.mono + int(self._filler.pause * 1000)
             return
@@ -403,8 +376,7 @@ class Spiller:
             there = space.databases[db].keys.get(key)
             mine = islice(places, len(part.extents))
             found = settled(part, pack.number, mine) if there is part.stream else []
-            for _ in mine:  # its places, if it was not looked at
-                pass
+            deque(mine, maxlen=0)  # skips its places if its stream is gone
             steps += [("tcold", db, key, *rows) for rows in records_of(found, EXTENTS_MOST)]
             if there is part.stream and len(found) * 2 < len(part.extents):
                 self._alone[part.place] = now.mono + _LEFT_ALONE
@@ -415,9 +387,9 @@ class Spiller:
 
     def _settle(self, batch: Batch) -> None:
         for part in (*self._batch.parts, *(self._part or ())[:1]):
-            part.skipped = 0  # if nodes before it stayed, no copy is of the first nodes, and none is used
+            part.skipped = 0  # settled() refuses these copies if nodes of the ended batch stayed hot before them
         for part in batch.parts:
-            self.ring.refresh(self._node.keyspace, part.place)
+            self.ring.look(self.keyspace, part.place)
         if not self._is_on:
             self.ring = Ring()
             self._node.spills = None

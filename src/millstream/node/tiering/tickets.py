@@ -75,7 +75,7 @@ class Tickets:
                 fetch.users.add(ticket)
         self._sessions.parking.add(ticket)
         self.parked += 1
-        if not ticket.left:  # another client has them, but not in a form that serves this one
+        if not ticket.left:  # another client's reads brought all of it, but may not be pinned: run again at once
             self._shell.post(partial(self._ready, ticket))
 
     def wait_on(self, waiter: Waiter) -> None:

@@ -33,35 +33,25 @@ class Written:
     places: list[tuple[int, int]] = field(default_factory=list)  # Offset and size of each extent's frame
 
 
-@dataclass(slots=True)
-class PackTotal:
-    """The bytes of all packs, which several fillers count together."""
-
-    size: int = 0  # Number of bytes
-
-
 class Filler:
     """Fills one pack after the other; used by one thread at a time."""
 
-    def __init__(
-        self, opened: Log, exclusively: Callable[[Callable[[], Any]], Any], total: PackTotal | None = None
-    ) -> None:
+    def __init__(self, opened: Log, exclusively: Callable[[Callable[[], Any]], Any]) -> None:
         self._log, self._exclusively = opened, exclusively
         self._pack: PackWriter | None = None
-        self._total = PackTotal(opened.pack_bytes()) if total is None else total
         self.failures = 0  # Number of batches that failed
         self._refused = 0  # Bytes of the last batch for which packs had no room below their limit
-        self.in_a_row = 0  # Number of these since the last one that was written, without those for which space lacked
+        self.in_a_row = 0  # Failed batches since the last written one; a lack of space does not count
         self.status = "ok"  # Result of the last batch: ``ok``, or the reason in one word
 
     def another(self) -> "Filler":
         """Return a filler of other packs of the same log."""
-        return Filler(self._log, self._exclusively, self._total)
+        return Filler(self._log, self._exclusively)
 
     @property
     def size(self) -> int:
         """Bytes of all packs."""
-        return self._total.size
+        return self._log.pack_bytes()
 
     def spare(self, hot: int, most: int) -> int:
         """Bytes that stay free besides twice the sealed nodes, of which ``hot`` bytes should stay in memory.
@@ -103,7 +93,6 @@ class Filler:
                 self.end()  # only now, since the records of its last batch must come before its end
             if self._pack is None:
                 self._pack = self._exclusively(self._log.add_pack)
-                self._total.size += self._pack.size
             return self._added(self._pack, payloads)
         except DiskFullError as error:
             self._drop_closed()
@@ -113,9 +102,7 @@ class Filler:
             return self.fail("error", str(error))
 
     def _added(self, pack: PackWriter, payloads: list[bytes]) -> Written:
-        before = pack.size
         places = pack.add(payloads)
-        self._total.size += pack.size - before
         if self.status != "ok":
             log.info("entries go to packs again")
         self.status, self.in_a_row = "ok", 0
@@ -145,12 +132,10 @@ class Filler:
         """End the pack that is being filled. It keeps its bytes, even if the manifest cannot be written."""
         pack, self._pack = self._pack, None
         if pack is not None:
-            before = pack.size
             try:
                 self._exclusively(lambda: self._log.end_pack(pack))
             except StorageError as error:
                 log.error("a pack is not ended: %s", error)  # noqa: TRY400 - the disk's fault, not this program's
-            self._total.size += pack.size - before
 
     def abandon(self) -> None:
         """Close the pack in a forked child, and write nothing."""
@@ -158,12 +143,7 @@ class Filler:
             self._pack.close()
 
     def drop(self) -> None:
-        """Leave the pack that is being filled, since the log does not name it any more, and count the others."""
+        """Leave the pack that is being filled, since the log does not name it any more."""
         pack, self._pack = self._pack, None
         if pack is not None:
             pack.close()
-        self.recount()
-
-    def recount(self) -> None:
-        """Count the bytes of all packs again, after some were removed."""
-        self._total.size = self._log.pack_bytes()

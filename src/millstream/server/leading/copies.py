@@ -11,32 +11,12 @@ from typing import IO
 from millstream.node.log.copied_log import head
 from millstream.node.log.rewriting import CopyMade
 from millstream.persistence.disk import DiskFile
+from millstream.persistence.packs import PackFiles
 from millstream.persistence.segment import LogFiles
 from millstream.texts import plural
 
 PIECE = 64 * 1024
 """Number of bytes read at a time."""
-
-
-class _OnePack:
-    """Reads packs by name, and has the last one open."""
-
-    def __init__(self, open_pack: Callable[[str], DiskFile]) -> None:
-        self._open, self._name = open_pack, ""
-        self._file: DiskFile | None = None
-
-    def read(self, name: str, place: int, most: int) -> bytes:
-        """Return a part of a pack."""
-        if self._file is None or name != self._name:
-            self.close()
-            self._file, self._name = self._open(name), name
-        return self._file.read_at(place, most)
-
-    def close(self) -> None:
-        """Close the open pack."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 class Copy:
@@ -65,9 +45,9 @@ class Copy:
     @classmethod
     def of_log(cls, made: CopyMade, log: LogFiles, open_pack: Callable[[str], DiskFile]) -> "Copy":
         """Return the copy that consists of a log's files, and of packs, of which only one is open at a time."""
-        begin, packs = head(log), _OnePack(open_pack)
+        begin, packs = head(log), PackFiles(open_pack, lambda: [entry for entry, _ in log.packs or ()])
         parts = [(lambda place, most: begin[place : place + most], len(begin)), *((f.read_at, n) for f, n in log.files)]
-        parts += [(partial(packs.read, entry.name), size) for entry, size in log.packs or ()]
+        parts += [(partial(packs.read, entry.number, may_wait=True), size) for entry, size in log.packs or ()]
 
         def close() -> None:
             packs.close()
