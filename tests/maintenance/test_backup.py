@@ -73,7 +73,7 @@ def test_nothing_is_overwritten(home: Path, tmp_path: Path) -> None:
     for name in ("there", "file", "link"):
         with pytest.raises(UsageError, match="exists already"):
             back_up(home, tmp_path / name)
-    with pytest.raises(UsageError, match="create it first"):
+    with pytest.raises(UsageError, match="Create it first"):
         back_up(home, tmp_path / "no" / "where")
     with pytest.raises(StorageError, match="no log"):
         back_up(tmp_path / "there", tmp_path / "backup")
@@ -247,7 +247,7 @@ def test_a_damaged_or_shortened_backup_is_not_restored(home: Path, tmp_path: Pat
     last.unlink()
     refused("is missing: this backup is not complete")
     flip(tmp_path / "backup" / "BACKUP", 5)
-    refused("take another backup")
+    refused("Take another backup")
     flip(tmp_path / "backup" / "MANIFEST", 5)
     refused("MANIFEST is damaged")
     with last.open("ab") as file:
@@ -274,13 +274,13 @@ def test_data_is_not_restored_over(home: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file"):
         restore(tmp_path / "backup", tmp_path / "file")
-    with pytest.raises(UsageError, match="create it first"):
+    with pytest.raises(UsageError, match="Create it first"):
         restore(tmp_path / "backup", tmp_path / "no" / "where")
     with pytest.raises(UsageError, match="both the backup and the target"):
         restore(tmp_path / "backup", tmp_path / "backup")
     (tmp_path / "empty").mkdir()
     assert restore(tmp_path / "backup", tmp_path / "empty").records == 20
-    with pytest.raises(StorageError, match="has no log: it is neither a backup nor a data directory"):
+    with pytest.raises(StorageError, match="Give a backup or a data directory"):
         restore(tmp_path, tmp_path / "new")
 
 

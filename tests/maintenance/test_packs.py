@@ -62,9 +62,12 @@ def test_damage_in_a_pack_is_shown_and_not_copied(tmp_path: Path) -> None:
     (problem,) = found.report.problems
     assert (kind_of(problem), problem.refuses, found.report.starts) == ("pack", False, True)
     assert "only the entries in the damaged places of packs" in advice(found)[-1]
-    with pytest.raises(LogCorruptError, match="no copy was made"):
+    with pytest.raises(LogCorruptError, match=r"no copy was made.*With --damaged, such packs are copied as they are"):
         back_up(home, tmp_path / "backup")
     assert content(home) == before
+    back_up(home, tmp_path / "backup", keeps_damage=True)
+    with pytest.raises(LogCorruptError, match=r"no copy was made.*With --damaged, such packs are copied as they are"):
+        restore(tmp_path / "backup", tmp_path / "new")
 
 
 @pytest.mark.parametrize("sealed", [True, False])

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -16,16 +17,18 @@ from millstream.maintenance.backup.thaw import thaw
 from millstream.maintenance.health import directory, tier
 from millstream.maintenance.health.directory import diagnose_directory
 from millstream.maintenance.health.tier import diagnose_tier
-from millstream.maintenance.log.cut_pack import cut_pack, entries_without
+from millstream.maintenance.log.cut_pack import cut_packs, entries_without
 from millstream.maintenance.log.examine import advice, examine_directory
+from millstream.maintenance.log.packs import dump_pack
 from millstream.maintenance.log.tier import look_at_tier
 from millstream.node.log.packs import expect_packs, open_log
 from millstream.persistence.disk import RealDisk
+from millstream.persistence.frame import FRAME_SIZE
 from millstream.persistence.manifest import Manifest, read_manifest
 from millstream.persistence.recovery import switch_manifest
 from millstream.server.thread import ServerThread
 from support.coldness import IS_COLD
-from support.packed import PackedWorld, packed
+from support.packed import PackedWorld, make_packed, packed
 from support.simdisk import Crash, PowerCut, SimDisk
 
 if IS_COLD:
@@ -153,9 +156,14 @@ def test_a_log_goes_on_without_a_pack(tmp_path: Path, how: str) -> None:
     elif how == "cut":
         pack.write_bytes(pack.read_bytes()[:-1])
     if how != "there":
-        steps = advice(examine_directory(home))
+        found = examine_directory(home)
+        assert found.lost_entries == {"missing": 18, "cut": 0}[how]
+        said = run("log", "check", home).output
+        assert "whole record" not in said
+        assert ("18 entries of packs cannot be read" in said) is (how == "missing")
+        steps = advice(found)
         assert steps[-1].endswith(f"`millstream log cut {home} --pack {pack.name}`.")
-    (missing,) = entries_without(home, pack.name)
+    (missing,) = entries_without(home, [pack.name])
     assert missing.sentence() == "18 entries 1-1 to 18-1 of 's'"
     done = run("log", "cut", home, "--pack", pack.name, "--yes")
     assert (done.exit_code, "18 entries will be missing" in done.output) == (0, True)
@@ -171,6 +179,62 @@ def test_a_log_goes_on_without_a_pack(tmp_path: Path, how: str) -> None:
     open_log(home)[0].close()
 
 
+def test_two_packs_are_cut_as_the_error_of_the_start_prints_it(tmp_path: Path) -> None:
+    """The command names all packs that are missing; a cut of one of them changes nothing, and prints the same."""
+    home = tmp_path / "data"
+    two_packs(home)
+    packs = sorted(home.glob("*.pack"))
+    for pack in packs:
+        pack.unlink()
+    before = content(home)
+    with pytest.raises(LogCorruptError, match="of 's', 15 entries") as refused:
+        open_log(home)
+    for pack in packs:
+        done = run("log", "cut", home, "--pack", pack.name, "--yes")
+        assert (done.exit_code, content(home)) == (2, before)
+        assert done.stderr.count("--pack") == 2
+    (step,) = [each for each in advice(examine_directory(home)) if "--pack" in each]
+    words = str(refused.value).rpartition("`millstream ")[2].rstrip("`").split(" ")
+    assert sorted(words) == sorted(step.rpartition("`millstream ")[2].rstrip("`.").split(" "))
+    assert run(*words, "--yes").exit_code == 0
+    assert examine_directory(home).report.ok
+    world = PackedWorld(home)
+    assert (world.client().call("XLEN", "s"), world.client().call("XLEN", "t")) == (2, 3)
+    world.close()
+
+
+@pytest.mark.parametrize("damage", ["cut", "seal", "middle", "header"])
+def test_a_cut_keeps_what_can_be_read_of_a_pack(tmp_path: Path, damage: str) -> None:
+    """With --keep-readable only the other entries go, and the directory is whole for all that reads it then."""
+    home = tmp_path / "data"
+    two_packs(home)
+    pack = min(home.glob("*.pack"))
+    data, places = bytearray(pack.read_bytes()), list(dump_pack(pack))
+    if damage == "cut":
+        del data[-(FRAME_SIZE + 10) :]
+    else:
+        data[{"seal": len(data) - 9, "middle": places[1].offset + FRAME_SIZE + 9, "header": 25}[damage]] ^= 1
+    pack.write_bytes(data)
+    lost = {"cut": places[-1:], "seal": [], "middle": places[1:2], "header": places}[damage]
+    gone = [each.id for place in lost for each in place.entries]
+    if damage != "middle":
+        with pytest.raises(LogCorruptError, match="--keep-readable"):
+            open_log(home)
+        assert any(step.endswith("--keep-readable`.") for step in advice(examine_directory(home)))
+    assert examine_directory(home).lost_entries == len(gone)
+    done = run("log", "cut", home, "--pack", pack.name, "--keep-readable", "--yes")
+    assert (done.exit_code, f"{len(gone)} entries will be missing" in done.output) == (0, True)
+    assert pack.exists() is (damage != "header")
+    for _ in range(2):
+        world = PackedWorld(home)
+        expect_packs(world.node.keyspace, world.log)
+        entries: Any = world.client().call("XRANGE", "s", "-", "+")
+        assert [row[0].decode() for row in entries] == [f"{at}-1" for at in range(1, 21) if f"{at}-1" not in gone]
+        world.sync()
+        world.close()
+    assert examine_directory(home).report.ok is (damage != "middle")
+
+
 def test_a_cut_that_was_interrupted_is_repeated(tmp_path: Path) -> None:
     """Without the record a start is refused and names the command, which then completes the cut."""
     home = tmp_path / "data"
@@ -181,13 +245,13 @@ def test_a_cut_that_was_interrupted_is_repeated(tmp_path: Path) -> None:
     switch_manifest(RealDisk(), home, Manifest(manifest.segments, manifest.snapshot, next_pack=2))
     report = examine_directory(home).report
     assert (report.starts, "records need pack 1" in report.problems[0].text) == (False, True)
-    assert cut_pack(home, "1").kept is None
+    assert cut_packs(home, ["1"]).kept == ()
     assert examine_directory(home).report.ok
     world = PackedWorld(home)
     assert world.client().call("XLEN", "s") == 2
     world.close()
-    with pytest.raises(UsageError, match="'1' is not a pack of this log; these are: none"):
-        cut_pack(home, "1")
+    with pytest.raises(UsageError, match="'1' is not a pack of this log"):
+        cut_packs(home, ["1"])
 
 
 @pytest.mark.parametrize("crash", Crash)
@@ -201,7 +265,7 @@ def test_a_cut_may_be_interrupted_anywhere_and_repeated(crash: Crash) -> None:
         broken.locked.clear()
         broken.crash_after = broken.operations + step
         try:
-            cut_pack(home, "1", broken)
+            cut_packs(home, ["1"], broken)
             break
         except PowerCut:
             after = broken.reboot(crash, step)
@@ -215,7 +279,7 @@ def test_a_cut_may_be_interrupted_anywhere_and_repeated(crash: Crash) -> None:
                 refused += 1
             after.locked.clear()
             with contextlib.suppress(UsageError):  # it was complete
-                cut_pack(home, "1", after)
+                cut_packs(home, ["1"], after)
             after.locked.clear()
         assert lengths[-1] == 2, (step, lengths)
         assert set(lengths) <= {2, 20}, (step, lengths)
@@ -304,3 +368,35 @@ def test_the_doctor_reports_no_tier_where_there_is_none(tmp_path: Path) -> None:
         info = client.info()
     assert info.keys() >= HEALTHY.keys()
     assert [each.check for each in diagnose_tier(info)] == ["tier"]
+
+
+@pytest.mark.parametrize("past_damage", [False, True])
+@pytest.mark.parametrize("where", ["data", "aside"])
+@pytest.mark.parametrize("gone", [FRAME_SIZE, 500])
+def test_a_pack_that_is_cut_short_is_shown_with_an_error(
+    tmp_path: Path, where: str, gone: int, past_damage: bool
+) -> None:
+    """Who saves entries by the command must not take them for all, with or without a manifest next to the pack."""
+    make_packed(tmp_path / "data", {"s": 41}, each=2)
+    (pack,) = (tmp_path / "data").glob("pack-*")
+    whole = len(list(dump_pack(pack)))
+    pack.write_bytes(pack.read_bytes()[:-gone])
+    if where == "aside":
+        pack = pack.rename(tmp_path / "cut-pack")
+    words = ["log", "dump", pack, *["--past-damage"] * past_damage]
+    done = run(*words)
+    shown = done.stdout.count("extent of")
+    assert done.exit_code == 1
+    assert (shown == whole) is (gone == FRAME_SIZE)
+    assert shown > 0
+    assert f"after {shown} whole extents, without a seal: " in done.stderr
+    assert ("entries in them are missing" in done.stderr) is (where == "data")
+
+
+def test_a_pack_that_is_being_filled_is_shown_without_an_error(tmp_path: Path) -> None:
+    """Its last extent may be torn, and the manifest does not say where it ends."""
+    make_packed(tmp_path, {"s": 41}, sealed=False)
+    (pack,) = tmp_path.glob("pack-*")
+    assert run("log", "dump", pack).exit_code == 0
+    pack.write_bytes(pack.read_bytes() + b"torn")
+    assert run("log", "dump", pack).exit_code == 0

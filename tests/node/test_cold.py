@@ -1,6 +1,7 @@
 """Cold entries in a node: they answer as hot ones, a replay reads no pack, and damage concerns only who reads it."""
 
 import os
+import re
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -281,18 +282,23 @@ def test_any_changed_byte_is_found_by_who_reads_it_and_by_nobody_else() -> None:
     world.chill(b"other")
     (row,) = (rows for _, rows, _ in cold_records(world.stream().entries, 10))
     file = world.packs.files[1]
-    damaged = 0
+    damaged, named = 0, dict[str, int]()
     for at in range(FRAME_HEAD, extent_length(row)):
         file[at] ^= 0x21
         client.call("COPY", "s", "copy", "REPLACE")  # a copy has not read its extents yet
         reply = client.call("XRANGE", "copy", "-", "+")
         if isinstance(reply, Error):
-            assert reply.line.startswith("MSDAMAGED entries 1-1 to 6-1 of 'copy' cannot be read: pack-1 is damaged")
+            found = re.match(r"MSDAMAGED entries (.*) of 'copy' cannot be read: pack-1 is damaged at", reply.line)
+            assert found is not None, reply.line
+            named[found[1]] = named.get(found[1], 0) + 1
             damaged += 1
         else:
             assert reply == right, at
         file[at] ^= 0x21
     assert damaged == extent_length(row) - FRAME_HEAD
+    sizes = [each.size for each in extents.rows(bytes(file[FRAME_HEAD : extent_length(row)]))]
+    assert [named.pop(node) for node in ("1-1 to 3-1", "4-1 to 6-1")] == sizes
+    assert named == {"1-1 to 6-1": damaged - sum(sizes)}  # of the table
     client.call("DEL", "copy")
     file[FRAME_HEAD] ^= 1
     assert isinstance(client.call("XRANGE", "s", "-", "+"), Error)
@@ -455,6 +461,55 @@ def test_a_group_stays_where_damage_is() -> None:
     world.packs.fails = False
     assert len(client.call(*read)[0][1]) == 20  # type: ignore[index]  # a reply may be anything
     world.expect_replay()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 50])
+@pytest.mark.parametrize("unit", [False, True])
+def test_a_group_that_goes_past_damage_as_documented_misses_only_that(
+    count: int, unit: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error names one block, and comes once all before it are delivered: SETID to its end skips nothing else."""
+    world = ColdWorld()
+    client = filled(world)
+    client.call("XGROUP", "CREATE", "s", "g", 0)
+    world.chill(each=6)
+    (record,) = world.stream().entries.cold_records(10)
+    (extent,) = unpack_extents(*record)
+    file, begin = world.packs.files[1], extent.offset + FRAME_HEAD
+    whole = bytes(file)
+    for node in extents.rows(whole[begin : extent.offset + extent.length])[2:5:2]:
+        file[begin + node.begin + 3] ^= 0xFF
+    found: list[bytes] = []
+    passed = []
+    while not found or found[-1] != b"20-1":
+        if unit:
+            client.call("MULTI")
+        reply: Any = client.call("XREADGROUP", "GROUP", "g", "c", "COUNT", count, "STREAMS", "s", ">")
+        if unit:
+            (reply,) = client.call("EXEC")  # type: ignore[misc]  # a reply may be anything
+        if isinstance(reply, Error):
+            passed.append(reply.line.partition(" of ")[0])
+            client.call("XGROUP", "SETID", "s", "g", passed[-1].rpartition(" ")[2])
+        else:
+            found += [row[0] for row in reply[0][1]]
+    assert passed == ["MSDAMAGED entries 7-1 to 9-1", "MSDAMAGED entries 13-1 to 15-1"]
+    assert found == [b"%d-1" % each for each in range(1, 21) if each not in {7, 8, 9, 13, 14, 15}]
+    assert [passed[at].partition(" ")[2] + " of" in caplog.text for at in (0, 1)] == [True, True]
+    file[:] = whole
+    world.expect_replay()
+
+
+def test_the_log_names_the_entries_of_damage_that_a_check_has_found(caplog: pytest.LogCaptureFixture) -> None:
+    """The check knows only the place, so the first command that needs the entries gets a line of its own."""
+    world = ColdWorld()
+    client = filled(world)
+    world.chill()
+    _damaged(world, b"s", 0)
+    world.node.cold.report_damage((1, 0, "pack-1", "the checksum of its frame is wrong"))
+    for _ in range(2):
+        assert "MSDAMAGED" in str(client.call("XRANGE", "s", "-", "+"))
+    assert caplog.text.count("entries 4-1 to 6-1 of 's' cannot be read") == 1
+    assert world.node.cold.damaged == 1
 
 
 def test_an_extent_may_move_to_another_pack() -> None:
@@ -697,7 +752,7 @@ def test_damage_of_one_stream_leaves_the_others_of_a_read(order: str, unit: bool
     filled(world, 20, "d")
     for key in order:
         client.call("XGROUP", "CREATE", key, "g", "0")
-        world.chill(key.encode())
+        world.chill(key.encode(), each=1)
     _damaged(world, b"d", 0)
 
     def read() -> Any:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from errno import EMFILE
 from pathlib import Path
 from random import Random
@@ -197,20 +198,44 @@ def test_a_rewriting_keeps_the_log_of_a_pack_that_is_gone(
     world.sync()
     (pack,) = home.glob("*.pack")
     if how == "missing":
-        pack.unlink()
+        pack.rename(tmp_path / "moved").unlink()  # so the open file does not tell that it was this pack
     else:
         os.truncate(pack, pack.stat().st_size - 1)
     before = world.log.total_bytes
     rewriter = world.rewriter()
     rewriter.start()
     eventually(lambda: not rewriter.facts.is_running)
-    assert not rewriter.facts.is_ok
+    assert (rewriter.facts.is_ok, rewriter.facts.lacking) == (False, pack.name)
     assert world.log.total_bytes >= before
     assert pack.name in caplog.text
     assert f"log cut --pack {pack.name}" in caplog.text
     client.call("DEL", "s")
     rewritten(world)
     assert names(home) == []
+    world.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+def test_a_rewriting_writes_a_removed_pack_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The open file is the only copy then, and would go with the server."""
+    home = tmp_path / "data"
+    world = PackedWorld(home)
+    client = world.fill()
+    world.chill()
+    world.seal()
+    world.sync()
+    (pack,) = home.glob("*.pack")
+    data = pack.read_bytes()
+    with pack.open("rb"):
+        for size in (100, None):
+            pack.unlink()
+            if size is not None:
+                pack.write_bytes(data[:size])
+            rewritten(world)
+            assert pack.read_bytes() == data
+            client.call("SET", "x", "y")  # so there is something to rewrite
+    assert pack.stat().st_mode & 0o77 == 0
+    assert caplog.text.count("it was written anew from the open file") == 2
     world.close()
 
 

@@ -430,7 +430,7 @@ def test_a_disk_that_is_too_full_refuses_the_copy(pair: Pair, tmp_path: Path, mo
     with monkeypatch.context() as full:
         full.setattr(Log, "free", lambda log: 100_000 if log.directory == tmp_path / "b" else free(log))
         follow(two, int(port_of(pair.servers[0])))
-        said = f"bytes, and {tmp_path / 'b'} has room for 100000; free some space there"
+        said = f"bytes, and {tmp_path / 'b'} has room for 100000. Free some space there"
         eventually(lambda: said in info(two).get("millstream_link_error", ""), what="it is refused")
         assert two.ask("GET", "mine") == b"v"
         assert not list((tmp_path / "b").glob("*.pack"))

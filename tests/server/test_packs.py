@@ -1,10 +1,12 @@
 """A server on a data directory with packs: it starts without reading them, and its rewritings remove them."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from millstream.errors import LogCorruptError
+from millstream.maintenance.health.server import Limits, diagnose_server
 from millstream.server.thread import ServerThread
 from support.coldness import IS_COLD
 from support.packed import PackedWorld, packed
@@ -40,6 +42,38 @@ def test_a_server_without_a_pack_says_what_would_be_missing(tmp_path: Path) -> N
     said = rf"18 entries 1-1 to 18-1 of 's'.*log cut --pack {pack.name}"
     with pytest.raises(LogCorruptError, match=said), ServerThread(tmp_path):
         pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+def test_a_server_that_stops_writes_a_removed_pack_anew(tmp_path: Path) -> None:
+    """The stop would end the last copy of the entries."""
+    packed(tmp_path)
+    (pack,) = tmp_path.glob("*.pack")
+    for _ in range(2):
+        with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+            assert len(wire.ask("XRANGE", "s", "-", "+")) == 20
+            pack.unlink()
+        assert pack.exists()
+
+
+def test_a_server_that_lacks_a_pack_at_its_end_says_so(tmp_path: Path) -> None:
+    """It does not say that everything is on disk, names the pack, and returns 1."""
+    packed(tmp_path / "data")
+    (pack,) = (tmp_path / "data").glob("*.pack")
+    with millstream_server(tmp_path) as server, Wire(server.url) as wire:
+        assert wire.ask("PING") == b"PONG"
+        pack.rename(tmp_path / "moved")
+        wire.ask("BGREWRITEAOF")
+        eventually(lambda: pack.name.encode() in wire.ask("INFO", "persistence"), what="the rewriting has failed")
+        found = list(diagnose_server(server.url, Limits()))
+        assert [each.what for each in found if each.check == "packs"] == [f"{pack.name} is missing or cut short"]
+        assert "aof_last_bgrewrite_status" not in {each.check for each in found}
+        assert server.process is not None
+        server.process.terminate()
+        assert server.process.wait(20) == 1
+        said = server.log.read_text()
+    assert f"--pack {pack.name}" in said
+    assert "everything is on disk" not in said
 
 
 def test_packs_take_no_descriptors_from_clients(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ static int fail_quietly(void)
     return -1;
 }
 
-/* ColdDamage of an extent; takes the reference of the reason */
-static int raise_damage(EntryStore *store, const Extent *extent, PyObject *reason)
+/* ColdDamage of an extent, or of the entries from one id to another; takes the reference of the reason */
+static int raise_damage(EntryStore *store, const Extent *extent, Id first, Id last, PyObject *reason)
 {
     if (is_quiet) {
         Py_XDECREF(reason);
@@ -45,7 +45,8 @@ static int raise_damage(EntryStore *store, const Extent *extent, PyObject *reaso
                                                            extent->length, extent->nodes, extent->stored, extent->live,
                                                            id_to_int(extent->first), id_to_int(extent->last),
                                                            id_to_int(extent->first_live), id_to_int(extent->last_live));
-    PyObject *damage = shown == NULL ? NULL : PyObject_CallFunction(type, "OOO", shown, reason, store->reads);
+    PyObject *damage = shown == NULL ? NULL : PyObject_CallFunction(type, "OOONN", shown, reason, store->reads,
+                                                                                  id_to_int(first), id_to_int(last));
     if (damage != NULL)
         PyErr_SetObject(type, damage);
     Py_XDECREF(damage);
@@ -58,7 +59,7 @@ static int raise_damage(EntryStore *store, const Extent *extent, PyObject *reaso
 
 static int damaged(EntryStore *store, const Extent *extent, const char *reason)
 {
-    return raise_damage(store, extent, PyUnicode_FromString(reason));
+    return raise_damage(store, extent, extent->first, extent->last, PyUnicode_FromString(reason));
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -93,7 +94,7 @@ static int disk_failed(EntryStore *store, const Extent *extent)
     }
     Py_DECREF(error);
     if (text != NULL)
-        raise_damage(store, extent, PyUnicode_FromFormat("the disk reports: %U", text));
+        raise_damage(store, extent, extent->first, extent->last, PyUnicode_FromFormat("the disk reports: %U", text));
     Py_XDECREF(text);
     return -1;
 }
@@ -138,7 +139,8 @@ static int read_part(EntryStore *store, const Extent *extent, Py_ssize_t at, cha
         return cold_raise_miss(
             Py_BuildValue("[(IKn)]", extent->pack, (unsigned long long)extent->offset + (uint64_t)at, size), NULL);
     return errno == 0 ? damaged(store, extent, "the file ends there")
-                      : raise_damage(store, extent, PyUnicode_FromFormat("the disk reports: %s", strerror(errno)));
+                      : raise_damage(store, extent, extent->first, extent->last,
+                                     PyUnicode_FromFormat("the disk reports: %s", strerror(errno)));
 }
 
 static int is_table_of(const Table *table, const Extent *extent)
@@ -262,7 +264,7 @@ static int show(EntryStore *store, const Extent *extent, const Row *row, ColdWal
 {
     const char *wrong = is_checked ? NULL : node_wrong(&row->node, data, row->crc);
     if (wrong != NULL)
-        return damaged(store, extent, wrong);
+        return raise_damage(store, extent, row->node.first, row->node.last, PyUnicode_FromString(wrong));
     at->shown = row->node;
     at->shown.data = data;
     return holes_between(extent->holes, row->base, row->base + (uint32_t)row->node.stored) ? punch(at, extent, row) : 0;

@@ -33,7 +33,7 @@ from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_safely
 from millstream.node.durability.held_replies import HeldReplies, ReplyGate
 from millstream.node.facts import log_facts
-from millstream.node.log.packs import KeyspacePacks, expect_packs, open_log
+from millstream.node.log.packs import KeyspacePacks, bring_packs_back, expect_packs, open_log
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
@@ -633,8 +633,11 @@ class Store:
         if self._durable is not None:
             self._durable.spilling.stop()
             self._durable.rewriter.stop()
-            self.node.cold.close()
-            self._durable.log.close()
+            try:
+                bring_packs_back(self._durable.log)
+            finally:
+                self.node.cold.close()
+                self._durable.log.close()
 
     def abandon(self) -> None:
         """Release the parent's resources in a forked child, and write nothing."""

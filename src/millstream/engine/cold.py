@@ -27,11 +27,12 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 from millstream.engine.ids import pack_all, unpack_all
 
+T = TypeVar("T")
 Range = tuple[int, int, int]
 """A part of a pack: its number, an offset in the file, and a number of bytes."""
 Places = list[list[Any]]
@@ -63,12 +64,26 @@ class ColdMiss(Exception):  # noqa: N818 - control flow, not an error
 
 
 class ColdDamage(Exception):  # noqa: N818 - becomes the reply MSDAMAGED of the one command that reads
-    """Entries of an extent cannot be read."""
+    """Entries of an extent cannot be read: those of one node if its checksum is wrong, else all."""
 
-    def __init__(self, extent: "Extent", reason: str, reads: "ColdReads") -> None:
+    def __init__(self, extent: "Extent", reason: str, reads: "ColdReads", first: int = -1, last: int = -1) -> None:
         super().__init__(reason)
         self.extent = extent  # Extent with the entries
+        self.first = extent.first if first < 0 else first  # First and last id of what cannot be read
+        self.last = extent.last if last < 0 else last
         self.reads = reads  # The reader that met the damage
+
+
+def up_to_damage(rows: Iterable[T]) -> Iterator[T]:
+    """Yield what can be read before damage; raise if that is nothing."""
+    found = False
+    try:
+        for row in rows:
+            yield row
+            found = True
+    except ColdDamage:
+        if not found:
+            raise
 
 
 class ColdSource(Protocol):

@@ -19,6 +19,7 @@ start; it is an error for a reader of these entries.
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 from collections import Counter
@@ -28,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from millstream.errors import DiskError, LogCorruptError, MillstreamError, UsageError
-from millstream.persistence.disk import FULL, Disk, DiskFile, RealFile, datasync, disk_error, put
+from millstream.persistence.disk import FULL, Disk, DiskFile, RealDisk, RealFile, datasync, disk_error, put
 from millstream.persistence.frame import (
     FRAME_SIZE,
     HEADER_SIZE,
@@ -184,6 +185,36 @@ class PackWriter:
         self._file.close()
 
 
+def bring_back(path: Path) -> bool:
+    """Write a pack anew that was removed while this process has it open; return False if it does not have it.
+
+    The open file, which Linux shows, is then the only copy, and would go with the process.
+
+    Raises:
+        OSError: there is no room, or the disk fails.
+    """
+    links = Path("/proc/self/fd")
+    removed = f"{os.path.realpath(path)} (deleted)"
+    for number in sorted(os.listdir(links) if links.is_dir() else ()):  # noqa: PTH208 - the names alone
+        try:
+            if str((links / number).readlink()) != removed:
+                continue
+        except OSError:  # it was closed meanwhile
+            continue
+        with (links / number).open("rb") as source:
+            try:
+                with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as copy:
+                    shutil.copyfileobj(source, copy, _PART)
+                    copy.flush()
+                    os.fsync(copy.fileno())
+            except BaseException:
+                path.unlink(missing_ok=True)  # its space is needed for the log
+                raise
+        RealDisk().sync_directory(path.parent)
+        return True
+    return False
+
+
 @contextmanager
 def _opened(disk: Disk, directory: Path, entry: PackEntry) -> Iterator[DiskFile]:
     """Open a pack and check its header and size."""
@@ -210,15 +241,19 @@ def expect_pack(disk: Disk, directory: Path, entry: PackEntry) -> None:
             raise LogCorruptError(f"{path} has no seal at its end. Nothing was changed", path=str(path), offset=at)
 
 
-def sealed_packs(disk: Disk, directory: Path, entries: Iterable[PackEntry]) -> Iterator[PackEntry]:
-    """Yield the packs with a correct header, size and seal; a copy need not bring these."""
+def readable_packs(disk: Disk, directory: Path, entries: Iterable[PackEntry]) -> Iterator[PackEntry]:
+    """Yield the packs with a correct header, size and seal."""
     for entry in entries:
-        if entry.sealed:
-            try:
-                expect_pack(disk, directory, entry)
-            except (MillstreamError, OSError):
-                continue
-            yield entry
+        try:
+            expect_pack(disk, directory, entry)
+        except (MillstreamError, OSError):
+            continue
+        yield entry
+
+
+def sealed_packs(disk: Disk, directory: Path, entries: Iterable[PackEntry]) -> Iterator[PackEntry]:
+    """Yield the readable packs with a seal; a copy need not bring these."""
+    return readable_packs(disk, directory, (entry for entry in entries if entry.sealed))
 
 
 def settle_pack(disk: Disk, directory: Path, entry: PackEntry) -> PackEntry:

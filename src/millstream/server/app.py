@@ -30,7 +30,7 @@ from millstream.errors import DiskFullError, MillstreamError, StorageError
 from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.facts import log_facts
-from millstream.node.log.packs import KeyspacePacks, expect_packs, open_log
+from millstream.node.log.packs import KeyspacePacks, bring_packs_back, expect_packs, open_log
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.node.tiering.facts import rows_of
@@ -391,6 +391,11 @@ class Server(Serving):
             await asyncio.to_thread(self._spilling.stop)
         if self.committer is not None:
             await self.committer.close()
+        if self._log is not None and self.failure is None:
+            try:
+                await asyncio.to_thread(bring_packs_back, self._log)
+            except StorageError as error:
+                self.fail(error)
         await asyncio.to_thread(self.node.cold.close)  # its threads may wait for the disk
         if self._log is None:
             return

@@ -14,7 +14,7 @@ from millstream.errors import UsageError
 from millstream.maintenance.backup.thaw import thaw as make_thawed
 from millstream.maintenance.log.cut import CutReport
 from millstream.maintenance.log.cut import cut as make_cut
-from millstream.maintenance.log.cut_pack import cut_pack, entries_without
+from millstream.maintenance.log.cut_pack import cut_packs, entries_without
 from millstream.maintenance.log.data_loss import DataLoss, data_loss_in
 from millstream.maintenance.log.dump import Choice
 from millstream.maintenance.log.dump import dump as found
@@ -167,8 +167,10 @@ def _show_check(output: Output, found: Examination, steps: list[str]) -> None:
         "first_ms": found.first_ms,
         "last_ms": found.last_ms,
         "bytes": found.log_bytes,
+        "pack_bytes": found.pack_bytes,
         "under_way_bytes": found.under_way,
         "lost_records": _lost_records(found),
+        "lost_entries": found.lost_entries,
         "lost_bytes": None if report.newer else report.lost_bytes,
         "cut_at": "{}:{}".format(*found.cut_at) if found.cut_at else None,
         "next": steps if output.form != "table" else None,
@@ -181,7 +183,9 @@ def _show_check(output: Output, found: Examination, steps: list[str]) -> None:
         Column("first_ms", "time", "first record"),
         Column("under_way_bytes", "bytes", "being written"),
         Column("lost_records", title="lost records"),
+        Column("lost_entries", "count", "lost entries of packs"),
         Column("lost_bytes", "bytes", "lost size"),
+        Column("pack_bytes", "bytes", "size of packs"),
         *TITLES,
     )
     if output.form == "table":
@@ -189,7 +193,8 @@ def _show_check(output: Output, found: Examination, steps: list[str]) -> None:
         if report.ok:
             facts = {name: value for name, value in facts.items() if not name.startswith(("lost_", "cut_"))}
     tables = [_files(found), _problems(found)]
-    output.report(facts, [*tables, _lost_keys(found.losses)] if not report.ok else tables, titles)
+    has_keys = not report.ok and not (found.only_packs and output.form == "table")
+    output.report(facts, [*tables, _lost_keys(found.losses)] if has_keys else tables, titles)
 
 
 def _lost_records(found: Examination) -> int | None:
@@ -230,7 +235,9 @@ def _conclude(output: Output, found: Examination, steps: list[str]) -> None:
     if found.report.ok:
         return
     count = len(found.report.problems)
-    loss = "" if found.report.newer else " " + _loss_sentence(found.losses)
+    loss = "" if found.report.newer or found.only_packs else " " + _loss_sentence(found.losses)
+    if found.lost_entries:
+        loss += f" {plural(found.lost_entries, 'entry', 'entries')} of packs cannot be read."
     output.say(f"\n{count} problem{'' if count == 1 else 's'}.{loss}")
     for number, step in enumerate(steps, 1):
         output.say(f"{number}. {step}")
@@ -288,7 +295,7 @@ def dump(  # noqa: PLR0917 - click passes every option by name
     \b
     Exit codes:
       0    all records were shown
-      1    the log is damaged; earlier records were shown
+      1    the log is damaged, or the pack is cut short; what is before that was shown
       2    the command line is invalid
       141  the reader of the output ended
     """
@@ -340,9 +347,12 @@ def _show_record(record: LogRecord) -> None:
 @log.command(cls=Subcommand)
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--at", "place", metavar="FILE:OFFSET", help="New end of the log: a byte of a file.")
-@click.option("--pack", metavar="NAME", help="Pack to go on without, as its file's name or its number.")
+@click.option(
+    "--pack", "packs", multiple=True, metavar="NAME", help="Pack to go on without, as its file's name or its number."
+)
+@click.option("--keep-readable", is_flag=True, help="Give up only the entries of the packs that cannot be read.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-def cut(directory: Path, place: str | None, pack: str | None, yes: bool) -> None:
+def cut(directory: Path, place: str | None, packs: tuple[str, ...], keep_readable: bool, yes: bool) -> None:
     """Cut a damaged log at a chosen byte, or take a pack out of it, and keep the rest next to it.
 
     A server refuses to start on a log that is damaged in the middle, since the records after the damage had been
@@ -351,13 +361,15 @@ def cut(directory: Path, place: str | None, pack: str | None, yes: bool) -> None
     log dump` reads. Try a backup first (`millstream restore`).
 
     A server also refuses to start without a pack that holds entries. With --pack, the command deletes these entries, as
-    XDEL would, and renames the file to cut-... if it exists. Replicas then get a full copy.
+    XDEL would, and renames the file to cut-... if it exists. Replicas then get a full copy. Repeat --pack to name all
+    packs that are missing or cut short. With --keep-readable, only the entries that cannot be read are deleted.
 
     \b
     Examples:
       millstream log cut data --at log-00000000000000000001.seg:5120          show the loss, and prompt
       millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
       millstream log cut data --pack 3                                        go on without pack 3
+      millstream log cut data --pack 3 --pack 4 --keep-readable               keep what can be read of both
 
     \b
     Exit codes:
@@ -365,12 +377,11 @@ def cut(directory: Path, place: str | None, pack: str | None, yes: bool) -> None
       1  the log was not cut
       2  the command line is invalid
     """
-    if (place is None) == (pack is None):
+    if (place is None) == (not packs):
         raise UsageError("Give either --at or --pack.")
-    if pack is not None:
-        _take_out(Output(), directory, Path(pack).name, yes=yes)
+    if place is None:
+        _take_out(Output(), directory, [Path(each).name for each in packs], yes=yes, keeps_readable=keep_readable)
         return
-    assert place is not None, "one of both is given"
     name, colon, offset = place.rpartition(":")
     if not colon or not offset.isdecimal():
         raise UsageError(f"{place!r} is invalid: give FILE:OFFSET as `millstream log check` shows it")
@@ -397,11 +408,11 @@ def _show_loss(output: Output, losses: DataLoss) -> None:
         output.say(f"and {plural(len(rows) - _SHOWN_KEYS, 'more key')}")
 
 
-def _take_out(output: Output, directory: Path, pack: str, *, yes: bool) -> None:
-    """Show the entries of a pack that would be lost, prompt, and take it out."""
-    missing = entries_without(directory, pack)
+def _take_out(output: Output, directory: Path, packs: list[str], *, yes: bool, keeps_readable: bool) -> None:
+    """Show the entries of packs that would be lost, prompt, and take them out."""
+    missing = entries_without(directory, packs, keeps_readable=keeps_readable)
     lost = sum(each.entries for each in missing)
-    output.say(f"Without the pack, {plural(lost, 'entry', 'entries')} will be missing.")
+    output.say(f"After the cut, {plural(lost, 'entry', 'entries')} will be missing.")
     for each in missing[:_SHOWN_KEYS]:
         output.say(f"  {in_one_line(each.sentence())}")
     if len(missing) > _SHOWN_KEYS:
@@ -409,8 +420,8 @@ def _take_out(output: Output, directory: Path, pack: str, *, yes: bool) -> None:
     if not yes and not _agreed(lost, "entries"):
         output.say("Nothing was cut.")
         sys.exit(FAILED)
-    kept = cut_pack(directory, pack).kept
-    output.say("The pack was missing." if kept is None else f"The pack is kept in:\n  {kept}")
+    for kept in cut_packs(directory, packs, keeps_readable=keeps_readable).kept:
+        output.say(f"A pack is kept in:\n  {kept}")
     output.say("Now run `millstream log check` again.")
 
 

@@ -94,6 +94,7 @@ class RewriteFacts:
     current_seconds: int = -1  # Seconds that the present rewrite has taken so far; -1 if none is running
     started: int = 0  # Number of rewrites started
     failed_in_a_row: int = 0  # Number of failed rewrites since the last successful one
+    lacking: str = ""  # Pack whose lack ended the last rewrite; empty if there was another reason or none
     pack_disagreements: int = 0  # Number of packs kept only because of the data in memory, which is a defect
 
 
@@ -382,6 +383,8 @@ def _persistence(facts: InfoFacts) -> Rows:
     yield "aof_last_bgrewrite_status", "ok" if log.rewrite.is_ok else "err"
     yield "aof_rewrites", log.rewrite.started
     yield "aof_rewrites_consecutive_failures", log.rewrite.failed_in_a_row
+    if log.rewrite.lacking:
+        yield "millstream_lacking_pack", log.rewrite.lacking
     # Monitoring tools made for Redis raise an alarm by this field, so it also reports a full disk
     yield "aof_last_write_status", "ok" if log.disk_state == "ok" else "err"
     if log.enabled:

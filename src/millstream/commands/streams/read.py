@@ -14,7 +14,7 @@ that has committed cannot fail any more.
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -33,7 +33,7 @@ from millstream.commands.table.args import (
 )
 from millstream.commands.table.table import STREAM
 from millstream.engine import ids
-from millstream.engine.cold import ColdDamage, want
+from millstream.engine.cold import ColdDamage, up_to_damage, want
 from millstream.engine.keyspace import Database, Transition
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group, next_count
@@ -257,17 +257,18 @@ class _Answer:
     def take(self, entries: EntryStore, after: int, bound: int) -> tuple[int, list[Buffer], int]:
         """Return entries above an id within the budgets: their number, their bytes, and the last id.
 
-        Only with a budget of bytes is each entry visited.
+        Only with a budget of bytes, or for those before damage, is each entry visited.
         """
         if self._limit is None:
-            count, buffers, last = entries.reply(after + 1, ids.MAX_ID, bound)
-            self.emitted += count
-            if self._left is not None:
-                self._left -= count
-            return count, buffers, last
+            with suppress(ColdDamage):
+                count, buffers, last = entries.reply(after + 1, ids.MAX_ID, bound)
+                self.emitted += count
+                if self._left is not None:
+                    self._left -= count
+                return count, buffers, last
         rows: list[Buffer] = []
         last = 0
-        for entry, row in entries.rows(after + 1, ids.MAX_ID, bound):
+        for entry, row in up_to_damage(entries.rows(after + 1, ids.MAX_ID, bound)):
             if self.is_full():
                 break
             self.add(len(row))
@@ -443,7 +444,7 @@ def want_all(plan: list[tuple[bytes, Stream, Group, int | None]], options: _Read
     for _, stream, group, after in plan:
         if not stream.entries.extent_count:
             continue
-        with nullcontext() if len(plan) == 1 and options.claim is None else suppress(ColdDamage):  # others are read
+        with suppress(ColdDamage):  # it may lie behind what is delivered, and other streams are read
             if after is None:
                 stream.entries.want_range(group.last_id + 1, ids.MAX_ID, options.count)
         most = None if options.count < 0 else options.count

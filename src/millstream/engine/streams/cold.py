@@ -209,7 +209,7 @@ class PyCold:
         try:
             return forms.decode(data, row)
         except ValueError as error:
-            raise ColdDamage(extent, str(error), self.reads) from error
+            raise ColdDamage(extent, str(error), self.reads, row.facts.first, row.facts.last) from error
 
     def every(self, skipped: int = 0) -> Iterator[ColdNode]:
         """All nodes but those of the first ``skipped`` extents."""
@@ -267,7 +267,10 @@ class PyCold:
         left = self.live if count < 0 else count
         between = self._extents_between(start, end, backwards=backwards)
         for extent in between:
-            left -= self._want_part(extent, start, end, left, missed, backwards=backwards)
+            try:
+                left -= self._want_part(extent, start, end, left, missed, backwards=backwards)
+            except ColdDamage:  # for the reader, once it has all before it
+                left = 0
             if missed:
                 ahead.append(extent[:3])
             if left <= 0 or sum(length for _, _, length in missed) >= ASKED_MAX:

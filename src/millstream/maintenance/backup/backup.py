@@ -59,11 +59,11 @@ class BackupInfo:
         """Read the facts from the bytes of the file."""
         line, _, rest = data.partition(b"\n")
         if rest != b"crc32 %08x\n" % crc32(line):
-            raise LogCorruptError(f"{path} is damaged; take another backup", path=str(path), offset=0)
+            raise LogCorruptError(f"{path} is damaged. Take another backup.", path=str(path), offset=0)
         try:
             facts = json.loads(line)
             if facts.pop("format") != FORMAT:
-                raise StorageError(f"{path} was written by a later Millstream: use that one to restore it")
+                raise StorageError(f"{path} was written by a later Millstream. Use that one to restore it.")
             found = cls(**facts)
             found.check()
         except MISSHAPEN as reason:  # its checksum is correct, so it was written in this form
@@ -108,11 +108,13 @@ def back_up(
     disk = disk or RealDisk()
     directory, dest = directory.absolute(), dest.absolute()
     if dest.exists() or dest.is_symlink():
-        raise UsageError(f"{dest} exists already, and a backup overwrites nothing: give another path")
+        raise UsageError(f"{dest} exists already, and a backup overwrites nothing. Give another path.")
     if not dest.parent.is_dir():
-        raise UsageError(f"the directory {dest.parent} for the backup is missing: create it first")
+        raise UsageError(f"the directory {dest.parent} for the backup is missing. Create it first.")
     if since is not None and read_backup_info(disk, since.absolute()) is None:
-        raise UsageError(f"{since} is not a backup, so no pack can be linked to it")
+        raise UsageError(
+            f"{since} is not a backup, so no pack can be linked to it. Give the directory of an earlier backup."
+        )
     origins = [*([since.absolute()] if since is not None else []), *([directory] if links else [])]
     make = partial(_make, directory, dest, disk, tell, origins, reads_all=reads_all, keeps_damage=keeps_damage)
     return tried(make, f"cannot back up {directory} to {dest}")

@@ -138,7 +138,10 @@ def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: CopyPl
     """
     free = disk.free(into)
     if free < plan.size + _SPARE:
-        raise DiskFullError(f"{into.parent} has room for {free} bytes, and the copy needs {plan.size + _SPARE}")
+        raise DiskFullError(
+            f"{into.parent} has room for {free} bytes, and the copy needs {plan.size + _SPARE}. Make room, or give "
+            "another path."
+        )
     meter = Meter("copy", plan.size, tell)
     for name, size in plan.files:
         _copy(disk, source.open_read(directory / name), into / name, size, meter)
@@ -156,7 +159,7 @@ def _copy(disk: Disk, old: DiskFile, path: Path, size: int, meter: Meter) -> Non
         for at in range(0, size, CHUNK):
             data = old.read_at(at, min(CHUNK, size - at))
             if len(data) < min(CHUNK, size - at):
-                raise StorageError(f"{path.name} became shorter while it was copied: stop the program that changes it")
+                raise StorageError(f"{path.name} became shorter while it was copied. Stop the program that changes it.")
             put(new, data)
             meter.at(at + len(data))
             if (at + len(data)) % _SYNC_EVERY == 0:
@@ -240,9 +243,10 @@ def verify(
         worst = report.problems[0]
         name = Path(worst.path).name
         text = worst.text.replace(str(into), str(source)).removesuffix(" Nothing was changed").removesuffix(".")
+        option = " With --damaged, such packs are copied as they are" if all(map(_is_of_pack, report.problems)) else ""
         raise LogCorruptError(
             f"{source} is damaged, so no copy was made: {text}. `millstream log check {source}` shows the damage and "
-            "the loss",
+            f"the loss.{option}".removesuffix("."),
             path=str(source / name),
             offset=worst.offset,
         )

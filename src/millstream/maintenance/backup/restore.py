@@ -54,14 +54,14 @@ def restore(
     if directory.is_symlink():  # the link stays, and its target is created
         directory = directory.resolve()
     if not directory.parent.is_dir():
-        raise UsageError(f"the directory {directory.parent} for {directory.name} is missing: create it first")
+        raise UsageError(f"the directory {directory.parent} for {directory.name} is missing. Create it first.")
     if directory.is_mount():
         raise UsageError(
             f"{directory} is a mount point, which cannot be replaced. Give a directory in it, "
             f"such as {directory / 'data'}, and start the server with that as --dir"
         )
     if backup == directory:
-        raise UsageError(f"{backup} is both the backup and the target: give two paths")
+        raise UsageError(f"{backup} is both the backup and the target. Give two paths.")
     try:
         with _emptied(disk, directory, force=force) as aside:
             return _make(backup, directory, until, disk, tell, aside, links=links, keeps_damage=keeps_damage)
@@ -76,7 +76,7 @@ def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[Path | Non
         yield None
         return
     if not directory.is_dir():
-        raise UsageError(f"{directory} is a file: name a directory")
+        raise UsageError(f"{directory} is a file. Name a directory.")
     if not force:
         raise UsageError(
             f"{directory} is not empty. Give a new directory, or use --force, which renames it to "
@@ -105,7 +105,7 @@ def _make(
         facts = read_backup_info(view, backup)
         manifest = usable_manifest(view, backup)
         if manifest is None:
-            raise StorageError(f"{backup} has no log: it is neither a backup nor a data directory")
+            raise StorageError(f"{backup} has no log. Give a backup or a data directory.")
         if facts is not None:
             _complete(view, backup, facts)
         plan = plan_copy(view, backup, manifest)
@@ -120,7 +120,10 @@ def _make(
             report = verify(partial, backup, disk, tell, linked, keeps_damage=keeps_damage)
             last = manifest.begin - 1 + report.records
             if wanted is not None and last != wanted:
-                raise StorageError(f"the copy ends with record {last} instead of {wanted}; nothing was made")
+                raise StorageError(
+                    f"the copy ends with record {last} instead of {wanted}, so nothing was made. Check the backup: "
+                    f"`millstream log check {backup}`."
+                )
             last_ms = last_wall(disk, partial, last) if report.records else None
     return RestoreReport(
         directory=directory,

@@ -43,9 +43,9 @@ def thaw(directory: Path, out: Path, disk: Disk | None = None) -> ThawReport:
     disk = disk or RealDisk()
     directory, out = directory.absolute(), out.absolute()
     if out.exists() or out.is_symlink():
-        raise UsageError(f"{out} exists already, and nothing is overwritten: give another path")
+        raise UsageError(f"{out} exists already, and nothing is overwritten. Give another path.")
     if not out.parent.is_dir():
-        raise UsageError(f"the directory {out.parent} for {out.name} is missing: create it first")
+        raise UsageError(f"the directory {out.parent} for {out.name} is missing. Create it first.")
     return tried(lambda: _make(directory, out, disk), f"cannot write {out} from {directory}")
 
 
@@ -86,7 +86,7 @@ def _expect_room(disk: Disk, parent: Path, space: Keyspace) -> None:
 def _damaged(directory: Path, damage: ColdDamage) -> LogCorruptError:
     assert damage.reads.source is not None, "something was read"
     name, extent = damage.reads.source.name(damage.extent.pack), damage.extent
-    first, last = (text(each).decode() for each in (extent.first, extent.last))
+    first, last = (text(each).decode() for each in (damage.first, damage.last))
     return LogCorruptError(
         f"entries {first} to {last} of a stream cannot be read from {directory / name}, so nothing was written: "
         f"{damage}. `millstream log check {directory}` shows the damage",

@@ -179,9 +179,16 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
         )
     else:
         yield ok("capabilities", f"has {', '.join(has)}")
+    if pack := info.get("millstream_lacking_pack"):
+        yield problem(
+            "packs",
+            f"{pack} is missing or cut short",
+            "the log cannot be rewritten, and after a stop a start is refused",
+            "put the file back before the server stops; its log has the command to go on without the pack",
+        )
     # If one of these is not ok, Redis continues to serve, but acknowledged data may exist only in memory
     for field in ("aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"):
-        if info.get(field, "ok") != "ok":
+        if info.get(field, "ok") != "ok" and not (pack and field == "aof_last_bgrewrite_status"):
             yield problem(
                 field,
                 f"{field}:{info[field]}",

@@ -1,10 +1,13 @@
-"""Going on without a pack: its entries leave the data as if they had been deleted, and its file is kept aside.
+"""Going on without packs: their entries leave the data as if they had been deleted, and their files are kept aside.
+
+Or only the entries go that cannot be read. The pack then stays, up to the last one of the others.
 
 Each step may be interrupted, and the same cut can then be repeated: until its last step a start is refused. Replicas
 get a full copy, since no offset of the history counts the change.
 """
 
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,16 +18,17 @@ from millstream.engine.ids import MIN_ID, pack, pack_all
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import UsageError
 from millstream.maintenance.log.cut import PREFIX
+from millstream.maintenance.log.packs import readable_offsets
 from millstream.maintenance.log.tier import loaded
 from millstream.node.log import codec
 from millstream.node.log.feeding import given_up
-from millstream.node.log.packs import MissingEntries, entries_in
+from millstream.node.log.packs import MissingEntries, broken_packs, cut_command, entries_where
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, RealDisk, tried
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.lockfile import take_lock
 from millstream.persistence.log import Log
-from millstream.persistence.manifest import Manifest, is_pack_name, pack_number
+from millstream.persistence.manifest import Manifest, PackEntry, is_pack_name, pack_number
 from millstream.persistence.recovery import free_name, switch_manifest
 
 
@@ -32,53 +36,96 @@ from millstream.persistence.recovery import free_name, switch_manifest
 class PackCutReport:
     """The result of a cut."""
 
-    kept: Path | None  # The pack under its new name; None if it was missing
+    kept: tuple[Path, ...]  # Packs under their new names, of those that were there
     missing: tuple[MissingEntries, ...]  # Entries that are not in the data any more
 
 
-def entries_without(directory: Path, name: str, disk: Disk | None = None) -> list[MissingEntries]:
-    """Return the entries that a cut of a pack would take out of the data."""
+Lost = dict[int, set[int] | None]
+"""Offsets of the extents that are given up, by number of the pack; None for all of a pack."""
+
+
+def entries_without(
+    directory: Path, names: Sequence[str], disk: Disk | None = None, *, keeps_readable: bool = False
+) -> list[MissingEntries]:
+    """Return the entries that a cut of packs would take out of the data."""
     disk, directory = disk or RealDisk(), directory.absolute()
 
     def read() -> list[MissingEntries]:
         with FrozenView(disk, directory) as view:
             space, manifest, _ = loaded(view, directory)
-        return entries_in(space, _number(space, manifest, name))
+            lost = _lost(view, directory, manifest, space, _numbers(space, manifest, names), some=keeps_readable)
+        return entries_where(space, lambda each: _goes(each, lost))
 
     return tried(read, f"cannot read {directory}")
 
 
-def cut_pack(directory: Path, name: str, disk: Disk | None = None) -> PackCutReport:
-    """Take a pack, missing or damaged, out of a log that no server uses."""
+def cut_packs(
+    directory: Path, names: Sequence[str], disk: Disk | None = None, *, keeps_readable: bool = False
+) -> PackCutReport:
+    """Take packs, missing or damaged, out of a log that no server uses; or only their entries that cannot be read."""
     disk, directory = disk or RealDisk(), directory.absolute()
-    return tried(lambda: _cut(directory, name, disk), f"cannot cut a pack of {directory}")
+    return tried(lambda: _cut(directory, names, disk, some=keeps_readable), f"cannot cut packs of {directory}")
 
 
-def _number(space: Keyspace, manifest: Manifest, name: str) -> int:
-    """Return the number of a pack that the manifest names, or to which only the data refer."""
+def _numbers(space: Keyspace, manifest: Manifest, names: Sequence[str]) -> set[int]:
+    """Return the numbers of packs that the manifest names, or to which only the data refer."""
     known = {pack.number for pack in manifest.packs} | {run[0].pack for _, _, run in references(space)}
-    number = pack_number(name) if is_pack_name(name) else int(name) if name.isdecimal() else -1
-    if number not in known:
-        names = ", ".join(pack.name for pack in manifest.packs) or "none"
-        raise UsageError(f"{name!r} is not a pack of this log; these are: {names}")
-    return number
+    found = set()
+    for name in names:
+        number = pack_number(name) if is_pack_name(name) else int(name) if name.isdecimal() else -1
+        if number not in known:
+            shown = ", ".join(pack.name for pack in manifest.packs)
+            hint = f"Give one of: {shown}." if shown else "The log has no pack."
+            raise UsageError(f"{name!r} is not a pack of this log. {hint}")
+        found.add(number)
+    return found
 
 
-def _cut(directory: Path, name: str, disk: Disk) -> PackCutReport:
+def _lost(disk: Disk, directory: Path, manifest: Manifest, space: Keyspace, numbers: set[int], *, some: bool) -> Lost:
+    """Return the extents to give up: of each pack all, or those that cannot be read."""
+    lost: Lost = dict.fromkeys(numbers)
+    for entry in manifest.packs:
+        if some and entry.number in numbers:
+            needed = {each.offset: each.length for each in _extents(space, entry.number)}
+            readable = readable_offsets(disk, directory, entry, needed)
+            lost[entry.number] = needed.keys() - readable if readable else None
+    return lost
+
+
+def _extents(space: Keyspace, number: int) -> Iterator[Extent]:
+    return (each for _, _, run in references(space) if run[0].pack == number for each in run)
+
+
+def _goes(extent: Extent, lost: Lost) -> bool:
+    offsets = lost.get(extent.pack, set())
+    return offsets is None or extent.offset in offsets
+
+
+def _cut(directory: Path, names: Sequence[str], disk: Disk, *, some: bool) -> PackCutReport:
     lock = take_lock(disk, directory)
     try:
         space, manifest, wall = loaded(disk, directory)
-        number = _number(space, manifest, name)
-        kept = _set_aside(disk, directory, manifest, number)
-        left = tuple(pack for pack in manifest.packs if pack.number != number)
+        numbers = _numbers(space, manifest, names)
+        broken = broken_packs(disk, directory, manifest)
+        if others := [each.name for each in broken if each.number not in numbers]:
+            command = cut_command(directory, [*names, *others])
+            raise UsageError(f"{others[0]} cannot be used either. Put the file back, or name all: {command}.")
+        lost = _lost(disk, directory, manifest, space, numbers, some=some)
+        whole = {number for number, offsets in lost.items() if offsets is None}
+        kept = tuple(path for number in sorted(whole) if (path := _set_aside(disk, directory, manifest, number)))
+        left = tuple(
+            _shortened(space, pack, lost) if pack in broken else pack
+            for pack in manifest.packs
+            if pack.number not in whole
+        )
         if left != manifest.packs:
             with suppress(FileNotFoundError):  # an interrupted start or cut may have left it
                 disk.remove(directory / manifests.NEW_NAME)
             switch_manifest(disk, directory, replace(manifest, packs=left))
     finally:
         lock.release()
-    missing = entries_in(space, number)
-    steps = _losses(space, number)
+    missing = entries_where(space, lambda each: _goes(each, lost))
+    steps = _losses(space, lost)
     if steps:
         log, _ = Log.open(directory, disk)
         try:
@@ -87,6 +134,12 @@ def _cut(directory: Path, name: str, disk: Disk) -> PackCutReport:
         finally:
             log.close()
     return PackCutReport(kept, tuple(missing))
+
+
+def _shortened(space: Keyspace, pack: PackEntry, lost: Lost) -> PackEntry:
+    """Return the entry of a pack that ends behind the last extent that stays."""
+    ends = (each.offset + each.length for each in _extents(space, pack.number) if not _goes(each, lost))
+    return replace(pack, bytes=max(ends), sealed=False)
 
 
 def _set_aside(disk: Disk, directory: Path, manifest: Manifest, number: int) -> Path | None:
@@ -101,19 +154,19 @@ def _set_aside(disk: Disk, directory: Path, manifest: Manifest, number: int) -> 
     return None
 
 
-def _losses(space: Keyspace, number: int) -> list[Transition]:
-    """Return the transitions by which all extents in a pack go, with their entries."""
+def _losses(space: Keyspace, given: Lost) -> list[Transition]:
+    """Return the transitions by which extents go, with their entries."""
     indexes: dict[tuple[int, bytes], int] = {}
     lost: dict[tuple[int, bytes], list[tuple[int, Extent]]] = {}
     for db, key, run in references(space):
         at = indexes.get((db, key), 0)
         indexes[db, key] = at + len(run)
-        if run[0].pack == number:
-            lost.setdefault((db, key), []).extend(enumerate(run, at))
+        if found := [(index, each) for index, each in enumerate(run, at) if _goes(each, given)]:
+            lost.setdefault((db, key), []).extend(found)
     steps: list[Transition] = []
-    for (db, key), found in lost.items():
-        places = [[at, 0, b"", pack_bits(_left(extent)), bytes(64)] for at, extent in found]
-        last = max(extent.last_live for _, extent in found)
+    for (db, key), gone in lost.items():
+        places = [[at, 0, b"", pack_bits(_left(extent)), bytes(64)] for at, extent in gone]
+        last = max(extent.last_live for _, extent in gone)
         deletes = ("xdel", db, key, pack_all([last]), places)
         steps.append(deletes if last else ("xdrop", db, key, b"", pack(MIN_ID), places))
     return steps

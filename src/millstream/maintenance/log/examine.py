@@ -6,13 +6,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from millstream.engine.cold_ops import references
+from millstream.engine.keyspace import Keyspace
 from millstream.errors import LogCorruptError, StorageError
 from millstream.maintenance.log.cut import PREFIX
 from millstream.maintenance.log.data_loss import DataLoss, data_loss_in
 from millstream.maintenance.log.next_steps import dump_step, safety_steps
-from millstream.maintenance.log.packs import find_unreadable_extents
+from millstream.maintenance.log.packs import find_unreadable_extents, readable_offsets
 from millstream.maintenance.log.records import wall_of
-from millstream.maintenance.log.tier import PackUsage, usage_of
+from millstream.maintenance.log.tier import PackUsage, loaded, usage_of
 from millstream.maintenance.log.unreadable import find_unreadable
 from millstream.maintenance.log.walk import expect_log, log_files, manifest_of, records, records_behind
 from millstream.maintenance.owner import is_running
@@ -46,6 +48,17 @@ class Examination:
     cut_at: tuple[str, int] | None
     kept_aside: tuple[FileReport, ...]  # Files with the data that earlier cuts removed
     packs: tuple[PackUsage, ...]  # Packs; empty if the records cannot be loaded
+    lost_entries: int | None = None  # Entries in damaged or missing packs that cannot be read; None if unknown
+
+    @property
+    def pack_bytes(self) -> int:
+        """Size of the packs in bytes."""
+        return sum(file.bytes for file in self.report.files if is_pack_name(file.name))
+
+    @property
+    def only_packs(self) -> bool:
+        """True if there are problems, and only packs have any."""
+        return not self.report.ok and all(is_pack_name(Path(each.path).name) for each in self.report.problems)
 
     @property
     def last(self) -> int:
@@ -80,6 +93,7 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
         space = find_unreadable(view, report, manifest, tell)
     if manifest is not None and not quick:
         find_unreadable_extents(view, report, manifest, space)
+    lost_entries = None if quick or manifest is None else _lost_entries(view, report, manifest, space)
     place = _first_damage(report, log_files(view, directory))
     first_ms, last_ms = _times(view, directory, report)
     return Examination(
@@ -95,7 +109,25 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
         cut_at=place if place and manifest and not report.newer and not report.starts else None,
         kept_aside=tuple(f for f in report.files if f.name.startswith(("torn-", PREFIX))),
         packs=usage_of(space, manifest, {file.name: file.bytes for file in report.files}) if space and manifest else (),
+        lost_entries=lost_entries,
     )
+
+
+def _lost_entries(disk: FrozenView, report: CheckReport, manifest: Manifest, space: Keyspace | None) -> int | None:
+    """Return the number of live entries that cannot be read, of the packs with a problem; None if others have one."""
+    broken = {Path(problem.path).name for problem in report.problems}
+    if not all(map(is_pack_name, broken)):
+        return None
+    if space is None:
+        space, *_ = loaded(disk, report.directory)
+    found = 0
+    for entry in manifest.packs:
+        if entry.name in broken:
+            needed = {each.offset: each for _, _, run in references(space) for each in run if each.pack == entry.number}
+            lengths = {at: each.length for at, each in needed.items()}
+            readable = readable_offsets(disk, report.directory, entry, lengths)
+            found += sum(each.live for at, each in needed.items() if at not in readable)
+    return found
 
 
 def _log_bytes(report: CheckReport, manifest: Manifest | None) -> int:
@@ -195,10 +227,13 @@ def advice(found: Examination) -> list[str]:
         step = f"Use the newest Millstream that ever ran on {home}, for this check too."
         return [f"{step} Cut nothing: this program cannot read the directory."]
     steps = safety_steps(home)
-    for problem in report.problems:
-        if problem.refuses and is_pack_name(name := Path(problem.path).name):
-            steps += [f"Or go on without the entries in it; see them first: `millstream log cut {home} --pack {name}`."]
     kinds = {kind_of(problem) for problem in report.problems}
+    packs = {Path(problem.path).name: None for problem in report.problems if problem.refuses}
+    if options := " ".join(f"--pack {name}" for name in packs if is_pack_name(name)):
+        command = f"millstream log cut {home} {options}"
+        if "pack" in kinds:
+            steps += [f"Or give up only the entries in packs that cannot be read: `{command} --keep-readable`."]
+        steps += [f"Or go on without all entries in these packs; see them first: `{command}`."]
     if "foreign" in kinds:
         steps += ["Move a file that does not belong to this log out of the directory, then check again."]
     if found.cut_at is not None or "manifest" in kinds:

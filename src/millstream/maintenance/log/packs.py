@@ -1,6 +1,6 @@
 """The extents of packs with their entries, and extents that no version can use, although their checksums are right."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,14 +11,14 @@ from millstream.engine.cold_ops import references
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams import extents
 from millstream.engine.streams.nodes import Block
-from millstream.errors import LogCorruptError
+from millstream.errors import LogCorruptError, StorageError
 from millstream.node.log.packs import MissingEntries
 from millstream.persistence.check import CheckReport, Problem
 from millstream.persistence.disk import Disk, DiskFile, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, PACK_MAGIC, FileHeader, FormatError
-from millstream.persistence.manifest import NAME, Manifest, PackEntry
+from millstream.persistence.manifest import NAME, Manifest, PackEntry, read_manifest
 from millstream.persistence.packs import ANY_ENTRIES, damage_text, examine_pack, extents_of, pack_damage, payload_at
-from millstream.persistence.segment import salvage
+from millstream.persistence.segment import ScanResult, salvage
 from millstream.texts import plural
 
 
@@ -52,7 +52,10 @@ def is_pack(path: Path) -> bool:
 
 
 def dump_pack(path: Path, *, past_damage: bool = False, disk: Disk | None = None) -> Iterator[PackedExtent]:
-    """Yield the extents of a pack in order. Damage raises after the extents before it, except with ``past_damage``."""
+    """Yield the extents of a pack in order. Damage raises after the extents before it, except with ``past_damage``.
+
+    A pack that is cut short raises at its end in any case.
+    """
     disk, path = disk or RealDisk(), path.absolute()
     try:
         with closing(disk.open_read(path)) as file:
@@ -65,12 +68,33 @@ def dump_pack(path: Path, *, past_damage: bool = False, disk: Disk | None = None
             if past_damage:
                 for at, _, payload in salvage(file, header, end, 0):
                     yield from _shown(path, at, payload, past_damage=True)
-                return
         result = examine_pack(disk, path.parent, entry)
         if text := pack_damage(path, entry, result):
+            if past_damage:
+                return
             raise LogCorruptError(text, path=str(path), offset=result.end)
+        _expect_end(disk, path, entry, result)
     except OSError as error:
         raise disk_error(f"cannot read {path}", error) from error
+
+
+def _expect_end(disk: Disk, path: Path, entry: PackEntry, result: ScanResult) -> None:
+    """Raise if extents are missing at the end of a pack, by its seal or by the manifest next to it."""
+    if result.sealed:
+        return
+    manifest = None
+    with suppress(StorageError):  # its damage is not the pack's
+        manifest = read_manifest(disk, path.parent)
+    packs = manifest.packs if manifest is not None else ()
+    named = next((each for each in packs if (each.name, each.identity) == (path.name, entry.identity)), None)
+    if named is not None and result.end >= (named.bytes or 0) and not named.sealed:
+        return  # it is being filled, or its writer was killed
+    text = f"{path} ends at byte {result.end} after {plural(result.records, 'whole extent')}, without a seal: "
+    if named is not None and named.bytes:
+        text += f"{plural(named.bytes - result.end, 'byte')} and the entries in them are missing"
+    else:
+        text += "entries behind it are missing, unless a killed server was filling the pack"
+    raise LogCorruptError(f"{text}. All others were shown.", path=str(path), offset=result.end)
 
 
 def _header(file: DiskFile, path: Path) -> FileHeader:
@@ -137,6 +161,23 @@ def find_unreadable_extents(
     for number in said:
         text = f"records need pack {number}, but the manifest does not name it"
         report.problems.append(Problem(str(report.directory / NAME), 0, text, refuses=True))
+
+
+def readable_offsets(disk: Disk, directory: Path, entry: PackEntry, needed: Mapping[int, int]) -> set[int]:
+    """Return the offsets of the extents that can be read, of those with these lengths; none with a wrong header."""
+    found, path = set(), directory / entry.name
+    try:
+        with closing(disk.open_read(path)) as file:
+            if _header(file, path).identity != entry.identity:
+                return set()
+            for at, length in needed.items():
+                with suppress(ValueError):
+                    for _ in extents.nodes(payload_at(file, entry, at, length)):
+                        pass
+                    found.add(at)
+    except (FileNotFoundError, LogCorruptError, FormatError):
+        return set()
+    return found
 
 
 def _lost_extents(disk: Disk, path: Path, entry: PackEntry, left: dict[int, Extent]) -> set[int]:

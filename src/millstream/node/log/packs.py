@@ -6,8 +6,8 @@ refused with the streams and ids that would be missing. They are found by loadin
 still have.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,21 @@ from millstream.engine.cold import Extent
 from millstream.engine.cold_ops import named_packs, references
 from millstream.engine.ids import text
 from millstream.engine.keyspace import Keyspace
-from millstream.errors import LogCorruptError, MillstreamError
+from millstream.errors import DiskError, LogCorruptError, MillstreamError, StorageError
+from millstream.logs import logger
 from millstream.node.log import replay
 from millstream.persistence.disk import Disk, RealDisk
-from millstream.persistence.inventory import Progress, payloads_of, take_inventory
+from millstream.persistence.inventory import Progress, payloads_of, size_of, take_inventory
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import Manifest, PackEntry, is_pack_name, pack_name, pack_number, read_manifest
+from millstream.persistence.packs import bring_back, readable_packs
 from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.recovery import RecoveredLog
 from millstream.persistence.snapshot import snapshot_payloads
 from millstream.printable import printable
 from millstream.texts import plural
+
+logs = logger("millstream.node")
 
 InTurn = Callable[[Callable[[], Any]], Any]
 """Runs a job between two commands, and waits for its result."""
@@ -72,7 +76,7 @@ class KeyspacePacks:
         def look() -> str:
             found = {each for each in self._damaged() - self._named_before if each[0] not in gone}
             self._named_before |= found
-            lost = _entries(self._space, lambda each: each[:2] in found) if found else []
+            lost = entries_where(self._space, lambda each: each[:2] in found) if found else []
             shown = [each.sentence() for each in lost[:_STREAMS_SHOWN]]
             more = len(lost) - len(shown)
             return ", ".join(shown) + (f" and those of {more} more" if more > 0 else "")
@@ -106,11 +110,11 @@ class MissingEntries:
 
 def entries_in(space: Keyspace, pack: int) -> list[MissingEntries]:
     """Return the live entries that a pack holds, by stream."""
-    return _entries(space, lambda each: each.pack == pack)
+    return entries_where(space, lambda each: each.pack == pack)
 
 
-def _entries(space: Keyspace, is_wanted: Callable[[Extent], bool]) -> list[MissingEntries]:
-    """Return the live entries of some extents, by stream."""
+def entries_where(space: Keyspace, is_wanted: Callable[[Extent], bool]) -> list[MissingEntries]:
+    """Return the live entries of the extents that are wanted, by stream."""
     found: dict[tuple[int, bytes], MissingEntries] = {}
     for db, key, extents in references(space):
         for each in extents:
@@ -122,14 +126,14 @@ def _entries(space: Keyspace, is_wanted: Callable[[Extent], bool]) -> list[Missi
 
 def damage_at(space: Keyspace, pack: int, offset: int, name: str) -> str:
     """Return the damage of a pack at an offset in a sentence, by the entries there; empty if no stream needs them."""
-    there = _entries(space, lambda each: each.pack == pack and each.offset <= offset < each.offset + each.length)
+    there = entries_where(space, lambda each: each.pack == pack and each.offset <= offset < each.offset + each.length)
     if not there:
         return ""
     return f"{there[0].sentence()} cannot be read: {name} is damaged at byte {offset}; see millstream log check"
 
 
 def loss_of(missing: list[MissingEntries]) -> str:
-    """Return what would be missing without a pack, in one sentence."""
+    """Return what would be missing without packs, in one sentence."""
     if not missing:
         return "Without it, no entry would be missing"
     shown = [each.sentence() for each in missing[:_STREAMS_SHOWN]]
@@ -137,10 +141,21 @@ def loss_of(missing: list[MissingEntries]) -> str:
     return "Without it, these would be missing: " + ", ".join(shown) + (f" and those of {more} more" if more else "")
 
 
-def _remedy(missing: list[MissingEntries], name: str, directory: Path) -> str:
+def broken_packs(disk: Disk, directory: Path, manifest: Manifest) -> list[PackEntry]:
+    """Return the packs that stop a start: those that are missing, cut short, or have another header or seal."""
+    whole = {each.number for each in readable_packs(disk, directory, manifest.packs)}
+    return [each for each in manifest.packs if each.number not in whole]
+
+
+def cut_command(directory: Path, names: Iterable[str]) -> str:
+    """Return the command to go on without packs, all of which it must name."""
+    return f"`millstream log cut {' '.join(f'--pack {name}' for name in names)} {directory}`"
+
+
+def _remedy(missing: list[MissingEntries], names: Iterable[str], directory: Path) -> str:
     return (
         f"{loss_of(missing)}. Put the file back, or restore a backup. To go on without these entries: "
-        f"`millstream log cut --pack {name} {directory}`"
+        f"{cut_command(directory, names)}"
     )
 
 
@@ -171,8 +186,58 @@ def open_log(
             replay.read_back(space, payloads_in(disk, directory, manifest))
         except (MillstreamError, OSError):
             raise error from None  # other files are damaged too, so nobody knows the entries
-        remedy = _remedy(entries_in(space, pack_number(name)), name, directory)
+        broken = broken_packs(disk, directory, manifest)
+        numbers = {each.number for each in broken} | {pack_number(name)}
+        lost = entries_where(space, lambda each: each.pack in numbers)
+        remedy = _remedy(lost, [each.name for each in broken] or [name], directory)
+        if any(size_of(disk, directory / each.name) for each in broken):
+            remedy += ". With --keep-readable it gives up only the entries that cannot be read"
         raise LogCorruptError(f"{error}. {remedy}", path=error.path, offset=error.offset) from None
+
+
+def lack_of(log: Log, pack: PackEntry, least: int) -> str:
+    """Return why a pack is not the file that a log needs, by its size; empty if it may be.
+
+    A pack that was removed while this process has it open is written anew.
+    """
+    lack = _look(log, pack, least)
+    if lack:
+        try:
+            if bring_back(log.directory / pack.name):
+                logs.error(
+                    "%s was removed or replaced (%s); it was written anew from the open file. Find out what removes "
+                    "files there",
+                    pack.name,
+                    lack,
+                )
+                return _look(log, pack, least)
+        except OSError as error:
+            return f"{lack}; this process has it open, but cannot write it anew: {error.strerror or error}"
+    return lack
+
+
+def _look(log: Log, pack: PackEntry, least: int) -> str:
+    try:
+        with closing(log.open_pack(pack.name)) as file:
+            size = file.size()
+    except (StorageError, OSError) as error:
+        return str(error)
+    return f"{pack.name} has {size} bytes instead of {least}" if size < least else ""
+
+
+def bring_packs_back(log: Log) -> None:
+    """Write packs anew that were removed while this process has them open, before it ends.
+
+    Raises:
+        DiskError: a pack is missing or too short, so a start would be refused.
+    """
+    sizes = log.pack_sizes()
+    for pack in log.packs:
+        if lack := lack_of(log, pack, sizes[pack.number]):
+            raise DiskError(
+                f"{lack}. A start is refused until the file is back. Without a copy of it, run "
+                f"{cut_command(log.directory, [pack.name])}"
+            )
 
 
 def expect_packs(space: Keyspace, log: Log) -> None:
@@ -187,6 +252,12 @@ def expect_packs(space: Keyspace, log: Log) -> None:
             continue
         name = pack_name(number, identity) if identity else str(number)
         path = str(log.directory / name)
-        reason = f"pack {name}, which records of the log need, is not in the manifest, or is another or a shorter one"
-        remedy = _remedy(entries_in(space, number), name, log.directory)
+        if number not in named:
+            reason = "is not in the manifest"
+        elif identity not in {"", named[number].identity}:
+            reason = f"is not the one that the manifest names ({named[number].name})"
+        else:
+            reason = f"ends at byte {sizes[number]}, and they need it up to byte {end}"
+        reason = f"records of the log need pack {name}, which {reason}"
+        remedy = _remedy(entries_in(space, number), [name], log.directory)
         raise LogCorruptError(f"{reason}. {remedy}", path=path, offset=end)

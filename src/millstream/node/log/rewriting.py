@@ -21,7 +21,7 @@ from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.log.children import COPY, ChildProcess, GivenUpError, reason_of
 from millstream.node.log.foreign import PackList
-from millstream.node.log.packs import KeyspacePacks
+from millstream.node.log.packs import KeyspacePacks, cut_command, lack_of
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
 from millstream.persistence.rewrite import Rewrite
@@ -168,7 +168,7 @@ class Rewriter:
                 return False
             self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
             self._said_compact = self._said_packs = self._said_taken = None
-            self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
+            self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1, lacking="")
             self._started = time.monotonic()
             self._thread = self._new_thread(target=self._run, name="millstream-rewrite", daemon=True)
             self._thread.start()
@@ -291,22 +291,15 @@ class Rewriter:
         """Raise unless the other packs are there in their size, since the old log may still have their entries."""
         packs, sizes = self._log.packs, self._log.pack_sizes()
         for pack in packs:
-            if pack.number not in gone and (reason := self._lack_of(pack, sizes[pack.number])):
+            if pack.number not in gone and (reason := lack_of(self._log, pack, sizes[pack.number])):
+                self.facts = replace(self.facts, lacking=pack.name)
                 raise GivenUpError(
-                    f"{reason}. The log keeps the records it has. Put the file back, or stop the server and run "
-                    f"`millstream log cut --pack {pack.name} {self._log.directory}`"
+                    f"{reason}. The log keeps the records it has. Put the file back before you stop the server, or "
+                    "copy what can still be read, since a start will be refused. Without a copy of the file: stop the "
+                    f"server and run {cut_command(self._log.directory, [pack.name])}"
                 )
         if self._packs is not None and (lost := self._packs.unreadable(gone)):
             log.warning("the rewriting removes records that may have been the last copy of damaged entries: %s", lost)
-
-    def _lack_of(self, pack: PackEntry, least: int) -> str:
-        """Return why a pack is not the file that the log needs, by its size; empty if it may be."""
-        try:
-            with contextlib.closing(self._log.open_pack(pack.name)) as file:
-                size = file.size()
-        except (StorageError, OSError) as error:
-            return str(error)
-        return f"{pack.name} has {size} bytes instead of {least}" if size < least else ""
 
     def _swap(self, take: TakeOrder, rewrite: Rewrite, synced: Iterator[int]) -> None:
         found: list[PackEntry] = []

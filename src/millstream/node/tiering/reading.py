@@ -82,6 +82,7 @@ class ColdRunner:
         self._shell: ColdShell | None = None
         self._pins: list[Range] = []  # what the node itself has read for the present command
         self._reported: set[tuple[int, int]] = set()  # Damaged extents that were reported: pack and offset
+        self._named: set[tuple[int, int, int]] = set()  # The same, and the first entry that a log line has named
         self._others_change = config.on_change
         config.on_change = self._change
 
@@ -122,6 +123,7 @@ class ColdRunner:
         kept = old.items() & {number: name for number, name, _ in opened}.items()
         self.drop_packs({number for number, _ in old.items() - kept})
         self._reported = {each for each in self._reported if each[0] in self.packs.names}
+        self._named = {each for each in self._named if each[0] in self.packs.names}
         while opened:
             number, name, file = opened.pop()
             if (number, name) in kept:
@@ -348,17 +350,19 @@ class ColdRunner:
     # ------------------------------------------------------------------ damage
 
     def _report(self, ctx: Context, argv: list[bytes], damage: ColdDamage) -> str:
-        """Report damage of an extent in the log, once; return the error for a client."""
+        """Report damage in the log, once; return the error for a client."""
         extent, reads = damage.extent, damage.reads
         key = next((word for word in argv[1:] if _holds(ctx.db.keys.get(word), extent)), b"")
         assert reads.source is not None, "something was read"
-        first, last = (text(each).decode() for each in (extent.first, extent.last))
+        first, last = (text(each).decode() for each in (damage.first, damage.last))
         name = reads.source.name(extent.pack)
         line = (
             f"MSDAMAGED entries {first} to {last} of '{_printed(key)}' cannot be read: {name} is damaged at byte "
             f"{extent.offset}; see millstream log check"
         )
-        if self.note_damage(*extent[:2]):
+        self.note_damage(*extent[:2])
+        if (place := (*extent[:2], damage.first)) not in self._named:
+            self._named.add(place)
             log.error("%s (%s)", line.removeprefix("MSDAMAGED "), damage)
         return line
 

@@ -19,8 +19,8 @@ _UNKNOWN = (
     "this server does not report the place of entries: it is Redis, Valkey or an older Millstream. `millstream stream "
     "show` shows the memory of a stream"
 )
-_NO_VACUUM = "this server has no packs to vacuum: it is Redis, Valkey or an older Millstream"
-_SEVERAL = "a vacuum is for one server, and this is a cluster: give the URL of one of its nodes"
+_NO_VACUUM = "this server has no packs to vacuum: it is Redis, Valkey or an older Millstream. Give another URL."
+_SEVERAL = "a vacuum is for one server, and this is a cluster. Give the URL of one of its nodes."
 
 
 @dataclass(frozen=True, slots=True)

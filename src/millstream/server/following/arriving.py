@@ -75,8 +75,8 @@ class ArrivingCopy:
         needed = head.end + head.log_end + self._floor()  # a snapshot is made of the log's files
         if free < needed:
             raise DiskFullError(
-                f"the primary's copy needs {needed} bytes, and {self._own.directory} has room for {free}; free some "
-                "space there"
+                f"the primary's copy needs {needed} bytes, and {self._own.directory} has room for {free}. Free some "
+                "space there."
             )
         self._left = head.log_end
         packs = [each.name for each in head.taken(self.token) if each.name]
