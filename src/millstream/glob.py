@@ -354,6 +354,7 @@ def _matcher(whole: Pattern, source: bytes, effort: Callable[[], Effort]) -> Cal
 _MOST = 512
 # Characters of an invalid argument that an error shows
 _SHOWN = 20
+_SIZES = "Write a whole number with b, kb, mb or gb, such as 50gb, or 0 for no bound"
 _DEAD, _OWN = b":dead", (b"millstream:", b"schedule:")
 
 
@@ -365,6 +366,7 @@ class Rule:
     fits: Callable[[bytes], bool] = field(compare=False)  # Tests a key against the pattern
     age: int  # Largest age in milliseconds, 0 for no bound
     size: int  # Largest size of all nodes in bytes, 0 for no bound
+    text: str = field(default="", compare=False)  # The rule as written
 
     def takes(self, key: bytes) -> bool:
         """True if the rule matches this key."""
@@ -414,12 +416,40 @@ def _rule(pattern: str, age: str, most: str, size: Callable[[str], int]) -> Rule
     raw = pattern.encode("utf-8", "surrogateescape")
     if len(raw) > _MOST:
         raise ValueError(f"the pattern {pattern[:_SHOWN]!r}... is invalid: it is longer than {_MOST} bytes")
+    if _is_open(raw):  # Redis's glob takes it, and such a pattern matches hardly any key
+        raise ValueError(f"the pattern {_shown(pattern)} is invalid: a '[' has no ']'. Close it, or write \\[")
     try:
         longest = 0 if age == "0" else span(age)
     except ValueError as reason:
-        raise ValueError(f"the age {age[:_SHOWN]!r} is invalid: {reason}, or 0 for no bound") from None
+        raise ValueError(f"the age {_shown(age)} is invalid: {reason}, or 0 for no bound{_order(age, size)}") from None
     try:
         largest = size(most)
     except ValueError:
-        raise ValueError(f"the size {most[:_SHOWN]!r} is invalid: use bytes, or a number with kb, mb or gb") from None
-    return Rule(raw, rule(raw), longest, largest)
+        raise ValueError(f"the size {_shown(most)} is invalid: it is not a size. {_SIZES}") from None
+    if largest and most.isdigit():  # a forgotten unit would remove almost all of a stream
+        raise ValueError(f"the size {_shown(most)} is invalid: it has no unit. {_SIZES}")
+    return Rule(raw, rule(raw), longest, largest, f"{pattern} {age} {most}")
+
+
+def _is_open(pattern: bytes) -> bool:
+    """True if a class of the pattern is not closed."""
+    at = 0
+    while at < len(pattern):
+        is_class = pattern[at] == _OPEN
+        at = _class(pattern, at + 1, nocase=False)[1] if is_class else at + 1 + (pattern[at] == _ESCAPE)
+        if is_class and at > len(pattern):
+            return True
+    return False
+
+
+def _shown(word: str) -> str:
+    return repr(word) if len(word) <= _SHOWN else f"{word[:_SHOWN]!r}..."
+
+
+def _order(age: str, size: Callable[[str], int]) -> str:
+    """Return advice if a size stands where an age must be."""
+    try:
+        size(age)
+    except ValueError:
+        return ""
+    return "" if age.isdigit() else ". Write the age before the size"

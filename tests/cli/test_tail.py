@@ -44,6 +44,21 @@ def fill(client: redis.Redis, key: str, count: int, first: int = 1) -> None:
         add(client, key, f"{number * 1000}-0", "n", number)
 
 
+def test_the_oldest(server: ServerProcess, client: redis.Redis) -> None:
+    """With --oldest the command shows the first matching entries, ten unless said otherwise."""
+    fill(client, "orders", 2500)
+    every = [f"{number * 1000}-0" for number in range(1, 2501)]
+    assert ids(server, "orders", "--oldest") == every[:10]
+    assert ids(server, "orders", "--oldest", "-n", "0") == []
+    assert ids(server, "orders", "--oldest", "-n", "1500") == every[:1500]
+    assert ids(server, "orders", "--oldest", "-n", "2", "--after", "5000-0") == every[5:7]
+    assert ids(server, "orders", "--oldest", "-n", "2", "--where", "n>1999") == every[1999:2001]
+    fill(client, "others", 2)
+    assert ids(server, "orders", "others", "--oldest", "-n", "3") == [every[0], every[0], every[1]]
+    done = tail(server, "orders", "--oldest", "--follow")
+    assert (done.exit_code, "exclude each other" in done.output) == (2, True)
+
+
 def test_the_last_ten_unless_said_otherwise(server: ServerProcess, client: redis.Redis) -> None:
     """``stream tail`` shows the last ten entries, or those of -n, --since, --until and --after."""
     fill(client, "orders", 250)

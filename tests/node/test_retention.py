@@ -8,7 +8,7 @@ import pytest
 from millstream.commands.streams.trimming import packed_bound
 from millstream.engine.ids import MAX_ID
 from millstream.engine.streams.stream import Stream
-from millstream.node.maintenance.retention import NODES
+from millstream.node.maintenance.retention import NAMED, NODES
 from millstream.replies import OK
 from support.inprocess import Client, Word, World
 
@@ -73,7 +73,7 @@ def test_what_is_older_goes_by_whole_nodes() -> None:
 
 def test_what_is_above_the_size_goes_from_the_front() -> None:
     """A stream larger than its rule allows loses entries from the front, but never its last two nodes."""
-    world, client = begin("s* 0 20kb small 0 1")
+    world, client = begin("s* 0 20kb small 0 1b")
     ids, few = fill(world, client, "s", 1000, size=50), fill(world, client, "small", 25)
     world.tick()
     left = kept(client, "s")
@@ -251,10 +251,19 @@ def test_rules_that_are_set_later() -> None:
         ("* 7x 0", "the age '7x' is invalid: it must be a length of time such as"),
         ("* -1d 0", "the age '-1d' is invalid: "),
         ("* 7 0", "the age '7' is invalid: "),
-        ("* 7d much", "the size 'much' is invalid: use bytes, or a number with kb, mb or gb"),
+        ("* 7d much", "the size 'much' is invalid: it is not a size. Write a whole number with b, kb, mb or gb, such"),
+        ("* 7d 1.5gb", "the size '1.5gb' is invalid: it is not a size. Write a whole number with b, kb, mb or gb"),
+        (
+            "orders 7d 50",
+            "the size '50' is invalid: it has no unit. Write a whole number with b, kb, mb or gb, such as",
+        ),
+        ("a 1d 1gb orders 7d 5000000000", "the size '5000000000' is invalid: it has no unit. "),
+        ("* 50gb 7d", "the age '50gb' is invalid: it must be a length of time such as"),
+        ("[ 7d 0", "the pattern '[' is invalid: a '[' has no ']'. Close it, or write "),
+        ("o[a-] 7d 0", "the pattern 'o[a-]' is invalid: a '[' has no ']'"),
         ("* 7d -1", "the size '-1' is invalid: "),
-        ("* 7d " + "9" * 5000, "the size '99999999999999999999' is invalid: use bytes"),
-        ("* " + "9" * 5000 + "d 0", "the age '99999999999999999999' is invalid: it must be a length of time"),
+        ("* 7d " + "9" * 5000, "the size '99999999999999999999'... is invalid: it is not a size"),
+        ("* " + "9" * 5000 + "d 0", "the age '99999999999999999999'... is invalid: it must be a length of time"),
         ("* 7d 9223372036854775808", "the size '9223372036854775808' is invalid: "),
         (
             "ok 1d 0 " + "*a" * 257 + " 1d 0",
@@ -268,6 +277,102 @@ def test_a_rule_that_cannot_be_read(value: str, reason: str) -> None:
     error = str(client.call("CONFIG", "SET", NAME, value))
     assert f"CONFIG SET failed (possibly related to argument '{NAME}') - {reason}" in error
     assert str(world.node.config.retention) == "* 1h 0"
+
+
+@pytest.mark.parametrize("rule", ["* 0 0", "* 7d 0b", "* 1d 50b", "\\[ 7d 0", "[a] 7d 0", "[^]] 7d 0", "a] 7d 0"])
+def test_a_rule_that_is_valid(rule: str) -> None:
+    """Sizes have a unit or are 0, and each class in a pattern is closed."""
+    world, client = begin("")
+    assert client.call("CONFIG", "SET", NAME, rule) == OK
+    assert str(world.node.config.retention) == rule
+
+
+def test_swapped_bounds() -> None:
+    """A size in the place of the age gives advice on their order."""
+    error = str(begin("")[1].call("CONFIG", "SET", NAME, "orders 50gb 7d"))
+    assert "or 0 for no bound. Write the age before the size" in error
+
+
+def test_the_log_names_each_stream_that_begins_to_lose_entries(caplog: pytest.LogCaptureFixture) -> None:
+    """One line for each stream and change of rules: its name, the number of entries and the rule."""
+    world, client = begin("")
+    fill(world, client, "s", 500)
+    with caplog.at_level(logging.INFO):
+        assert client.call("CONFIG", "SET", NAME, "s 7d 50b") == OK
+        for _ in range(5):
+            world.advance(1000)
+            fill(world, client, "s", 50)
+        said = [line for line in caplog.messages if "retention" in line]
+        assert len(said) == 1
+        assert said[0].startswith("retention begins to remove entries of s: ")
+        assert said[0].endswith(" of 500 at first, by the rule 's 7d 50b' of stream-retention")
+        assert client.call("CONFIG", "SET", NAME, "s 7d 20b") == OK
+        world.advance(1000)
+    assert sum("retention" in line for line in caplog.messages) == 2
+
+
+def test_the_log_does_not_name_very_many_streams(caplog: pytest.LogCaptureFixture) -> None:
+    """After some streams, one line says that there are more."""
+    world, client = begin("* 1m 0")
+    for at in range(NAMED + 20):
+        fill(world, client, f"s{at}", 3)
+    with caplog.at_level(logging.INFO):
+        world.advance(DAY)
+    said = [line for line in caplog.messages if "retention" in line]
+    assert len(said) == NAMED + 1
+    assert said[-1] == "retention begins to remove entries of more streams, which are not named here"
+    assert removed(client)[0] == 3 * (NAMED + 20)
+
+
+def test_a_clock_that_goes_forward(caplog: pytest.LogCaptureFixture) -> None:
+    """Retention by age pauses for an hour if the wall clock jumps, and retention by size goes on."""
+    world, client = begin("old 1h 0 large 30d 1kb")
+    ids = fill(world, client, "old", 25)
+    world.tick()
+    world.clock.jump(300_000)  # as little as a correction of the time may be
+    world.advance(1000)
+    with caplog.at_level(logging.WARNING):
+        world.clock.jump(DAY // 2)
+        world.tick()
+        world.advance(1000)
+        fill(world, client, "large", 500)
+        for _ in range(59):
+            world.advance(60_000)
+    assert kept(client, "old") == ids
+    assert len(kept(client, "large")) < 500
+    said = [line for line in caplog.messages if "clock" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"the clock went forward by {DAY // 2000} s; retention by age pauses for an hour. ")
+    world.advance(60_000)
+    world.advance(1000)
+    assert kept(client, "old") == []
+
+
+def test_rules_that_are_set_again_end_the_pause() -> None:
+    """After a jump of the clock, CONFIG SET of the same rules lets ages count again."""
+    world, client = begin("* 1h 0")
+    ids = fill(world, client, "s", 25)
+    world.tick()
+    world.clock.jump(DAY // 2)
+    world.advance(1000)
+    assert kept(client, "s") == ids
+    assert client.call("CONFIG", "SET", "maxmemory", "1gb") == OK
+    world.advance(1000)
+    assert kept(client, "s") == ids
+    assert client.call("CONFIG", "SET", NAME, "* 1h 0") == OK
+    world.advance(1000)
+    assert kept(client, "s") == []
+
+
+def test_a_clock_that_goes_back() -> None:
+    """A wall clock that is set back pauses nothing."""
+    world, client = begin("* 1h 0")
+    fill(world, client, "s", 25)
+    world.tick()
+    world.clock.jump(-DAY)
+    world.advance(1000)
+    world.advance(2 * DAY)
+    assert kept(client, "s") == []
 
 
 def test_a_round_is_short_and_goes_on_soon() -> None:
@@ -331,7 +436,7 @@ def test_it_is_a_trim_by_id_at_random() -> None:
     for seed in range(40):
         random = Random(seed)
         most = random.choice((0, 1500, 4000))
-        world, client = begin(f"s 1m {most}", stream_retention_groups=random.choice(("ignore", "hold")))
+        world, client = begin(f"s 1m {most}b", stream_retention_groups=random.choice(("ignore", "hold")))
         client.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
         for _ in range(60):
             at = random.random()

@@ -345,6 +345,34 @@ def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
     assert rewriter.facts.is_ok
 
 
+def test_more_room_makes_an_early_try(
+    log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rewriting that found too little space names numbers, and is tried again soon once there is more."""
+    now, free = 1000.0, 6_000_000
+    own_clock(monkeypatch, "millstream.node.log.rewriting", monotonic=lambda: now)
+    monkeypatch.setattr(log, "free", lambda: free)
+    program = [sys.executable, "-c", "import sys; sys.exit('cannot make it: No space left on device; free some')"]
+    rewriter = Rewriter(log, Config(), program=program)
+    rewriter.data_size = lambda: 20_000_000
+    for _ in range(5):
+        assert rewriter.start()
+        ended(rewriter)
+    assert "; 6.0 MB are free, and the snapshot takes up to 20.0 MB; a shorter stream-retention" in caplog.messages[-1]
+    assert caplog.messages[-1].endswith("BGREWRITEAOF tries at once; the next try is in 160 s at the earliest")
+    now += 10
+    assert not rewriter.reclaim(at_once=True)
+    free += 1 << 20
+    assert rewriter.reclaim(at_once=True)
+    ended(rewriter)
+    now += 10
+    assert not rewriter.reclaim(at_once=True)
+    program[:] = rewriting.PROGRAM
+    assert rewriter.reclaim(at_once=True, is_smaller=True)
+    ended(rewriter)
+    assert rewriter.facts.is_ok
+
+
 def test_stopping_gives_up_what_is_under_way(log: Log, tmp_path: Path) -> None:
     """A stop kills the child and ends the thread. No rewriting begins after it, and none is reported as failed."""
     marker = tmp_path / "started"

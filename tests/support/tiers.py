@@ -37,6 +37,7 @@ FULL = (
     "tests/cli/test_alert.py::test_a_watcher_keeps_and_sends_alerts_until_it_is_stopped[memory_server",
     "tests/cli/test_dead.py::test_no_letter_ends_a_command[memory_server",
     "tests/embedded/test_tier.py::test_a_kill_loses_nothing[",
+    "tests/engine/test_four_twins.py::test_random_steps[1",
     "tests/engine/test_no_memory.py",
     "tests/migrate/test_commandfile.py::test_a_file_that_lost_commands_is_refused[False",
     "tests/node/test_batch.py::test_commands_with_some_rights_do_what_they_do_one_by_one[",

@@ -60,6 +60,10 @@ def take_parameters(options: dict[str, Any]) -> dict[str, str]:
         value = options.pop(name.replace("-", "_"), None)
         if value is not None:
             found[name] = ("no", "yes")[value] if isinstance(value, bool) else str(value)
+    for name in options:
+        if name.startswith(("tier_", "stream_")):  # redis-py would refuse it with a text about its own classes
+            known = ", ".join(each.replace("-", "_") for each in PARAMETERS)
+            raise TypeError(f"the keyword {name} is invalid: an embedded store has no such option. Use one of: {known}")
     return found
 
 

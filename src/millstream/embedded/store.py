@@ -324,6 +324,7 @@ class Store:
         spilling = StoreSpilling(node, log_, lambda: self._wakes.put(False))
         packs = KeyspacePacks(node.keyspace, self._in_turn, node.cold.drop_packs, damaged=node.cold.damages)
         rewriter = node.host.rewriter = Rewriter(log_, config, packs=packs, thread=Helper)
+        rewriter.data_size = node.memory.data
         commit = GroupCommit(log_, self.fsync, disk_guard, time.monotonic())
         spilling.describe(lambda: rewriter.facts.pack_disagreements)
         self._durable = _Durable(log_, disk_guard, rewriter, commit, spilling, recovered)

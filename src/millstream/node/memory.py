@@ -18,6 +18,7 @@ from millstream.engine.streams.memory import stream_memory
 from millstream.logs import logger
 from millstream.node.clients.sessions import Sessions
 from millstream.node.primary import Primary
+from millstream.texts import size_text
 
 log = logger("millstream.node")
 
@@ -41,15 +42,36 @@ class Memory:
         self._peak = self._clients = self._warned_at = 0
         self._large = 0  # number of successive checks at which the process was much larger than the limit
         self.excess = 0  # Bytes by which it was, at two checks or more; a tier moves so much more to files
+        self._tight = 0  # Limit that was reported to be below what the empty process takes
+        self._others_change = config.on_change
+        config.on_change = self._change
         self._added_at: int | None = None  # wall milliseconds of the last sum over clients
 
     def begin_from(self, resident: int) -> None:
         """Record the resident bytes of the process before the node has data."""
         self.startup = max(resident - stream_memory(), 0)  # excludes other nodes in the same process
+        self._expect_room()
+
+    def _change(self) -> None:
+        self._others_change()
+        self._expect_room()
+
+    def _expect_room(self) -> None:
+        """Warn once about a limit below what the process takes without data, since then no write can succeed."""
+        limit = self._config.max_memory
+        if 0 < limit <= self.startup and limit != self._tight:
+            log.warning(
+                "maxmemory is %s, and the server takes %s without any data: every command that adds data is refused. "
+                "Set maxmemory to more than that",
+                size_text(limit),
+                size_text(self.startup),
+            )
+        self._tight = limit
 
     # ------------------------------------------------------------------ counting
 
-    def _data(self) -> int:
+    def data(self) -> int:
+        """Bytes of all keys and values in memory."""
         used = stream_memory()
         for db in self._keyspace.databases:
             if db.keys:  # most are empty, and this runs for each client's turn
@@ -57,7 +79,7 @@ class Memory:
         return used
 
     def _used(self, wall: int) -> int:
-        used = self.startup + self._data() + self._of_clients(wall) + self.of_scripts() + self._primary.backlog_held
+        used = self.startup + self.data() + self._of_clients(wall) + self.of_scripts() + self._primary.backlog_held
         self._peak = max(self._peak, used)
         return used
 
@@ -142,7 +164,7 @@ class Memory:
             used=used,
             peak=self._peak,
             startup=self.startup,
-            dataset=self._data(),
+            dataset=self.data(),
             limit=self._config.max_memory,
             not_counted=beside,
             clients=self._clients,

@@ -582,8 +582,11 @@ class Node:
         self._is_log_long |= has_removed
         rewriter = self.host.rewriter
         # Only in a later round: a rewriting must begin behind the records of the removal, or it writes all entries
-        if not has_removed and self._is_log_long and rewriter is not None and self.config.rewrite_percentage:
-            self._is_log_long = not rewriter.reclaim(at_once=True, is_smaller=True)
+        if has_removed or rewriter is None or not self.config.rewrite_percentage:
+            return
+        # One that failed is tried again, since no command of a client makes another one begin now
+        if self._is_log_long or not rewriter.facts.is_ok:
+            self._is_log_long &= not rewriter.reclaim(at_once=True, is_smaller=self._is_log_long)
 
     @property
     def _may_make_room(self) -> bool:

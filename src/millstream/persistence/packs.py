@@ -19,7 +19,6 @@ start; it is an error for a reader of these entries.
 
 import contextlib
 import os
-import shutil
 import sys
 import threading
 from collections import Counter
@@ -193,6 +192,8 @@ def bring_back(path: Path) -> bool:
     Raises:
         OSError: there is no room, or the disk fails.
     """
+    from shutil import copyfileobj  # noqa: PLC0415 - loads compressors, and no pack is removed usually
+
     links = Path("/proc/self/fd")
     removed = f"{os.path.realpath(path)} (deleted)"
     for number in sorted(os.listdir(links) if links.is_dir() else ()):  # noqa: PTH208 - the names alone
@@ -204,7 +205,7 @@ def bring_back(path: Path) -> bool:
         with (links / number).open("rb") as source:
             try:
                 with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as copy:
-                    shutil.copyfileobj(source, copy, _PART)
+                    copyfileobj(source, copy, _PART)
                     copy.flush()
                     os.fsync(copy.fileno())
             except BaseException:

@@ -197,6 +197,7 @@ class Server(Serving):
         rewriter = node.host.rewriter = self.rewriter = Rewriter(
             self._log, config, exclusively=self.committer.exclusively, packs=packs
         )
+        rewriter.data_size = node.memory.data
         stalls = node.sessions.stalls
         node.surroundings.tier += [
             rows_of(

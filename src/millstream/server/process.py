@@ -32,7 +32,7 @@ from millstream.server.beside import Beside, Companion
 from millstream.server.loops import loop_factory
 from millstream.server.settings import Settings
 from millstream.server.tls import HANDSHAKES_MAX
-from millstream.texts import plural
+from millstream.texts import plural, size_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -46,6 +46,7 @@ _DOING = {"check": "Checking the log", "load": "Loading the log"}
 _SWITCH_INTERVAL = 0.0005
 # Descriptors for other purposes than clients: some 24 for the event loop, the log and the listeners, the reserve
 # (``accepting.RESERVE``), and a few for files of an embedding program. Redis, which needs fewer, keeps 32.
+_RULES_SHOWN = 200  # characters of the rules of retention in the banner
 _OWN_DESCRIPTORS = 48
 # Smaller logs are read before a progress bar would appear.
 _PROGRESS_FROM = 8 * 1024 * 1024
@@ -167,7 +168,19 @@ def banner(server: Server) -> str:
     if server.report is not None:
         keys = sum(len(base.keys) for base in server.node.keyspace.databases)
         lines.append(f"  found    {plural(keys, 'key')}; {server.report.sentence()}")
+    lines += [f"  limits   {', '.join(found)}"] if (found := _limits(server)) else []
     return "\n".join(lines)
+
+
+def _limits(server: Server) -> list[str]:
+    """Return the settings that bound memory and streams, and the number of packs, as far as there are any."""
+    config, packs = server.node.config, len(server.node.cold.packs.names)
+    found = [f"maxmemory {size_text(config.max_memory)}"] if config.max_memory else []
+    found += ["tier yes"] if config.tier else []
+    found += [f"old entries in {plural(packs, 'pack')}"] if packs else []
+    rules = config.retention.text
+    shown = rules if len(rules) <= _RULES_SHOWN else rules[:_RULES_SHOWN] + "..."
+    return [*found, f"stream-retention '{shown}'"] if rules else found
 
 
 def core_note() -> str:

@@ -35,7 +35,8 @@ def main() -> None:
         before = int(figures(wire)["tier_bytes"])
         assert before > 1 << 20
         if how == "trim":
-            wire.ask("XTRIM", "s", "MAXLEN", 100)
+            trimmed = wire.ask("XTRIM", "s", "MAXLEN", 100)
+            assert isinstance(trimmed, int), trimmed
         else:
             wire.ask("CONFIG", "SET", "stream-retention", "* 0 100kb")
         eventually(lambda: int(figures(wire)["tier_bytes"]) < before // 4)

@@ -165,6 +165,7 @@ def test_the_largest_client_is_disconnected(tmp_path: Path) -> None:
     ("name", "value", "reason"),
     [
         ("maxmemory", "9223372036854775808", "argument must be greater or equal to 0"),
+        ("tier-after", "7d", "argument must be a whole number of seconds from 0 to 2147483647, without a unit"),
         ("maxmemory-policy", "allkeys-lru", "argument must be noeviction: this server removes no data by itself. "),
     ],
 )
@@ -179,8 +180,27 @@ def test_the_option_and_a_wrong_size(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["serve", "--memory", "--maxmemory", "much"])
     assert done.exit_code == 2
     assert "'much' is invalid: use bytes, or a number with kb, mb or gb" in done.output
+    for words in (("--maxmemory", ""), ("--set", "maxmemory=")):  # such as an unset variable in a unit file
+        done = CliRunner().invoke(main, ["serve", "--memory", *words])
+        assert done.exit_code == 2
+        assert "empty" in done.output
     with millstream_server(tmp_path, "--memory", "--maxmemory", "512mb") as server, Wire(server.url) as wire:
         assert wire.ask("CONFIG", "GET", "maxmemory") == [b"maxmemory", b"536870912"]
+
+
+def test_a_limit_below_the_empty_server_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """A start and CONFIG SET warn about a limit that the process passes without data, once for each value."""
+    world = World({"maxmemory": "1mb"})
+    client = world.client()
+    world.node.memory.begin_from(stream_memory() + 40_000_000)
+    said = "maxmemory is 1.0 MB, and the server takes 40.0 MB without any data: every command that adds data is refused"
+    assert [line.startswith(said) for line in caplog.messages] == [True]
+    caplog.clear()
+    client.call("CONFIG", "SET", "maxmemory", "1mb")
+    client.call("CONFIG", "SET", "maxmemory", "50mb")
+    assert not any("without any data" in line for line in caplog.messages)
+    client.call("CONFIG", "SET", "maxmemory", "2mb")
+    assert caplog.messages[-1].startswith("maxmemory is 2.1 MB, and the server takes 40.0 MB without any data")
 
 
 def test_a_process_that_outgrows_its_limit_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -72,6 +72,16 @@ def test_ready_line_and_banner(tmp_path: Path) -> None:
     assert not (tmp_path / "s.sock").exists()
 
 
+def test_the_banner_has_the_limits(tmp_path: Path) -> None:
+    """Settings that bound memory and streams are in the banner, if there are any."""
+    rules = "stream-retention=orders* 30d 50gb * 7d 5gb"
+    with millstream_server(tmp_path, "--maxmemory", "512mb", "--tier", "yes", "--set", rules) as server:
+        said = server.log.read_text()
+    assert "  limits   maxmemory 536.9 MB, tier yes, stream-retention 'orders* 30d 50gb * 7d 5gb'\n" in said
+    with millstream_server(tmp_path / "other") as server:
+        assert "  limits" not in server.log.read_text()
+
+
 def test_default_directory_is_named(tmp_path: Path) -> None:
     """Without --dir and --memory the data goes to ./millstream-data, and the banner has that path."""
     process = subprocess.Popen(

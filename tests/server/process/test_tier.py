@@ -141,10 +141,10 @@ def test_a_start_without_files_is_refused_in_one_sentence(tmp_path: Path) -> Non
     """``millstream serve --memory --tier yes`` ends with advice."""
     server = millstream_server(tmp_path, "--memory", "--tier", "yes")
     done = subprocess.run(server.command, check=False, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr == (
-        "millstream: parameter tier cannot be 'yes': a tier needs a data directory. Give one (--dir, or a file:// "
-        "URL), or leave tier at 'no'.\n"
+    assert done.returncode == 2
+    assert done.stderr.endswith(
+        "Error: --memory is invalid with tier yes: a tier needs a data directory. Give one (--dir, or a file:// URL), "
+        "or leave tier at 'no'.\n"
     )
 
 

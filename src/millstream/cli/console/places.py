@@ -16,11 +16,11 @@ from millstream.texts import plural
 _PLACES = (
     Column("key"),
     Column("entries", "count"),
-    Column("cold_entries", "count", "in packs", rank=2),
-    Column("hot_bytes", "bytes", "in memory"),
+    Column("cold_entries", "count", "entries in packs", rank=2),
+    Column("hot_bytes", "bytes", "bytes in memory"),
     Column("cold_bytes", "bytes", "bytes in packs"),
     Column("packs", "count", rank=3),
-    Column("oldest_id", title="oldest entry", rank=1),
+    Column("oldest_id", title="oldest id", rank=1),
 )
 _SORTS = {
     "key": lambda one: one.key,

@@ -34,10 +34,11 @@ _STREAMS = (
     Column("entries_added", "count", "ever added", rank=7),
     Column("added_per_second", "count", "added/s", rank=8),
 )
-_TIMES = (
-    Column("first_entry_ms", "time", "first entry"),
-    Column("last_entry_ms", "time", "last entry"),
-    Column("memory_bytes", "bytes", "in memory"),
+_TIMES = (Column("first_entry_ms", "time", "first entry"), Column("last_entry_ms", "time", "last entry"))
+_SIZES = (
+    Column("memory_bytes", "bytes", "memory usage"),
+    Column("hot_bytes", "bytes", "bytes in memory"),
+    Column("cold_bytes", "bytes", "bytes in packs"),
 )
 _WHOLE = (
     *("key", "length", "entries_added", "last_id", "first_entry", "first_entry_ms", "last_entry", "last_entry_ms"),
@@ -194,7 +195,7 @@ def _whole(found: _Found, before: StreamsSeen | None, form: str) -> None:
     rows = [group_row(group, seen.at_ms, groups.get((one.key, group.name)), form) for group in one.groups]
     table = Table("groups", GROUPS, rows, "No groups.", ("stream", *RATES))
     output = Output(form)
-    output.report(facts, [table, *([] if balance is None else [partition_table(balance)])], _TIMES)
+    output.report(facts, [table, *([] if balance is None else [partition_table(balance)])], (*_TIMES, *_SIZES))
     for name, why in one.missing.items():
         output.say(f"{name} is not known: {why}")
     for line in () if balance is None else refused_lines(balance.refused):

@@ -1,5 +1,6 @@
 """``millstream stream tail``: show the last entries of streams, all since a time, or new ones as they are added."""
 
+import contextlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,7 @@ _DEFAULT = 10
     type=click.IntRange(0),
     help="Number of matching entries to show, the newest. Default: 10.",
 )
+@click.option("--oldest", is_flag=True, help="Show the oldest of the matching entries, not the newest.")
 @click.option("--since", metavar="TIME", help=f"Show entries added at this time or later: {TIME_HELP}.")
 @click.option("--until", metavar="TIME", help="Show entries added before this time.")
 @click.option("--after", metavar="ID", help="Show entries after this id; 0 is the start of the stream.")
@@ -56,6 +58,7 @@ def tail(
     *,
     follow: bool,
     count: int | None,
+    oldest: bool,
     since: str | None,
     until: str | None,
     after: str | None,
@@ -68,7 +71,7 @@ def tail(
     url: str | None,
     form: str,
 ) -> None:
-    """Show the last entries of each STREAM, all in the order of their ids, with decoded values.
+    """Show the last entries of each STREAM, or the first with --oldest, by id, with decoded values.
 
     STREAM is a key, or a partitioned stream with all its partitions. Groups are not changed. Values are
     shown as JSON, MessagePack, the workers' envelope, text or hex. With --follow the command survives a restart of the
@@ -78,6 +81,7 @@ def tail(
     Examples:
       millstream stream tail orders
       millstream stream tail orders payments --follow --where 'amount>100 and status!=ok'
+      millstream stream tail orders --oldest -n 3                      the first three
       millstream stream tail orders --since 10m --grep timeout
       millstream stream tail orders --group billing -n 5               the newest not delivered to billing yet
       millstream stream tail orders --since 2026-03-01T12:00:00 --until 2026-03-01T12:05:00 -o csv --field amount
@@ -85,13 +89,16 @@ def tail(
     """
     if follow and until is not None:
         raise UsageError("--follow and --until exclude each other: give one of them")
+    if follow and oldest:
+        raise UsageError("--follow and --oldest exclude each other: give one of them")
     begins = [name for name, given in (("--since", since), ("--after", after), ("--group", group)) if given]
     if len(begins) > 1:
         raise UsageError(f"{' and '.join(begins)} each set the start: give one of them")
     wanted = TailRange(
         tuple(dict.fromkeys(streams)),
         choice_of(decoding, where, grep),
-        count=_DEFAULT if count is None and not begins else count,
+        count=_DEFAULT if count is None and (oldest or not begins) else count,
+        oldest=oldest,
         since=instant("--since", since),
         until=instant("--until", until),
         after=None if after is None else entry_id(after),
@@ -108,7 +115,8 @@ class TailRange:
 
     streams: Sequence[str]  # Keys of the streams
     choice: EntryChoice  # Filter for the entries
-    count: int | None = None  # Number of last entries; None for all
+    count: int | None = None  # Number of entries; None for all
+    oldest: bool = False  # They are the first ones, not the last
     since: int | None = None  # Entries added at this time or later, in wall milliseconds
     until: int | None = None  # Entries added before this time
     after: str | None = None  # Entries after this id
@@ -145,11 +153,24 @@ async def read_tail(line: Line, wanted: TailRange) -> AsyncGenerator[Arrived, No
     if wanted.count is None:
         async for page in entries.between(line, bounds, fits):
             yield Arrived(tuple(page))
+    elif wanted.count and wanted.oldest:
+        async for page in _first(entries.between(line, bounds, fits), wanted.count):
+            yield Arrived(tuple(page))
     elif wanted.count:
         yield Arrived(tuple(await entries.newest(line, bounds, wanted.count, fits)))
     if wanted.follow:
         async for arrived in follow(line, last):
             yield Arrived(tuple(filter(fits, arrived.entries)), arrived.said)
+
+
+async def _first(pages: AsyncGenerator[list[EntryView], None], count: int) -> AsyncGenerator[list[EntryView], None]:
+    """Yield the first entries of pages, and read no further page."""
+    async with contextlib.aclosing(pages):
+        async for page in pages:
+            yield page[:count]
+            count -= len(page)
+            if count <= 0:
+                return
 
 
 async def _with_partitions(line: Line, wanted: TailRange) -> tuple[TailRange, frozenset[str]]:

@@ -34,8 +34,8 @@ def restore(
     log dump` shows both for every record. A log has no records from before its snapshot: use an older backup for such a
     time.
 
-    With --link, packs stay in one place under two names. A server never changes them, but damage of the disk then
-    concerns both.
+    With --link, full packs stay in one place under two names, and all other files are copied. A server never changes
+    a full pack, but damage of the disk then concerns both.
 
     \b
     Examples:

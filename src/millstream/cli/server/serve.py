@@ -14,6 +14,7 @@ from millstream.errors import ConfigError, UsageError
 
 try:
     from millstream.commands.context.config import OLD_NAMES, PARAMETERS
+    from millstream.commands.context.tier import NO_DIRECTORY
     from millstream.server.beside import Companion
     from millstream.server.process import run_server
     from millstream.server.settings import Settings
@@ -27,7 +28,7 @@ _PORTS = click.IntRange(0, _LARGEST_PORT)
 _FILE = click.Path(path_type=Path)
 
 
-def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
+def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Return ``name=value`` arguments as a dictionary of parameters that can be set."""
     found: dict[str, str] = {}
     for word in values:
@@ -46,7 +47,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
                 f"{word!r} is invalid: {_in_plain_words(str(reason))}. Write a value such as "
                 f"{parameter.name}={parameter.default or repr('')}, the default."
             ) from None
-        found[parameter.name] = value
+        found[parameter.name] = value if parameter.name != "maxmemory" else _size(ctx, param, value) or ""
     return found
 
 
@@ -60,6 +61,8 @@ def _in_plain_words(reason: str) -> str:
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 - click's signature
     """Check a size such as ``512mb``, and return it unchanged."""
+    if value == "":
+        raise click.BadParameter("the size is empty. Write a size such as 512mb, or 0 for no limit")
     if value is not None:
         try:
             PARAMETERS["maxmemory"].parse(value)
@@ -207,6 +210,8 @@ def serve(
     parameters |= {name.replace("_", "-"): str(value) for name, value in given.items() if value}
     if not memory and directory is None:
         click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (use --memory to keep nothing).", err=True)
+    if memory and parameters.get("tier", "").lower() == "yes":
+        raise click.UsageError(f"--memory is invalid with tier yes: {NO_DIRECTORY}")
     settings = Settings(
         host=host,
         port=None if no_tcp else port,

@@ -188,6 +188,14 @@ _COUNT, _POSITIVE = integer(0, 2**31 - 1), integer(1, 2**31 - 1)
 _LONG, _BYTES = integer(0, LLONG_MAX), memory(0, LLONG_MAX)
 
 
+def seconds(text: str) -> int:
+    """Parse a number of seconds; the error names the unit, since other settings take a duration such as 7d."""
+    try:
+        return _COUNT(text)
+    except ValueError:
+        raise ValueError(f"argument must be a whole number of seconds from 0 to {2**31 - 1}, without a unit") from None
+
+
 def _fixed(name: str, default: str, parse: Callable[[str], object], says: str) -> Parameter:
     """A parameter that CONFIG SET cannot change."""
     return Parameter(name, default, parse, says, mutable=False)
@@ -411,10 +419,10 @@ _ROWS = (
         "tier-hot",
         "25%",
         hot,
-        "bytes of full blocks of streams to keep in memory, or percent of `maxmemory`, which stands for 256mb at most",
+        "bytes of full blocks of streams to keep in memory, or a percentage of `maxmemory`, which gives 256mb at most",
     ),
     Parameter(
-        "tier-after", "0", _COUNT, "seconds after which a full block goes to a file even if there is room; 0 for never"
+        "tier-after", "0", seconds, "seconds after which a full block goes to a file even if there is room; 0 for never"
     ),
     Parameter("tier-max-bytes", "0", _BYTES, "bytes of all files of entries; 0 for no limit"),
     Parameter(
@@ -477,6 +485,8 @@ class Config:
             raise ConfigError(
                 f"there is no parameter {name!r}; the parameters are: {', '.join(sorted(row.name for row in _ROWS))}"
             )
+        if name == "maxmemory" and not value:  # CONFIG SET takes it as 0, as Redis does
+            raise ConfigError("parameter maxmemory cannot be empty. Give a size such as 512mb, or 0 for no limit.")
         try:
             self._put(name, PARAMETERS[name].parse(value))
         except ValueError as reason:

@@ -65,11 +65,12 @@ def _disk(info: Mapping[str, Any], figures: Mapping[str, int], is_on: bool) -> I
         figures.get("tier_disk_needed", 0),
     )
     if is_on and status in _FAILED:
+        room = f", {_gb(free)} of the disk free, {_gb(needed)} needed" if isinstance(free, int) and free >= 0 else ""
         yield warning(
             "tier",
-            f"tier_last_spill_status:{status}",
+            f"tier_last_spill_status:{status}{room}",
             "entries stay in memory, until writes are refused",
-            "read the server's log, and free some space on its disk",
+            "read the server's log. For space, shorten stream-retention, and then send BGREWRITEAOF",
         )
     elif is_on and isinstance(free, int) and 0 <= free < _ROOM * needed:
         yield warning(

@@ -31,6 +31,8 @@ PLENTY = 256 * MIB
 TRIES = (0.1, 1.0)
 """Seconds until the first new try, and the longest delay between two tries."""
 
+_REMEDY = "free some space, or shorten stream-retention, which removes entries even now"
+
 
 def default_floor(total: int) -> int:
     """Bytes kept free on a file system of a given size in bytes."""
@@ -112,7 +114,7 @@ class DiskGuard:
             self._recover()
         elif self.state != "low":
             self._change("low")
-            why = f"less than {_size(floor)} are free on the disk (disk-free-floor)"
+            why = f"less than {_size(floor)} are free on the disk (disk-free-floor); {_REMEDY}"
             self._switch.suspend(Outage(why, is_early=True))
             log.error("%s free in %s, %s; writes are refused, reads go on", _size(free), self._log.directory, why)
 

@@ -6,7 +6,9 @@ leaves the log as it is. The next attempt follows later, with growing delays whi
 """
 
 import contextlib
+import errno
 import json
+import os
 import sys
 import threading
 import time
@@ -25,6 +27,7 @@ from millstream.node.log.packs import KeyspacePacks, cut_command, lack_of
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
 from millstream.persistence.rewrite import Rewrite
+from millstream.texts import size_text
 
 log = logger("millstream.rewriting")
 
@@ -38,6 +41,8 @@ STANDS_BACK = 10
 # There is time if the log took this many times as long to grow as its last rewriting took. On busy processors, a nice
 # child gets a tenth of the server's share: at worst, the log grows by half again meanwhile.
 CALM = 20
+# Bytes by which the free space must have grown since a rewriting found too little, so that the next try may begin
+MORE_ROOM = 1 << 20
 # -P: the program must not import modules from the server's working directory
 PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
 # Conditions for a copy alone: at most this many files, and apart from the snapshot less than one in this many parts of
@@ -141,6 +146,8 @@ class Rewriter:
         self._ended = 0.0
         self._niceness = STANDS_BACK
         self._not_before = 0.0
+        self._too_little: int | None = None  # Bytes that were free when the last rewriting did not find enough
+        self.data_size: Callable[[], int] = lambda: 0  # Returns the bytes of data in memory, for a message
         self.facts = RewriteFacts()  # Results so far
 
     def consider(self) -> None:
@@ -156,10 +163,19 @@ class Rewriter:
     def reclaim(self, *, at_once: bool, is_smaller: bool = False) -> bool:
         """Begin a rewrite that releases packs, but not soon after another one; ``at_once`` shortens that time.
 
-        ``is_smaller``: entries were removed, so a rewrite may fit on a disk that was too full for an earlier one.
+        ``is_smaller``: entries were removed, so a rewrite may fit on a disk that was too full for an earlier one. So it
+        may if there is more room.
         """
         due = self._ended + (RECLAIMS_SOON if at_once else RECLAIMS_APART)
-        return time.monotonic() >= (due if is_smaller else max(self._not_before, due)) and self.start()
+        if time.monotonic() < due:
+            return False
+        may = is_smaller or time.monotonic() >= self._not_before or self._has_more_room()
+        return may and self.start()
+
+    def _has_more_room(self) -> bool:
+        with contextlib.suppress(StorageError):
+            return self._too_little is not None and self._log.free() >= self._too_little + MORE_ROOM
+        return False
 
     def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None, take: TakeOrder | None = None) -> bool:
         """Begin a rewrite; return False if one is running, or the rewriter has stopped."""
@@ -378,15 +394,29 @@ class Rewriter:
         seconds = self._ended - self._started
         if not failure:
             self.facts = replace(facts, is_running=False, is_ok=True, seconds=int(seconds), failed_in_a_row=0)
-            self._not_before = 0.0
+            self._not_before, self._too_little = 0.0, None
             return
         row = facts.failed_in_a_row + 1
         pause = min(FIRST_PAUSE * 2 ** min(row - 1, 30), LONGEST_PAUSE)
         self._not_before = time.monotonic() + pause
         if not self._stopped:
             log.error(
-                "rewriting the log was cancelled, without harm: %s; the next try is in %d s at the earliest",
+                "rewriting the log was cancelled, without harm: %s; %sthe next try is in %d s at the earliest",
                 failure,
+                self._lack(failure),
                 pause,
             )
         self.facts = replace(facts, is_running=False, is_ok=False, seconds=int(seconds), failed_in_a_row=row)
+
+    def _lack(self, failure: str) -> str:
+        """Note the free space if a rewriting found too little; return a clause with the numbers, or nothing."""
+        self._too_little = None
+        if os.strerror(errno.ENOSPC) in failure:
+            with contextlib.suppress(StorageError):
+                self._too_little = self._log.free()
+        if self._too_little is None:
+            return ""
+        return (
+            f"{size_text(self._too_little)} are free, and the snapshot takes up to {size_text(self.data_size())}; a "
+            "shorter stream-retention makes it smaller, and BGREWRITEAOF tries at once; "
+        )

@@ -4,8 +4,11 @@ The primary trims by XTRIM's transition, so recovery and replicas need no rules.
 no reading of entries, and gives one record for some hundred of them.
 
 Only streams with a rule are tracked, so other keys cost nothing. A round visits a limited number of streams and removes
-a limited number of nodes; the next round continues.
+a limited number of nodes; the next round continues. Ages depend on the wall clock, so they do not count for an hour
+after it went forward.
 """
+
+from dataclasses import replace
 
 from millstream.clock import Now
 from millstream.commands.context.config import Config
@@ -32,6 +35,10 @@ LEFT = 2
 _SHOWN = 100
 # Milliseconds before a warning is repeated
 _SAID_AGAIN = 60_000
+# Streams that the log names when their entries begin to go, from one change of the rules to the next
+NAMED = 50
+# Milliseconds by which the wall clock may gain on the monotonic one between two rounds, and of the pause if it did
+JUMP, PAUSE = 300_000, 3_600_000
 
 Place = tuple[int, bytes]
 
@@ -47,6 +54,9 @@ class Retention:
         self._due = 0  # monotonic milliseconds of the next round
         self._damaged: set[Place] = set()  # Streams whose damage was reported
         self._warned_at: int | None = None  # wall milliseconds of the last warning
+        self._begun: set[Place] = set()  # Streams that have lost entries by the present rules, as far as they are named
+        self._ahead: int | None = None  # Wall minus monotonic milliseconds at the last round
+        self._young_until = 0  # monotonic milliseconds until which ages do not count
 
     def scan(self, space: Keyspace) -> None:
         """Find the streams with rules in a recovered keyspace, or after a change of the rules."""
@@ -79,6 +89,8 @@ class Retention:
         """Run one round."""
         if self._rules is not self._config.retention:
             self.scan(ctx.host.keyspace)
+            self._begun, self._ahead, self._young_until = set(), None, 0
+        self._check_clock(now)
         if ctx.host.is_replica:  # its primary removes the entries
             self._due = now.mono + INTERVAL
             return
@@ -97,10 +109,25 @@ class Retention:
                 self._turn.append(place)  # more of its entries may have to go
         self._due = now.mono + (INTERVAL if room and not self._turn else SOON)
 
+    def _check_clock(self, now: Now) -> None:
+        """Let no age count for a while if the wall clock went forward, since all entries would seem old."""
+        ahead = now.wall - now.mono
+        gained = 0 if self._ahead is None else ahead - self._ahead
+        self._ahead = ahead
+        if gained > JUMP:
+            self._young_until = now.mono + PAUSE
+            log.warning(
+                "the clock went forward by %d s; retention by age pauses for an hour. If the clock is right now, set "
+                "stream-retention again, which ends the pause",
+                gained // 1000,
+            )
+
     def _look(self, ctx: Context, place: Place, room: int) -> int:
         """Trim one stream; return the number of removed nodes."""
         db = ctx.host.keyspace.databases[place[0]]
         stream, rule = db.keys.get(place[1]), self._places[place]
+        if ctx.now.mono < self._young_until:
+            rule = replace(rule, age=0)
         if not isinstance(stream, Stream):
             del self._places[place]
             return 0
@@ -109,14 +136,31 @@ class Retention:
         floor = _needed_from(stream) if self._config.retention_holds else ids.MAX_ID + 1
         nodes, bound, unread = find_bound(stream, rule, ctx.now.wall, floor, room)
         if nodes:
-            ctx.db = db
+            ctx.db, before = db, stream.length
             removed = ctx.commit(("xtrim", *place, packed_bound(bound), False, True))
             if removed:
                 ctx.notify("t", "xtrim", place[1])
                 ctx.touch(place[1])
                 ctx.dirty += removed
+                self._tell_begin(place, rule, removed, before)
             self._count(place[1], removed, unread, ctx.now.wall)
         return nodes
+
+    def _tell_begin(self, place: Place, rule: Rule, removed: int, before: int) -> None:
+        """Log once that a stream begins to lose entries; not for each of very many streams."""
+        if place in self._begun or len(self._begun) > NAMED:
+            return
+        self._begun.add(place)
+        if len(self._begun) > NAMED:
+            log.info("retention begins to remove entries of more streams, which are not named here")
+            return
+        log.info(
+            "retention begins to remove entries of %s: %d of %d at first, by the rule '%s' of stream-retention",
+            _name(place[1]),
+            removed,
+            before,
+            _printed(rule.text),
+        )
 
     def _tell_damage(self, place: Place, damage: ColdDamage) -> None:
         """Report once that a stream keeps entries until their extent goes as a whole, since it cannot be read."""
@@ -142,7 +186,11 @@ class Retention:
 
 
 def _name(key: bytes) -> str:
-    return printable(key[:_SHOWN].decode("utf-8", "surrogateescape")).replace("\n", " ")
+    return _printed(key[:_SHOWN].decode("utf-8", "surrogateescape"))
+
+
+def _printed(text: str) -> str:
+    return printable(text[:_SHOWN]).replace("\n", " ")
 
 
 def find_bound(stream: Stream, rule: Rule, wall: int, floor: int, room: int) -> tuple[int, int, int]:

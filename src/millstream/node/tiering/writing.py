@@ -13,6 +13,7 @@ from millstream.logs import logger
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
 from millstream.persistence.packs import PackWriter
+from millstream.texts import size_text
 
 log = logger("millstream.tier")
 
@@ -87,8 +88,13 @@ class Filler:
                 self.status, self._refused = "max-bytes", needed
                 return Written()
             self._refused = 0
-            if self._log.free() < least + needed:
-                return self.fail("disk-low", "the disk must keep room for rewriting the log")
+            if (free := self._log.free()) < least + needed:
+                whole = size_text(least + needed)
+                return self.fail(
+                    "disk-low",
+                    f"{size_text(free)} of the disk are free, and {whole} are needed, mostly for rewriting the log. "
+                    "Free some space, or shorten stream-retention",
+                )
             if self._pack is not None and self._pack.size >= min(max(self.size // PART, SMALLEST), LARGEST):
                 self.end()  # only now, since the records of its last batch must come before its end
             if self._pack is None:

@@ -1,6 +1,11 @@
 """The errors that end the loop of a subscriber."""
 
+import re
+
 from millstream.errors import MillstreamError
+
+# Error of a server whose disk lost entries; the range ends with the second id
+_DAMAGED = re.compile(r"MSDAMAGED entries \S+ to (\d{1,20}-\d{1,20}) ")
 
 
 class LeaseLost(MillstreamError):  # noqa: N818 - a state of the server
@@ -15,3 +20,14 @@ class FatalError(MillstreamError):
 
     What to do: correct the cause that the message names, and start the worker again.
     """
+
+
+def refused_read(stream: str, group: str, error: Exception) -> FatalError:
+    """Return the error for a read that the server refuses. For damaged entries it names the way past them."""
+    text = f"{stream}: {error}"
+    if found := _DAMAGED.match(str(error)):
+        text += (
+            ". A restart does not help. Read `Damage of a pack` in docs/operations.md: put the entries back from a "
+            f"backup, or skip them all with XGROUP SETID {stream} {group} {found[1]}. Then start the worker"
+        )
+    return FatalError(text)

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 from millstream.client.dead_letter.letter import meant_for
 from millstream.client.line import AccessDenied, Disconnected, Reply, passes
 from millstream.worker.limits.limiter import Limiter
-from millstream.worker.model.errors import FatalError, LeaseLost
+from millstream.worker.model.errors import FatalError, LeaseLost, refused_read
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held, Trailed
 from millstream.worker.subscriber.buffer import Buffer
@@ -196,7 +196,7 @@ class Intake(SubscriberPart):
                 raise FatalError(f"{self._member.stream}: {error}") from error
             except ResponseError as error:
                 if not passes(error):
-                    raise FatalError(f"{self._member.stream}: {error}") from error
+                    raise refused_read(self._member.stream, self._member.group, error) from error
                 failures = await self._recover(failures, str(error))
 
     async def _wait_for_room(self) -> int | None:

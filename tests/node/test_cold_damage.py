@@ -1,0 +1,237 @@
+"""Damage of packs: an error to the readers of the damaged entries, and to nobody else."""
+
+import re
+from typing import Any
+
+import pytest
+
+from millstream.engine.cold import FRAME_HEAD, cold_records, unpack_extents
+from millstream.engine.streams import extents
+from millstream.replies import Error
+from node.test_cold import ColdWorld, aging, extent_length, filled
+from support.coldness import IS_COLD
+
+if IS_COLD:
+    pytest.skip("its worlds have packs of their own", allow_module_level=True)
+
+SMALL = {"stream-node-max-entries": "3"}
+
+
+def test_any_changed_byte_is_found_by_who_reads_it_and_by_nobody_else() -> None:
+    """A change of any byte of an extent is an error of its readers; every other command works."""
+    world = ColdWorld()
+    client = filled(world, 8)
+    client.call("XDEL", "s", "2-1")
+    right = client.call("XRANGE", "s", "-", "+")
+    filled(world, 8, "other")
+    world.chill()
+    world.chill(b"other")
+    (row,) = (rows for _, rows, _ in cold_records(world.stream().entries, 10))
+    file = world.packs.files[1]
+    damaged, named = 0, dict[str, int]()
+    for at in range(FRAME_HEAD, extent_length(row)):
+        file[at] ^= 0x21
+        client.call("COPY", "s", "copy", "REPLACE")  # a copy has not read its extents yet
+        reply = client.call("XRANGE", "copy", "-", "+")
+        if isinstance(reply, Error):
+            found = re.match(r"MSDAMAGED entries (.*) of 'copy' cannot be read: pack-1 is damaged at", reply.line)
+            assert found is not None, reply.line
+            named[found[1]] = named.get(found[1], 0) + 1
+            damaged += 1
+        else:
+            assert reply == right, at
+        file[at] ^= 0x21
+    assert damaged == extent_length(row) - FRAME_HEAD
+    sizes = [each.size for each in extents.rows(bytes(file[FRAME_HEAD : extent_length(row)]))]
+    assert [named.pop(node) for node in ("1-1 to 3-1", "4-1 to 6-1")] == sizes
+    assert named == {"1-1 to 6-1": damaged - sum(sizes)}  # of the table
+    client.call("DEL", "copy")
+    file[FRAME_HEAD] ^= 1
+    assert isinstance(client.call("XRANGE", "s", "-", "+"), Error)
+    assert client.call("XRANGE", "s", "7-0", "+") == right[-2:]  # type: ignore[index]  # a reply may be anything
+    assert len(client.call("XRANGE", "other", "-", "+")) == 8  # type: ignore[arg-type]  # a reply may be anything
+    assert client.call("XADD", "s", "9-1", "f", "v") == b"9-1"
+    assert client.call("XLEN", "s") == 8
+    assert client.call("XTRIM", "s", "MINID", "7-0") == 5
+    world.expect_replay()
+
+
+def test_damage_refuses_no_new_entry(caplog: pytest.LogCaptureFixture) -> None:
+    """XADD that trims succeeds where the oldest entries cannot be read: it trims nothing, and the log says so once."""
+    world = ColdWorld()
+    client, reader = filled(world), world.client()
+    world.chill()
+    reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    world.packs.fails = True
+    for number in (21, 22):
+        assert client.call("XADD", "s", "MAXLEN", 10, f"{number}-1", "f", "v") == b"%d-1" % number
+    assert not reader.waits
+    assert client.call("XLEN", "s") == 22
+    assert caplog.text.count("entries 7-1 to 12-1 of 's' cannot be read") == 1
+    assert isinstance(client.call("XTRIM", "s", "MAXLEN", 10), Error)
+    world.packs.fails = False
+    assert client.call("XADD", "s", "MAXLEN", 10, "23-1", "f", "v") == b"23-1"
+    assert client.call("XLEN", "s") == 10
+    world.expect_replay()
+
+
+def test_damage_ends_no_work_of_the_node_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """Retention keeps a damaged extent until all of it is too old; who waits for a claim in it gets the error."""
+    world, client = aging(each=4)
+    client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", 1, "STREAMS", "s", ">")
+    client.call("XGROUP", "SETID", "s", "g", "$")
+    other = world.client()
+    other.send("XREADGROUP", "GROUP", "g", "b", "BLOCK", 0, "CLAIM", 100, "STREAMS", "s", ">")
+    assert other.waits
+    world.packs.files[1][FRAME_HEAD] ^= 1  # the first extent is that of "s"
+    world.stream().entries = world.stream().entries.copy()  # a copy has not read its extents yet
+    world.advance(2000)
+    world.advance(2000)
+    assert client.call("XLEN", "s") == 12
+    assert 0 < client.call("XLEN", "t") < 12  # type: ignore[operator]  # a reply may be anything
+    assert caplog.text.count("retention removes the oldest entries of s later, since they cannot be read") == 1
+    (reply,) = other.inbox
+    assert isinstance(reply, Error)
+    assert reply.line.startswith("MSDAMAGED")
+    world.advance(86_400_000)
+    assert client.call("XLEN", "s") == client.call("XLEN", "t") == 0
+
+
+def test_a_group_stays_where_damage_is() -> None:
+    """XREADGROUP reports damage and moves no position, so that nothing is skipped silently."""
+    world = ColdWorld()
+    client = filled(world)
+    client.call("XGROUP", "CREATE", "s", "g", 0)
+    world.chill()
+    world.packs.fails = True
+    read = ["XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">"]
+    for _ in range(2):
+        reply = client.call(*read)
+        assert isinstance(reply, Error)
+        assert reply.line.startswith("MSDAMAGED")
+    assert client.call("XPENDING", "s", "g")[0] == 0  # type: ignore[index]  # a reply may be anything
+    world.packs.fails = False
+    assert len(client.call(*read)[0][1]) == 20  # type: ignore[index]  # a reply may be anything
+    world.expect_replay()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 50])
+@pytest.mark.parametrize("unit", [False, True])
+def test_a_group_that_goes_past_damage_as_documented_misses_only_that(
+    count: int, unit: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error names one block, and comes once all before it are delivered: SETID to its end skips nothing else."""
+    world = ColdWorld()
+    client = filled(world)
+    client.call("XGROUP", "CREATE", "s", "g", 0)
+    world.chill(each=6)
+    (record,) = cold_records(world.stream().entries, 10)
+    (extent,) = unpack_extents(*record)
+    file, begin = world.packs.files[1], extent.offset + FRAME_HEAD
+    whole = bytes(file)
+    for node in extents.rows(whole[begin : extent.offset + extent.length])[2:5:2]:
+        file[begin + node.begin + 3] ^= 0xFF
+    found: list[bytes] = []
+    passed = []
+    while not found or found[-1] != b"20-1":
+        if unit:
+            client.call("MULTI")
+        reply: Any = client.call("XREADGROUP", "GROUP", "g", "c", "COUNT", count, "STREAMS", "s", ">")
+        if unit:
+            (reply,) = client.call("EXEC")  # type: ignore[misc]  # a reply may be anything
+        if isinstance(reply, Error):
+            passed.append(reply.line.partition(" of ")[0])
+            client.call("XGROUP", "SETID", "s", "g", passed[-1].rpartition(" ")[2])
+        else:
+            found += [row[0] for row in reply[0][1]]
+    assert passed == ["MSDAMAGED entries 7-1 to 9-1", "MSDAMAGED entries 13-1 to 15-1"]
+    assert found == [b"%d-1" % each for each in range(1, 21) if each not in {7, 8, 9, 13, 14, 15}]
+    assert [passed[at].partition(" ")[2] + " of" in caplog.text for at in (0, 1)] == [True, True]
+    file[:] = whole
+    world.expect_replay()
+
+
+def test_the_log_names_the_entries_of_damage_that_a_check_has_found(caplog: pytest.LogCaptureFixture) -> None:
+    """The check knows only the place, so the first command that needs the entries gets a line of its own."""
+    world = ColdWorld()
+    client = filled(world)
+    world.chill()
+    _damaged(world, b"s", 0)
+    world.node.cold.report_damage((1, 0, "pack-1", "the checksum of its frame is wrong"))
+    for _ in range(2):
+        assert "MSDAMAGED" in str(client.call("XRANGE", "s", "-", "+"))
+    assert caplog.text.count("entries 4-1 to 6-1 of 's' cannot be read") == 1
+    assert world.node.cold.damaged == 1
+
+
+def _damaged(world: ColdWorld, key: bytes, index: int) -> None:
+    """Damage the last node of an extent."""
+    (record,) = cold_records(world.stream(key).entries, 100)
+    extent = unpack_extents(*record)[index]
+    world.packs.files[extent.pack][extent.offset + extent.length - 3] ^= 0xFF
+
+
+@pytest.mark.parametrize("unit", [False, True])
+def test_what_was_claimed_before_damage_is_delivered(unit: bool) -> None:
+    """Otherwise each try would count a delivery that no consumer gets, until the entries are dead letters."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", "2", "STREAMS", "s", ">")
+    world.chill()
+    _damaged(world, b"s", 1)
+    found = []
+    for _ in range(3):
+        world.clock.advance(1000)
+        if unit:
+            client.call("MULTI")
+        reply: Any = client.call("XREADGROUP", "GROUP", "g", "b", "COUNT", "18", "CLAIM", "100", "STREAMS", "s", ">")
+        replies: Any = client.call("EXEC") if unit else [reply]
+        found.append([row[0] for row in replies[0][0][1]])
+    pending: Any = client.call("XPENDING", "s", "g", "-", "+", "100")
+    assert [row[3] for row in pending][:2] == [4, 4]
+    assert found == [[row[0] for row in pending]] * 3
+    client.call("XACK", "s", "g", *found[0])
+    assert "MSDAMAGED" in str(client.call("XREADGROUP", "GROUP", "g", "b", "CLAIM", "0", "STREAMS", "s", ">"))
+
+
+@pytest.mark.parametrize("order", ["sd", "ds"])
+@pytest.mark.parametrize("unit", [False, True])
+def test_damage_of_one_stream_leaves_the_others_of_a_read(order: str, unit: bool) -> None:
+    """A read of several streams delivers those that are whole, and reports damage once nothing else is new."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    filled(world, 20, "d")
+    for key in order:
+        client.call("XGROUP", "CREATE", key, "g", "0")
+        world.chill(key.encode(), each=1)
+    _damaged(world, b"d", 0)
+
+    def read() -> Any:
+        if unit:
+            client.call("MULTI")
+        reply: Any = client.call("XREADGROUP", "GROUP", "g", "a", "NOACK", "COUNT", "15", "STREAMS", *order, ">", ">")
+        replies: Any = client.call("EXEC") if unit else [reply]
+        return replies[0]
+
+    assert [[key, len(rows)] for key, rows in read()] == [[b"s", 15]]
+    assert [[key, len(rows)] for key, rows in read()] == [[b"s", 5]]
+    assert "MSDAMAGED" in str(read())
+    assert world.node.cold.damaged == 1
+
+
+@pytest.mark.parametrize("words", [["XACKDEL", "s", "g", "IDS"], ["XDELEX", "s", "DELREF", "IDS"], ["XDEL", "s"]])
+def test_a_deletion_that_meets_damage_changes_nothing(words: list[str]) -> None:
+    """In a transaction too: an entry that was acknowledged and not deleted would stay for ever."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">")
+    world.chill()
+    _damaged(world, b"s", 1)
+    ids = ["1-1", "12-1"]
+    client.call("MULTI")
+    client.call(*words, *(["2"] if "IDS" in words else []), *ids)
+    assert "MSDAMAGED" in str(client.call("EXEC"))
+    pending: Any = client.call("XPENDING", "s", "g")
+    assert pending[0] == client.call("XLEN", "s") == 20
