@@ -1,12 +1,14 @@
 """A store of this process on a data directory with packs: it serves them, and writes go on."""
 
 import contextlib
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 import millstream
-from millstream.errors import CommandError
+from millstream.errors import CommandError, DiskError
 from support.coldness import IS_COLD
 from support.packed import PackedWorld
 from support.waiting import eventually
@@ -44,6 +46,25 @@ def test_a_store_reads_trims_and_rewrites_entries_in_packs(tmp_path: Path) -> No
         eventually(lambda: not list(home.glob("*.pack")), what="the pack that nothing needs is removed")
         eventually(lambda: not open_packs(home), what="and closed, so that its space is free")
         assert [entry for entry, _ in store.xrange("s")] == ["19-1"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+def test_a_store_that_closes_writes_each_pack_anew_that_it_can(tmp_path: Path) -> None:
+    """A pack that was cut short does not keep the next one from being written."""
+    home = tmp_path / "data"
+    world = PackedWorld(home)
+    for key in ("s", "t"):
+        world.fill(key)
+        world.chill(key.encode())
+        world.seal()
+    world.close()
+    short, pack = sorted(home.glob("*.pack"))
+    store = millstream.open_store(f"file://{home}")
+    os.truncate(short, short.stat().st_size - 1)
+    pack.unlink()
+    with pytest.raises(DiskError, match=f"log cut --pack {short.name} "):
+        store.close()
+    assert pack.exists()
 
 
 def test_damage_of_a_pack_is_an_error_of_its_readers(tmp_path: Path) -> None:

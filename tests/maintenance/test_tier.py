@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import json
+import os
+from errno import EACCES, EIO
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from millstream.maintenance.log.examine import advice, examine_directory
 from millstream.maintenance.log.packs import dump_pack
 from millstream.maintenance.log.tier import look_at_tier
 from millstream.node.log.packs import expect_packs, open_log
-from millstream.persistence.disk import RealDisk
+from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE
 from millstream.persistence.manifest import Manifest, read_manifest
 from millstream.persistence.recovery import switch_manifest
@@ -233,6 +235,57 @@ def test_a_cut_keeps_what_can_be_read_of_a_pack(tmp_path: Path, damage: str) -> 
         world.sync()
         world.close()
     assert examine_directory(home).report.ok is (damage != "middle")
+
+
+class BadFile(RealFile):
+    """A file with a sector that cannot be read, not even from the page cache."""
+
+    def __init__(self, file: RealFile, path: Path, sector: int, code: int) -> None:
+        super().__init__(file.detach(), path)
+        self._sector, self._code = sector, code
+
+    def fileno(self) -> int:
+        """Raise, since a read by the descriptor would have the bytes."""
+        raise OSError(self._code, os.strerror(self._code))
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Read bytes, or raise."""
+        if offset <= self._sector < offset + size:
+            raise OSError(self._code, os.strerror(self._code))
+        return super().read_at(offset, size)
+
+
+class BadDisk(RealDisk):
+    """A disk on which one file has a bad sector."""
+
+    def __init__(self, path: Path, sector: int, code: int) -> None:
+        self._bad = path, sector, code
+
+    def open_read(self, path: Path) -> RealFile:
+        """Open a file."""
+        file = super().open_read(path)
+        return BadFile(file, *self._bad) if path == self._bad[0] else file
+
+
+@pytest.mark.parametrize("where", ["middle", "header"])
+def test_a_cut_takes_a_bad_sector_for_damage(tmp_path: Path, where: str) -> None:
+    """It gives up the entries there alone, or the pack if its header is there; other errors of the disk may pass."""
+    home = tmp_path / "data"
+    two_packs(home)
+    pack = min(home.glob("*.pack"))
+    places = list(dump_pack(pack))
+    sector = places[1].offset + FRAME_SIZE + 9 if where == "middle" else 25
+    lost = {entry.id for place in (places[1:2] if where == "middle" else places) for entry in place.entries}
+    before = content(home)
+    with pytest.raises(StorageError, match="Permission denied"):
+        cut_packs(home, [pack.name], BadDisk(pack, sector, EACCES), keeps_readable=True)
+    assert content(home) == before
+    cut_packs(home, [pack.name], BadDisk(pack, sector, EIO), keeps_readable=True)
+    assert pack.exists() is (where == "middle")
+    world = PackedWorld(home)
+    entries: Any = world.client().call("XRANGE", "s", "-", "+")
+    assert [row[0].decode() for row in entries] == [f"{at}-1" for at in range(1, 21) if f"{at}-1" not in lost]
+    world.close()
 
 
 def test_a_cut_that_was_interrupted_is_repeated(tmp_path: Path) -> None:

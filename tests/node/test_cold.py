@@ -564,6 +564,32 @@ def test_a_script_gets_an_error_instead_of_a_range_that_is_too_large(monkeypatch
     assert len(client.call("EVAL", "return redis.call('XRANGE', 's', '-', '+', 'COUNT', '10')", "0")) == 10
 
 
+@pytest.mark.parametrize(
+    ("words", "nothing"),
+    [
+        (["XRANGE", "s", "-", "+"], []),
+        (["XREAD", "STREAMS", "s", "0"], None),
+        (["XINFO", "STREAM", "s", "FULL", "COUNT", "0"], "no such key"),
+        (["DUMP", "s"], None),
+    ],
+)
+def test_an_expired_stream_is_not_too_large(words: list[str], nothing: list[Any] | str | None) -> None:
+    """Its client gets the reply for a missing key, and is not cut for entries that nobody reads."""
+    world = ColdWorld()
+    client = filled(world, 100)
+    world.node.replies.are_limited = True
+    client.call("CONFIG", "SET", "client-output-buffer-limit", "normal 500 0 0")
+    world.chill()
+    client.call("PEXPIRE", "s", "10")
+    client.send(*words)
+    assert client.session.overflow
+    client = world.client()
+    world.clock.advance(11)
+    reply = client.call(*words)
+    assert nothing in str(reply) if isinstance(nothing, str) else reply == nothing
+    assert not client.session.overflow
+
+
 def test_a_miss_of_many_entries_asks_for_a_part_of_them() -> None:
     """Ids may be a million, as those of a consumer's history; more than what is kept for clients is read later."""
     world = ColdWorld({"stream-node-max-entries": "1"})

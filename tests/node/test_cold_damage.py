@@ -151,6 +151,44 @@ def test_a_group_that_goes_past_damage_as_documented_misses_only_that(
     world.expect_replay()
 
 
+@pytest.mark.parametrize(
+    "claim",
+    [
+        ["XREADGROUP", "GROUP", "g", "b", "CLAIM", "1", "STREAMS", "s", ">"],
+        ["XAUTOCLAIM", "s", "g", "b", "0", "0", "COUNT", "100"],
+        ["XCLAIM", "s", "g", "b", "0", *(f"{number}-1" for number in range(1, 21))],
+    ],
+    ids=lambda words: words[0],
+)
+def test_pending_damage_that_is_acknowledged_as_documented_moves_no_group(claim: list[str]) -> None:
+    """The group is behind the damage already, so SETID to its end would deliver later entries again."""
+    world = ColdWorld()
+    client = filled(world)
+    client.call("XGROUP", "CREATE", "s", "g", 0)
+    client.call("XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">")
+    client.call("XACK", "s", "g", *(f"{number}-1" for number in range(1, 7)))
+    world.chill()
+    _damaged(world, b"s", 1)
+    world.clock.advance(1)
+    if claim[0] == "XREADGROUP":  # the others come first
+        assert not isinstance(client.call(*claim), Error)
+    reply = client.call(*claim)
+    assert isinstance(reply, Error)
+    words = reply.line.split(" ")
+    assert words[0] == "MSDAMAGED"
+    pending: Any = client.call("XPENDING", "s", "g", words[2], words[4], 1000)
+    lost = [row[0] for row in pending]
+    assert client.call("XACK", "s", "g", *lost) == len(lost) == 3
+    world.clock.advance(1)
+    found: Any = client.call(*(word for word in claim if word.encode() not in lost))  # a client names pending entries
+    rows = {"XREADGROUP": lambda: found[0][1], "XAUTOCLAIM": lambda: found[1], "XCLAIM": lambda: found}[claim[0]]()
+    left = [b"%d-1" % number for number in range(7, 21) if b"%d-1" % number not in lost]
+    assert [row[0] for row in rows] == left
+    (facts,) = client.call("XINFO", "GROUPS", "s")  # type: ignore[misc]  # a reply may be anything
+    assert facts[facts.index(b"last-delivered-id") + 1] == b"20-1"
+    assert client.call("XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">") is None
+
+
 def test_the_log_names_the_entries_of_damage_that_a_check_has_found(caplog: pytest.LogCaptureFixture) -> None:
     """The check knows only the place, so the first command that needs the entries gets a line of its own."""
     world = ColdWorld()
@@ -220,6 +258,32 @@ def test_damage_of_one_stream_leaves_the_others_of_a_read(order: str, unit: bool
     assert world.node.cold.damaged == 1
 
 
+@pytest.mark.parametrize("order", ["sd", "ds"])
+@pytest.mark.parametrize("budget", [[], ["MAXSIZE", "100000"], ["BLOCK", "0"]])
+@pytest.mark.parametrize("unit", [False, True])
+def test_damage_of_one_stream_leaves_the_others_of_a_plain_read(order: str, budget: list[str], unit: bool) -> None:
+    """XREAD answers with the streams that are whole, so that their reader goes on; then it reports damage."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    filled(world, 20, "d")
+    for key in order:
+        world.chill(key.encode(), each=1)
+    _damaged(world, b"d", 0)
+
+    def read(after: str) -> Any:
+        if unit:
+            client.call("MULTI")
+        positions = [after if key == "s" else "0" for key in order]
+        reply: Any = client.call("XREAD", "COUNT", "15", *budget, "STREAMS", *order, *positions)
+        replies: Any = client.call("EXEC") if unit else [reply]
+        return replies[0]
+
+    assert [[key, len(rows)] for key, rows in read("0")] == [[b"s", 15]]
+    assert [[key, len(rows)] for key, rows in read("15-1")] == [[b"s", 5]]
+    assert "MSDAMAGED" in str(read("20-1"))
+    assert world.node.cold.damaged == 1
+
+
 @pytest.mark.parametrize("words", [["XACKDEL", "s", "g", "IDS"], ["XDELEX", "s", "DELREF", "IDS"], ["XDEL", "s"]])
 def test_a_deletion_that_meets_damage_changes_nothing(words: list[str]) -> None:
     """In a transaction too: an entry that was acknowledged and not deleted would stay for ever."""
@@ -235,3 +299,88 @@ def test_a_deletion_that_meets_damage_changes_nothing(words: list[str]) -> None:
     assert "MSDAMAGED" in str(client.call("EXEC"))
     pending: Any = client.call("XPENDING", "s", "g")
     assert pending[0] == client.call("XLEN", "s") == 20
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("claim", [100, 100_000])
+def test_a_damaged_pending_entry_stops_no_read_that_claims(claim: int, unit: bool) -> None:
+    """Its stream delivers the other stale entries and the new ones; the damaged one does not count as delivered."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    filled(world, 3, "t")
+    for key in "st":
+        client.call("XGROUP", "CREATE", key, "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", "15", "STREAMS", "s", ">")
+    world.chill()
+    _damaged(world, b"s", 1)
+    world.clock.advance(1000)
+
+    def read() -> Any:
+        if unit:
+            client.call("MULTI")
+        words = ["XREADGROUP", "GROUP", "g", "b", "CLAIM", claim, "STREAMS", "s", "t", ">", ">"]
+        reply: Any = client.call(*words)
+        replies: Any = client.call("EXEC") if unit else [reply]
+        return replies[0]
+
+    is_due = claim == 100
+    stale = [each for each in range(1, 16) if each not in {10, 11, 12}] if is_due else []
+    assert [[int(row[0][:-2]) for row in rows] for _, rows in read()] == [[*stale, *range(16, 21)], [1, 2, 3]]
+    pending: Any = client.call("XPENDING", "s", "g", "-", "+", "100")
+    assert [row[1:4:2] for row in pending[9:12]] == [[b"a", 1]] * 3
+    assert [row[3] for row in pending[:9]] == [2 if is_due else 1] * 9
+    assert ("MSDAMAGED" in str(read())) == is_due
+    _damaged(world, b"s", 1)  # whole again
+    world.expect_replay()
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize(
+    "words", [["XCLAIM", "s", "g", "b", 0, "1-1", "12-1", "LASTID", "999-0"], ["XAUTOCLAIM", "s", "g", "b", 0, "-"]]
+)
+def test_a_claim_that_meets_damage_changes_nothing(words: list[str | int], unit: bool) -> None:
+    """Otherwise LASTID would move the group past entries that nobody got."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", "15", "STREAMS", "s", ">")
+    world.chill()
+    _damaged(world, b"s", 1)
+    state = [["XINFO", "GROUPS", "s"], ["XINFO", "CONSUMERS", "s", "g"], ["XPENDING", "s", "g", "-", "+", 100]]
+    before = [client.call(*each) for each in state]
+    if unit:
+        client.call("MULTI")
+    reply = client.call(*words)
+    assert "MSDAMAGED" in str(client.call("EXEC") if unit else reply)
+    assert [client.call(*each) for each in state] == before
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("words", [["XACKDEL", "s", "g", "IDS", 3], ["XDELEX", "s", "DELREF", "IDS", 3], ["XDEL", "s"]])
+@pytest.mark.parametrize(("damaged", "ids"), [(0, ["13-1", "1-1", "2-1"]), (2, ["19-1", "1-1", "20-1"])])
+def test_a_deletion_that_meets_damage_beside_its_entries_changes_nothing(
+    damaged: int, ids: list[str], words: list[str | int], unit: bool
+) -> None:
+    """A deletion reads the ends of an extent, and the last cold node if all hot entries go."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">")
+    world.chill()
+    client.call("XDEL", "s", "5-1")
+    _damaged(world, b"s", damaged)
+    world.stream().entries = world.stream().entries.copy()  # a copy has not read its extents yet
+
+    def delete() -> Any:
+        if unit:
+            client.call("MULTI")
+        reply: Any = client.call(*words, *ids)
+        replies: Any = client.call("EXEC") if unit else [reply]
+        return replies[0]
+
+    assert "MSDAMAGED" in str(delete())
+    pending: Any = client.call("XPENDING", "s", "g")
+    assert (pending[0], client.call("XLEN", "s")) == (20, 19)
+    _damaged(world, b"s", damaged)  # whole again
+    assert delete() == (3 if words[0] == "XDEL" else [1, 1, 1])
+    world.expect_replay()

@@ -6,6 +6,7 @@ import sys
 from errno import EMFILE
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 
 import pytest
 
@@ -17,9 +18,9 @@ from millstream.engine.streams.stream import Stream
 from millstream.errors import DiskError, DiskFullError, LogCorruptError
 from millstream.node.log import rewriting
 from millstream.node.log.compaction import compact
-from millstream.node.log.packs import KeyspacePacks, expect_packs, open_log
+from millstream.node.log.packs import KeyspacePacks, bring_packs_back, expect_packs, open_log
 from millstream.node.log.rewriting import Rewriter
-from millstream.persistence.disk import RealDisk, RealFile
+from millstream.persistence.disk import Data, RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from support.coldness import IS_COLD
 from support.packed import PackedWorld, packed
@@ -237,6 +238,101 @@ def test_a_rewriting_writes_a_removed_pack_anew(tmp_path: Path, caplog: pytest.L
     assert pack.stat().st_mode & 0o77 == 0
     assert caplog.text.count("it was written anew from the open file") == 2
     world.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+@pytest.mark.parametrize("lacking", [1, 2])
+def test_a_stop_writes_each_pack_anew_that_it_can(tmp_path: Path, lacking: int) -> None:
+    """A pack that lacks does not keep the next one from being written, and one command names all that lack."""
+    home = tmp_path / "data"
+    world = PackedWorld(home)
+    for key in ("s", "t", "u"):
+        world.fill(key)
+        world.chill(key.encode())
+        world.seal()
+    world.sync()
+    packs = sorted(home.glob("*.pack"))
+    data, short = packs[-1].read_bytes(), packs[:lacking]
+    for pack in short:
+        os.truncate(pack, pack.stat().st_size - 1)
+    with packs[-1].open("rb"):
+        packs[-1].unlink()
+        with pytest.raises(DiskError) as raised:
+            bring_packs_back(world.log)
+    assert packs[-1].read_bytes() == data
+    options = " ".join(f"--pack {pack.name}" for pack in short)
+    assert f"run `millstream log cut {options} {home}`" in str(raised.value)
+    assert all(f"{pack.name} has " in str(raised.value) for pack in short)
+    world.close()
+
+
+class DyingFile(RealFile):
+    """A file that takes 100 bytes, and then the process dies."""
+
+    def append(self, data: Data) -> int:
+        """Write a part, and raise."""
+        super().append(memoryview(data)[:100])
+        raise KeyboardInterrupt
+
+
+class DyingDisk(RealDisk):
+    """A disk of a process that dies while it writes a pack anew: it does nothing afterwards."""
+
+    dies = False
+
+    def create(self, path: Path) -> RealFile:
+        """Create a file."""
+        file = super().create(path)
+        return DyingFile(file.detach(), path) if self.dies else file
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, or raise."""
+        if self.dies:
+            raise OSError("the process has died")
+        super().remove(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+def test_a_crash_while_a_pack_is_written_anew_leaves_no_part_of_it(tmp_path: Path) -> None:
+    """The part has another name, which a start removes once the pack is there again."""
+    disk = DyingDisk()
+    packed(tmp_path, disk)
+    world = PackedWorld(tmp_path, disk)
+    (pack,) = tmp_path.glob("*.pack")
+    data = pack.read_bytes()
+    with pack.open("rb"):
+        pack.unlink()
+        disk.dies = True
+        with pytest.raises(KeyboardInterrupt):
+            bring_packs_back(world.log)
+        disk.dies = False
+        (part,) = tmp_path.glob("*.pack")
+        assert (part == pack, part.read_bytes()) == (False, data[:100])
+        bring_packs_back(world.log)
+    assert pack.read_bytes() == data
+    assert pack.stat().st_mode & 0o77 == 0
+    world.close()
+    open_log(tmp_path)[0].close()
+    assert list(tmp_path.glob("*.pack")) == [pack]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+def test_no_pack_is_written_to_the_directory_of_another_log(tmp_path: Path) -> None:
+    """A directory may be removed and made again by another server, whose packs have the same numbers."""
+    home = tmp_path / "data"
+    packed(home)
+    world = PackedWorld(home)
+    (pack,) = home.glob("*.pack")
+    with pack.open("rb"):
+        rmtree(home)
+        other, _ = open_log(home)
+        before = sorted(home.iterdir())
+        with pytest.raises(DiskError, match="is another directory now") as raised:
+            bring_packs_back(world.log)
+        assert "log cut" not in str(raised.value)
+        assert sorted(home.iterdir()) == before
+        other.close()
+    world.log.abandon()
 
 
 def test_a_rewriting_names_damaged_entries_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

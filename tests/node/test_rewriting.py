@@ -349,12 +349,12 @@ def test_more_room_makes_an_early_try(
     log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A rewriting that found too little space names numbers, and is tried again soon once there is more."""
-    now, free = 1000.0, 6_000_000
+    now, free, size = 1000.0, 6_000_000, 20_000_000
     own_clock(monkeypatch, "millstream.node.log.rewriting", monotonic=lambda: now)
     monkeypatch.setattr(log, "free", lambda: free)
     program = [sys.executable, "-c", "import sys; sys.exit('cannot make it: No space left on device; free some')"]
     rewriter = Rewriter(log, Config(), program=program)
-    rewriter.data_size = lambda: 20_000_000
+    rewriter.data_size = lambda: size
     for _ in range(5):
         assert rewriter.start()
         ended(rewriter)
@@ -362,12 +362,15 @@ def test_more_room_makes_an_early_try(
     assert caplog.messages[-1].endswith("BGREWRITEAOF tries at once; the next try is in 160 s at the earliest")
     now += 10
     assert not rewriter.reclaim(at_once=True)
+    free += 1 << 20  # a sixteenth of the data is more
+    assert not rewriter.reclaim(at_once=True, is_smaller=True), "it would fill the disk in vain"
     free += 1 << 20
     assert rewriter.reclaim(at_once=True)
     ended(rewriter)
     now += 10
     assert not rewriter.reclaim(at_once=True)
     program[:] = rewriting.PROGRAM
+    size -= 2 << 20
     assert rewriter.reclaim(at_once=True, is_smaller=True)
     ended(rewriter)
     assert rewriter.facts.is_ok

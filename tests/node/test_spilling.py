@@ -380,6 +380,21 @@ def test_nothing_is_copied_for_packs_that_are_full(monkeypatch: pytest.MonkeyPat
     assert cold.spiller.may_help(cold.clock.now())
 
 
+def test_a_batch_that_packs_cannot_take_any_more_is_dropped() -> None:
+    """A limit that is set while a batch is gathered leaves none, for which writers and the vacuum would wait."""
+    cold = SpillWorld()
+    client = filled(cold, 90)
+    cold.spill()
+    for number in range(91, 180):
+        client.call("XADD", "s", f"{number}-1", "f", "v")
+    while not cold.spiller.is_busy:
+        cold.spiller.turn(cold.clock.now())
+    client.call("CONFIG", "SET", "tier-max-bytes", "1")
+    cold.spiller.turn(cold.clock.now())
+    assert not cold.spiller.is_busy
+    assert not cold.spiller.may_help(cold.clock.now())
+
+
 def test_a_disk_that_is_nearly_full_keeps_its_space() -> None:
     """Spilling leaves room for the next rewriting of the log, and begins again when there is room."""
     disk = SimDisk(capacity=100_000)

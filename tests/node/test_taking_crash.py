@@ -17,7 +17,7 @@ from millstream.node.log.foreign import from_copy
 from millstream.persistence.disk import put
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry, is_pack_name
-from millstream.persistence.packs import examine_pack, settle_pack
+from millstream.persistence.packs import examine_pack, packs_of, settle_pack
 from millstream.persistence.segment import TailState
 from millstream.persistence.snapshot import write_snapshot
 from node.test_copied_log import Whole, sent
@@ -85,7 +85,7 @@ def take(disk: SimDisk, data: bytes, packs: dict[int, bytes], token: str = "0a0b
     rewrite = log.begin_rewrite()
     assert rewrite is not None
     write_snapshot(disk, HOME, rewrite.target, copied_log.payloads(Whole(data).read_at))
-    taken = log.packs_of(arrived)
+    taken = packs_of(arrived, log.packs)
     from_copy(log.rewritten(rewrite), lambda: taken)
     log.commit_rewrite(rewrite, taken=taken, next_pack=head.manifest.next_pack)
     log.remove_obsolete()

@@ -5,6 +5,7 @@ import sys
 import tracemalloc
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME, Manifest, PackEntry, read_manifest
-from millstream.persistence.packs import expect_pack, extents_of
+from millstream.persistence.packs import PackWriter, expect_pack, extents_of
 from millstream.persistence.rewrite import contents, make
 from persistence.reference import HOME, disk_with, entropy, files_of
 from support.simdisk import Crash, Fault, SimDisk, SimFile
@@ -382,3 +383,29 @@ def test_a_pack_whose_end_the_disk_refused_is_settled() -> None:
     rewrite = log.begin_rewrite()
     assert rewrite is not None
     assert log.settled_packs(rewrite) == {1}
+
+
+def test_a_pack_that_begins_while_sizes_are_taken_keeps_no_size() -> None:
+    """The size that another thread sees of a new pack is not taken for its last one."""
+    disk = SimDisk()
+    log, _ = Log.open(HOME, disk)
+    added: list[PackWriter] = []
+
+    class Adding(dict[int, PackWriter]):
+        """Packs being filled; another thread adds one once they were looked at."""
+
+        def items(self) -> Any:
+            found = list(super().items())
+            if not added:
+                added.append(log.add_pack())
+            return found
+
+    log._filled = Adding()  # noqa: SLF001 - threads meet there by chance only
+    assert log.pack_sizes() == {}
+    (pack,) = added
+    pack.add(EXTENTS)
+    disk.faults = {disk.operations + step: Fault.ENOSPC for step in range(3, 6)}
+    with pytest.raises(DiskFullError):  # so the manifest does not have its size
+        log.end_pack(pack)
+    disk.faults = {}
+    assert log.pack_sizes() == {1: SEALED}

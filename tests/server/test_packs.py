@@ -1,11 +1,12 @@
 """A server on a data directory with packs: it starts without reading them, and its rewritings remove them."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from millstream.errors import LogCorruptError
+from millstream.errors import DiskError, LogCorruptError
 from millstream.maintenance.health.server import Limits, diagnose_server
 from millstream.server.thread import ServerThread
 from support.coldness import IS_COLD
@@ -54,6 +55,30 @@ def test_a_server_that_stops_writes_a_removed_pack_anew(tmp_path: Path) -> None:
             assert len(wire.ask("XRANGE", "s", "-", "+")) == 20
             pack.unlink()
         assert pack.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+@pytest.mark.parametrize("is_short", [False, True])
+def test_a_server_that_fails_writes_a_removed_pack_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_short: bool
+) -> None:
+    """A failure of the disk ends the open files too, and stays the reason of the end even if another pack lacks."""
+    world = PackedWorld(tmp_path)
+    for key in ("s", "t"):
+        world.fill(key)
+        world.chill(key.encode())
+        world.seal()
+    world.close()
+    short, pack = sorted(tmp_path.glob("*.pack"))
+    server = ServerThread(tmp_path).start()
+    if is_short:
+        os.truncate(short, short.stat().st_size - 1)
+    pack.unlink()
+    server.server.loop.call_soon_threadsafe(server.server.fail, DiskError("the disk is broken"))
+    with pytest.raises(DiskError, match="the disk is broken"):
+        server.stop()
+    assert pack.exists()
+    assert (f"log cut --pack {short.name} " in caplog.text) is is_short
 
 
 def test_a_server_that_lacks_a_pack_at_its_end_says_so(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ struct PackReader {
     Pack *packs; /* by number, ascending */
     Py_ssize_t count, room;
     Piece *pins;
-    Py_ssize_t pin_count, pin_room;
+    Py_ssize_t pin_count, pin_room, mark_count;
     int nowait; /* whether the file system can read without waiting; -1: not known yet */
     Part **ring; /* parts that are kept */
     Py_ssize_t parts, ring_room, hand, held, cache;
@@ -190,7 +190,7 @@ int reader_read(PackReader *reader, uint32_t pack, uint64_t offset, char *to, Py
         errno = ENOENT;
         return -1;
     }
-    if (!may_wait && is_marked(reader, pack, offset, size))
+    if (!may_wait && reader->mark_count && is_marked(reader, pack, offset, size))
         return 0;
     reader->reads++;
     while (done < size) {
@@ -252,6 +252,7 @@ static PyObject *reader_add(PackReader *reader, PyObject *args)
 static void drop_pin(PackReader *reader, Py_ssize_t at)
 {
     PyObject *bytes = reader->pins[at].bytes;
+    reader->mark_count -= is_mark(reader->pins + at);
     reader->pins[at] = reader->pins[--reader->pin_count];
     Py_XDECREF(bytes);
 }
@@ -327,7 +328,9 @@ static PyObject *reader_pin(PackReader *reader, PyObject *args)
         reader->pins = grown;
         reader->pin_room = room;
     }
-    reader->pins[reader->pin_count++] = (Piece){pack, offset, size, Py_XNewRef(bytes), (int)code};
+    Piece *pin = reader->pins + reader->pin_count++;
+    *pin = (Piece){pack, offset, size, Py_XNewRef(bytes), (int)code};
+    reader->mark_count += is_mark(pin);
     Py_RETURN_NONE;
 }
 

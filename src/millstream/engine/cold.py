@@ -294,14 +294,18 @@ def extent_of(nodes: Sequence[Any], pack: int, offset: int, length: int) -> Exte
 
 
 def want(store: Any, ids: Iterable[int]) -> None:
-    """Raise one miss for all that reading these entries needs, unless all of it is there."""
+    """Raise one miss for all that reading these entries needs, unless all of it is there; pass over damaged ones."""
     if not store.extent_count or store.reads.may_wait:
         return
     missed: dict[Range, None] = {}
-    size = 0
+    size, first, last = 0, 0, -1  # bytes that are missed; first and last id of what was found damaged
     for each in ids:
+        if first <= each <= last:
+            continue
         try:
             store.want_range(each, each)
+        except ColdDamage as damage:  # for the reader, if it reads these entries at all
+            first, last = damage.first, damage.last
         except ColdMiss as miss:
             fresh = [wanted for wanted in miss.ranges if wanted not in missed]
             missed |= dict.fromkeys(fresh)

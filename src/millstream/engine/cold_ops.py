@@ -7,7 +7,7 @@ Some transitions of :mod:`millstream.engine.streams.stream_ops` have one argumen
 :func:`cold_form` adds it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from millstream.engine.cold import Extent, cold_records, unpack_extents, want
@@ -75,6 +75,7 @@ def _cold_delete(stream: Stream, op: str, db: int, key: bytes, ids: bytes) -> It
         yield (op, db, key, ids, places) if cold else (op, db, key, ids)
         return
     if cold:
+        entries.plan_warm()  # damage of the last cold node stops this before anything goes
         yield (op, db, key, pack_all(cold), places)
     yield from _warmed(entries, db, key)
     yield (op, db, key, pack_all(hot))
@@ -92,6 +93,20 @@ def _cold_drop(
     yield (op, db, key, pack_all(cold), pack(MIN_ID), places)  # no hot node goes yet
     yield from _warmed(entries, db, key)
     yield op, db, key, pack_all(hot), floor
+
+
+def foresee_delete(entries: EntryStore, there: Collection[int]) -> None:
+    """Read what the deletion of existing entries will read besides them, so that damage there stops a command early.
+
+    These are the ends of their extents, and the node that becomes hot if all hot entries go. XDEL needs no such look:
+    its one transition reads before it changes anything.
+    """
+    if not entries.extent_count:
+        return
+    if cold := [entry for entry in there if entry <= entries.cold_last]:
+        entries.plan_delete(cold)
+    if entries.length - entries.cold_live <= len(there) - len(cold) > 0:
+        entries.plan_warm()
 
 
 def _parted(entries: EntryStore, ids: bytes) -> tuple[list[int], list[int]]:

@@ -113,8 +113,8 @@ def holds_records(disk: Disk, directory: Path, manifest: Manifest | None, name: 
     """Return True if a file that the manifest does not name may hold records that no other file has.
 
     It has none if it is empty, if the snapshot replaced it, or if it is a snapshot of records that the log has. Such a
-    snapshot was never finished, or was replaced by another. The manifest names a pack before the pack holds an entry,
-    but for one that comes with a primary's copy, which has it as well.
+    snapshot was never finished, or was replaced by another. The manifest names a pack before the pack holds an entry.
+    Others come with a primary's copy, or from an open file, which has the entries as well.
     """
     if manifests.is_snapshot_name(name):
         return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first

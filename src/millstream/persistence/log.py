@@ -57,7 +57,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError, UsageError
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskFile, DiskLock, RealDisk, datasync, disk_error, put, tried
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.inventory import Progress, payloads_of, size_of, take_inventory, unnamed
@@ -71,7 +71,7 @@ from millstream.persistence.manifest import (
     read_manifest,
     segment_name,
 )
-from millstream.persistence.packs import HeldFiles, PackWriter, begin_pack, new_pack, sealed_packs
+from millstream.persistence.packs import HeldFiles, PackWriter, begin_pack, bring_back, new_pack, sealed_packs
 from millstream.persistence.recovery import Opened, RecoveredLog, name_manifest, recover, stage_manifest, stage_segment
 from millstream.persistence.rewrite import Rewrite
 from millstream.persistence.segment import LogFiles
@@ -116,9 +116,8 @@ class Log:
         # Last position at which a record may add extents of a pack, by number; 0 for packs from before this start
         self._filled_until: dict[int, int] = {}
         self._filled: dict[int, PackWriter] = {}  # packs that are being filled
-        self._size_left = cache(
-            lambda name: size_of(disk, directory / name)
-        )  # of packs without an end: they grow no more
+        # Sizes of packs without an end, which grow no more
+        self._size_left = cache(lambda name: size_of(disk, directory / name))
         self._held = HeldFiles()  # packs that copies still have to send
         self._failure, self._closed = "", False
 
@@ -313,8 +312,9 @@ class Log:
 
     def pack_sizes(self) -> dict[int, int]:
         """Numbers of valid bytes by number of the pack; the file's size if the pack was never ended."""
-        filled = {number: pack.size for number, pack in list(self._filled.items())}  # another thread may add one
-        return {each.number: each.bytes or filled.get(each.number) or self._size_left(each.name) for each in self.packs}
+        packs = self.packs  # first: another thread may add one, whose size as of now must not be kept
+        filled = {number: pack.size for number, pack in list(self._filled.items())}
+        return {each.number: each.bytes or filled.get(each.number) or self._size_left(each.name) for each in packs}
 
     def sealed_packs(self) -> list[PackEntry]:
         """The packs with a correct seal, after a look at each of them."""
@@ -329,14 +329,11 @@ class Log:
         with self._io:
             self._discard(*({*names} - {each.name for each in self.packs}))
 
-    def packs_of(self, taken: Iterable[PackEntry]) -> list[PackEntry]:
-        """Return the packs of a copy; those without a name are packs of this log that the copy does not bring."""
-        own = {replace(each, name=""): each for each in self.packs if each.sealed}
-        found = [each if each.name else own.get(each, each) for each in taken]
-        for each in found:
-            if not each.name:  # removed since this server said that it has it, or the other one is at fault
-                raise StorageError(f"the primary's copy does not bring pack {each.number}, which is not here either")
-        return found
+    def bring_back(self, pack: PackEntry) -> bool:
+        """Write a removed pack anew, see :func:`packs.bring_back`; raise if a start would not look for it here."""
+        if reason := self._lock.displaced():
+            raise DiskError(_DISPLACED.format(reason, self.durable))
+        return bring_back(self._disk, self._directory, pack)
 
     def begin_rewrite(self) -> Rewrite | None:
         """Begin a new log file, so that all earlier files never change again; see ``rewrite``.

@@ -234,7 +234,7 @@ def pack_name(number: int, identity: str) -> str:
 
 
 def taken_name(number: int, identity: str, token: str) -> str:
-    """Return the name of a pack that comes with a primary's copy; the token (8 hex digits) makes it unique."""
+    """Return the name of a pack that comes from a primary or an open file; the token (8 hex digits) makes it unique."""
     return pack_name(number, f"{identity}-{token}")
 
 

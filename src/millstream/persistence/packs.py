@@ -26,9 +26,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
-from millstream.errors import DiskError, LogCorruptError, MillstreamError, UsageError
-from millstream.persistence.disk import FULL, Disk, DiskFile, RealDisk, RealFile, datasync, disk_error, put
+from millstream.errors import DiskError, LogCorruptError, MillstreamError, StorageError, UsageError
+from millstream.persistence.disk import FULL, Disk, DiskFile, RealFile, datasync, disk_error, put
 from millstream.persistence.frame import (
     FRAME_SIZE,
     HEADER_SIZE,
@@ -41,7 +42,7 @@ from millstream.persistence.frame import (
     encode_seal,
     payload_matches,
 )
-from millstream.persistence.manifest import PackEntry, pack_name
+from millstream.persistence.manifest import PackEntry, pack_name, taken_name
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
 from millstream.texts import plural
 
@@ -184,7 +185,7 @@ class PackWriter:
         self._file.close()
 
 
-def bring_back(path: Path) -> bool:
+def bring_back(disk: Disk, directory: Path, entry: PackEntry) -> bool:
     """Write a pack anew that was removed while this process has it open; return False if it does not have it.
 
     The open file, which Linux shows, is then the only copy, and would go with the process.
@@ -192,10 +193,8 @@ def bring_back(path: Path) -> bool:
     Raises:
         OSError: there is no room, or the disk fails.
     """
-    from shutil import copyfileobj  # noqa: PLC0415 - loads compressors, and no pack is removed usually
-
     links = Path("/proc/self/fd")
-    removed = f"{os.path.realpath(path)} (deleted)"
+    removed = f"{os.path.realpath(directory / entry.name)} (deleted)"
     for number in sorted(os.listdir(links) if links.is_dir() else ()):  # noqa: PTH208 - the names alone
         try:
             if str((links / number).readlink()) != removed:
@@ -203,17 +202,36 @@ def bring_back(path: Path) -> bool:
         except OSError:  # it was closed meanwhile
             continue
         with (links / number).open("rb") as source:
-            try:
-                with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as copy:
-                    copyfileobj(source, copy, _PART)
-                    copy.flush()
-                    os.fsync(copy.fileno())
-            except BaseException:
-                path.unlink(missing_ok=True)  # its space is needed for the log
-                raise
-        RealDisk().sync_directory(path.parent)
+            _write_anew(disk, directory, entry, source)
         return True
     return False
+
+
+def _write_anew(disk: Disk, directory: Path, entry: PackEntry, source: BinaryIO) -> None:
+    # A start removes a file of such a name, so a crash leaves no part of a pack that it would take for the pack
+    staged = directory / taken_name(entry.number, entry.identity, os.urandom(4).hex())
+    file = disk.create(staged)
+    try:
+        with closing(file):
+            while data := source.read(_PART):
+                put(file, data)
+            datasync(file)
+        disk.rename(staged, directory / entry.name)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            disk.remove(staged)  # its space is needed for the log
+        raise
+    disk.sync_directory(directory)
+
+
+def packs_of(taken: Iterable[PackEntry], packs: Iterable[PackEntry]) -> list[PackEntry]:
+    """Return the packs of a copy; those without a name are of these packs of the log, since it does not bring them."""
+    own = {replace(each, name=""): each for each in packs if each.sealed}
+    found = [each if each.name else own.get(each, each) for each in taken]
+    for each in found:
+        if not each.name:  # removed since this server said that it has it, or the other one is at fault
+            raise StorageError(f"the primary's copy does not bring pack {each.number}, which is not here either")
+    return found
 
 
 @contextmanager

@@ -392,10 +392,12 @@ class Server(Serving):
             await asyncio.to_thread(self._spilling.stop)
         if self.committer is not None:
             await self.committer.close()
-        if self._log is not None and self.failure is None:
+        if self._log is not None:  # also after a failure: the open files may be the only copies
             try:
                 await asyncio.to_thread(bring_packs_back, self._log)
             except StorageError as error:
+                if self.failure is not None:
+                    log.error("%s", error)  # noqa: TRY400 - the sentence says all
                 self.fail(error)
         await asyncio.to_thread(self.node.cold.close)  # its threads may wait for the disk
         if self._log is None:

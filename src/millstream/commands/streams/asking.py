@@ -42,10 +42,12 @@ def ask(space: Keyspace, db: int, commands: Iterable[list[bytes]], wall: int, mo
     return found
 
 
-def _stream(db: Database, key: bytes) -> Stream | None:
-    """Return a stream with cold entries."""
+def _stream(db: Database, key: bytes, wall: int) -> Stream | None:
+    """Return a stream with cold entries, unless its key has expired."""
     found = db.keys.get(key)
-    return found if isinstance(found, Stream) and found.entries.extent_count else None
+    if not isinstance(found, Stream) or not found.entries.extent_count or db.is_expired(key, wall):
+        return None
+    return found
 
 
 def size_of(db: Database, argv: list[bytes], wall: int, most: int) -> int:
@@ -67,8 +69,8 @@ _Ranges = Iterator[tuple[Stream, int, int, int]]
 # A stream with cold entries, both ends of a range in the direction of reading, and a number of entries, -1 for all
 
 
-def _range_of(db: Database, argv: list[bytes], wall: int) -> _Ranges:  # noqa: ARG001 - one signature
-    stream = _stream(db, argv[1])
+def _range_of(db: Database, argv: list[bytes], wall: int) -> _Ranges:
+    stream = _stream(db, argv[1], wall)
     if stream is not None:
         backwards = argv[0].lower() == b"xrevrange"
         start, end, count = range_of(argv, backwards=backwards)
@@ -80,7 +82,7 @@ def _ranges_of_read(db: Database, argv: list[bytes], wall: int) -> _Ranges:
     options = parse_read(argv, keyword(argv[0]).decode().lower(), wall)
     count = options.count if options.max_count is None else options.max_count
     for key, word in zip(options.keys, options.words, strict=True):
-        stream = _stream(db, key)
+        stream = _stream(db, key, wall)
         if stream is None or options.max_size is not None:
             continue
         if options.group is None and word != b"+":
@@ -89,14 +91,14 @@ def _ranges_of_read(db: Database, argv: list[bytes], wall: int) -> _Ranges:
             yield stream, stream.groups[options.group].last_id + 1, ids.MAX_ID, count
 
 
-def _whole(db: Database, argv: list[bytes], wall: int) -> _Ranges:  # noqa: ARG001 - one signature
-    stream = _stream(db, argv[1])
+def _whole(db: Database, argv: list[bytes], wall: int) -> _Ranges:
+    stream = _stream(db, argv[1], wall)
     if stream is not None:
         yield stream, ids.MIN_ID, ids.MAX_ID, -1
 
 
-def _all_of(db: Database, argv: list[bytes], wall: int) -> _Ranges:  # noqa: ARG001 - one signature
-    stream = _stream(db, argv[2])
+def _all_of(db: Database, argv: list[bytes], wall: int) -> _Ranges:
+    stream = _stream(db, argv[2], wall)
     if stream is not None and keyword(argv[1]) == b"STREAM" and (count := full_count(argv)) is not None:
         yield stream, ids.MIN_ID, ids.MAX_ID, count
 
@@ -111,8 +113,8 @@ _RANGES: dict[bytes, Callable[[Database, list[bytes], int], _Ranges]] = {
 }
 
 
-def _range(db: Database, argv: list[bytes], wall: int) -> None:  # noqa: ARG001 - one signature
-    stream = _stream(db, argv[1])
+def _range(db: Database, argv: list[bytes], wall: int) -> None:
+    stream = _stream(db, argv[1], wall)
     if stream is not None:
         backwards = argv[0].lower() == b"xrevrange"
         start, end, count = range_of(argv, backwards=backwards)
@@ -123,8 +125,8 @@ def _read(db: Database, argv: list[bytes], wall: int) -> None:
     options = parse_read(argv, keyword(argv[0]).decode().lower(), wall)
     plan: list[tuple[bytes, Stream, Group, int | None]] = []
     for key, word in zip(options.keys, options.words, strict=True):
-        stream = db.keys.get(key)
-        if not isinstance(stream, Stream) or not stream.entries.extent_count:
+        stream = _stream(db, key, wall)
+        if stream is None:
             continue
         if options.group is None:
             count = 1 if word == b"+" else options.count
@@ -136,8 +138,8 @@ def _read(db: Database, argv: list[bytes], wall: int) -> None:
 
 
 def _ids(first: int) -> Callable[[Database, list[bytes], int], None]:
-    def ask_ids(db: Database, argv: list[bytes], wall: int) -> None:  # noqa: ARG001 - one signature
-        stream = _stream(db, argv[1])
+    def ask_ids(db: Database, argv: list[bytes], wall: int) -> None:
+        stream = _stream(db, argv[1], wall)
         if stream is not None:
             want(stream.entries, entry_ids(argv[first:]))
 
@@ -145,16 +147,16 @@ def _ids(first: int) -> Callable[[Database, list[bytes], int], None]:
 
 
 def _id_block(first: int) -> Callable[[Database, list[bytes], int], None]:
-    def ask_block(db: Database, argv: list[bytes], wall: int) -> None:  # noqa: ARG001 - one signature
-        stream = _stream(db, argv[1])
+    def ask_block(db: Database, argv: list[bytes], wall: int) -> None:
+        stream = _stream(db, argv[1], wall)
         if stream is not None:
             want(stream.entries, entry_ids(parse_id_block(argv, first)[1]))
 
     return ask_block
 
 
-def _claimed(db: Database, argv: list[bytes], wall: int) -> None:  # noqa: ARG001 - one signature
-    stream = _stream(db, argv[1])
+def _claimed(db: Database, argv: list[bytes], wall: int) -> None:
+    stream = _stream(db, argv[1], wall)
     if stream is not None:
         want(stream.entries, claimed_ids(argv)[0])
 

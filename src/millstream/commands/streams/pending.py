@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from millstream.commands.context.context import Context
-from millstream.commands.streams.read import array_of, attend, no_group, note_seen
+from millstream.commands.streams.read import array_of, no_group
+from millstream.commands.streams.visits import attend, note_seen
 from millstream.commands.streams.write import delete_entries, parse_id_block, unreference
 from millstream.commands.table.args import (
     LLONG_MAX,
@@ -35,6 +36,7 @@ from millstream.commands.table.args import (
 from millstream.commands.table.table import STREAM
 from millstream.engine import ids
 from millstream.engine.cold import want
+from millstream.engine.cold_ops import foresee_delete
 from millstream.engine.streams.group import ATTEMPTS, Group, next_count
 from millstream.engine.streams.pending import MAX_DELIVERIES, Pending
 from millstream.engine.streams.stream import Stream
@@ -105,6 +107,7 @@ def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
     wanted = entry_ids(words)
     want(stream.entries, (entry for entry in wanted if entry in group.pending))
     there = {entry for entry in wanted if entry in group.pending and entry in stream.entries}  # or damage stops it now
+    foresee_delete(stream.entries, there)
     for entry in wanted:
         if entry not in group.pending:
             answers.append(-1)
@@ -338,6 +341,7 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     wanted, at = claimed_ids(argv)
     options = _parse_claim(argv, at, ctx.now.wall, obeys=ctx.obeys)
     want(stream.entries, wanted)
+    there = {entry for entry in wanted if entry in stream.entries}  # damage stops the command now, or not at all
     moved = options.last_id > group.last_id
     if moved:
         # Redis 7.0 propagates each new delivery as this command, without the count of entries read
@@ -351,7 +355,7 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
         # A repeated id is claimed twice, and the second claim adds to the count of the first
         claimer.settle(entry)
         record = group.pending.get(entry)
-        if entry not in stream.entries:
+        if entry not in there:
             if record is not None:
                 gone[entry] = None
         elif record is None:
@@ -447,12 +451,12 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     if count >= _TOO_MANY:
         raise CommandError("ERR Insufficient memory, failed allocating transient memory, COUNT too high.")
     want(stream.entries, (record.id for record in islice(group.pending.walk(start), count)))
+    cursor, taken, counts, gone = group.claimable(  # damage stops the command here, or not at all
+        stream.entries, start, min_idle, ctx.now.wall, most=count, looks=count * ATTEMPTS
+    )
     attend(ctx, key, name, group, consumer)
     options = _Claim(ctx.now.wall, just_id=just_id)
     claimer = _Claimer(ctx, argv, stream, options)
-    cursor, taken, counts, gone = group.claimable(
-        stream.entries, start, min_idle, ctx.now.wall, most=count, looks=count * ATTEMPTS
-    )
     found = ids.unpack_all(taken)
     for entry, deliveries in zip(found, counts, strict=True):
         claimer.take(entry, deliveries)

@@ -20,6 +20,7 @@ from functools import partial
 from itertools import islice
 
 from millstream.commands.context.context import Blocked, Context
+from millstream.commands.streams.visits import attend, note_seen
 from millstream.commands.table.args import (
     SYNTAX,
     entry_id,
@@ -305,6 +306,7 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
         stream = ctx.lookup_as(key, Stream)
         plan.append((key, stream, read_position(stream, word)))
     answer = _Answer(options, ctx.session.resp)
+    ctx.damage = None  # that of an earlier attempt
     for (key, stream, after), word in zip(plan, options.words, strict=True):
         if answer.is_full():
             break
@@ -314,8 +316,14 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
             continue
         count = 1 if word == b"+" else options.count
         answer.begin(key)
-        taken, buffers, _ = answer.take(stream.entries, after, answer.bound(count))
+        try:
+            taken, buffers, _ = answer.take(stream.entries, after, answer.bound(count))
+        except ColdDamage as damage:  # the other streams are read, as in XREADGROUP
+            ctx.damage = ctx.damage or damage
+            continue
         answer.end(key, taken, buffers)
+    if ctx.damage is not None and not answer.streams:
+        raise ctx.damage
     if not answer.streams and options.block is not None and ctx.may_block:
         frozen = argv.copy()
         half = len(options.keys)
@@ -377,7 +385,7 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
     answer = _Answer(options, ctx.session.resp)
     claiming = options.claim is not None
     claimers: list[_GroupRead] = []
-    damage: ColdDamage | None = None
+    ctx.damage = None  # that of an earlier attempt
     for key, stream, group, after in plan:
         if answer.is_full():
             break
@@ -385,14 +393,13 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
         claiming = claiming and after is None  # one read of the history switches CLAIM off for all later streams
         try:
             reader.run(after, claim=claiming)
-        except ColdDamage as found:
-            damage = damage or found
+        except ColdDamage as damage:
+            ctx.damage = ctx.damage or damage
             continue
         if claiming:
             claimers.append(reader)
-    if damage is not None and not answer.streams:
-        raise damage
-    ctx.damage = damage or ctx.damage  # the client gets what was delivered to it
+    if ctx.damage is not None and not answer.streams:  # otherwise the client gets what was delivered to it
+        raise ctx.damage
     if not answer.streams and options.block is not None and ctx.may_block:
         due = partial(_next_claim, claimers) if claimers else None
         is_one = len(options.keys) == 1 and due is None and plan[0][3] is None
@@ -542,11 +549,15 @@ class _GroupRead:
         latest = self._ctx.now.wall - self._options.claim
         bound = self._answer.bound(self._options.count)
         found: list[Pending] = []
+        first, last = 0, -1  # first and last id of what was found damaged
         for record in self._group.order:
             if (record.time > latest and self._options.claim) or len(found) == bound:
                 break
-            if record.id in self._stream.entries:
-                found.append(record)
+            try:
+                if not first <= record.id <= last and record.id in self._stream.entries:
+                    found.append(record)
+            except ColdDamage as damage:
+                first, last, self._ctx.damage = damage.first, damage.last, self._ctx.damage or damage
         return found
 
     def _claim(self, stale: list[Pending]) -> None:
@@ -630,21 +641,3 @@ def _next_claim(readers: list[_GroupRead]) -> int | None:
     """Wall milliseconds at which the first of several streams will have an entry to claim."""
     moments = [moment for reader in readers if (moment := reader.next_claim()) is not None]
     return min(moments) if moments else None
-
-
-def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
-    """Record that a consumer tries to read or claim; it exists from now on."""
-    if consumer not in group.consumers:
-        ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall))
-        ctx.notify("t", "xgroup-createconsumer", key)
-        ctx.dirty += 1
-
-
-def note_seen(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
-    """Record the time of a consumer's attempt, unless a delivery has recorded it.
-
-    This transition is soft: no reply waits for the disk because of it; otherwise each poll of an empty stream would
-    cost an fsync. A crash may undo a seen time, and nothing else.
-    """
-    if group.consumers[consumer].seen != ctx.now.wall:
-        ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall), soft=True)

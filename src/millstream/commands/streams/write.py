@@ -24,6 +24,7 @@ from millstream.commands.table.args import SYNTAX, entry_id, entry_ids, integer,
 from millstream.commands.table.table import STREAM
 from millstream.engine import ids
 from millstream.engine.cold import ColdDamage, want
+from millstream.engine.cold_ops import foresee_delete
 from millstream.engine.streams.idempotence import content_digest
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
@@ -352,6 +353,7 @@ def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
     wanted = entry_ids(words)
     want(stream.entries, wanted)
     found = {entry for entry in wanted if entry in stream.entries}  # damage stops the command now, or not at all
+    foresee_delete(stream.entries, found)
     answers: list[Reply] = []
     deleted = 0
     for entry in wanted:

@@ -1,8 +1,9 @@
 """The extents of packs with their entries, and extents that no version can use, although their checksums are right."""
 
 from collections.abc import Container, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from errno import EIO
 from pathlib import Path
 
 from millstream.engine import ids
@@ -164,20 +165,32 @@ def find_unreadable_extents(
 
 
 def readable_offsets(disk: Disk, directory: Path, entry: PackEntry, needed: Mapping[int, int]) -> set[int]:
-    """Return the offsets of the extents that can be read, of those with these lengths; none with a wrong header."""
+    """Return the offsets of the extents that can be read, of those with these lengths; none with a wrong header.
+
+    Bytes that the disk cannot read are damage, as wrong ones are. Other errors are raised, since they may pass.
+    """
     found, path = set(), directory / entry.name
     try:
-        with closing(disk.open_read(path)) as file:
+        with _bad_sectors_skipped(), closing(disk.open_read(path)) as file:
             if _header(file, path).identity != entry.identity:
                 return set()
             for at, length in needed.items():
-                with suppress(ValueError):
+                with suppress(ValueError), _bad_sectors_skipped():
                     for _ in extents.nodes(payload_at(file, entry, at, length)):
                         pass
                     found.add(at)
     except (FileNotFoundError, LogCorruptError, FormatError):
         return set()
     return found
+
+
+@contextmanager
+def _bad_sectors_skipped() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != EIO:
+            raise
 
 
 def _lost_extents(disk: Disk, path: Path, entry: PackEntry, left: dict[int, Extent]) -> set[int]:

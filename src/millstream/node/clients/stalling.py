@@ -60,7 +60,8 @@ class Stalls:
     def release(self, now: Now, *, has_room: bool) -> list[Session]:
         """Return the sessions that may try again: all if there is room, or those whose time is over."""
         self._look = now.mono + _LOOKS
-        found = [each for each in self.held if has_room or now.mono >= self.until[each] or not self.may_help(now)]
+        waits = not has_room and self.may_help(now)
+        found = [each for each in self.held if not waits or now.mono >= self.until[each]]
         for session in found:
             del self.held[session]
         return found

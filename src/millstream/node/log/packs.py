@@ -23,7 +23,7 @@ from millstream.persistence.disk import Disk, RealDisk
 from millstream.persistence.inventory import Progress, payloads_of, size_of, take_inventory
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import Manifest, PackEntry, is_pack_name, pack_name, pack_number, read_manifest
-from millstream.persistence.packs import bring_back, readable_packs
+from millstream.persistence.packs import readable_packs
 from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.recovery import RecoveredLog
 from millstream.persistence.snapshot import snapshot_payloads
@@ -37,6 +37,7 @@ InTurn = Callable[[Callable[[], Any]], Any]
 
 _SHOWN = 100  # bytes of a key in a sentence
 _STREAMS_SHOWN = 3
+_PACKS_SHOWN = 3
 
 
 class KeyspacePacks:
@@ -199,11 +200,14 @@ def lack_of(log: Log, pack: PackEntry, least: int) -> str:
     """Return why a pack is not the file that a log needs, by its size; empty if it may be.
 
     A pack that was removed while this process has it open is written anew.
+
+    Raises:
+        DiskError: the log's path leads to another directory, or nowhere.
     """
     lack = _look(log, pack, least)
     if lack:
         try:
-            if bring_back(log.directory / pack.name):
+            if log.bring_back(pack):
                 logs.error(
                     "%s was removed or replaced (%s); it was written anew from the open file. Find out what removes "
                     "files there",
@@ -229,15 +233,19 @@ def bring_packs_back(log: Log) -> None:
     """Write packs anew that were removed while this process has them open, before it ends.
 
     Raises:
-        DiskError: a pack is missing or too short, so a start would be refused.
+        DiskError: packs are missing or too short, so a start would be refused; all others are there. Or the log's path
+            leads to another directory, or nowhere.
     """
     sizes = log.pack_sizes()
-    for pack in log.packs:
-        if lack := lack_of(log, pack, sizes[pack.number]):
-            raise DiskError(
-                f"{lack}. A start is refused until the file is back. Without a copy of it, run "
-                f"{cut_command(log.directory, [pack.name])}"
-            )
+    # All of them, since the open file of each is its only copy
+    found = {pack.name: lack for pack in log.packs if (lack := lack_of(log, pack, sizes[pack.number]))}
+    if found:
+        more = len(found) - _PACKS_SHOWN
+        shown = "; ".join(list(found.values())[:_PACKS_SHOWN]) + (f"; and {more} more packs" if more > 0 else "")
+        raise DiskError(
+            f"{shown}. A start is refused until all packs are back. Without copies of them, run "
+            f"{cut_command(log.directory, found)}"
+        )
 
 
 def expect_packs(space: Keyspace, log: Log) -> None:

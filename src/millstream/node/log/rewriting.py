@@ -26,6 +26,7 @@ from millstream.node.log.foreign import PackList
 from millstream.node.log.packs import KeyspacePacks, cut_command, lack_of
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
+from millstream.persistence.packs import packs_of
 from millstream.persistence.rewrite import Rewrite
 from millstream.texts import size_text
 
@@ -41,8 +42,9 @@ STANDS_BACK = 10
 # There is time if the log took this many times as long to grow as its last rewriting took. On busy processors, a nice
 # child gets a tenth of the server's share: at worst, the log grows by half again meanwhile.
 CALM = 20
-# Bytes by which the free space must have grown since a rewriting found too little, so that the next try may begin
-MORE_ROOM = 1 << 20
+# After a rewriting that found too little room, the free space must grow or the data shrink by these bytes and by this
+# part of the data before the next early try
+MORE_ROOM, _GAINED_PART = 1 << 20, 16
 # -P: the program must not import modules from the server's working directory
 PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
 # Conditions for a copy alone: at most this many files, and apart from the snapshot less than one in this many parts of
@@ -146,7 +148,8 @@ class Rewriter:
         self._ended = 0.0
         self._niceness = STANDS_BACK
         self._not_before = 0.0
-        self._too_little: int | None = None  # Bytes that were free when the last rewriting did not find enough
+        # Free bytes and bytes of data when the last rewriting did not find enough room
+        self._too_little: tuple[int, int] | None = None
         self.data_size: Callable[[], int] = lambda: 0  # Returns the bytes of data in memory, for a message
         self.facts = RewriteFacts()  # Results so far
 
@@ -163,18 +166,22 @@ class Rewriter:
     def reclaim(self, *, at_once: bool, is_smaller: bool = False) -> bool:
         """Begin a rewrite that releases packs, but not soon after another one; ``at_once`` shortens that time.
 
-        ``is_smaller``: entries were removed, so a rewrite may fit on a disk that was too full for an earlier one. So it
-        may if there is more room.
+        ``is_smaller``: entries were removed since an earlier one that failed. If it found too little room, the room or
+        the data must have changed by enough.
         """
         due = self._ended + (RECLAIMS_SOON if at_once else RECLAIMS_APART)
         if time.monotonic() < due:
             return False
-        may = is_smaller or time.monotonic() >= self._not_before or self._has_more_room()
+        may = time.monotonic() >= self._not_before or (
+            is_smaller if self._too_little is None else self._has_more_room()
+        )
         return may and self.start()
 
     def _has_more_room(self) -> bool:
+        before, size = self._too_little or (0, 0)
         with contextlib.suppress(StorageError):
-            return self._too_little is not None and self._log.free() >= self._too_little + MORE_ROOM
+            gained = self._log.free() - before + size - self.data_size()
+            return gained >= max(MORE_ROOM, size // _GAINED_PART)
         return False
 
     def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None, take: TakeOrder | None = None) -> bool:
@@ -324,7 +331,7 @@ class Rewriter:
         def packs() -> list[PackEntry] | None:
             nonlocal adopt
             if self._said_taken is not None:
-                found.extend(self._log.packs_of(self._said_taken[1]))
+                found.extend(packs_of(self._said_taken[1], self._log.packs))
             if self._packs is not None:
                 adopt = held.enter_context(self._packs.taking(found))
             return None if self._said_taken is None else found
@@ -413,10 +420,11 @@ class Rewriter:
         self._too_little = None
         if os.strerror(errno.ENOSPC) in failure:
             with contextlib.suppress(StorageError):
-                self._too_little = self._log.free()
+                self._too_little = self._log.free(), self.data_size()
         if self._too_little is None:
             return ""
+        free, size = map(size_text, self._too_little)
         return (
-            f"{size_text(self._too_little)} are free, and the snapshot takes up to {size_text(self.data_size())}; a "
+            f"{free} are free, and the snapshot takes up to {size}; a "
             "shorter stream-retention makes it smaller, and BGREWRITEAOF tries at once; "
         )

@@ -58,6 +58,7 @@ class PyPackReader:
     def __init__(self) -> None:
         self._files: dict[int, tuple[DiskFile, str]] = {}
         self._pins: list[tuple[Range, bytes | int]] = []  # with the bytes, the errno of what cannot be read, or 0
+        self._marks = 0  # Number of these marks
         self.nowait = -1
         self.held = self.reads = self.read_bytes = self.blocking = 0
 
@@ -68,6 +69,7 @@ class PyPackReader:
     def drop(self, number: int) -> None:
         """Close a pack and forget what was kept of it."""
         self._pins = [each for each in self._pins if each[0][0] != number]
+        self._marks = sum(what == 0 for _, what in self._pins)
         self._files.pop(number)[0].close()
 
     def name(self, pack: int) -> str:
@@ -82,7 +84,7 @@ class PyPackReader:
     def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:
         """Return a part of a pack; raise a miss if that would wait."""
         file, wanted = self._file(pack), (pack, offset, length)
-        if not may_wait and any(what == 0 and _contains(pin, wanted) for pin, what in self._pins):
+        if self._marks and not may_wait and any(what == 0 and _contains(pin, wanted) for pin, what in self._pins):
             raise ColdMiss([wanted])
         self.reads += 1
         data = self._cached(file, offset, length)
@@ -151,6 +153,7 @@ class PyPackReader:
         if isinstance(what, bytes) and len(what) != length:
             raise ValueError("a part of another size")
         self._pins.append(((pack, offset, length), what))
+        self._marks += what == 0
 
     def unpin(self, pack: int, offset: int, length: int, is_mark: bool = False) -> None:
         """Undo one :meth:`pin`."""
@@ -158,6 +161,7 @@ class PyPackReader:
             pin, what = self._pins[at]
             if pin == (pack, offset, length) and (what == 0) == is_mark:
                 del self._pins[at]
+                self._marks -= is_mark
                 return
 
     def advise(self, pack: int, offset: int, length: int, is_needed: bool) -> None:

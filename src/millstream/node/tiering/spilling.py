@@ -249,7 +249,10 @@ class Spiller:
 
     def _gather(self, now: Now) -> float | None:
         """Copy a slice; give the batch to the thread once it is large enough, or nothing else may go."""
-        if self._rests(now) or self._filler.is_full(self.config.tier_max_bytes):
+        if self._rests(now):
+            return self._nap(now)
+        if self._filler.is_full(self.config.tier_max_bytes):
+            self._batch, self._part = Batch(), None  # it would be refused, and writers would wait for it
             return self._nap(now)
         if not self._queue:
             self._queue.extend(self.ring.turn(self.keyspace))
