@@ -1,5 +1,6 @@
 """Packs in a data directory: named before they hold an entry, not read by a start, refused if incomplete."""
 
+import errno
 import os
 import sys
 import tracemalloc
@@ -117,6 +118,23 @@ class Blind(SimDisk):
         """Open a file; entries of a pack raise."""
         file = super().open_read(path)
         return BlindFile(self, path, self._inode(path)) if path.name.startswith("pack-") else file
+
+
+def test_the_size_of_all_packs_is_known_while_no_file_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INFO and the limit of packs need it, and a failing disk must not end the server there."""
+    files = made()
+    disk = disk_with(files)
+    log, _ = Log.open(HOME, disk)
+
+    def refuse(path: Path) -> SimFile:
+        raise OSError(errno.EIO, f"Input/output error: {path}")
+
+    sealed = sum(entry.bytes or 0 for entry in log.packs)
+    with monkeypatch.context() as context:
+        context.setattr(disk, "open_read", refuse)
+        assert log.pack_bytes() == sealed > 0
+    assert log.pack_bytes() == sum(len(files[name]) for name in packs_in(files)) > sealed
+    log.close()
 
 
 def test_a_start_and_a_rewriting_read_no_entry_of_a_pack() -> None:

@@ -57,7 +57,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskFile, DiskLock, RealDisk, datasync, disk_error, put, tried
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.inventory import Progress, payloads_of, size_of, take_inventory, unnamed
@@ -363,8 +363,11 @@ class Log:
         return len(self._manifest.packs)
 
     def pack_bytes(self) -> int:
-        """Size of all packs in bytes; of one that was not ended, the size of its file."""
-        return sum(self.pack_sizes().values())
+        """Size of all packs in bytes; of one that was not ended, the size of its file, if that can be opened now."""
+        try:
+            return sum(self.pack_sizes().values())
+        except StorageError:
+            return sum(each.bytes or 0 for each in self.packs)
 
     def open_pack(self, name: str) -> DiskFile:
         """Open a pack for reading."""
