@@ -55,7 +55,10 @@ def spilled(wire: Wire) -> dict[str, str]:
     """Wait until entries are in packs, or could not go there."""
 
     def is_over() -> dict[str, str]:
-        found = tier_figures(wire)
+        try:
+            found = tier_figures(wire)
+        except ConnectionError as error:  # it would be asked again
+            raise EOFError from error
         return found if int(found["tier_entries"]) > ENTRIES // 2 or int(found["tier_spill_failures"]) else {}
 
     return eventually(is_over)
