@@ -52,7 +52,7 @@ def main() -> None:
         page.write(json.loads(page.RESULTS.read_text()))
         return
     if options.output and not options.output.parent.is_dir():  # before minutes of measuring, not behind them
-        parser.error(f"--output {options.output}: there is no folder {options.output.parent}; make it first")
+        parser.error(f"--output {options.output}: the folder {options.output.parent} does not exist. Make it first.")
     quick = options.quick
     effort = turns.Effort(options.rounds or (1 if quick else 3), options.seconds or (0.3 if quick else 1), quick)
     target = options.output or page.RESULTS

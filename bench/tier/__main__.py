@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write the results of curves there, and no page")
     options = parser.parse_args()
     if options.output and not options.output.parent.is_dir():  # before minutes of measuring, not behind them
-        parser.error(f"--output {options.output}: there is no folder {options.output.parent}; make it first")
+        parser.error(f"--output {options.output}: the folder {options.output.parent} does not exist. Make it first.")
     chosen = [OTHERS.get(goal, goal) for goal in options.goals]
     every = [name for name in PARTS if name not in _ALONE or name in chosen]
     parts = every if "all" in chosen else list(dict.fromkeys(chosen))

@@ -53,7 +53,7 @@ def test_a_place_that_takes_no_results_is_refused_before_measuring(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert f"there is no folder {tmp_path / 'none'}" in capsys.readouterr().err
+    assert f"the folder {tmp_path / 'none'} does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--entries", "--rounds"])

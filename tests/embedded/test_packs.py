@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import millstream
 from millstream.errors import CommandError, DiskError
 from support.coldness import IS_COLD
 from support.packed import PackedWorld
+from support.removed import SHOWS_REMOVED
 from support.waiting import eventually
 
 if IS_COLD:
@@ -48,7 +48,7 @@ def test_a_store_reads_trims_and_rewrites_entries_in_packs(tmp_path: Path) -> No
         assert [entry for entry, _ in store.xrange("s")] == ["19-1"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+@SHOWS_REMOVED
 def test_a_store_that_closes_writes_each_pack_anew_that_it_can(tmp_path: Path) -> None:
     """A pack that was cut short does not keep the next one from being written."""
     home = tmp_path / "data"

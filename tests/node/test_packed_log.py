@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from errno import EMFILE
 from pathlib import Path
 from random import Random
@@ -24,6 +23,7 @@ from millstream.persistence.disk import Data, RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from support.coldness import IS_COLD
 from support.packed import PackedWorld, packed
+from support.removed import SHOWS_REMOVED
 from support.simdisk import SimDisk, SimFile
 from support.waiting import eventually
 
@@ -216,7 +216,7 @@ def test_a_rewriting_keeps_the_log_of_a_pack_that_is_gone(
     world.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+@SHOWS_REMOVED
 def test_a_rewriting_writes_a_removed_pack_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The open file is the only copy then, and would go with the server."""
     home = tmp_path / "data"
@@ -240,7 +240,7 @@ def test_a_rewriting_writes_a_removed_pack_anew(tmp_path: Path, caplog: pytest.L
     world.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+@SHOWS_REMOVED
 @pytest.mark.parametrize("lacking", [1, 2])
 def test_a_stop_writes_each_pack_anew_that_it_can(tmp_path: Path, lacking: int) -> None:
     """A pack that lacks does not keep the next one from being written, and one command names all that lack."""
@@ -292,7 +292,7 @@ class DyingDisk(RealDisk):
         super().remove(path)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+@SHOWS_REMOVED
 def test_a_crash_while_a_pack_is_written_anew_leaves_no_part_of_it(tmp_path: Path) -> None:
     """The part has another name, which a start removes once the pack is there again."""
     disk = DyingDisk()
@@ -316,7 +316,7 @@ def test_a_crash_while_a_pack_is_written_anew_leaves_no_part_of_it(tmp_path: Pat
     assert list(tmp_path.glob("*.pack")) == [pack]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+@SHOWS_REMOVED
 def test_no_pack_is_written_to_the_directory_of_another_log(tmp_path: Path) -> None:
     """A directory may be removed and made again by another server, whose packs have the same numbers."""
     home = tmp_path / "data"

@@ -1,7 +1,6 @@
 """A server on a data directory with packs: it starts without reading them, and its rewritings remove them."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from millstream.maintenance.health.server import Limits, diagnose_server
 from millstream.server.thread import ServerThread
 from support.coldness import IS_COLD
 from support.packed import PackedWorld, packed
+from support.removed import SHOWS_REMOVED
 from support.servers import millstream_server
 from support.waiting import eventually
 from support.wire import Wire
@@ -45,7 +45,7 @@ def test_a_server_without_a_pack_says_what_would_be_missing(tmp_path: Path) -> N
         pass
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+@SHOWS_REMOVED
 def test_a_server_that_stops_writes_a_removed_pack_anew(tmp_path: Path) -> None:
     """The stop would end the last copy of the entries."""
     packed(tmp_path)
@@ -57,7 +57,7 @@ def test_a_server_that_stops_writes_a_removed_pack_anew(tmp_path: Path) -> None:
         assert pack.exists()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows open files that were removed")
+@SHOWS_REMOVED
 @pytest.mark.parametrize("is_short", [False, True])
 def test_a_server_that_fails_writes_a_removed_pack_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_short: bool

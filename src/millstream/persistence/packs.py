@@ -191,7 +191,7 @@ def bring_back(disk: Disk, directory: Path, entry: PackEntry) -> bool:
     The open file, which Linux shows, is then the only copy, and would go with the process.
 
     Raises:
-        OSError: there is no room, or the disk fails.
+        OSError: the disk is full, or fails.
     """
     links = Path("/proc/self/fd")
     removed = f"{os.path.realpath(directory / entry.name)} (deleted)"
