@@ -1,6 +1,5 @@
 """A store of this process on a data directory with packs: it serves them, and writes go on."""
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -9,21 +8,12 @@ import pytest
 import millstream
 from millstream.errors import CommandError, DiskError
 from support.coldness import IS_COLD
-from support.packed import PackedWorld
+from support.packed import PackedWorld, open_packs
 from support.removed import SHOWS_REMOVED
 from support.waiting import eventually
 
 if IS_COLD:
     pytest.skip("its streams have packs of their own", allow_module_level=True)
-
-
-def open_packs(home: Path) -> list[str]:
-    """Return the packs that this process has open."""
-    found = []
-    for each in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # it was the directory's own
-            found.append(str(each.readlink()))
-    return [each for each in found if each.startswith(str(home)) and ".pack" in each]
 
 
 def test_a_store_reads_trims_and_rewrites_entries_in_packs(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from millstream.engine.cold import cold_records
 from millstream.errors import StorageError
 from millstream.node.log.compaction import compact
 from millstream.node.maintenance import vacuum
+from millstream.node.tiering import writing
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.manifest import PackEntry
 from millstream.replies import Error
@@ -336,7 +337,7 @@ def test_few_bytes_without_references_wait_for_the_next_rewriting() -> None:
     client.call("DEL", "s")
     care(cold)
     assert not asked
-    disk.capacity = 3 << 19
+    disk.capacity = 1 << 20
     client.call("SET", "k", "v")
     care(cold)
     assert asked == [True]
@@ -562,7 +563,7 @@ def test_writing_anew_is_tried_again_after_the_disk_was_nearly_full() -> None:
     for _ in range(8):
         cold.spill()
     client.call("XDEL", "s", *ids(n for n in range(1, 49) if n % 3))
-    disk.capacity = 3 << 19
+    disk.capacity = 1 << 20
     care(cold)
     assert (cold.vacuum.status, cold.vacuum.extents) == ("disk-low", 0)
     disk.capacity = 1 << 40
@@ -587,11 +588,71 @@ def test_a_vacuum_goes_on_after_it_began_a_rewriting_on_a_nearly_full_disk() -> 
     client.call("DEL", "t")
     client.call("XDEL", "s", "10-1", "30-1")
     asked = idle(cold)
-    disk.capacity = 3 << 19
+    disk.capacity = 1 << 20
     cold.vacuum.ask()
     care(cold, 1)
     assert asked == [True]
     assert (cold.vacuum.is_asked, cold.vacuum.status) == (False, "disk-low")
+
+
+def test_the_rest_of_a_sparse_pack_moves_without_a_further_change() -> None:
+    """A trim is the last change; the pack's few entries move, and the pack goes."""
+    cold = SpillWorld({"tier-vacuum-rate": "1gb"})
+    client = filled(cold, 90)
+    for _ in range(8):
+        cold.spill()
+    cold.spiller.filler.end()
+    client.call("XTRIM", "s", "MINID", "72")
+    care(cold)
+    assert cold.vacuum.sparse == {1}
+    care(cold)
+    assert cold.vacuum.extents
+    assert cold.rewrite() == {1}
+    assert client.call("XRANGE", "s", "-", "+", "COUNT", "1")[0][0] == b"72-1"
+    expect_replay(cold)
+
+
+def test_a_pack_ends_once_the_disk_is_low(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The little that it is needed for moves, though entries cannot go to packs, and the pack goes."""
+    monkeypatch.setattr(writing, "LEAST_SPARE", 1)
+    cold = SpillWorld({"disk-free-floor": "0", "tier-vacuum-rate": "1gb"})
+    client = filled(cold, 90)
+    cold.spill()
+    for number in range(91, 400):
+        client.call("XADD", "t", f"{number}-1", "f", "v" * 99)
+    monkeypatch.setattr(cold.opened, "free", lambda: 2 * cold.spiller.ring.sealed + 1000)
+    cold.spill()
+    assert (cold.spiller.filler.status, cold.spiller.filler.open_pack) == ("disk-low", 0)
+    client.call("XTRIM", "s", "MINID", "72")
+    care(cold, 1)
+    for _ in range(3):
+        care(cold)
+    assert cold.spiller.filler.status == "disk-low"
+    assert cold.vacuum.extents
+    assert cold.rewrite() == {1}
+    expect_replay(cold)
+
+
+def test_a_log_that_has_doubled_is_rewritten_on_a_nearly_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its packs are all needed; the log's own space is worth it, and only once it has doubled again."""
+    monkeypatch.setattr(vacuum, "LEAST_SPARE", 3000)
+    cold = SpillWorld({"disk-free-floor": "1mb"})
+    client = filled(cold, 60)
+    for _ in range(8):
+        cold.spill()
+    monkeypatch.setattr(cold.opened, "free", lambda: 0)
+    asked = idle(cold)
+    client.call("SET", "k", "v")
+    cold.written()
+    care(cold)
+    assert asked == [True]
+    assert cold.rewrite() == set()
+    for count in (10, 40):
+        for _ in range(count):
+            client.call("SET", "k", "v" * 100)
+        cold.written()
+        care(cold)
+    assert asked == [True, True]
 
 
 def test_an_idle_pack_goes_though_there_is_nothing_to_rewrite() -> None:

@@ -4,6 +4,7 @@ The nodes of a stream are small. :meth:`PackedWorld.chill` writes all sealed nod
 makes them cold by a record. So files, records and memory are those of a server that has spilled.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -133,3 +134,12 @@ def forget_packs(home: Path) -> None:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
+
+
+def open_packs(home: Path) -> list[str]:
+    """Return the packs of this folder that this process has open."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was the directory's own
+            found.append(str(each.readlink()))
+    return [each for each in found if each.startswith(f"{home}/") and ".pack" in each]

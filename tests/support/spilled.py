@@ -140,5 +140,6 @@ def small(monkeypatch: Any, extent: int = 200, piece: int = 400, batch: int = 15
     monkeypatch.setattr("millstream.node.tiering.spilling.SLICE", piece)
     monkeypatch.setattr("millstream.node.tiering.spilling.BATCH", batch)
     monkeypatch.setattr(policy, "_LEAST", 1)
-    monkeypatch.setattr("millstream.node.tiering.spilling._GROWN", 0)
-    monkeypatch.setattr("millstream.node.tiering.spilling._GROWN_PART", 1 << 40)
+    # It always looks again. Memory of all streams counts otherwise, and with it that of other tests' worlds.
+    monkeypatch.setattr("millstream.node.tiering.spilling._GROWN", -(1 << 60))
+    monkeypatch.setattr("millstream.node.tiering.spilling._GROWN_PART", -1)

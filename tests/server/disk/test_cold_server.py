@@ -1,6 +1,5 @@
 """A server whose data directory names packs: it reads their entries from its start on, and closes them at its end."""
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from millstream.persistence.manifest import read_manifest
 from millstream.server.thread import ServerThread
 from support import needs
 from support.coldness import IS_COLD
-from support.packed import FIELDS, forget_packs, make_packed
+from support.packed import FIELDS, forget_packs, make_packed, open_packs
 from support.wire import Wire
 
 if IS_COLD:
@@ -40,15 +39,7 @@ def test_a_server_reads_the_packs_of_its_directory(tmp_path: Path, sealed: bool)
             assert wire.ask("XRANGE", "t", "-", "+") == ENTRIES[:30]
             assert wire.ask("XADD", "s", "MAXLEN", "~", "10000", "*", "f", "v")
             assert wire.ask("XDEL", "s", wire.ask("XREVRANGE", "s", "+", "-", "COUNT", "1")[0][0]) == 1
-        assert not _open_packs()
-
-
-def _open_packs() -> list[str]:
-    found = []
-    for each in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # it was the directory's own
-            found.append(str(each.readlink()))
-    return [each for each in found if each.endswith(".pack")]
+        assert not open_packs(tmp_path)
 
 
 def test_a_store_of_this_process_reads_packs(tmp_path: Path) -> None:
@@ -58,7 +49,7 @@ def test_a_store_of_this_process_reads_packs(tmp_path: Path) -> None:
     with millstream.open_store(f"file://{tmp_path}") as store:
         found = store.xrange("s")
         assert [entry for entry, _ in found] == [each[0] for each in ENTRIES]
-    assert not _open_packs()
+    assert not open_packs(tmp_path)
 
 
 def test_a_server_without_packs_has_no_reader(tmp_path: Path) -> None:

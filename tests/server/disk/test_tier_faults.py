@@ -147,9 +147,12 @@ def test_a_disk_that_fills_stops_spilling_and_not_the_server(tmp_path: Path) -> 
     run_on(folder, "40m", Path(__file__).with_name("tier_full.py"))
 
 
-@pytest.mark.parametrize("how", ["trim", "retention"])
+@pytest.mark.parametrize("how", ["trim", "retention", "keep"])
 def test_a_full_disk_gets_its_space_back_without_a_restart(how: str, tmp_path: Path) -> None:
-    """XTRIM or retention alone is enough: a rewriting begins by itself, and removes the packs."""
+    """XTRIM or retention alone is enough: a rewriting begins by itself, and removes the packs.
+
+    Entries that are still needed move elsewhere before that.
+    """
     folder = tmp_path / "disk"
     folder.mkdir()
     run_on(folder, "60m", Path(__file__).with_name("tier_reclaimed.py"), how)

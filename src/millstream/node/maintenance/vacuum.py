@@ -27,7 +27,7 @@ from millstream.node.maintenance.scrubbing import Damage, Scrubber
 from millstream.node.maintenance.walking import MOST, Settled, Walk
 from millstream.node.tiering.gathering import BATCH
 from millstream.node.tiering.spilling import Spiller
-from millstream.node.tiering.writing import Written
+from millstream.node.tiering.writing import LEAST_SPARE, Written
 from millstream.persistence.disk import DiskFile
 from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.log import Log
@@ -202,6 +202,7 @@ class Vacuum:
             for number, size in sizes.items()
             if number not in filled and 0 < walk.needed.get(number, 0) * _SPARSE_PART < size
         )
+        self._is_dirty |= not self.sparse <= walk.rule.sparse  # the next walk finds what is left in them
         idle = {number: size for number, size in sizes.items() if number not in walk.needed and size > HEADER_SIZE}
         self._consider(idle, sum(sizes.values()), now, is_last=not self._found and self.sparse <= walk.rule.sparse)
 
@@ -209,13 +210,12 @@ class Vacuum:
         """Have packs without references removed if that is worth a rewriting, or if it ends a vacuum."""
         config, waste, is_last = self._spiller.config, sum(idle.values()), is_last and self.is_asked
         try:
-            # A rewriting writes the hot entries, so it must free more than a little
-            is_low = self._log.free() < self._least and waste * _WORTH > self._spiller.ring.sealed
+            is_low = self._log.free() < self._least and self._is_worth(waste)
         except StorageError:
             is_low = False
         much = waste * _IDLE_PART > total or waste > _IDLE_MOST
         is_due = config.rewrite_percentage and (is_low or (much and waste >= config.rewrite_min_size))
-        if waste and (is_due or is_last) and (self._has_records or self._make_record(set(idle), now)):
+        if (is_due or (waste and is_last)) and (self._has_records or self._make_record(set(idle), now)):
             self._is_dirty = True  # it is looked at again if they do not go
             if is_low:
                 self._walk_at = now.mono + _SOON
@@ -225,6 +225,11 @@ class Vacuum:
             )
         elif is_last:
             self._end_asked("not-rewritten" if waste else "ok")
+
+    def _is_worth(self, waste: int) -> bool:
+        """True if a rewriting, which writes the hot entries, frees more than a little: packs, or most of the log."""
+        hot, before = self._spiller.ring.sealed, self._log.snapshot_bytes
+        return waste * _WORTH > hot or self._log.total_bytes > before + max(before + hot, LEAST_SPARE)
 
     @property
     def _least(self) -> int:
@@ -278,7 +283,7 @@ class Vacuum:
             size += each.extent.length
             if size >= BATCH:
                 break
-        config, least = self._spiller.config, self._least
+        config, least = self._spiller.config, self._spiller.disk_needed
         packs = {pack.number: pack for pack in self._log.packs}
         rate = config.tier_vacuum_rate
 

@@ -203,7 +203,8 @@ class Spiller:
         seconds = rest / 1000 if rest > 0 else self._gather(now)
         if seconds == 0.0 or self.background.is_busy or self.care is None:
             return seconds
-        other = self.care.turn(now, is_calm=rest <= 0 and not self._batch.size)
+        is_calm = not self._batch.size and (rest <= 0 or self._filler.lacks_space)  # care may return space
+        other = self.care.turn(now, is_calm=is_calm)
         return min((each for each in (seconds, other) if each is not None), default=None)
 
     def _switch(self) -> None:

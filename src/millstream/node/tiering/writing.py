@@ -67,9 +67,14 @@ class Filler:
         return 0 if self._pack is None else self._pack.entry.number
 
     @property
+    def lacks_space(self) -> bool:
+        """True if the disk had no room for the last batch."""
+        return self.status in _LACKS
+
+    @property
     def pause(self) -> float:
         """Seconds without spilling from the last batch on."""
-        if self.status in _LACKS:
+        if self.lacks_space:
             return FIRST_PAUSE
         return min(FIRST_PAUSE * 2 ** min(self.in_a_row - 1, 30), LONGEST_PAUSE) if self.in_a_row else 0.0
 
@@ -89,6 +94,8 @@ class Filler:
                 return Written()
             self._refused = 0
             if (free := self._log.free()) < least + needed:
+                if self._pack is not None and self._pack.size >= LEAST_SPARE:
+                    self.end()  # so that the little it may still be needed for can move elsewhere
                 whole = size_text(least + needed)
                 return self.fail(
                     "disk-low",
