@@ -3,7 +3,8 @@
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -12,6 +13,7 @@ import pytest
 
 from millstream.clock import Now
 from millstream.node.primary import Primary
+from millstream.persistence.log import Log
 from millstream.replication.followers import Follower
 from millstream.server.leading import making
 from millstream.server.listener import ListenError
@@ -161,6 +163,37 @@ def test_copies_that_cannot_be_made_are_made_ever_more_rarely_and_say_why(
     said = [record.getMessage() for record in caplog.records if "closing replica" in record.getMessage()]
     assert len(said) == 2
     assert "No space left on device" in said[0]
+
+
+def test_no_file_is_made_for_a_copy_while_the_log_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that comes during a rewriting waits for its end, and until then no file is made for its copy."""
+    opened: list[IO[bytes]] = []
+    make: Callable[..., IO[bytes]] = tempfile.TemporaryFile
+    remove = Log.remove_obsolete
+    ends, may_end = threading.Event(), threading.Event()
+
+    def counted(**words: Any) -> IO[bytes]:
+        opened.append(file := make(**words))
+        return file
+
+    def held(log: Log) -> None:
+        ends.set()
+        assert may_end.wait(60)
+        remove(log)
+
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire, Wire(server.url) as replica:
+        monkeypatch.setattr(tempfile, "TemporaryFile", counted)
+        monkeypatch.setattr(Log, "remove_obsolete", held)
+        wire.ask("SET", "k", "v")
+        wire.ask("BGREWRITEAOF")
+        assert ends.wait(60)
+        replica.send("PSYNC", "?", "-1")
+        assert replica.socket.recv(1) == b"\n"  # the check of each second, after the first attempt
+        assert "state=wait_bgsave" in info(wire)["slave0"]
+        found = len(opened)
+        may_end.set()
+        eventually(lambda: "state=online" in info(wire)["slave0"], what="it has its copy")
+    assert (found, len(opened)) == (0, 1)
 
 
 def test_a_killed_writer_of_a_copy_is_told_as_that(

@@ -30,17 +30,26 @@ def add(client: redis.Redis, event: AlertEvent) -> None:
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[ConsoleThread]:
-    """A read-only console over a server with a frozen worker, and alerts, all with names that try to run as script."""
-    with ServerThread() as server, redis.Redis.from_url(server.url) as client:
+def stage() -> Iterator[tuple[ServerThread, ConsoleThread]]:
+    """A server, and a read-only console over it."""
+    with ServerThread() as server, ConsoleThread(server.url) as console:
+        yield server, console
+
+
+@pytest.fixture
+def scene(stage: tuple[ServerThread, ConsoleThread]) -> ConsoleThread:
+    """The console over a worker frozen three minutes ago, and alerts, all with names that try to run as script."""
+    server, console = stage
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
         freeze(client, handler=HOSTILE)
         for number in range(7):
             alert = Alert(f"a{number}", "x", "problem", f"{HOSTILE} {number}", 1000, 2000 + number, None, (HOSTILE,))
             add(client, AlertEvent("opened", alert))
             if number:
                 add(client, AlertEvent("closed", Alert(*_fields(alert)[:6], 63_000, (HOSTILE,))))
-        with ConsoleThread(server.url) as console:
-            yield console
+    console.forget()
+    return console
 
 
 def _fields(alert: Alert) -> tuple[object, ...]:
@@ -114,6 +123,7 @@ def test_past_alerts_are_listed(tab: "Page", scene: ConsoleThread) -> None:
     assert rows.count() == 7
     assert "1 min" in rows.nth(1).inner_text()
     tab.click("text=Yesterday")
+    tab.wait_for_url("**day=*")
     assert tab.locator("tbody tr").count() == 1, "the open one began long ago and still lasts"
     for words, found in (("day=1970-01-01", 7), ("day=1969-12-31", 0), ("day=gestern", 7)):
         assert scene.ask(f"/alerts.json?{words}").facts["found"] == found

@@ -108,7 +108,8 @@ class Tasks:
             process = subprocess.Popen(
                 words,
                 cwd=self.folder,
-                env={**os.environ, "MILLSTREAM_URL": url, **environment},
+                # Unbuffered, a print is several writes, and lines of processes that share the output can mix
+                env={**os.environ, "PYTHONUNBUFFERED": "", "MILLSTREAM_URL": url, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

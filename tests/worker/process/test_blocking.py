@@ -192,7 +192,7 @@ def test_other_workers_are_not_taken_down_one_after_the_other(server: ServerProc
     client.xgroup_create("bad", "g", mkstream=True)
     client.xadd("bad", {"x": 13})
     options = ("--workers", "3", "--kill-blocked-after", "20s")
-    running = tasks.run(tasks.app(SHORT + text), server.url, *options, PYTHONUNBUFFERED="1")
+    running = tasks.run(tasks.app(SHORT + text), server.url, *options)
     assert "blocks\n" in running.stdout  # read up to there
 
     def looked() -> tuple[str, int, int]:
@@ -228,7 +228,7 @@ def test_a_signal_ends_it_in_time_whatever_blocks(
 ) -> None:
     """A signal ends a blocked worker within its grace time and a bound, wherever the grace time was set."""
     client.xadd("bad", {"x": 13})
-    running = tasks.run(tasks.app(SHORT + text), server.url, *options, PYTHONUNBUFFERED="1")
+    running = tasks.run(tasks.app(SHORT + text), server.url, *options)
     for line in running.stdout:
         if line == "blocks\n":
             break
@@ -260,7 +260,7 @@ def test_an_end_of_a_blocked_process_hands_back_what_it_held(
     text = text.replace("app = App(grace=0.3, blocked_after=0.2)\n", BEGAN.replace("BLOCKED", after))
     text += "\nasync def hang() -> None:\n    await asyncio.sleep(3600)\n"
     short = SHORT + "run._ORPHANED_SECONDS = 0.3\n"
-    running = tasks.run(tasks.app(short + text), server.url, PYTHONUNBUFFERED="1")
+    running = tasks.run(tasks.app(short + text), server.url)
     for line in running.stdout:
         if line == "blocks\n":
             break
@@ -268,7 +268,7 @@ def test_an_end_of_a_blocked_process_hands_back_what_it_held(
     nobody = eventually(lambda: {name for name, _ in pending(client, "bad", "g").values()} <= {""})
     assert nobody
     assert [count for _, count in pending(client, "bad", "g").values()] == [1]
-    assert set(pending(client, "slow", "g").values()) == {("", 0)}
+    eventually(lambda: set(pending(client, "slow", "g").values()) == {("", 0)})  # groups are left one after the other
 
 
 ENDPOINT = """
@@ -333,7 +333,7 @@ def test_time_in_which_the_supervisor_was_stopped_does_not_count(
 ) -> None:
     """Time in which the supervisor was stopped, alone or with its worker, does not count as blocked time."""
     text = app() + "\nprint('pid', os.getpid(), flush=True)\n"
-    running = tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "0.4s", PYTHONUNBUFFERED="1")
+    running = tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "0.4s")
     lines = iter(running.stdout.readline, "")
     pid = int(next(line for line in lines if line.startswith("pid")).split()[1])
     next(line for line in lines if "reading" in line)
@@ -355,7 +355,7 @@ def test_time_in_which_the_supervisor_was_stopped_does_not_count(
 def test_an_end_soon_after_a_stop_is_named_by_its_code(server: ServerProcess, client: Any, tasks: Any) -> None:
     """A process that was stopped and continued, and then exits by itself, is reported with its own exit code."""
     text = app(how="os.kill(os.getpid(), 19); os._exit(7)")
-    running = tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "1s", "--no-spare", PYTHONUNBUFFERED="1")
+    running = tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "1s", "--no-spare")
     lines = iter(running.stdout.readline, "")
     next(line for line in lines if "reading" in line)
     client.xadd("bad", {"x": 13})
@@ -385,7 +385,7 @@ def test_code_that_hears_no_signal_is_killed_at_a_stop(real_redis: ServerProcess
     """A process that ignores signals is killed ten seconds after the grace time, and the exit code is 1."""
     with real_redis.client() as client:
         client.xadd("bad", {"x": 13})
-    running = tasks.run(tasks.app(app(how=NATIVE)), real_redis.url, PYTHONUNBUFFERED="1")
+    running = tasks.run(tasks.app(app(how=NATIVE)), real_redis.url)
     assert "blocks\n" in running.stdout  # read up to there
     running.terminate()
     assert running.wait(timeout=25) == 1

@@ -1,6 +1,8 @@
 """Worker processes: killed at a named point, stopped, restarted, several at once."""
 
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -170,6 +172,41 @@ def test_three_workers_one_killed_every_job_done(server: ServerProcess, client: 
     assert running.returncode == 0, out
     assert "signal SIGKILL" in out
     assert consumers(client, "jobs", "g") <= {victim}
+
+
+@pytest.mark.parametrize(
+    ("way", "word"), [("os.kill(os.getpid(), 9)", "signal SIGKILL"), ("os._exit(5)", "exit code 5")]
+)
+def test_an_end_before_the_first_worker_reads_is_reported(tasks: Any, way: str, word: str) -> None:
+    """If the first worker ends before it reads, and cannot report that itself, the supervisor does."""
+    running = tasks.run(tasks.app(f"import os\n{way}\n"), f"redis://127.0.0.1:{free_port()}")
+    out, _ = running.communicate(timeout=60)
+    assert out.count("\n") == 1
+    assert f"worker 1 ended with {word} before it read; giving up" in out
+    assert running.returncode == (5 if "exit" in way else 1)
+
+
+def test_a_worker_is_replaced_although_its_replacement_cannot_start_at_first(
+    real_redis: ServerProcess, tasks: Any, tmp_path: Path
+) -> None:
+    """A supervisor that cannot start a process logs the reason, tries again, and then has its worker."""
+    tasks.output = tmp_path / "out.txt"
+    running = tasks.run(tasks.app(SLOW), real_redis.as_new().url, "--workers", "2")
+
+    def found(words: str) -> list[str]:
+        return re.findall(rf"\[(\d+)\] .*{re.escape(words)}", tasks.output.read_text())
+
+    # The second worker began after the first had reported that it reads
+    first, _ = eventually(lambda: pids if len(pids := found("reading jobs")) == 2 else None)
+    usual = resource.prlimit(running.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (3, usual[1]))  # it has these descriptors already
+    os.kill(int(first), signal.SIGKILL)
+    refused = "worker 1 cannot be started: [Errno 24] Too many open files; trying again in"
+    eventually(lambda: found(refused), what=refused)
+    resource.prlimit(running.pid, resource.RLIMIT_NOFILE, usual)
+    eventually(lambda: len(found("reading jobs")) == 3)
+    running.terminate()
+    assert running.wait(timeout=60) == 0
 
 
 SLOW = """

@@ -135,6 +135,8 @@ class CopyMaker:
 
     def _order_copy(self, feed: Feed, version: int) -> None:
         assert self._rewriter is not None
+        if self._rewriter.facts.is_running:  # the next check retries
+            return
         try:
             file = unnamed_file(self._directory)
         except OSError as error:
@@ -149,7 +151,7 @@ class CopyMaker:
         if self._rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
             self._is_copying = feed.selects = True
             self.greet_waiting()
-        else:  # a rewriting is running, so the next check retries
+        else:  # the rewriter has stopped
             file.close()
 
     def _rewritten(self, file: IO[bytes], made: CopyMade | str, version: int) -> None:

@@ -46,23 +46,60 @@ function kept(node, name) {
     (name === "hidden" && node.nodeName === "BUTTON");
 }
 
+// The elements of a part that alone have their key; null for a key of several
+function byKey(part) {
+  const found = new Map();
+  for (const each of part.querySelectorAll("[data-key], [id]")) found.set(keyOf(each), found.has(keyOf(each)) ? null : each);
+  return found;
+}
+
+const unfolded = new Set(); // the keys of the lists that are open, also of those that are away
+let shown = new Map(); // what the page has and what the new one wants, by key
+let wanted = new Map();
+
+function renew(main, html) {
+  const fresh = parse(html);
+  [shown, wanted] = [byKey(main), byKey(fresh)];
+  morphChildren(main, fresh);
+}
+
+// An element that was moved there from another table or list, with what is typed and open in it
+function stray(old, want, key) {
+  const found = wanted.get(key) === want ? shown.get(key) : null;
+  return found && !found.contains(old) ? found : null;
+}
+
+// A move that takes no focus and no scrolling, where the browser can do that
+function place(parent, node, before) {
+  parent[parent.moveBefore && parent.isConnected && node.isConnected ? "moveBefore" : "insertBefore"](node, before);
+}
+
 function morphChildren(old, fresh) {
   const named = new Map();
   for (const child of old.childNodes) {
     const key = keyOf(child);
-    if (key) named.set(key, child);
+    if (key && !named.has(key)) named.set(key, child);
   }
+  const keys = new Set([...fresh.childNodes].map(keyOf));
   let at = old.firstChild;
   for (const want of [...fresh.childNodes]) {
     const key = keyOf(want);
-    const found = key ? named.get(key) : at && !keyOf(at) && alike(at, want) ? at : null;
-    if (found && alike(found, want)) {
-      if (found === at) at = at.nextSibling;
-      else old.insertBefore(found, at);
-      morph(found, want);
-    } else {
-      old.insertBefore(document.importNode(want, true), at);
+    let found = key ? named.get(key) || stray(old, want, key) : at && !keyOf(at) ? at : null;
+    named.delete(key);
+    const isNew = !found || !alike(found, want);
+    if (isNew) {
+      found = document.importNode(want, false);
+      if (found.nodeName === "DETAILS" && unfolded.has(key)) found.open = true;
+    } else if (found.parentNode === old) { // what goes away goes first, so that nothing has to move for it
+      while (at !== found && !(keyOf(at) && keys.has(keyOf(at)))) {
+        at = at.nextSibling;
+        at.previousSibling.remove();
+      }
     }
+    if (found !== at) place(old, found, at);
+    if (!isNew) morph(found, want);
+    else if (found.nodeType === 1) morphChildren(found, want);
+    at = found.nextSibling;
   }
   while (at) {
     const next = at.nextSibling;
@@ -87,6 +124,7 @@ addEventListener("DOMContentLoaded", () => {
   let trouble = notice.hidden ? "" : notice.textContent;
   let skew = 0; // the server's clock less ours
   let held = null; // the newest page, while a pointer is over a row or somebody writes
+  let pressed = false; // a click has begun, which an element that goes away would lose
 
   function age() {
     return Math.max(0, Math.round((Date.now() + skew - at) / 1000));
@@ -132,8 +170,8 @@ addEventListener("DOMContentLoaded", () => {
   }
 
   function settle() {
-    if (held === null || still()) return;
-    morphChildren(main, parse(held.html));
+    if (held === null || pressed || still()) return;
+    renew(main, held.html);
     document.title = `${held.title} · Millstream`;
     held = null;
     bringOut();
@@ -160,6 +198,17 @@ addEventListener("DOMContentLoaded", () => {
     writing = setTimeout(() => preview(form), 400);
   });
   main.addEventListener("pointerout", () => setTimeout(settle, 200));
+  main.addEventListener("toggle", ({ target }) => {
+    if (target.open) unfolded.add(keyOf(target));
+    else unfolded.delete(keyOf(target));
+  }, true);
+  addEventListener("pointerdown", (event) => { pressed = event.button === 0; });
+  for (const end of ["pointerup", "pointercancel", "blur"]) {
+    addEventListener(end, () => {
+      pressed = false;
+      setTimeout(settle, 200);
+    });
+  }
 
   function open() {
     if (source || paused || document.hidden || !isLive) return;

@@ -149,6 +149,7 @@ class OwnSignals:
         Calls of a child that it left are still answered until the child ends.
         """
         self._pid = 0
+        self.theirs.close()  # if no process was started for it
         if self._reports.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._reports)
             self._reports.close()

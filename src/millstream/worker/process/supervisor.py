@@ -10,6 +10,7 @@ alone.
 
 import asyncio
 import contextlib
+import itertools
 import os
 import secrets
 import signal
@@ -202,12 +203,54 @@ class Supervisor:
                 if action is not None and not voice.stopped:
                     voice.send(URGE)
 
+    async def _spawned(self, slot: int) -> asyncio.subprocess.Process | None:
+        """Start one process, trying again while the machine refuses one; return None if the supervisor must stop."""
+        for failed in itertools.count():
+            try:
+                return await self._spawn(slot)
+            except (OSError, RuntimeError) as error:  # too few descriptors, processes, threads or memory at this moment
+                pause = min(0.5 * 2.0 ** min(failed, 10), _BACKOFF_LIMIT)
+                log.error(  # noqa: TRY400 - the reason is enough
+                    "%s cannot be started: %s; trying again in %.1f s", _who(slot), error, pause
+                )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+                break
+        return None
+
     async def _spawn(self, slot: int) -> asyncio.subprocess.Process:
         """Start one process and read its reports."""
-        ready, theirs = os.pipe()
-        senders = OwnSignals() if slot == _SPARE else None
-        given = (self._lifeline, theirs, self._ends, *(() if senders is None else (senders.theirs.fileno(),)))
-        environment = {**self.environment, "MILLSTREAM_LIFELINE": str(self._lifeline), "MILLSTREAM_READY": str(theirs)}
+        with contextlib.ExitStack() as undone:
+            ready, theirs = os.pipe()
+            undone.callback(os.close, ready)
+            try:
+                senders = OwnSignals() if slot == _SPARE else None
+                if senders is not None:
+                    undone.callback(senders.close)
+                given = (self._lifeline, theirs, self._ends, *(() if senders is None else (senders.theirs.fileno(),)))
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    _MODULE if slot != _DRIVER or self.driver is None else self.driver,
+                    self.target,
+                    env=self._environment_of(slot, theirs, given[-1]),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=given,
+                    start_new_session=True,
+                )
+            finally:
+                os.close(theirs)  # an open copy here would hide the end of the worker
+            undone.pop_all()
+        if slot in self._voices:
+            self._voices[slot].close()
+        self._processes[slot], self._voices[slot] = process, Voice(process, ready, self._call_spare, senders)
+        if self._stopping.is_set():  # the signal came during the start
+            process.terminate()
+        return process
+
+    def _environment_of(self, slot: int, ready: int, signals: int) -> dict[str, str]:
+        """Return the environment of a new process; ``signals`` counts only for the spare process."""
+        environment = {**self.environment, "MILLSTREAM_LIFELINE": str(self._lifeline), "MILLSTREAM_READY": str(ready)}
         if self.spare and self.watched is None:
             environment |= {"MILLSTREAM_SPARE": self._spare_name, "MILLSTREAM_SPARE_ENDS": str(self._ends)}
         if slot == _DRIVER:
@@ -216,8 +259,8 @@ class Supervisor:
             host, colon, port = self.environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
             if colon:
                 environment["MILLSTREAM_HEALTH"] = f"{host}:{int(port) + self._reading}"
-        elif senders is not None:
-            environment |= {"MILLSTREAM_IS_SPARE": str(self._spares), "MILLSTREAM_SIGNALS": str(given[-1])}
+        elif slot == _SPARE:
+            environment |= {"MILLSTREAM_IS_SPARE": str(self._spares), "MILLSTREAM_SIGNALS": str(signals)}
             self._spares += 1
             self._note(b"" if self.kill_after is None else RUNS)
             self._ooms = oom_kills()
@@ -228,25 +271,7 @@ class Supervisor:
             environment["MILLSTREAM_GRACE"] = str(self.grace)
         if self.kill_after is not None:
             environment["MILLSTREAM_KILL_BLOCKED_AFTER"] = str(self.kill_after)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                _MODULE if slot != _DRIVER or self.driver is None else self.driver,
-                self.target,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=given,
-                start_new_session=True,
-            )
-        finally:
-            os.close(theirs)  # an open copy here would hide the end of the worker
-        if slot in self._voices:
-            self._voices[slot].close()
-        self._processes[slot], self._voices[slot] = process, Voice(process, ready, self._call_spare, senders)
-        if self._stopping.is_set():  # the signal came during the start
-            process.terminate()
-        return process
+        return environment
 
     async def _first(self) -> tuple[asyncio.subprocess.Process, set[bytes]]:
         """Return the first worker and its report; start another if a file changed meanwhile."""
@@ -269,7 +294,11 @@ class Supervisor:
         if voice.said:
             return voice.said
         if not self._stopping.is_set():
-            self._code = _at_start(await process.wait())
+            code = await process.wait()
+            voice.hear_rest()
+            if voice.end != code:  # the process itself could not report it
+                log.error("%s ended with %s before it read; giving up", _who(1), _word(code))
+            self._code = _at_start(code)
             return set()
         await self._stop([ended := asyncio.create_task(process.wait())])
         voice.kill()  # also kills processes that it may have started
@@ -285,8 +314,9 @@ class Supervisor:
         """
         quick = ends = 0
         while True:
+            process = process or await self._spawned(slot)
             if process is None:
-                process = await self._spawn(slot)
+                return
             started, edition = time.monotonic(), self._edition
             code = await process.wait()
             process = None
