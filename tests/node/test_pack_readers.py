@@ -11,6 +11,7 @@ import pytest
 
 from millstream import core
 from millstream.engine.cold import ColdMiss
+from millstream.node.tiering import packreader
 from millstream.node.tiering.packreader import Packs, PyPackReader
 from millstream.persistence.disk import RealDisk
 
@@ -97,8 +98,12 @@ def test_a_mark_is_missed_until_it_is_removed(path: Path) -> None:
         assert reader.read(3, 100, 50, may_wait=False) == right
 
 
-def test_packs_close_their_files(path: Path) -> None:
-    """Closed packs leave no descriptor, and the newest pack is known while they are open."""
+def test_packs_close_their_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed and refused packs leave no descriptor, and the newest pack is known while they are open."""
+
+    def refuse(more: int) -> None:
+        raise MemoryError(more)
+
     before = len(list(Path("/proc/self/fd").iterdir()))
     packs = Packs(1000)
     packs.drop(1)
@@ -110,6 +115,11 @@ def test_packs_close_their_files(path: Path) -> None:
     packs.drop(7)
     packs.drop(7)
     assert packs.newest == 2
+    refused = RealDisk().open_read(path)
+    with monkeypatch.context() as context:
+        context.setattr(packreader, "allow_files", refuse)
+        with pytest.raises(MemoryError):
+            packs.add(9, "pack-9", refused)
     packs.close()
     assert packs.reader is None
     assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -2,7 +2,7 @@
 
 import os
 import re
-from errno import EMFILE
+from errno import EMFILE, ENOSPC
 from pathlib import Path
 from random import Random
 from shutil import rmtree
@@ -17,7 +17,7 @@ from millstream.engine.streams.stream import Stream
 from millstream.errors import DiskError, DiskFullError, LogCorruptError
 from millstream.node.log import rewriting
 from millstream.node.log.compaction import compact
-from millstream.node.log.packs import KeyspacePacks, bring_packs_back, expect_packs, open_log
+from millstream.node.log.packs import KeyspacePacks, bring_packs_back, expect_packs, lack_of, open_log
 from millstream.node.log.rewriting import Rewriter
 from millstream.persistence.disk import Data, RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
@@ -240,6 +240,41 @@ def test_a_rewriting_writes_a_removed_pack_anew(tmp_path: Path, caplog: pytest.L
     world.close()
 
 
+def test_a_pack_that_was_removed_while_it_is_filled_takes_no_more(tmp_path: Path) -> None:
+    """A start would not find the entries, so they stay in memory."""
+    world = PackedWorld(tmp_path)
+    world.fill()
+    world.chill()
+    (pack,) = tmp_path.glob("*.pack")
+    pack.unlink()
+    world.fill("t")
+    with pytest.raises(DiskError, match=f"{pack.name} was removed or moved away"):
+        world.chill(b"t")
+    assert world.stream(b"t").entries.extent_count == 0
+    world.close()
+
+
+@SHOWS_REMOVED
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_pack_that_was_written_anew_while_it_is_filled_starts(tmp_path: Path, *, goes_on: bool) -> None:
+    """The writer does not go on in the removed file, and no seal is only there."""
+    world = PackedWorld(tmp_path)
+    world.fill()
+    world.chill()
+    (pack,) = tmp_path.glob("*.pack")
+    pack.unlink()
+    rewritten(world)
+    if goes_on:
+        world.fill("t")
+        with pytest.raises(DiskError, match=f"{pack.name} is another file now"):
+            world.chill(b"t")
+    world.close()
+    again = PackedWorld(tmp_path)
+    expect_packs(again.node.keyspace, again.log)
+    assert len(again.client().call("XRANGE", "s", "-", "+")) == 20  # type: ignore[arg-type]  # a reply may be anything
+    again.close()
+
+
 @SHOWS_REMOVED
 @pytest.mark.parametrize("lacking", [1, 2])
 def test_a_stop_writes_each_pack_anew_that_it_can(tmp_path: Path, lacking: int) -> None:
@@ -386,8 +421,9 @@ def test_records_that_need_a_pack_which_is_not_named_are_refused(tmp_path: Path)
     (entry,) = log.packs
     for wrong in ((), (entry.__class__(entry.name, 1, entry.identity, HEADER_SIZE + 5),)):
         log._manifest = log._manifest.__class__(log._manifest.segments, packs=wrong, next_pack=2)  # noqa: SLF001 - no other way leads here
-        with pytest.raises(LogCorruptError, match="18 entries 1-1 to 18-1 of 's'"):
+        with pytest.raises(LogCorruptError, match="18 entries 1-1 to 18-1 of 's'") as raised:
             expect_packs(world.node.keyspace, log)
+        assert ("With --keep-readable" in str(raised.value)) is bool(wrong)
 
 
 def test_a_copy_for_redis_has_cold_entries(tmp_path: Path) -> None:
@@ -408,7 +444,7 @@ def test_a_copy_for_redis_has_cold_entries(tmp_path: Path) -> None:
 
 
 class LackingDisk(RealDisk):
-    """A disk that neither renames a file nor opens a pack to see its size, while descriptors lack."""
+    """A disk that neither renames a file nor opens a pack, while descriptors lack."""
 
     lacks = False
 
@@ -423,6 +459,55 @@ class LackingDisk(RealDisk):
         if self.lacks and path.suffix == ".pack":
             raise OSError(EMFILE, "Too many open files")
         return super().open_read(path)
+
+    def open_unreserved(self, path: Path) -> RealFile:
+        """Open a file, or raise."""
+        return self.open_read(path) if self.lacks else super().open_unreserved(path)
+
+
+def test_a_pack_that_cannot_be_opened_for_lack_of_descriptors_is_not_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rewriting fails, and a stop says so; neither names the command that gives the entries up."""
+    disk = LackingDisk()
+    packed(tmp_path, disk)
+    world = PackedWorld(tmp_path, disk)
+    world.client().call("SET", "x", "y")
+    world.sync()
+    (pack,) = tmp_path.glob("*.pack")
+    disk.lacks = True
+    bring_packs_back(world.log)
+    assert f"{pack.name} could not be looked at: cannot open" in caplog.text
+    with pytest.raises(DiskFullError, match="Too many open files"):
+        lack_of(world.log, world.log.packs[0], 1)
+    assert "log cut" not in caplog.text
+    disk.lacks = False
+    world.close()
+
+
+@SHOWS_REMOVED
+def test_a_removed_pack_that_a_full_disk_refuses_is_lost_at_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rewriting fails and is tried again, but a stop takes the open file along."""
+    packed(tmp_path)
+    world = PackedWorld(tmp_path)
+    (pack,) = tmp_path.glob("*.pack")
+
+    def refuse(disk: RealDisk, path: Path) -> RealFile:
+        raise OSError(ENOSPC, f"No space left on device: {disk} {path}")
+
+    with pack.open("rb"):
+        pack.unlink()
+        with monkeypatch.context() as context:
+            context.setattr(RealDisk, "create", refuse)
+            with pytest.raises(DiskFullError, match="it cannot be written anew: No space left"):
+                lack_of(world.log, world.log.packs[0], 1)
+            with pytest.raises(DiskError, match=r"it cannot be written anew: No space left.*log cut"):
+                bring_packs_back(world.log)
+        bring_packs_back(world.log)
+    assert pack.exists()
+    world.close()
 
 
 def test_a_pack_of_unknown_size_leaves_no_file_open(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Entries go to packs while commands run: each reply is that of a node without packs, before and after a restart."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -8,12 +9,13 @@ import pytest
 
 from millstream.engine.cold_ops import named_packs
 from millstream.engine.streams import nodeform
-from millstream.errors import DiskFullError
+from millstream.errors import DiskFullError, StorageError
 from millstream.node.log import rebuilding
 from millstream.node.log.compaction import compact
 from millstream.node.log.rebuilding import differing, from_log
 from millstream.node.tiering import policy, writing
 from millstream.node.tiering.gathering import Copies
+from millstream.node.tiering.writing import Filler
 from millstream.persistence.frame import FRAME_SIZE
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
@@ -21,6 +23,7 @@ from millstream.persistence.packs import PackWriter
 from replication.replicated import Changes
 from support.coldness import IS_COLD
 from support.inprocess import Client, World
+from support.packed import open_packs
 from support.simdisk import Fault, SimDisk
 from support.spilled import AtOnce, Later, SpillWorld, small
 from support.state import check, snapshot
@@ -491,6 +494,25 @@ def test_a_pack_whose_sync_failed_is_never_written_again() -> None:
     assert len(world.names) == 2
     assert len(disk.names[world.directory / name].cache) == written
     expect_replay(world)
+
+
+def test_a_pack_that_a_failed_log_does_not_end_is_closed(tmp_path: Path) -> None:
+    """The committer of a log that has failed takes no further job."""
+
+    def run(job: Callable[[], Any]) -> Any:
+        if has_failed:
+            raise StorageError("the log accepts no more jobs")
+        return job()
+
+    has_failed = False
+    log, _ = Log.open(tmp_path)
+    filler = Filler(log, run)
+    assert filler.write([b"extent"], 0, 0).pack
+    assert len(open_packs(tmp_path)) == 1
+    has_failed = True
+    filler.end()
+    assert open_packs(tmp_path) == []
+    log.close()
 
 
 def test_packs_are_ended_at_their_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from errno import EMFILE
+from pathlib import Path
 from random import Random
 from typing import ClassVar
 
@@ -20,7 +22,7 @@ from node.test_spilling import expect_replay
 from replication.replicated import Changes
 from support.coldness import IS_COLD
 from support.inprocess import Client, World
-from support.simdisk import SimDisk
+from support.simdisk import Fault, SimDisk, SimFile
 from support.spilled import AtOnce, Later, SpillWorld, small
 from support.state import check
 
@@ -457,6 +459,28 @@ def test_scrubbing_finds_damage_of_sealed_packs_once() -> None:
     assert [damage[1] for damage in damages] == places[:2]
 
 
+def test_a_round_that_could_not_open_a_pack_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its time would say that all packs were compared."""
+    disk = SimDisk()
+    cold = SpillWorld(disk=disk)
+    filled(cold, 60)
+    cold.spill()
+    cold.spiller.filler.end()
+
+    def refuse(path: Path) -> SimFile:
+        raise OSError(EMFILE, f"Too many open files: {path}")
+
+    with monkeypatch.context() as context:
+        context.setattr(disk, "open_unreserved", refuse)
+        for _ in range(9):
+            care(cold, 61)
+    assert cold.vacuum.scrubber.ended_at == 0
+    care(cold, 86_400)
+    for _ in range(4):
+        care(cold, 1)
+    assert cold.vacuum.scrubber.ended_at
+
+
 def test_scrubbing_keeps_its_rate_with_frames_that_are_larger() -> None:
     """A pack takes as long as its bytes at the rate, though each frame is larger than the bytes of a second."""
     world = SpillWorld({"tier-scrub": "20"})
@@ -527,6 +551,35 @@ def test_a_vacuum_ends_though_a_pack_cannot_be_opened(deleted: list[str], caplog
     lines = [each.getMessage() for each in caplog.records if "cannot be read" in each.getMessage()]
     assert len(lines) == 1
     assert "pack 1 cannot be read" in lines[0]
+
+
+def test_a_walk_is_repeated_once_the_sizes_of_packs_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pack whose end the manifest could not take has to be opened for its size, and descriptors may lack then."""
+    disk = SimDisk()
+    cold = SpillWorld(disk=disk)
+    filled(cold, 60)
+    for _ in range(8):
+        cold.spill()
+    disk.faults = {disk.operations + step: Fault.ENOSPC for step in range(3, 6)}
+    cold.spiller.filler.end()
+    disk.faults = {}
+    open_read = disk.open_read
+
+    def refuse(path: Path) -> SimFile:
+        if path.suffix == ".pack":
+            raise OSError(EMFILE, "Too many open files")
+        return open_read(path)
+
+    with monkeypatch.context() as context:
+        context.setattr(disk, "open_read", refuse)
+        assert cold.vacuum.ask()
+        for _ in range(9):
+            care(cold, 1)
+        assert (cold.vacuum.is_asked, cold.vacuum.status) == (False, "error")
+    assert cold.vacuum.ask()
+    for _ in range(9):
+        care(cold)
+    assert cold.vacuum.status == "ok"
 
 
 def test_a_vacuum_ends_though_new_packs_cannot_be_read() -> None:

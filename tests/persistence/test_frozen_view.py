@@ -93,6 +93,27 @@ def test_files_stay_readable_when_they_are_removed(log: Log, tmp_path: Path) -> 
     log.close()
 
 
+def test_a_file_that_becomes_shorter_is_checked_to_its_end(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner cuts off a write that a full disk refused. The check of an earlier view of it ends."""
+    home = tmp_path / "data"
+    path, read_at, reads = max(home.glob("*.seg")), RealFile.read_at, []
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + bytes(3000))
+
+    def counted(self: RealFile, offset: int, size: int) -> bytes:
+        reads.append(offset)
+        assert len(reads) < 1000, "the check does not end"
+        return read_at(self, offset, size)
+
+    monkeypatch.setattr(RealFile, "read_at", counted)
+    with FrozenView(RealDisk(), home) as view:
+        os.truncate(path, size)
+        assert check(home, view).records == 10
+    log.close()
+
+
 def test_it_gives_up_on_a_directory_that_never_rests(log: Log, tmp_path: Path) -> None:
     """A view of a directory that never stops changing is an error, rather than a state that never existed."""
     disk = Meddled(lambda: grow(log, 5), "after listing", TRIES)

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import threading
 import tracemalloc
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from millstream.persistence.check import check
 from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
-from millstream.persistence.manifest import NAME, Manifest, PackEntry, read_manifest
+from millstream.persistence.manifest import NAME, Manifest, PackEntry, read_manifest, taken_name
 from millstream.persistence.packs import PackWriter, expect_pack, extents_of
 from millstream.persistence.rewrite import contents, make
 from persistence.reference import HOME, disk_with, entropy, files_of
@@ -309,6 +310,53 @@ def test_a_check_leaves_a_part_in_the_page_cache_that_was_there(tmp_path: Path) 
             os.preadv(number, [bytearray(page)], 8 * page, os.RWF_NOWAIT)
 
 
+def test_a_pack_that_became_shorter_is_read_to_its_end_at_most() -> None:
+    """The missing bytes of a sealed pack are one damage. The search for whole extents does not step through them."""
+    files, reads = made(), []
+    (entry, _) = manifest_of(files).packs
+    disk = disk_with(files | {entry.name: files[entry.name][: HEADER_SIZE + FRAME_SIZE + 40]})
+
+    class Counted(SimFile):
+        """Pack that counts its reads."""
+
+        def read_at(self, offset: int, size: int) -> bytes:
+            reads.append(offset)
+            return super().read_at(offset, size)
+
+    path = HOME / entry.name
+    found, end = packs.scrub(Counted(disk, path, disk.names[path]), entry, HEADER_SIZE, 1 << 20)
+    assert (found, end) == ([HEADER_SIZE + FRAME_SIZE + 30], SEALED - FRAME_SIZE)
+    assert len(reads) < 6
+
+
+@pytest.mark.parametrize("bad", range(8))
+def test_a_sector_that_cannot_be_read_damages_its_frames_only(bad: int) -> None:
+    """The frames behind it are compared too, whether a head or a payload begins in it."""
+    disk = SimDisk()
+    log, _ = Log.open(HOME, disk)
+    pack = log.add_pack()
+    places = pack.add([bytes(3000)] * 10)
+    log.end_pack(pack)
+    (entry,) = log.packs
+    begin, end = bad * 4096, (bad + 1) * 4096
+
+    class Bad(SimFile):
+        """Pack with that sector."""
+
+        def read_at(self, offset: int, size: int) -> bytes:
+            if offset < end and begin < offset + size:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().read_at(offset, size)
+
+    path = HOME / entry.name
+    disk.names[path].cache[places[-1][0] + FRAME_SIZE + 2900] ^= 1
+    found, _ = packs.scrub(Bad(disk, path, disk.names[path]), entry, HEADER_SIZE, 1 << 20)
+    touched = [at for at, size in places if at < end and begin < at + size]
+    assert found[0] == touched[0]
+    assert found[-1] == places[-1][0]
+    assert {*found} <= {*touched, places[-1][0]}  # nobody knows of a frame whose head is behind an unreadable one
+
+
 def test_an_extent_that_no_reader_would_accept_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame has a largest size. The pack stays as it was, and takes the next extents."""
     monkeypatch.setattr(packs, "MAX_PAYLOAD", 20)
@@ -401,6 +449,31 @@ def test_a_pack_whose_end_the_disk_refused_is_settled() -> None:
     rewrite = log.begin_rewrite()
     assert rewrite is not None
     assert log.settled_packs(rewrite) == {1}
+
+
+def test_a_write_does_not_wait_until_packs_of_a_copy_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removal of a large file takes long."""
+    log, _ = Log.open(tmp_path)
+    name = taken_name(1, "0123456789abcdef", "00000000")
+    log.receive_pack(name).close()
+    remove, written = RealDisk.remove, threading.Event()
+
+    def write() -> None:
+        log.append(b"one")
+        log.write()
+        written.set()
+
+    def removing(disk: RealDisk, path: Path) -> None:
+        threading.Thread(target=write, daemon=True).start()
+        assert written.wait(9), "the write waits"
+        remove(disk, path)
+
+    monkeypatch.setattr(RealDisk, "remove", removing)
+    log.discard_packs([name])
+    assert not (tmp_path / name).exists()
+    log.close()
 
 
 def test_a_pack_that_begins_while_sizes_are_taken_keeps_no_size() -> None:

@@ -23,7 +23,7 @@ from replication.test_log_copy import Taker
 from replication.test_redis_follows import info, port_of
 from server.process.test_tier import PARAMETERS, figures
 from support.coldness import IS_COLD
-from support.packed import PackedWorld, packed
+from support.packed import PackedWorld, open_packs, packed
 from support.waiting import eventually
 from support.wire import Wire
 
@@ -406,7 +406,7 @@ def test_an_error_after_the_switch_stops_the_server(
         raise MemoryError
 
     with monkeypatch.context() as broken:
-        broken.setattr("millstream.node.tiering.packreader.Packs.add", add)
+        broken.setattr("millstream.node.tiering.packreader.allow_files", add)
         follow(two, int(port_of(pair.servers[0])))
         eventually(lambda: copied.failure is not None, what="it stops")
     assert "has now: MemoryError(); start again" in str(copied.failure)
@@ -414,6 +414,7 @@ def test_an_error_after_the_switch_stops_the_server(
         two.ask("XADD", "old", "90000-1", "f", "v")
     with pytest.raises(DiskError, match="start again"):
         pair.stack.close()
+    assert open_packs(tmp_path) == []
     with ServerThread(tmp_path / "b", parameters=PARAMETERS) as server, Wire(server.url) as wire:
         assert wire.ask("EXISTS", "old") == 0
         assert len(wire.ask("XRANGE", "s", "-", "+")) == 2000

@@ -327,7 +327,8 @@ class Log:
     def discard_packs(self, names: Iterable[str]) -> None:
         """Remove packs of a copy that was not taken over; those that the manifest names stay."""
         with self._io:
-            self._discard(*({*names} - {each.name for each in self.packs}))
+            left = {*names} - {each.name for each in self.packs}
+        self._discard(*left)  # writes need not wait for it
 
     def bring_back(self, pack: PackEntry) -> bool:
         """Write a removed pack anew, see :func:`packs.bring_back`; raise if a start would not look for it here."""
@@ -348,9 +349,7 @@ class Log:
             sealed = self._manifest.segments[:-1]
             if not sealed:
                 return None
-            source = Manifest(
-                sealed, self._manifest.snapshot, packs=self._manifest.packs, next_pack=self._manifest.next_pack
-            )
+            source = replace(self._manifest, segments=sealed, obsolete=(), gone=())
             return Rewrite(source, new_entry(self.written, self._entropy))
 
     def rewritten(self, rewrite: Rewrite, synced: Iterable[int] = ()) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ start; it is an error for a reader of these entries.
 """
 
 import contextlib
+import errno
 import os
 import sys
 import threading
@@ -25,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +39,7 @@ from millstream.persistence.frame import (
     PACK_MAGIC,
     Entropy,
     FileHeader,
+    Head,
     decode_head,
     encode_records,
     encode_seal,
@@ -106,6 +109,7 @@ class PackWriter:
         self._count = 0  # number of extents so far
         self._size = HEADER_SIZE  # number of valid bytes
         self._closed = False  # True if nothing more may be written
+        self._has_file = True
 
     @property
     def size(self) -> int:
@@ -164,6 +168,8 @@ class PackWriter:
                 if self._file.read_at(at, len(part)) != part:
                     raise DiskError(f"{self._path} returns other bytes than were written to it, from byte {at} on")
                 at += len(part)
+            if what := self._file.displaced(at):  # a start would not find these bytes
+                raise DiskError(f"{self._path} {what}")
         except OSError as error:
             raise disk_error(f"cannot write to {self._path}", error) from error
         self._closed = False
@@ -181,8 +187,10 @@ class PackWriter:
         return replace(self.entry, bytes=self._size)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file. A second call does nothing."""
+        if self._has_file:
+            self._has_file = False
+            self._file.close()
 
 
 def bring_back(disk: Disk, directory: Path, entry: PackEntry) -> bool:
@@ -369,6 +377,7 @@ class PackFiles:
 # ---------------------------------------------------------------------- reading for checks
 
 _PIECE = 256 << 10  # bytes of one read
+_SECTOR = 4096  # smallest part of a file that the system reads or fails to read
 
 
 def read_quietly(file: DiskFile, offset: int, size: int) -> bytes:
@@ -421,31 +430,55 @@ def _search(file: DiskFile, header: FileHeader, at: int, stop: int, end: int) ->
     """
     found, whole = [], 0
     while at < stop:
-        head = decode_head(header, read_quietly(file, at, FRAME_SIZE), 0)
+        head = decode_head(header, _read_past(file, at, FRAME_SIZE), 0)
         if head is None or at + FRAME_SIZE + head.length > end:
             found.append(at)
             at = _next_frame(file, header, at + 1, end)
             continue
-        begin, size = at + FRAME_SIZE, head.length
-        pieces = (
-            read_quietly(file, begin + part, min(_PIECE, size - part)) for part in range(0, size, _PIECE)
-        )  # an extent may be large
-        if payload_matches(head, pieces):
+        if _is_whole(file, head, at + FRAME_SIZE):
             whole = at
         else:
             found.append(at)
-        at = begin + size
+        at += FRAME_SIZE + head.length
     return found, at, whole
+
+
+def _is_whole(file: DiskFile, head: Head, begin: int) -> bool:
+    """True if the payload that begins there can be read, and has the checksum of its head."""
+    parts = range(begin, begin + head.length, _PIECE)  # an extent may be large
+    pieces = (read_quietly(file, at, min(_PIECE, begin + head.length - at)) for at in parts)
+    try:
+        return payload_matches(head, pieces)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return False
+
+
+def _read_past(file: DiskFile, offset: int, size: int) -> bytes:
+    """Read a part; zeros, in which no frame begins, stand for the sectors that the disk cannot read."""
+    try:
+        return read_quietly(file, offset, size)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    end = offset + size
+    ends = [offset, *range(offset - offset % _SECTOR + _SECTOR, end, _SECTOR), end]
+    if len(ends) == 2:
+        return bytes(size)
+    return b"".join(_read_past(file, at, to - at) for at, to in pairwise(ends))
 
 
 def _next_frame(file: DiskFile, header: FileHeader, at: int, end: int) -> int:
     """Return the position of the next frame with a valid head; ``end`` without one."""
     while at < end:
-        data = read_quietly(file, at, min(_PIECE, end + FRAME_SIZE - at))
+        data = _read_past(file, at, min(_PIECE, end + FRAME_SIZE - at))
+        if len(data) < FRAME_SIZE:  # the file became shorter
+            return end
         place = data.find(header.mark)
         while place >= 0 and len(data) - place >= FRAME_SIZE:
             if decode_head(header, data, place) is not None:
                 return min(at + place, end)
             place = data.find(header.mark, place + 1)
-        at += max(len(data) - FRAME_SIZE + 1, 1)
+        at += len(data) - FRAME_SIZE + 1
     return end

@@ -187,6 +187,8 @@ class _Search:
         while at + FRAME_SIZE <= self.size and not self.spent:
             data = self.file.read_at(at, min(CHUNK, self.size - at))
             last = len(data) - FRAME_SIZE  # last position of a head that fits in this chunk
+            if last < 0:  # the file became shorter, as after a write that a full disk refused
+                return
             after = 0
             while not self.spent and 0 <= (found := data.find(mark, after)) <= last:
                 after = found + 1

@@ -16,10 +16,11 @@ from millstream.engine.cold import Extent
 from millstream.engine.cold_ops import named_packs, references
 from millstream.engine.ids import text
 from millstream.engine.keyspace import Keyspace
-from millstream.errors import DiskError, LogCorruptError, MillstreamError, StorageError
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, MillstreamError, StorageError
 from millstream.logs import logger
 from millstream.node.log import replay
-from millstream.persistence.disk import Disk, RealDisk
+from millstream.persistence.disk import FULL, Disk, RealDisk, disk_error
+from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.inventory import Progress, payloads_of, size_of, take_inventory
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import Manifest, PackEntry, is_pack_name, pack_name, pack_number, read_manifest
@@ -153,10 +154,11 @@ def cut_command(directory: Path, names: Iterable[str]) -> str:
     return f"`millstream log cut {' '.join(f'--pack {name}' for name in names)} {directory}`"
 
 
-def _remedy(missing: list[MissingEntries], names: Iterable[str], directory: Path) -> str:
+def _remedy(missing: list[MissingEntries], names: Iterable[str], directory: Path, *, is_partial: bool) -> str:
     return (
         f"{loss_of(missing)}. Put the file back, or restore a backup. To go on without these entries: "
         f"{cut_command(directory, names)}"
+        + (". With --keep-readable it gives up only the entries that cannot be read" if is_partial else "")
     )
 
 
@@ -190,9 +192,8 @@ def open_log(
         broken = broken_packs(disk, directory, manifest)
         numbers = {each.number for each in broken} | {pack_number(name)}
         lost = entries_where(space, lambda each: each.pack in numbers)
-        remedy = _remedy(lost, [each.name for each in broken] or [name], directory)
-        if any(size_of(disk, directory / each.name) for each in broken):
-            remedy += ". With --keep-readable it gives up only the entries that cannot be read"
+        is_partial = any(size_of(disk, directory / each.name) for each in broken)
+        remedy = _remedy(lost, [each.name for each in broken] or [name], directory, is_partial=is_partial)
         raise LogCorruptError(f"{error}. {remedy}", path=error.path, offset=error.offset) from None
 
 
@@ -202,6 +203,7 @@ def lack_of(log: Log, pack: PackEntry, least: int) -> str:
     A pack that was removed while this process has it open is written anew.
 
     Raises:
+        DiskFullError: open files, memory or space lack, so the pack cannot be opened, or not be written anew.
         DiskError: the log's path leads to another directory, or nowhere.
     """
     lack = _look(log, pack, least)
@@ -216,7 +218,10 @@ def lack_of(log: Log, pack: PackEntry, least: int) -> str:
                 )
                 return _look(log, pack, least)
         except OSError as error:
-            return f"{lack}; this process has it open, but cannot write it anew: {error.strerror or error}"
+            reason = disk_error(f"{lack}; it cannot be written anew", error)
+            if error.errno in FULL:
+                raise reason from error
+            return str(reason)
     return lack
 
 
@@ -224,9 +229,25 @@ def _look(log: Log, pack: PackEntry, least: int) -> str:
     try:
         with closing(log.open_pack(pack.name)) as file:
             size = file.size()
+    except DiskFullError:
+        raise
     except (StorageError, OSError) as error:
         return str(error)
     return f"{pack.name} has {size} bytes instead of {least}" if size < least else ""
+
+
+def _lack_at_stop(log: Log, pack: PackEntry, least: int) -> str:
+    """Return why a pack is not the file that the next start needs; empty if it may be."""
+    try:
+        if not _look(log, pack, least):
+            return ""
+    except DiskFullError as error:
+        logs.error("%s could not be looked at: %s", pack.name, error)  # noqa: TRY400 - the sentence says all
+        return ""
+    try:
+        return lack_of(log, pack, least)
+    except DiskFullError as error:
+        return str(error)
 
 
 def bring_packs_back(log: Log) -> None:
@@ -238,7 +259,7 @@ def bring_packs_back(log: Log) -> None:
     """
     sizes = log.pack_sizes()
     # All of them, since the open file of each is its only copy
-    found = {pack.name: lack for pack in log.packs if (lack := lack_of(log, pack, sizes[pack.number]))}
+    found = {pack.name: lack for pack in log.packs if (lack := _lack_at_stop(log, pack, sizes[pack.number]))}
     if found:
         more = len(found) - _PACKS_SHOWN
         shown = "; ".join(list(found.values())[:_PACKS_SHOWN]) + (f"; and {more} more packs" if more > 0 else "")
@@ -259,13 +280,14 @@ def expect_packs(space: Keyspace, log: Log) -> None:
         if number in named and end <= sizes[number] and identity in {"", named[number].identity}:
             continue
         name = pack_name(number, identity) if identity else str(number)
-        path = str(log.directory / name)
+        path, is_partial = str(log.directory / name), False
         if number not in named:
             reason = "is not in the manifest"
         elif identity not in {"", named[number].identity}:
             reason = f"is not the one that the manifest names ({named[number].name})"
         else:
             reason = f"ends at byte {sizes[number]}, and they need it up to byte {end}"
+            is_partial = sizes[number] > HEADER_SIZE
         reason = f"records of the log need pack {name}, which {reason}"
-        remedy = _remedy(entries_in(space, number), [name], log.directory)
+        remedy = _remedy(entries_in(space, number), [name], log.directory, is_partial=is_partial)
         raise LogCorruptError(f"{reason}. {remedy}", path=path, offset=end)

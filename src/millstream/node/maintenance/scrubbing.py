@@ -23,7 +23,7 @@ _ROUND = 86_400_000
 _LATER = 60_000
 # Bytes of one piece of work
 _PIECE = 1 << 20
-_REASON = "the checksum of its frame is wrong"
+_REASON = "its checksum is wrong, or the disk cannot read it"
 
 
 class Scrubber:
@@ -33,7 +33,8 @@ class Scrubber:
         self._log, self._background, self._report = opened, background, report
         self.begin_again()
         self._due = self._begun = 0  # Monotonic milliseconds of the next piece, and of the round's begin
-        self.ended_at = 0  # Seconds since 1970 of the end of the last round; 0 before the first one
+        self._has_skipped = False  # A pack of this round could not be opened or read
+        self.ended_at = 0  # Seconds since 1970 of the end of the last whole round; 0 before the first one
 
     def begin_again(self) -> None:
         """Begin with the first pack, since others may have taken the place of all."""
@@ -45,13 +46,13 @@ class Scrubber:
             return (self._due - now.mono) / 1000
         entry = next((each for each in self._log.packs if each.sealed and each.number >= self._number), None)
         if entry is None:  # the end of a round, or there is none yet
-            if self._number:
+            if self._number and not self._has_skipped:
                 self.ended_at = now.wall // 1000
             self._due = self._begun + _ROUND if self._number else now.mono + _LATER
             self.begin_again()
             return max(self._due - now.mono, 0) / 1000
         if not self._number:
-            self._begun = now.mono
+            self._begun, self._has_skipped = now.mono, False
         at = self._at if entry.name == self._name else 0
         at, begun = max(at, HEADER_SIZE), now.mono
 
@@ -75,5 +76,6 @@ class Scrubber:
             with closing(self._log.open_pack(entry.name)) as file:
                 found, end = scrub(file, entry, at, most)
         except (StorageError, OSError):
+            self._has_skipped = True
             return [], entry.bytes or 0, most
         return found, end, end - at

@@ -191,8 +191,8 @@ class Vacuum:
             return
         try:
             sizes = {number: size for number, size in self._log.pack_sizes().items() if number <= walk.newest}
-        except OSError as error:  # the next walk tries again
-            log.warning("the sizes of packs cannot be read: %s", error)
+        except StorageError as error:
+            log.warning("the sizes of packs cannot be read; the next walk tries again: %s", error)
             self._give_up("error", now)
             return
         # A requested vacuum empties also the pack that takes what is spilled

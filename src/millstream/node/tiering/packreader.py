@@ -193,17 +193,22 @@ class Packs:
         self.names: dict[int, str] = {}  # Names of the open packs by number
 
     def add(self, number: int, name: str, file: DiskFile) -> None:
-        """Read a pack; its file is taken over."""
-        if self.reader is None:
-            self.reader = PyPackReader()
-            if core.native is not None and isinstance(file, RealFile):
-                self.reader = core.native.PackReader(self._cache)
-        allow_files(1)
-        if isinstance(self.reader, PyPackReader):
-            self.reader.add(number, file, name)
-        else:
-            assert isinstance(file, RealFile), "all packs are on one disk"
-            self.reader.add(number, file.detach(), name)
+        """Read a pack; its file is taken over, and closed after an error."""
+        try:
+            if self.reader is None:
+                self.reader = PyPackReader()
+                if core.native is not None and isinstance(file, RealFile):
+                    self.reader = core.native.PackReader(self._cache)
+            allow_files(1)
+            if isinstance(self.reader, PyPackReader):
+                self.reader.add(number, file, name)
+            else:
+                assert isinstance(file, RealFile), "all packs are on one disk"
+                self.reader.add(number, file.fileno(), name)
+                file.detach()
+        except BaseException:
+            file.close()
+            raise
         self.names[number] = name
 
     def drop(self, number: int) -> None:

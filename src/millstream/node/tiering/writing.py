@@ -149,6 +149,8 @@ class Filler:
                 self._exclusively(lambda: self._log.end_pack(pack))
             except StorageError as error:
                 log.error("a pack is not ended: %s", error)  # noqa: TRY400 - the disk's fault, not this program's
+            finally:
+                pack.close()  # a log that has failed takes no job that would do it
 
     def abandon(self) -> None:
         """Close the pack in a forked child, and write nothing."""
