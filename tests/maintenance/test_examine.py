@@ -40,10 +40,10 @@ def test_a_whole_log(home: Path) -> None:
     assert content(home) == before
 
 
-def test_a_disk_that_fails_at_any_read_is_named(home: Path) -> None:
-    """A disk error at any read of the check names the directory."""
+def test_a_disk_that_fails_once_is_named_or_read_again(home: Path) -> None:
+    """An error of a read is met by another one, since only a sector may be bad; others name the directory."""
     damage_middle(home)
-    files, said = content(home), set()
+    files, said, read_again = content(home), set(), 0
     for failing in itertools.count(1):
         disk = disk_with(files)
         disk.faults = {failing: Fault.EIO}
@@ -52,10 +52,12 @@ def test_a_disk_that_fails_at_any_read_is_named(home: Path) -> None:
         except DiskError as error:
             said.add(str(error))
             continue
-        assert disk.operations < failing, disk.trace[failing - 1]
         assert found.losses is not None
-        break
+        if disk.operations < failing:
+            break
+        read_again += 1
     assert failing > 30
+    assert read_again > 10
     assert said == {f"cannot check {HOME}: Input/output error"}
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import json
-import os
 from errno import EACCES, EIO
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,12 @@ from millstream.maintenance.log.examine import advice, examine_directory
 from millstream.maintenance.log.packs import dump_pack
 from millstream.maintenance.log.tier import look_at_tier
 from millstream.node.log.packs import expect_packs, open_log
-from millstream.persistence.disk import RealDisk, RealFile
+from millstream.persistence.disk import RealDisk
 from millstream.persistence.frame import FRAME_SIZE
 from millstream.persistence.manifest import Manifest, read_manifest
 from millstream.persistence.recovery import switch_manifest
 from millstream.server.thread import ServerThread
+from support.badsectors import BadDisk
 from support.coldness import IS_COLD
 from support.packed import PackedWorld, make_packed, packed
 from support.simdisk import Crash, PowerCut, SimDisk
@@ -181,6 +181,19 @@ def test_a_log_goes_on_without_a_pack(tmp_path: Path, how: str) -> None:
     open_log(home)[0].close()
 
 
+def test_a_name_that_only_has_the_number_of_a_pack_is_refused(tmp_path: Path) -> None:
+    """It may be a typing error, or a file of another directory; the error has the right name."""
+    home = tmp_path / "data"
+    two_packs(home)
+    before, pack = content(home), min(home.glob("*.pack"))
+    wrong = pack.name.replace(pack.stem[-16:], "0123456789abcdef")
+    for name in (wrong, wrong.replace(".pack", "-00000001.pack")):
+        done = run("log", "cut", home, "--pack", name, "--yes")
+        assert (done.exit_code, content(home)) == (2, before)
+        assert f"{name!r} is not a pack of this log: pack 1 is {pack.name!r}. Give that name, or 1." in done.stderr
+    assert run("log", "cut", home, "--pack", pack.name, "--yes").exit_code == 0
+
+
 def test_two_packs_are_cut_as_the_error_of_the_start_prints_it(tmp_path: Path) -> None:
     """The command names all packs that are missing; a cut of one of them changes nothing, and prints the same."""
     home = tmp_path / "data"
@@ -235,36 +248,6 @@ def test_a_cut_keeps_what_can_be_read_of_a_pack(tmp_path: Path, damage: str) -> 
         world.sync()
         world.close()
     assert examine_directory(home).report.ok is (damage != "middle")
-
-
-class BadFile(RealFile):
-    """A file with a sector that cannot be read, not even from the page cache."""
-
-    def __init__(self, file: RealFile, path: Path, sector: int, code: int) -> None:
-        super().__init__(file.detach(), path)
-        self._sector, self._code = sector, code
-
-    def fileno(self) -> int:
-        """Raise, since a read by the descriptor would have the bytes."""
-        raise OSError(self._code, os.strerror(self._code))
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """Read bytes, or raise."""
-        if offset <= self._sector < offset + size:
-            raise OSError(self._code, os.strerror(self._code))
-        return super().read_at(offset, size)
-
-
-class BadDisk(RealDisk):
-    """A disk on which one file has a bad sector."""
-
-    def __init__(self, path: Path, sector: int, code: int) -> None:
-        self._bad = path, sector, code
-
-    def open_read(self, path: Path) -> RealFile:
-        """Open a file."""
-        file = super().open_read(path)
-        return BadFile(file, *self._bad) if path == self._bad[0] else file
 
 
 @pytest.mark.parametrize("where", ["middle", "header"])

@@ -1,6 +1,7 @@
 """Damage of packs: an error to the readers of the damaged entries, and to nobody else."""
 
 import re
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from millstream.engine.streams import extents
 from millstream.replies import Error
 from node.test_cold import ColdWorld, aging, extent_length, filled
 from support.coldness import IS_COLD
+from support.inprocess import Client
 
 if IS_COLD:
     pytest.skip("its worlds have packs of their own", allow_module_level=True)
@@ -155,7 +157,7 @@ def test_a_group_that_goes_past_damage_as_documented_misses_only_that(
     "claim",
     [
         ["XREADGROUP", "GROUP", "g", "b", "CLAIM", "1", "STREAMS", "s", ">"],
-        ["XAUTOCLAIM", "s", "g", "b", "0", "0", "COUNT", "100"],
+        ["XAUTOCLAIM", "s", "g", "b", "1", "0", "COUNT", "100"],
         ["XCLAIM", "s", "g", "b", "0", *(f"{number}-1" for number in range(1, 21))],
     ],
     ids=lambda words: words[0],
@@ -170,7 +172,7 @@ def test_pending_damage_that_is_acknowledged_as_documented_moves_no_group(claim:
     world.chill()
     _damaged(world, b"s", 1)
     world.clock.advance(1)
-    if claim[0] == "XREADGROUP":  # the others come first
+    if claim[0] != "XCLAIM":  # the others come first
         assert not isinstance(client.call(*claim), Error)
     reply = client.call(*claim)
     assert isinstance(reply, Error)
@@ -334,10 +336,111 @@ def test_a_damaged_pending_entry_stops_no_read_that_claims(claim: int, unit: boo
     world.expect_replay()
 
 
+def delivered() -> tuple[ColdWorld, Client]:
+    """Make a stream of twenty cold entries, of which consumer a has 1 to 15 pending and 10 to 12 are damaged."""
+    world = ColdWorld()
+    client = filled(world, 20)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", "15", "STREAMS", "s", ">")
+    world.chill()
+    _damaged(world, b"s", 1)
+    return world, client
+
+
+def numbers(rows: Any) -> list[int]:
+    """Return the numbers of the entries of a reply."""
+    return [int((row if isinstance(row, bytes) else row[0])[:-2]) for row in rows]
+
+
 @pytest.mark.parametrize("unit", [False, True])
-@pytest.mark.parametrize(
-    "words", [["XCLAIM", "s", "g", "b", 0, "1-1", "12-1", "LASTID", "999-0"], ["XAUTOCLAIM", "s", "g", "b", 0, "-"]]
-)
+@pytest.mark.parametrize("just", [[], ["JUSTID"]])
+@pytest.mark.parametrize("count", [1, 2, 3, 100])
+def test_a_claim_of_all_passes_damage(count: int, just: list[str], unit: bool) -> None:
+    """Entries that cannot be read stay pending, and those after them are claimed; then the error names them."""
+    world, client = delivered()
+    client.call("XDEL", "s", "14-1")
+    world.clock.advance(1000)
+
+    def claim(cursor: bytes) -> Any:
+        if unit:
+            client.call("MULTI")
+        reply: Any = client.call("XAUTOCLAIM", "s", "g", "b", 500, cursor, "COUNT", count, *just)
+        replies: Any = client.call("EXEC") if unit else [reply]
+        return replies[0] if unit else reply
+
+    found, gone, cursor = [], [], b"0-0"
+    while cursor:
+        cursor, rows, deleted = claim(cursor)
+        found, gone = found + numbers(rows), gone + numbers(deleted)
+        cursor = cursor if cursor != b"0-0" else b""
+    assert found == [*range(1, 10), 13, 15]
+    assert gone == [14]
+    pending: Any = client.call("XPENDING", "s", "g", "-", "+", 100)
+    assert [(int(row[0][:-2]), row[1], row[3]) for row in pending if row[1] == b"a"] == [
+        (number, b"a", 1) for number in (10, 11, 12)
+    ]
+    assert world.node.cold.damaged == 1
+    for _ in range(2):
+        assert "MSDAMAGED entries 10-1 to 12-1 of 's'" in str(claim(b"10-1"))
+    before = client.call("XINFO", "CONSUMERS", "s", "g")
+    world.clock.advance(100)
+    assert "MSDAMAGED" in str(claim(b"10-1"))
+    after: Any = client.call("XINFO", "CONSUMERS", "s", "g")
+    assert [row[:4] for row in after] == [row[:4] for row in before]  # type: ignore[union-attr]  # a reply may be anything
+    _damaged(world, b"s", 1)  # whole again
+    assert numbers(claim(b"0-0")[1]) == [10, 11, 12][:count]
+    world.expect_replay()
+
+
+def test_damage_that_is_not_idle_for_long_enough_is_no_error_of_a_claim() -> None:
+    """Its consumer may have it, and acknowledges it soon."""
+    world, client = delivered()
+    assert client.call("XAUTOCLAIM", "s", "g", "b", 500, "0") == [b"0-0", [], []]
+    assert world.node.cold.damaged == 0
+
+
+def test_a_long_claim_passes_much_damage_by_its_cursor() -> None:
+    """A claim looks at ten records for each that it wants, and returns the cursor if all of these are damaged."""
+    world, client = delivered()
+    world.packs.fails = True
+    reply: Any = client.call("XAUTOCLAIM", "s", "g", "b", 0, "0", "COUNT", 1)
+    assert reply == [b"11-1", [], []]
+    assert "MSDAMAGED" in str(client.call("XAUTOCLAIM", "s", "g", "b", 0, "11-1", "COUNT", 1))
+    assert client.call("XPENDING", "s", "g", "-", "+", 100, "b") == []
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_a_history_passes_damage(count: int, unit: bool) -> None:
+    """A consumer works off all that it can, and gets the error if only damaged entries are left."""
+    world, client = delivered()
+    client.call("XDEL", "s", "14-1")
+
+    def read(after: str | bytes) -> Any:
+        if unit:
+            client.call("MULTI")
+        reply: Any = client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", count, "STREAMS", "s", after)
+        replies: Any = client.call("EXEC") if unit else [reply]
+        return replies[0]
+
+    found: list[int] = []
+    while found[-1:] != [15]:
+        ((_, rows),) = read(b"%d-1" % (found or [0])[-1])
+        found += numbers(rows)
+        assert [row[1] is None for row in rows] == [row[0] == b"14-1" for row in rows]
+    assert found == [*range(1, 10), 13, 14, 15]
+    pending: Any = client.call("XPENDING", "s", "g", "-", "+", 100)
+    assert [row[3] for row in pending] == [2] * 9 + [1] * 3 + [2, 1, 2]
+    assert client.call("XACK", "s", "g", *(f"{number}-1" for number in found)) == 12
+    assert "MSDAMAGED entries 10-1 to 12-1 of 's'" in str(read("0"))
+    assert client.call("XACK", "s", "g", "10-1", "11-1", "12-1") == 3
+    assert read("0") == [[b"s", []]]
+    _damaged(world, b"s", 1)  # whole again
+    world.expect_replay()
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("words", [["XCLAIM", "s", "g", "b", 0, "1-1", "12-1", "LASTID", "999-0"]])
 def test_a_claim_that_meets_damage_changes_nothing(words: list[str | int], unit: bool) -> None:
     """Otherwise LASTID would move the group past entries that nobody got."""
     world = ColdWorld()
@@ -356,10 +459,18 @@ def test_a_claim_that_meets_damage_changes_nothing(words: list[str | int], unit:
 
 
 @pytest.mark.parametrize("unit", [False, True])
-@pytest.mark.parametrize("words", [["XACKDEL", "s", "g", "IDS", 3], ["XDELEX", "s", "DELREF", "IDS", 3], ["XDEL", "s"]])
-@pytest.mark.parametrize(("damaged", "ids"), [(0, ["13-1", "1-1", "2-1"]), (2, ["19-1", "1-1", "20-1"])])
+@pytest.mark.parametrize("words", [["XACKDEL", "s", "g", "IDS"], ["XDELEX", "s", "DELREF", "IDS"], ["XDEL", "s"]])
+@pytest.mark.parametrize(
+    ("damaged", "ids"),
+    [
+        (0, ["13-1", "1-1", "2-1"]),
+        (2, ["19-1", "1-1", "20-1"]),
+        (1, [f"{number}-1" for number in (19, *range(13, 19), 20)]),
+        (1, [f"{number}-1" for number in range(20, 12, -1)]),
+    ],
+)
 def test_a_deletion_that_meets_damage_beside_its_entries_changes_nothing(
-    damaged: int, ids: list[str], words: list[str | int], unit: bool
+    damaged: int, ids: list[str], words: list[str], unit: bool
 ) -> None:
     """A deletion reads the ends of an extent, and the last cold node if all hot entries go."""
     world = ColdWorld()
@@ -374,7 +485,7 @@ def test_a_deletion_that_meets_damage_beside_its_entries_changes_nothing(
     def delete() -> Any:
         if unit:
             client.call("MULTI")
-        reply: Any = client.call(*words, *ids)
+        reply: Any = client.call(*words, *([len(ids)] if "IDS" in words else []), *ids)
         replies: Any = client.call("EXEC") if unit else [reply]
         return replies[0]
 
@@ -382,5 +493,42 @@ def test_a_deletion_that_meets_damage_beside_its_entries_changes_nothing(
     pending: Any = client.call("XPENDING", "s", "g")
     assert (pending[0], client.call("XLEN", "s")) == (20, 19)
     _damaged(world, b"s", damaged)  # whole again
-    assert delete() == (3 if words[0] == "XDEL" else [1, 1, 1])
+    assert delete() == (len(ids) if words[0] == "XDEL" else [1] * len(ids))
     world.expect_replay()
+
+
+@pytest.mark.parametrize("words", [["XTRIM", "s"], ["XADD", "s"]])
+def test_a_trim_that_meets_damage_drops_no_reference(words: list[str]) -> None:
+    """DELREF drops pending entries before the trim, which reads the node of its bound."""
+    world, client = delivered()
+    client.call("XACK", "s", "g", "10-1", "11-1", "12-1")
+    world.stream().entries = world.stream().entries.copy()  # a copy has not read its extents yet
+    added = ["21-1", "f", "v"] if words[0] == "XADD" else []
+    reply = client.call(*words, "MINID", "11-1", "DELREF", *added)
+    assert reply == b"21-1" if added else "MSDAMAGED" in str(reply)
+    pending: Any = client.call("XPENDING", "s", "g")
+    assert (pending[0], client.call("XLEN", "s")) == (12, 20 + bool(added))
+    _damaged(world, b"s", 1)  # whole again
+    assert client.call("XTRIM", "s", "MINID", "11-1", "DELREF") == 10
+    assert client.call("XPENDING", "s", "g")[0] == 3  # type: ignore[index]  # a reply may be anything
+    world.expect_replay()
+
+
+def test_a_deletion_at_random_changes_all_or_nothing() -> None:
+    """Any part of the newest entries, in any order, beside any damage."""
+    for seed in range(150):
+        random = Random(seed)
+        world = ColdWorld()
+        client = filled(world, 20)
+        client.call("XDEL", "s", *(f"{number}-1" for number in range(2, 19) if random.random() < 0.2))
+        world.chill(each=random.choice((1, 2, 3)))
+        client.call("XDEL", "s", *(f"{number}-1" for number in range(2, 19) if random.random() < 0.2))
+        rows: Any = client.call("XRANGE", "s", "-", "+")
+        last = random.randrange(len(rows) - 2)
+        gone = [row[0] for row in rows[last:] if random.random() < 0.9 or row[0] in {b"19-1", b"20-1"}]
+        random.shuffle(gone)
+        _damaged(world, b"s", random.randrange(world.stream().entries.extent_count))
+        world.stream().entries = world.stream().entries.copy()  # a copy has not read its extents yet
+        reply = client.call(*random.choice((["XDEL", "s"], ["XDELEX", "s", "IDS", len(gone)])), *gone)
+        removed = len(gone) if not isinstance(reply, Error) else 0
+        assert client.call("XLEN", "s") == len(rows) - removed

@@ -5,10 +5,12 @@ from random import Random
 
 import pytest
 
+from millstream.commands.context.config import Config
 from millstream.commands.streams.trimming import packed_bound
 from millstream.engine.ids import MAX_ID
 from millstream.engine.streams.stream import Stream
 from millstream.node.maintenance.retention import NAMED, NODES
+from millstream.node.node import Node
 from millstream.replies import OK
 from support.inprocess import Client, Word, World
 
@@ -362,6 +364,64 @@ def test_rules_that_are_set_again_end_the_pause() -> None:
     assert client.call("CONFIG", "SET", NAME, "* 1h 0") == OK
     world.advance(1000)
     assert kept(client, "s") == []
+
+
+def started(world: World) -> Node:
+    """Return a node that starts as a server does, from this one's records."""
+    twin = Node(Config(world.config))
+    twin.prepared(world.log.replay())(world.log)
+    return twin
+
+
+def left(node: Node) -> int:
+    """Return the number of entries of ``s``."""
+    found = node.keyspace.databases[0].keys[b"s"]
+    assert isinstance(found, Stream)
+    return found.length
+
+
+def test_a_start_with_a_clock_that_is_ahead(caplog: pytest.LogCaptureFixture) -> None:
+    """Retention by age pauses for an hour if the log's last record is older than an hour; sizes count."""
+    world, client = begin("* 1h 0")
+    fill(world, client, "s", 25)
+    world.clock.jump(DAY)
+    twin = started(world)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(60):
+            twin.tick(world.clock.now())
+            assert left(twin) == 25
+            world.clock.advance(60_000)
+    said = [line for line in caplog.messages if "clock" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"the last record of the log is {DAY // 1000} s old; retention by age pauses for an hour")
+    world.clock.advance(1000)
+    twin.tick(world.clock.now())
+    assert left(twin) == 0
+
+
+def test_rules_that_are_set_after_a_start_end_its_pause() -> None:
+    """CONFIG SET of the same rules says that the clock is right."""
+    world, client = begin("* 1h 0")
+    fill(world, client, "s", 25)
+    world.clock.jump(DAY)
+    twin = started(world)
+    twin.tick(world.clock.now())
+    assert left(twin) == 25
+    twin.config.set([(NAME, "* 1h 0")])
+    twin.tick(world.clock.now())
+    assert left(twin) == 0
+
+
+def test_a_start_soon_after_the_end_pauses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """An ordinary restart, or one with an empty log, removes what is too old at once."""
+    world, client = begin("* 1m 0")
+    started(world).tick(world.clock.now())
+    fill(world, client, "s", 25)
+    world.clock.advance(3_500_000)
+    twin = started(world)
+    twin.tick(world.clock.now())
+    assert left(twin) == 0
+    assert not [line for line in caplog.messages if "clock" in line]
 
 
 def test_a_clock_that_goes_back() -> None:

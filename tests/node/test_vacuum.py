@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from errno import EMFILE
 from pathlib import Path
 from random import Random
@@ -479,6 +480,44 @@ def test_a_round_that_could_not_open_a_pack_does_not_count(monkeypatch: pytest.M
     for _ in range(4):
         care(cold, 1)
     assert cold.vacuum.scrubber.ended_at
+
+
+def test_scrubbing_reports_a_pack_that_was_removed(caplog: pytest.LogCaptureFixture) -> None:
+    """Reads go on from the open file, so nobody else notices; the pack counts as damaged until it is there again."""
+    _, cold, clients = worlds()
+    cold.vacuum.on_damage, cold.vacuum.scrubber.on_return = cold.node.cold.report_damage, cold.node.cold.forget_removal
+    cold.spiller.filler.end()
+    (path,) = (path for path in cold.disk.names if path.suffix == ".pack")  # type: ignore[attr-defined]  # a SimDisk
+    file = cold.disk.names[path]  # type: ignore[attr-defined]  # likewise
+    cold.disk.remove(path)
+    for _ in range(3):
+        care(cold, 86_400)
+        care(cold, 1)
+    assert cold.node.cold.damages() == {(1, 0)}
+    (line,) = [each for each in caplog.messages if path.name in each]
+    assert "was removed or moved away" in line
+    assert "BGREWRITEAOF" in line
+    assert len(clients[1].call("XRANGE", "s", "-", "+")) == 60  # type: ignore[arg-type]  # a reply may be anything
+    cold.disk.names[path] = file  # type: ignore[attr-defined]  # likewise
+    care(cold, 86_400)
+    care(cold, 1)
+    assert cold.node.cold.damaged == 0
+
+
+def test_scrubbing_reports_no_pack_that_a_rewriting_removed() -> None:
+    """The rewriting may end between the choice of a pack and its opening."""
+    _, cold, _ = worlds(thread=Later)
+    damages = []
+    cold.vacuum.on_damage = damages.append
+    cold.spiller.filler.end()
+    while not Later.waiting:
+        care(cold, 61)
+    (path,) = (path for path in cold.disk.names if path.suffix == ".pack")  # type: ignore[attr-defined]  # a SimDisk
+    cold.disk.remove(path)
+    cold.opened._manifest = replace(cold.opened._manifest, packs=())  # noqa: SLF001 - as a rewriting leaves it
+    Later.run_all()
+    care(cold, 1)
+    assert damages == []
 
 
 def test_scrubbing_keeps_its_rate_with_frames_that_are_larger() -> None:

@@ -41,6 +41,7 @@ class StoreSpilling:
         self._spiller.on_pack = self._begin_reading
         self._vacuum = Vacuum(self._spiller, opened)
         self._vacuum.on_damage = node.cold.report_damage
+        self._vacuum.scrubber.on_return = node.cold.forget_removal
         self._vacuum.on_idle = self._reclaim
         node.host.vacuum = self._ask_vacuum
         node.sessions.stalls.may_help = self._spiller.may_help

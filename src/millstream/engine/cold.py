@@ -74,6 +74,25 @@ class ColdDamage(Exception):  # noqa: N818 - becomes the reply MSDAMAGED of the 
         self.reads = reads  # The reader that met the damage
 
 
+class Lost:
+    """The damage that a walk over single entries, by ascending or repeated ids, has met. It is then passed over."""
+
+    __slots__ = ("_first", "_last", "damage")
+
+    def __init__(self) -> None:
+        self.damage: ColdDamage | None = None  # The first one
+        self._first, self._last = 0, -1
+
+    def __contains__(self, entry_id: int) -> bool:
+        """True if an entry lies in the damage that was met last."""
+        return self._first <= entry_id <= self._last
+
+    def add(self, damage: ColdDamage) -> None:
+        """Note damage that was met."""
+        self.damage = self.damage or damage
+        self._first, self._last = damage.first, damage.last
+
+
 def up_to_damage(rows: Iterable[T]) -> Iterator[T]:
     """Yield what can be read before damage; raise if that is nothing."""
     found = False
@@ -298,14 +317,14 @@ def want(store: Any, ids: Iterable[int]) -> None:
     if not store.extent_count or store.reads.may_wait:
         return
     missed: dict[Range, None] = {}
-    size, first, last = 0, 0, -1  # bytes that are missed; first and last id of what was found damaged
+    size, lost = 0, Lost()  # bytes that are missed
     for each in ids:
-        if first <= each <= last:
+        if each in lost:
             continue
         try:
             store.want_range(each, each)
         except ColdDamage as damage:  # for the reader, if it reads these entries at all
-            first, last = damage.first, damage.last
+            lost.add(damage)
         except ColdMiss as miss:
             fresh = [wanted for wanted in miss.ranges if wanted not in missed]
             missed |= dict.fromkeys(fresh)
@@ -316,9 +335,11 @@ def want(store: Any, ids: Iterable[int]) -> None:
         raise ColdMiss(list(missed))
 
 
-def cold_records(store: Any, most: int = EXTENTS_MOST) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
-    """Yield arguments of ``add_cold`` that make the cold part of a store again, each of at most so many extents."""
-    at = 0
+def cold_records(store: Any, most: int = EXTENTS_MOST, at: int = 0) -> Iterator[tuple[int, bytes, list[list[Any]]]]:
+    """Yield arguments of ``add_cold`` that make the cold part of a store again, each of at most so many extents.
+
+    ``at`` is the index of the first extent.
+    """
     while (record := store.cold_record(at, most)) is not None:
         yield record
         at += len(record[1]) // ROW_SIZE

@@ -10,7 +10,7 @@ Some transitions of :mod:`millstream.engine.streams.stream_ops` have one argumen
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from millstream.engine.cold import Extent, cold_records, unpack_extents, want
+from millstream.engine.cold import Extent, cold_records, index_of, unpack_extents, want
 from millstream.engine.ids import MIN_ID, PackedId, pack, pack_all, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, Transition, transition
 from millstream.engine.streams.entries import EntryStore
@@ -75,7 +75,7 @@ def _cold_delete(stream: Stream, op: str, db: int, key: bytes, ids: bytes) -> It
         yield (op, db, key, ids, places) if cold else (op, db, key, ids)
         return
     if cold:
-        entries.plan_warm()  # damage of the last cold node stops this before anything goes
+        _foresee_warm(entries, cold)
         yield (op, db, key, pack_all(cold), places)
     yield from _warmed(entries, db, key)
     yield (op, db, key, pack_all(hot))
@@ -90,6 +90,7 @@ def _cold_drop(
     if entries.length - entries.cold_live > len(hot):
         yield (op, db, key, ids, floor, places)
         return
+    _foresee_warm(entries, cold, end_of(floor))
     yield (op, db, key, pack_all(cold), pack(MIN_ID), places)  # no hot node goes yet
     yield from _warmed(entries, db, key)
     yield op, db, key, pack_all(hot), floor
@@ -103,10 +104,27 @@ def foresee_delete(entries: EntryStore, there: Collection[int]) -> None:
     """
     if not entries.extent_count:
         return
-    if cold := [entry for entry in there if entry <= entries.cold_last]:
-        entries.plan_delete(cold)
+    cold = [entry for entry in there if entry <= entries.cold_last]
     if entries.length - entries.cold_live <= len(there) - len(cold) > 0:
-        entries.plan_warm()
+        _foresee_warm(entries, cold)
+    elif cold:
+        entries.plan_delete(cold)
+
+
+def _foresee_warm(entries: EntryStore, cold: Collection[int], floor: int | None = None) -> None:
+    """Read what the node needs that becomes hot once these cold entries are gone, so that damage stops them now.
+
+    A store of the last extents tries it, from the one before the first that changes: a node of it may be the last one.
+    """
+    first = 0 if floor is not None else min(cold, default=entries.cold_last)
+    at = max(index_of(entries, first) - 1, 0)
+    trial = EntryStore()
+    trial.reads = entries.reads
+    for record in cold_records(entries, at=at):
+        trial.add_cold(*record)
+    trial.punch(trial.plan_delete(list(cold), floor))
+    if trial.extent_count:
+        trial.plan_warm()
 
 
 def _parted(entries: EntryStore, ids: bytes) -> tuple[list[int], list[int]]:

@@ -426,11 +426,12 @@ class Node:
         records; its caller will call :meth:`Primary.resume`.
         """
         space = Keyspace()
-        read_back(space, payloads)
+        _, wall = read_back(space, payloads)
         check(space)
-        return lambda log: self._adopt(space, log)
+        return lambda log: self._adopt(space, log, wall)
 
-    def _adopt(self, space: Keyspace, log: Log) -> None:
+    def _adopt(self, space: Keyspace, log: Log, wall: int) -> None:
+        self._cron.recovered(wall)
         rebuilding.adopt(self.keyspace, space)
         self.keyspace.history, self.keyspace.primary = space.history, space.primary
         self.keyspace.hands_over = space.hands_over

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import resource
 import time
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -19,6 +20,8 @@ from millstream.persistence import lockfile
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, DiskFile, read_file
 
+SECTOR = 4096  # smallest part of a file that the system reads or fails to read
+_UNREAD = b"\xa5"  # stands for each byte that cannot be read; no frame is valid with it
 TRIES = 200
 PAUSE = 0.01  # seconds between attempts; replacing a manifest takes less time and is rare
 
@@ -42,20 +45,43 @@ def _allow_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _read_sector(file: DiskFile, begin: int, end: int, bad: set[int]) -> bytes:
+    """Read a part of a sector, but not of one that the disk failed to read, since each failure takes it seconds."""
+    sector = begin - begin % SECTOR
+    if sector not in bad:
+        try:
+            return file.read_at(begin, end - begin)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            bad.add(sector)
+    return _UNREAD * (end - begin)
+
+
 class FrozenFile:
     """A file cut off at its size at that moment, as a :class:`~millstream.persistence.disk.DiskFile`."""
 
-    __slots__ = ("_file", "_size")
+    __slots__ = ("_file", "_size", "bad_sectors")
 
-    def __init__(self, file: DiskFile | None, size: int) -> None:
+    def __init__(self, file: DiskFile | None, size: int, bad_sectors: set[int] | None = None) -> None:
         self._file = file
         self._size = size
+        self.bad_sectors = bad_sectors  # Offsets of the sectors that could not be read; None if these are errors
 
     def read_at(self, offset: int, size: int) -> bytes:
         """See ``DiskFile``."""
         if self._file is None:
             raise PermissionError(errno.EACCES, "this file may not be read by this user")
-        return self._file.read_at(offset, max(min(size, self._size - offset), 0))
+        size = max(min(size, self._size - offset), 0)
+        sectors = range(offset - offset % SECTOR, offset + size, SECTOR)
+        if self.bad_sectors is None or self.bad_sectors.isdisjoint(sectors):
+            try:
+                return self._file.read_at(offset, size)
+            except OSError as error:
+                if self.bad_sectors is None or error.errno != errno.EIO:
+                    raise
+        ends = [*(max(at, offset) for at in sectors), offset + size]
+        return b"".join(_read_sector(self._file, begin, end, self.bad_sectors) for begin, end in pairwise(ends))
 
     def size(self) -> int:
         """See ``DiskFile``."""
@@ -84,12 +110,14 @@ class FrozenFile:
 class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
     """The directory at one moment, as a :class:`~millstream.persistence.disk.Disk` that refuses every change.
 
-    It holds one descriptor for each file until it is closed.
+    It holds one descriptor for each file until it is closed. With ``past_bad_sectors``, other bytes take the place of
+    those that the disk cannot read.
     """
 
-    def __init__(self, disk: Disk, directory: Path, *, pause: float = PAUSE) -> None:
+    def __init__(self, disk: Disk, directory: Path, *, pause: float = PAUSE, past_bad_sectors: bool = False) -> None:
         self._disk = disk
         self._directory = directory
+        self._goes_past = past_bad_sectors
         self._files: dict[str, FrozenFile] = {}
         _allow_descriptors()
         for _ in range(TRIES):
@@ -110,8 +138,17 @@ class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
         for file in files.values():
             file.release()
 
+    def bad_sectors(self) -> dict[str, set[int]]:
+        """Offsets of the sectors that could not be read so far, by the name of the file."""
+        return {name: file.bad_sectors for name, file in self._files.items() if file.bad_sectors}
+
     def _manifest(self) -> bytes | None:
-        return read_file(self._disk, self._directory / manifests.NAME, manifests.MAX_BYTES)
+        try:
+            return read_file(self._disk, self._directory / manifests.NAME, manifests.MAX_BYTES)
+        except OSError as error:
+            if error.errno != errno.EIO or not self._goes_past:
+                raise
+            return None
 
     def _hold(self) -> None:
         try:
@@ -135,7 +172,7 @@ class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
             if _is_of_log(name) or name == lockfile.NAME or error.errno not in _NO_FILE:
                 raise
             return FrozenFile(None, 0)
-        return FrozenFile(file, file.size())
+        return FrozenFile(file, file.size(), set() if self._goes_past else None)
 
     def open_read(self, path: Path) -> FrozenFile:
         """See ``Disk``."""

@@ -30,6 +30,7 @@ class Spilling:
         self.spiller.on_pack = self._begin_reading
         self.vacuum = Vacuum(self.spiller, opened)
         self.vacuum.on_damage = server.node.cold.report_damage
+        self.vacuum.scrubber.on_return = server.node.cold.forget_removal
         self.vacuum.on_idle = self._reclaim
         self._log = opened
         self._timer: asyncio.TimerHandle | None = None

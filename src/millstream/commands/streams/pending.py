@@ -35,9 +35,9 @@ from millstream.commands.table.args import (
 )
 from millstream.commands.table.table import STREAM
 from millstream.engine import ids
-from millstream.engine.cold import want
+from millstream.engine.cold import ColdDamage, Lost, want
 from millstream.engine.cold_ops import foresee_delete
-from millstream.engine.streams.group import ATTEMPTS, Group, next_count
+from millstream.engine.streams.group import ATTEMPTS, Group, find_claimable, next_count
 from millstream.engine.streams.pending import MAX_DELIVERIES, Pending
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
@@ -441,7 +441,8 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     The next call continues at the cursor. It is the id of an existing record, not a position in a list, so it stays
     valid if that record is removed. 0-0 is the end.
 
-    COUNT limits claimed and deleted entries together. Records of deleted entries are dropped at any idle time.
+    COUNT limits claimed and deleted entries together. Records of deleted entries are dropped at any idle time. Those of
+    damaged entries stay; the command returns the error at the end of the records, if it found no others.
     """
     key, name, consumer = argv[1], argv[2], argv[3]
     min_idle = max(integer(argv[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM"), 0)
@@ -451,9 +452,19 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     if count >= _TOO_MANY:
         raise CommandError("ERR Insufficient memory, failed allocating transient memory, COUNT too high.")
     want(stream.entries, (record.id for record in islice(group.pending.walk(start), count)))
-    cursor, taken, counts, gone = group.claimable(  # damage stops the command here, or not at all
-        stream.entries, start, min_idle, ctx.now.wall, most=count, looks=count * ATTEMPTS
-    )
+    lost, looks = Lost(), count * ATTEMPTS
+    try:
+        cursor, taken, counts, gone = group.claimable(
+            stream.entries, start, min_idle, ctx.now.wall, most=count, looks=looks
+        )
+    except ColdDamage:
+        records = group.pending.walk(start)
+        cursor, taken, counts, gone = find_claimable(
+            records, stream.entries, min_idle, ctx.now.wall, most=count, looks=looks, lost=lost
+        )
+    ctx.damage = lost.damage
+    if lost.damage is not None and not (cursor or taken or gone):
+        raise lost.damage
     attend(ctx, key, name, group, consumer)
     options = _Claim(ctx.now.wall, just_id=just_id)
     claimer = _Claimer(ctx, argv, stream, options)

@@ -34,7 +34,7 @@ from millstream.commands.table.args import (
 )
 from millstream.commands.table.table import STREAM
 from millstream.engine import ids
-from millstream.engine.cold import ColdDamage, up_to_damage, want
+from millstream.engine.cold import ColdDamage, Lost, up_to_damage, want
 from millstream.engine.keyspace import Database, Transition
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group, next_count
@@ -501,25 +501,31 @@ class _GroupRead:
         """The consumer's own pending entries above an id; a deleted entry shows as null.
 
         Existing ones count one more delivery, with the present time. So a consumer that works off its history after a
-        crash does not look idle. Records of deleted entries do not change, and await XACK.
+        crash does not look idle. Records of deleted entries do not change, and await XACK. Those of damaged entries are
+        left out.
         """
         self._answer.begin(self._key)
         again: list[int] = []
-        bound = self._answer.bound(self._options.count)
+        bound, lost = self._answer.bound(self._options.count), Lost()
         for record in self._group.consumers[self._consumer].pending.walk(after + 1):
             if self._count == bound or self._answer.is_full():
                 break
-            wire: Buffer | None = self._stream.entries.wire(record.id)
+            if record.id in lost:
+                continue
+            try:
+                wire: Buffer | None = self._stream.entries.wire(record.id)
+            except ColdDamage as damage:
+                lost.add(damage)
+                continue
             if wire is None:
-                name = ids.text(record.id)
-                wire = b"*2\r\n$%d\r\n%b\r\n%b" % (
-                    len(name),
-                    name,
-                    b"_\r\n" if self._ctx.session.resp == 3 else b"*-1\r\n",
-                )
+                name, null = ids.text(record.id), b"_\r\n" if self._ctx.session.resp == 3 else b"*-1\r\n"
+                wire = b"*2\r\n$%d\r\n%b\r\n%b" % (len(name), name, null)
             else:
                 again.append(record.id)
             self._emit(wire)
+        self._ctx.damage = self._ctx.damage or lost.damage
+        if lost.damage is not None and not self._count:
+            raise lost.damage
         if again:
             self._commit("gagain", self._ctx.now.wall, ids.pack_all(again))
         self._answer.end(self._key, self._count, self._buffers)
@@ -549,15 +555,16 @@ class _GroupRead:
         latest = self._ctx.now.wall - self._options.claim
         bound = self._answer.bound(self._options.count)
         found: list[Pending] = []
-        first, last = 0, -1  # first and last id of what was found damaged
+        lost = Lost()
         for record in self._group.order:
             if (record.time > latest and self._options.claim) or len(found) == bound:
                 break
             try:
-                if not first <= record.id <= last and record.id in self._stream.entries:
+                if record.id not in lost and record.id in self._stream.entries:
                     found.append(record)
             except ColdDamage as damage:
-                first, last, self._ctx.damage = damage.first, damage.last, self._ctx.damage or damage
+                lost.add(damage)
+        self._ctx.damage = self._ctx.damage or lost.damage
         return found
 
     def _claim(self, stale: list[Pending]) -> None:

@@ -133,6 +133,8 @@ def run_trim(ctx: Context, key: bytes, stream: Stream, trim: Trim) -> int:
     bound = _bound(stream, trim, budget)
     if _ends_below(entries, bound):
         if trim.policy == b"DELREF" and (referenced := _referenced(stream, bound)):
+            if entries.extent_count:
+                entries.plan_cut(bound)  # damage stops the command now, or not at all
             ctx.commit(("xunref", db, key, ids.pack_all(referenced)))
         removed = ctx.commit(("xtrim", db, key, packed_bound(bound), False, True))
     return removed

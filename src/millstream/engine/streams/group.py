@@ -7,11 +7,13 @@ A record is in up to three places: the group's ids, its consumer's ids, the time
 a method here, which keeps the three together. Other code does not touch them.
 """
 
+from collections.abc import Iterable
 from itertools import pairwise
 from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream import core
+from millstream.engine.cold import ColdDamage, Lost
 from millstream.engine.ids import pack_all, unpack_all
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.memory import Total
@@ -190,24 +192,7 @@ class PyGroup:
 
         A released record may always be claimed. A record of a deleted entry is found at any idle time.
         """
-        found: list[Pending] = []
-        gone: list[int] = []
-        cursor = 0
-        for record in self.pending.walk(start):
-            # The limits are checked first, so the cursor is the first record that was not examined
-            if not most or not looks:
-                cursor = record.id
-                break
-            looks -= 1
-            # As in Redis, a deleted entry is reported whatever its idle time, and counts towards COUNT
-            if record.id not in entries:
-                gone.append(record.id)
-                most -= 1
-            elif record.consumer is None or not min_idle or now - record.time >= min_idle:
-                found.append(record)
-                most -= 1
-        taken = pack_all([record.id for record in found])
-        return Claimable(cursor, taken, [record.count for record in found], pack_all(gone))
+        return find_claimable(self.pending.walk(start), entries, min_idle, now, most=most, looks=looks)
 
     def drop_consumer(self, name: bytes) -> int:
         """Delete a consumer and its records; return the number of records. Its entries are not delivered again."""
@@ -234,6 +219,53 @@ class PyGroup:
             else:
                 twin.assign(record.id, twin.consumers[record.consumer.name], record.time, record.count)
         return twin
+
+
+def find_claimable(
+    records: Iterable[Pending],
+    entries: EntryStore,
+    min_idle: int,
+    now: int,
+    *,
+    most: int,
+    looks: int,
+    lost: Lost | None = None,
+) -> Claimable:
+    """Find records to claim, see :meth:`PyGroup.claimable`.
+
+    With ``lost``, damaged entries are passed over: they may have been deleted or not. It then has the damage if one of
+    them would be claimed.
+    """
+    found: list[Pending] = []
+    gone: list[int] = []
+    cursor, is_due_lost = 0, False
+    for record in records:
+        # The limits are checked first, so the cursor is the first record that was not examined
+        if not most or not looks:
+            cursor = record.id
+            break
+        looks -= 1
+        is_due = record.consumer is None or not min_idle or now - record.time >= min_idle
+        try:
+            is_there = (lost is None or record.id not in lost) and record.id in entries
+        except ColdDamage as damage:
+            if lost is None:
+                raise
+            lost.add(damage)
+        if lost is not None and record.id in lost:
+            is_due_lost |= is_due
+            continue
+        # As in Redis, a deleted entry is reported whatever its idle time, and counts towards COUNT
+        if not is_there:
+            gone.append(record.id)
+            most -= 1
+        elif is_due:
+            found.append(record)
+            most -= 1
+    if lost is not None and not is_due_lost:
+        lost.damage = None
+    taken = pack_all([record.id for record in found])
+    return Claimable(cursor, taken, [record.count for record in found], pack_all(gone))
 
 
 def next_count(count: int) -> int:

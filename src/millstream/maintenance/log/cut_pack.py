@@ -69,7 +69,8 @@ def cut_packs(
 
 def _numbers(space: Keyspace, manifest: Manifest, names: Sequence[str]) -> set[int]:
     """Return the numbers of packs that the manifest names, or to which only the data refer."""
-    known = {pack.number for pack in manifest.packs} | {run[0].pack for _, _, run in references(space)}
+    right = {pack.number: pack.name for pack in manifest.packs}
+    known = right.keys() | {run[0].pack for _, _, run in references(space)}
     found = set()
     for name in names:
         number = pack_number(name) if is_pack_name(name) else int(name) if name.isdecimal() else -1
@@ -77,6 +78,9 @@ def _numbers(space: Keyspace, manifest: Manifest, names: Sequence[str]) -> set[i
             shown = ", ".join(pack.name for pack in manifest.packs)
             hint = f"Give one of: {shown}." if shown else "The log has no pack."
             raise UsageError(f"{name!r} is not a pack of this log. {hint}")
+        if is_pack_name(name) and right.get(number, name) != name:
+            text = f"pack {number} is {right[number]!r}. Give that name, or {number}."
+            raise UsageError(f"{name!r} is not a pack of this log: {text}")
         found.add(number)
     return found
 

@@ -1,9 +1,9 @@
 """Examination of a data directory: its content, its damage, the possible loss, and the next steps."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.engine.cold_ops import references
@@ -21,13 +21,15 @@ from millstream.maintenance.owner import is_running
 from millstream.persistence.check import CheckReport, FileReport, Problem, check
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
-from millstream.persistence.frozen_view import FrozenView
+from millstream.persistence.frozen_view import SECTOR, FrozenView
 from millstream.persistence.inventory import Progress
+from millstream.persistence.lockfile import NAME as LOCK
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_pack_name, is_segment_name, is_snapshot_name
 from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.segment import Scan, ScanResult
 
 _LOOKS = 10  # number of reads of an incomplete tail, which may be an unfinished write
+_PLACES = 3  # number of places in a file that a problem names
 _PAUSE = 0.02  # seconds; a write takes less, so a tail that stays the same in all reads is not an unfinished write
 
 
@@ -75,7 +77,7 @@ def examine_directory(
     """
     disk, directory = disk or RealDisk(), directory.absolute()
     try:
-        with FrozenView(disk, directory) as view:
+        with FrozenView(disk, directory, past_bad_sectors=True) as view:
             return _examined(disk, view, directory, tell, quick=quick)
     except OSError as error:  # the doctor continues after an error of the disk in any of the files
         raise disk_error(f"cannot check {directory}", error) from error
@@ -84,7 +86,7 @@ def examine_directory(
 def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | None, *, quick: bool) -> Examination:
     expect_log(view, directory)
     report = check(directory, view, tell, quick=quick)
-    under_way = _live_tail(disk, directory, report)
+    under_way = _live_tail(disk, directory, report, view.bad_sectors())
     manifest = manifest_of(view, directory)
     if manifest is not None:
         manifest = effective_manifest(view, directory, manifest)
@@ -94,8 +96,12 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
     if manifest is not None and not quick:
         find_unreadable_extents(view, report, manifest, space)
     lost_entries = None if quick or manifest is None else _lost_entries(view, report, manifest, space)
-    place = _first_damage(report, log_files(view, directory))
     first_ms, last_ms = _times(view, directory, report)
+    place = _first_damage(report, log_files(view, directory))
+    losses = data_loss_in(records_behind(view, directory, *place)) if place and not report.newer else None
+    bad = view.bad_sectors()
+    _name_bad_sectors(report, bad)
+    can_cut = place is not None and place[0] not in bad and manifest and not report.newer and not report.starts
     return Examination(
         report=report,
         running=is_running(directory, report.owner),
@@ -105,12 +111,33 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
         first_ms=first_ms,
         last_ms=last_ms,
         under_way=under_way,
-        losses=data_loss_in(records_behind(view, directory, *place)) if place and not report.newer else None,
-        cut_at=place if place and manifest and not report.newer and not report.starts else None,
+        losses=losses,
+        cut_at=place if can_cut else None,
         kept_aside=tuple(f for f in report.files if f.name.startswith(("torn-", PREFIX))),
         packs=usage_of(space, manifest, {file.name: file.bytes for file in report.files}) if space and manifest else (),
         lost_entries=lost_entries,
     )
+
+
+def _name_bad_sectors(report: CheckReport, bad: Mapping[str, set[int]]) -> None:
+    """Name the bytes that the disk cannot read, and that stop a start, which reads all but the entries of packs."""
+    for name, sectors in bad.items():
+        if name == LOCK:
+            continue
+        path, refuses = report.directory / name, not is_pack_name(name)
+        begins = [at for at in sorted(sectors) if at - SECTOR not in sectors]
+        ends = [at + SECTOR for at in sorted(sectors) if at + SECTOR not in sectors]
+        size = next(file.bytes for file in report.files if file.name == name)
+        places = [f"{begin} to {min(end, size) - 1}" for begin, end in zip(begins, ends, strict=True)]
+        rest = f" and {len(places) - _PLACES} other places" if len(places) > _PLACES else ""
+        clause = f"the disk cannot read its bytes {', '.join(places[:_PLACES])}{rest}"
+        at = next((number for number, each in enumerate(report.problems) if each.path == str(path)), None)
+        if at is None:
+            report.problems.append(Problem(str(path), min(sectors), f"{path}: {clause}", refuses=refuses))
+        elif refuses and not report.problems[at].refuses:
+            report.problems[at] = replace(report.problems[at], text=f"{path}: {clause}", refuses=True)
+        else:
+            report.problems[at] = replace(report.problems[at], text=f"{report.problems[at].text}; {clause}")
 
 
 def _lost_entries(disk: FrozenView, report: CheckReport, manifest: Manifest, space: Keyspace | None) -> int | None:
@@ -139,7 +166,7 @@ def _log_bytes(report: CheckReport, manifest: Manifest | None) -> int:
     )
 
 
-def _live_tail(disk: Disk, directory: Path, report: CheckReport) -> int:
+def _live_tail(disk: Disk, directory: Path, report: CheckReport, bad: Container[str]) -> int:
     """Return the size of a write that was in progress when the view was made, else 0.
 
     Such a write is not damage, so its problem is removed from the report.
@@ -150,7 +177,7 @@ def _live_tail(disk: Disk, directory: Path, report: CheckReport) -> int:
     if not is_segment_name(name):
         return 0
     result = next((file.result for file in report.files if file.name == name), None)
-    if result is None or not _goes_on(disk, directory / name, result):
+    if result is None or name in bad or not _goes_on(disk, directory / name, result):
         return 0
     report.problems.clear()
     report.lost_bytes = report.lost_records = 0
@@ -227,6 +254,8 @@ def advice(found: Examination) -> list[str]:
         step = f"Use the newest Millstream that ever ran on {home}, for this check too."
         return [f"{step} Cut nothing: this program cannot read the directory."]
     steps = safety_steps(home)
+    if any("the disk cannot read" in problem.text for problem in report.problems):
+        steps[0] += " Use a program that writes zeros for what the disk cannot read, such as ddrescue."
     kinds = {kind_of(problem) for problem in report.problems}
     packs = {Path(problem.path).name: None for problem in report.problems if problem.refuses}
     if options := " ".join(f"--pack {name}" for name in packs if is_pack_name(name)):

@@ -64,6 +64,10 @@ class Cron:
         if self._expire_at is None:
             self._expire_at = now.mono
 
+    def recovered(self, wall: int) -> None:
+        """Note the time of the last record of a log that was read."""
+        self._retention.recovered(wall)
+
     def scan(self, space: Keyspace) -> None:
         """Search a recovered keyspace for work; the first round does what is overdue."""
         self._retention.scan(space)

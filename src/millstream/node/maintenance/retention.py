@@ -5,7 +5,7 @@ no reading of entries, and gives one record for some hundred of them.
 
 Only streams with a rule are tracked, so other keys cost nothing. A round visits a limited number of streams and removes
 a limited number of nodes; the next round continues. Ages depend on the wall clock, so they do not count for an hour
-after it went forward.
+after it went forward, or at a start if the log's last record is old.
 """
 
 from dataclasses import replace
@@ -37,7 +37,8 @@ _SHOWN = 100
 _SAID_AGAIN = 60_000
 # Streams that the log names when their entries begin to go, from one change of the rules to the next
 NAMED = 50
-# Milliseconds by which the wall clock may gain on the monotonic one between two rounds, and of the pause if it did
+# Milliseconds by which the wall clock may gain on the monotonic one between two rounds, and of the pause if it did. The
+# pause is also the greatest age of the log's last record at a start without one
 JUMP, PAUSE = 300_000, 3_600_000
 
 Place = tuple[int, bytes]
@@ -56,6 +57,7 @@ class Retention:
         self._warned_at: int | None = None  # wall milliseconds of the last warning
         self._begun: set[Place] = set()  # Streams that have lost entries by the present rules, as far as they are named
         self._ahead: int | None = None  # Wall minus monotonic milliseconds at the last round
+        self._recovered_wall = 0  # wall milliseconds of the log's last record at the start; 0 if unknown
         self._young_until = 0  # monotonic milliseconds until which ages do not count
 
     def scan(self, space: Keyspace) -> None:
@@ -66,6 +68,10 @@ class Retention:
                 for key, value in db.keys.items():
                     if isinstance(value, Stream):
                         self._add(db.index, key)
+
+    def recovered(self, wall: int) -> None:
+        """Note the time of the last record of a log that was read."""
+        self._recovered_wall = wall
 
     def observe(self, step: Transition) -> None:
         """Note a transition that may have made a stream."""
@@ -89,7 +95,7 @@ class Retention:
         """Run one round."""
         if self._rules is not self._config.retention:
             self.scan(ctx.host.keyspace)
-            self._begun, self._ahead, self._young_until = set(), None, 0
+            self._begun, self._ahead, self._recovered_wall, self._young_until = set(), None, 0, 0
         self._check_clock(now)
         if ctx.host.is_replica:  # its primary removes the entries
             self._due = now.mono + INTERVAL
@@ -110,16 +116,24 @@ class Retention:
         self._due = now.mono + (INTERVAL if room and not self._turn else SOON)
 
     def _check_clock(self, now: Now) -> None:
-        """Let no age count for a while if the wall clock went forward, since all entries would seem old."""
-        ahead = now.wall - now.mono
-        gained = 0 if self._ahead is None else ahead - self._ahead
+        """Let no age count for a while if the wall clock went forward, since all entries would seem old.
+
+        A start knows only the time of the last record, so it cannot tell a wrong clock from a long time without writes.
+        """
+        ahead, before = now.wall - now.mono, self._ahead
         self._ahead = ahead
-        if gained > JUMP:
+        if before is not None:
+            gained, most = ahead - before, JUMP
+            seen = f"the clock went forward by {gained // 1000} s"
+        else:
+            gained, most = now.wall - self._recovered_wall if self._recovered_wall else 0, PAUSE
+            seen = f"the last record of the log is {gained // 1000} s old"
+        if gained > most:
             self._young_until = now.mono + PAUSE
             log.warning(
-                "the clock went forward by %d s; retention by age pauses for an hour. If the clock is right now, set "
-                "stream-retention again, which ends the pause",
-                gained // 1000,
+                "%s; retention by age pauses for an hour. If the clock is right now, set stream-retention again, which "
+                "ends the pause",
+                seen,
             )
 
     def _look(self, ctx: Context, place: Place, room: int) -> int:

@@ -15,7 +15,7 @@ from millstream.persistence.manifest import PackEntry
 from millstream.persistence.packs import scrub
 
 Damage = tuple[int, int, str, str]
-"""Number of the pack, offset of the extent, name of the pack, and the reason."""
+"""Number of the pack, offset of the extent (0: the whole file), name of the pack, and the reason."""
 
 # Milliseconds between the beginnings of two rounds
 _ROUND = 86_400_000
@@ -24,6 +24,10 @@ _LATER = 60_000
 # Bytes of one piece of work
 _PIECE = 1 << 20
 _REASON = "its checksum is wrong, or the disk cannot read it"
+_REMOVED = (
+    "the file was removed or moved away; this process still has it open. Send BGREWRITEAOF, which writes it anew, or "
+    "put it back before the process ends"
+)
 
 
 class Scrubber:
@@ -31,6 +35,9 @@ class Scrubber:
 
     def __init__(self, opened: Log, background: TierThread, report: Callable[[Damage], None]) -> None:
         self._log, self._background, self._report = opened, background, report
+        # Called with the number of a pack that was reported as removed, and is there again
+        self.on_return: Callable[[int], None] = lambda number: None  # noqa: ARG005 - a shell replaces it
+        self._removed: set[int] = set()  # Numbers of the packs that were reported so
         self.begin_again()
         self._due = self._begun = 0  # Monotonic milliseconds of the next piece, and of the round's begin
         self._has_skipped = False  # A pack of this round could not be opened or read
@@ -59,6 +66,14 @@ class Scrubber:
         def take(made: tuple[list[int], int, int], now: Now) -> None:  # noqa: ARG001 - the signature of all
             found, end, size = made
             self._due = begun + 1000 * size // rate  # a piece ends with a frame, whatever its size
+            if 0 in found:
+                found = []
+                if entry in self._log.packs:  # otherwise a rewriting has removed it
+                    self._removed.add(entry.number)
+                    self._report((entry.number, 0, entry.name, _REMOVED))
+            elif entry.number in self._removed:
+                self._removed.discard(entry.number)
+                self.on_return(entry.number)
             for offset in found:
                 self._report((entry.number, offset, entry.name, _REASON))
             is_read = end >= (entry.bytes or 0) - FRAME_SIZE
@@ -70,12 +85,13 @@ class Scrubber:
     def _read(self, entry: PackEntry, at: int, most: int) -> tuple[list[int], int, int]:
         """Return damaged offsets, the end of the piece and its size; run in the thread.
 
-        A pack that cannot be opened or read is left to its readers.
+        A file that is not there has damage at 0. Other packs that cannot be opened or read are left to their readers.
         """
         try:
             with closing(self._log.open_pack(entry.name)) as file:
                 found, end = scrub(file, entry, at, most)
-        except (StorageError, OSError):
-            self._has_skipped = True
-            return [], entry.bytes or 0, most
+        except (StorageError, OSError) as error:
+            is_removed = isinstance(error.__cause__, FileNotFoundError)
+            self._has_skipped |= not is_removed
+            return [0] if is_removed else [], entry.bytes or 0, most
         return found, end, end - at

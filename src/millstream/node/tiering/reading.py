@@ -378,6 +378,10 @@ class ColdRunner:
         if self.note_damage(pack, offset):
             log.error("%s is damaged at byte %d; see millstream log check (%s)", name, offset, reason)
 
+    def forget_removal(self, pack: int) -> None:
+        """Count a pack no longer as damaged that was removed and is there again."""
+        self._reported.discard((pack, 0))
+
 
 def _holds(value: object, extent: Extent) -> bool:
     """True if a value is a stream with this extent."""
